@@ -1,0 +1,164 @@
+"""Questions about metrics and their answers: the words adapter, HPA and VPA share.
+
+A ``MetricsProvider`` is asked in batches and answers in the same order. Values are
+milli-units (``1500`` is 1.5) as on the wire of the metrics APIs; times are unix
+seconds. A failure is a value of the closed set ``Failure``, never an exception and
+never the number 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+
+class PodResource(Struct, frozen=True, tag=True):
+    """Usage of ``cpu`` or ``memory`` by the pods that ``selector`` matches."""
+
+    namespace: str
+    selector: str  # canonical label selector; "" selects every pod
+    resource: str  # "cpu" | "memory"
+    container: str | None = None  # None: the sum over the pod's containers
+
+
+class PodMetric(Struct, frozen=True, tag=True):
+    """One custom metric over the pods that ``selector`` matches."""
+
+    namespace: str
+    metric: str
+    selector: str  # canonical label selector of the pods; "" selects every pod
+    metric_selector: str = ""  # canonical label selector of the series
+
+
+class ObjectMetric(Struct, frozen=True, tag=True):
+    """One custom metric of one object; ``resource`` is ``plural[.group]``."""
+
+    namespace: str  # "" for an object without namespace
+    resource: str  # "namespaces" for a Namespace; then ``name`` == its name
+    name: str
+    metric: str
+    metric_selector: str = ""
+
+
+class ExternalMetric(Struct, frozen=True, tag=True):
+    """The values of one external metric as seen from ``namespace``."""
+
+    namespace: str
+    metric: str
+    metric_selector: str = ""
+
+
+class ContainerUsage(Struct, frozen=True, tag=True):
+    """CPU and memory of all containers of ``namespaces``; none named: of the cluster."""
+
+    namespaces: tuple[str, ...] = ()
+
+
+Question = PodResource | PodMetric | ObjectMetric | ExternalMetric | ContainerUsage
+
+
+class Sample(Struct, frozen=True):
+    """One measured value."""
+
+    value_milli: int
+    time_s: float | None = None  # when it was scraped; None: not known (then see ``asked_s``)
+    window_s: float | None = None  # width of the rate window behind it; None: not known
+
+
+class PodSamples(Struct, frozen=True, tag=True):
+    """Samples by pod name. A pod without a sample is absent, a stale one is in ``stale``."""
+
+    pods: Mapping[str, Sample]
+    asked_s: float  # evaluation time of the query
+    stale: frozenset[str] = frozenset()  # pods with a value too old or gone, never in ``pods``
+
+
+class ObjectSample(Struct, frozen=True, tag=True):
+    """The one sample of an object metric."""
+
+    sample: Sample
+    asked_s: float
+
+
+class ExternalSample(Struct, frozen=True):
+    """One series of an external metric."""
+
+    labels: Mapping[str, str]
+    sample: Sample
+
+
+class ExternalSamples(Struct, frozen=True, tag=True):
+    """All series of an external metric, in Prometheus's order."""
+
+    series: Sequence[ExternalSample]
+    asked_s: float
+
+
+class ContainerColumns(Struct, frozen=True, tag=True):
+    """Usage of many containers: five columns of one length, plus the time asked.
+
+    A container that lacks a resource has NaN there; ``time_s`` is NaN where the
+    sample's own time is not known.
+    """
+
+    namespace: Sequence[str]
+    pod: Sequence[str]
+    container: Sequence[str]
+    cpu_cores: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    time_s: NDArray[np.float64]
+    asked_s: float
+
+
+class NotFound(Struct, frozen=True, tag=True):
+    """No rule, series or object of that name is known."""
+
+    reason: str  # stable CamelCase token (stages of cases/doctor.yaml where one fits)
+    message: str  # says what to do, for a person
+
+
+class NoData(Struct, frozen=True, tag=True):
+    """The metric is known and the query worked, but there is no sample."""
+
+    reason: str
+    message: str
+
+
+class Stale(Struct, frozen=True, tag=True):
+    """There is a value, older than the limit or of a target that has gone."""
+
+    reason: str
+    message: str
+    age_s: float | None = None
+
+
+class Unavailable(Struct, frozen=True, tag=True):
+    """The source could not answer: down, hanging, refusing, speaking nonsense."""
+
+    reason: str
+    message: str
+    is_timeout: bool = False  # served as 504 instead of 503
+    retry_after_s: float | None = None
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """The source understood and will not: forbidden, or a query it rejects."""
+
+    reason: str
+    message: str
+
+
+Failure = NotFound | NoData | Stale | Unavailable | Refused
+Answer = PodSamples | ObjectSample | ExternalSamples | ContainerColumns | Failure
+
+
+class MetricsProvider(Protocol):
+    """A source of metrics. Registered under the entry-point group
+    ``podscale.metrics_providers`` it is served by the same APIs as Prometheus.
+    """
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Return one answer per question, in order. Never raises for a failed source."""
+        ...
