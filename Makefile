@@ -1,0 +1,59 @@
+# Targets of DESIGN.md. `make test` is everything CI runs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+RINGS := unit property conformance integration cluster browser faults
+BENCHES := adapter hpa vpa
+
+export PODSCALE_SHORT ?=
+
+.PHONY: help setup tools demo test test-full docs-test lint $(RINGS) $(BENCHES:%=bench-%) lock clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+setup: $(STAMP)  ## create .venv with exactly the locked packages
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	  echo "podscale needs Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make PYTHON=python3.12 setup" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $(STAMP)
+
+tools:  ## build the real programs the tests compare with (Go; once, into a cache)
+	$(PYTHON) -m tests.tools build
+
+demo: setup  ## see it move: make demo ARGS="--duration 90s"
+	$(BIN)/podscale demo $(ARGS)
+
+test: setup  ## everything CI runs, short form of the long scripts
+	PODSCALE_SHORT=1 $(BIN)/python -m tests.rings all
+
+test-full: setup  ## the long forms: soaks, loads of ten minutes, thousands of random templates
+	PODSCALE_SHORT= $(BIN)/python -m tests.rings all
+
+$(RINGS): setup
+	$(BIN)/python -m tests.rings $@
+
+docs-test: setup  ## run every command block of README and docs
+	$(BIN)/python -m tests.rings docs
+
+lint: setup  ## ruff, mypy strict, the arrows between the rooms
+	$(BIN)/python -m tests.rings lint
+
+$(BENCHES:%=bench-%): setup
+	$(BIN)/python -m tests.bench $(@:bench-%=%)
+
+lock: setup  ## renew requirements.lock from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-emit-index-url --no-annotate --quiet -o requirements.lock
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

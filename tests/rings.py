@@ -1,0 +1,165 @@
+"""Runs the test rings one after another and says per ring what ran and what was skipped.
+
+``python -m tests.rings all`` is what ``make test`` and CI run. A ring that fails does not
+stop the next one; the last line counts over all rings.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One ring: where its tests are, how long it may take, what it needs built."""
+
+    name: str
+    paths: tuple[str, ...]
+    budget_s: int
+    tools: tuple[str, ...] = ()
+    workers: int = 0  # 0: in one process
+
+
+RINGS = (
+    Ring("unit", ("tests/unit",), 300, workers=2),
+    Ring("property", ("tests/property",), 300, workers=2),
+    Ring("conformance", ("tests/conformance",), 420, ("prometheus", "promtool"), workers=2),
+    Ring("integration", ("tests/integration",), 600, ("prometheus", "promtool")),
+    Ring(
+        "cluster",
+        ("tests/cluster",),
+        1200,
+        (
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubectl",
+            "etcd",
+            "kwok",
+            "prometheus",
+            "promtool",
+        ),
+    ),
+    Ring("browser", ("tests/browser",), 300),
+    Ring("faults", ("tests/faults",), 600, ("prometheus", "promtool")),
+)
+LINTERS = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("mypy",),
+    ("lint-imports", "--no-cache"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one ring did."""
+
+    ring: str
+    passed: int
+    failed: int
+    skipped: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_green(self) -> bool:
+        return self.failed == 0
+
+
+def run(ring: Ring) -> Outcome:
+    """Run ``ring`` under pytest and read its counts from the JUnit report."""
+    if not _has_tests(ring):
+        return Outcome(ring.name, 0, 0, (), 0.0)
+    started = time.monotonic()
+    if ring.tools:
+        subprocess.run(
+            [sys.executable, "-m", "tests.tools", "build", *ring.tools], cwd=ROOT, check=True
+        )
+    with TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", *ring.paths, f"--junitxml={report}"]
+        if ring.workers:
+            command += ["-n", str(ring.workers), "--dist", "worksteal"]
+        began = time.monotonic()
+        status = _run_for(command, ring.budget_s)
+        passed, failed, skipped = _read(report)
+    if status not in (0, 5) and failed == 0:
+        failed = 1  # a crash, a time-out or a collection error has no test of its own
+    if time.monotonic() - began > ring.budget_s:
+        print(f"{ring.name}: over its budget of {ring.budget_s} s", flush=True)
+    return Outcome(ring.name, passed, failed, skipped, time.monotonic() - started)
+
+
+def _has_tests(ring: Ring) -> bool:
+    return any(True for path in ring.paths for _ in Path(ROOT, path).rglob("test_*.py"))
+
+
+def _run_for(command: list[str], seconds: int) -> int:
+    try:
+        return subprocess.run(command, cwd=ROOT, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"stopped after {seconds} s: {' '.join(command)}", flush=True)
+        return 124
+
+
+def _read(report: Path) -> tuple[int, int, tuple[str, ...]]:
+    if not report.exists():
+        return 0, 1, ()
+    passed = failed = 0
+    skipped = []
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by pytest just now
+        kinds = {child.tag: child for child in case}
+        if "skipped" in kinds:
+            skipped.append(f"{case.get('name')}: {kinds['skipped'].get('message')}")
+        elif "failure" in kinds or "error" in kinds:
+            failed += 1
+        else:
+            passed += 1
+    return passed, failed, tuple(skipped)
+
+
+def lint() -> Outcome:
+    """Run the linters; each one counts as a test."""
+    started = time.monotonic()
+    failed = sum(
+        subprocess.run([str(BIN / name), *args], cwd=ROOT, check=False).returncode != 0
+        for name, *args in LINTERS
+    )
+    return Outcome("lint", len(LINTERS) - failed, failed, (), time.monotonic() - started)
+
+
+def main(names: list[str]) -> int:
+    """Run the named rings, or all, and print the table; exit status 1 if one is not green."""
+    known = {ring.name: ring for ring in RINGS}
+    chosen = ["lint", *known] if names == ["all"] else names
+    unknown = [name for name in chosen if name not in {*known, "lint", "docs"}]
+    if unknown or not names:
+        print(f"no ring called {', '.join(unknown)}; there are: all lint docs {' '.join(known)}")
+        return 2
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    outcomes = []
+    for name in chosen:
+        print(f"\n== {name}", flush=True)
+        outcomes.append(
+            lint() if name == "lint" else run(known.get(name) or Ring("docs", ("tests/docs",), 900))
+        )
+    print("\nring          passed  failed  skipped  seconds")
+    for o in outcomes:
+        print(f"{o.ring:<12} {o.passed:>7} {o.failed:>7} {len(o.skipped):>8} {o.seconds:>8.0f}")
+        for reason in o.skipped:
+            print(f"    skipped {reason}")
+    passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
+    print(f"\n{passed} passed, {failed} failed, {sum(len(o.skipped) for o in outcomes)} skipped")
+    return 0 if failed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
