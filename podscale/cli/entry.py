@@ -1,0 +1,121 @@
+"""The ``podscale`` program: which command runs, by name or by ``argv[0]``.
+
+Only this module and click are loaded for ``--help`` (150 ms of CPU are allowed for it);
+a command's module is imported when that command is chosen.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a command lives and the line that lists it."""
+
+    module: str
+    summary: str
+
+
+# A module named here has ``command``, a click.Command. The order is that of --help.
+COMMANDS = {
+    "demo": Entry("podscale.cli.demo", "See a small cluster being sized, on this machine."),
+    "explain": Entry("podscale.cli.explain", "Say why an HPA or a VPA did what it did."),
+    "doctor": Entry("podscale.cli.doctor", "Find out why a metric is not there."),
+    "migrate": Entry("podscale.cli.migrate", "Show what moving to podscale would change."),
+    "serve": Entry(
+        "podscale.cli.serve", "Run what other programs wait for: metrics and admission."
+    ),
+    "control": Entry("podscale.cli.control", "Run the HPA, the recommender and the updater."),
+    "run": Entry("podscale.cli.run", "Run everything in one process (small clusters)."),
+    "adapter": Entry("podscale.cli.adapter", "Serve the three metrics APIs from Prometheus."),
+    "hpa": Entry(
+        "podscale.cli.hpa", "Scale by HorizontalPodAutoscalers; `hpa eval` decides offline."
+    ),
+    "recommender": Entry("podscale.cli.recommender", "Recommend requests (VPA)."),
+    "updater": Entry("podscale.cli.updater", "Resize or evict pods whose requests are off (VPA)."),
+    "admission": Entry("podscale.cli.admission", "Set the requests of new pods (VPA webhook)."),
+    "config-gen": Entry("podscale.cli.config_gen", "Print the default rules of the adapter."),
+}
+
+# Programs of other projects that the image answers for, by the name they are started under.
+LAUNCHERS = {
+    "adapter": "adapter",
+    "recommender": "recommender",
+    "updater": "updater",
+    "admission-controller": "admission",
+    "config-gen": "config-gen",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help lines without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if _exists(COMMANDS[name].module)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None or not _exists(entry.module):
+            return None
+        command = importlib.import_module(entry.module).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.module}.command is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(n, COMMANDS[n].summary) for n in self.list_commands(ctx)])
+
+
+def _exists(module: str) -> bool:
+    # The image is built without podscale.sandbox, and with it without the demo.
+    return importlib.util.find_spec(module) is not None
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="podscale")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Size a Kubernetes cluster from Prometheus, and say why.
+
+    \b
+    podscale demo               see it on this machine, no cluster needed
+    podscale explain hpa/web    why did it (not) scale?
+    podscale doctor             why is my metric not found?
+    """
+    ctx.obj = {"debug": debug}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command that ``argv`` names, or the launcher that ``argv[0]`` names."""
+    given = list(sys.argv if argv is None else argv)
+    program = PurePath(given[0]).name if given else "podscale"
+    arguments = given[1:]
+    if program in LAUNCHERS:
+        # Upstream's manifests start `/adapter` with or without its own name as first argument.
+        if arguments[:1] == [f"/{program}"]:
+            arguments = arguments[1:]
+        os.environ["PODSCALE_LAUNCHER"] = program
+        arguments = [LAUNCHERS[program], *arguments]
+        program = "podscale"
+    elif program == "kubectl-podscale":
+        program = "kubectl podscale"
+    try:
+        cli.main(args=arguments, prog_name=program)
+    except Exception as error:
+        if "--debug" in arguments or os.environ.get("PODSCALE_DEBUG"):
+            raise
+        click.echo(f"podscale: {error or type(error).__name__} (--debug shows where)", err=True)
+        sys.exit(1)
+
+
+def complete() -> None:
+    """Answer kubectl's completion protocol (``kubectl_complete-podscale``)."""
+    importlib.import_module("podscale.cli.completion").main()
