@@ -1,0 +1,193 @@
+"""Errors as the API server words them: ``Status`` values with Kubernetes' own texts.
+
+Constructors follow ``k8s.io/apimachinery/pkg/api/errors``. A Status is a value: handlers
+return it (inside ``ApiResponse.of(status)`` or raised once as ``StatusError`` where a
+return value cannot travel).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+
+class Cause(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One machine-readable cause; ``reason`` is a stable CamelCase token."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What the error is about. Empty fields are left off the wire."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class _NoMetadata(Struct, frozen=True):
+    """``"metadata":{}``, which clients expect to be there."""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """A ``v1.Status``; the field order is the order on the wire."""
+
+    kind: Literal["Status"] = "Status"
+    api_version: Literal["v1"] = msgspec.field(default="v1", name="apiVersion")
+    metadata: _NoMetadata = _NoMetadata()
+    status: Literal["Success", "Failure"] = "Failure"
+    message: str = ""
+    reason: str | UnsetType = UNSET
+    details: Details | UnsetType = UNSET
+    code: int
+
+    def json(self) -> bytes:
+        """Return the body, with the trailing newline that Go's encoder writes."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+class StatusError(Exception):
+    """Carries a Status through code that cannot return it."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+def bad_request(message: str, *, causes: Sequence[Cause] = ()) -> Status:
+    """Return 400 with the parser's message."""
+    details = Details(causes=tuple(causes)) if causes else UNSET
+    return Status(message=message, reason="BadRequest", details=details, code=400)
+
+
+def unauthorized() -> Status:
+    """Return 401; the cause stays in our log, as in Kubernetes."""
+    return Status(message="Unauthorized", reason="Unauthorized", code=401)
+
+
+def forbidden(message: str, *, name: str = "", group: str = "", resource: str = "") -> Status:
+    """Return 403; ``podscale.serving.authz`` words the message."""
+    details = Details(name=name, group=group, kind=resource)
+    return Status(message=message, reason="Forbidden", details=details, code=403)
+
+
+def not_found(
+    message: str,
+    *,
+    name: str = "",
+    group: str = "",
+    resource: str = "",
+    causes: Sequence[Cause] = (),
+) -> Status:
+    """Return 404 with ``message`` as it stands; ``causes`` name the stage that lost it."""
+    details = Details(name=name, group=group, kind=resource, causes=tuple(causes))
+    return Status(message=message, reason="NotFound", details=details, code=404)
+
+
+def object_not_found(resource: str, name: str, *, group: str = "") -> Status:
+    """Return 404 ``pods "x" not found`` / ``podmetrics.metrics.k8s.io "ns/x" not found``."""
+    what = f"{resource}.{group}" if group else resource
+    return not_found(f'{what} "{name}" not found', name=name, group=group, resource=resource)
+
+
+def path_not_found() -> Status:
+    """Return 404 for a path that nothing serves."""
+    return not_found("the server could not find the requested resource")
+
+
+def method_not_allowed() -> Status:
+    """Return 405."""
+    return Status(
+        message="the server does not allow this method on the requested resource",
+        reason="MethodNotAllowed",
+        details=Details(),
+        code=405,
+    )
+
+
+def not_acceptable(media_types: Sequence[str]) -> Status:
+    """Return 406 naming what is served; it has no details, as upstream's."""
+    listed = ", ".join(media_types)
+    return Status(
+        message=f"only the following media types are accepted: {listed}",
+        reason="NotAcceptable",
+        code=406,
+    )
+
+
+def conflict(message: str, *, name: str = "", group: str = "", resource: str = "") -> Status:
+    """Return 409."""
+    details = Details(name=name, group=group, kind=resource)
+    return Status(message=message, reason="Conflict", details=details, code=409)
+
+
+def request_entity_too_large(message: str) -> Status:
+    """Return 413."""
+    return Status(message=message, reason="RequestEntityTooLarge", code=413)
+
+
+def unsupported_media_type(message: str) -> Status:
+    """Return 415."""
+    return Status(message=message, reason="UnsupportedMediaType", code=415)
+
+
+def unprocessable(message: str, *, causes: Sequence[Cause] = ()) -> Status:
+    """Return 422."""
+    return Status(
+        message=message, reason="Invalid", details=Details(causes=tuple(causes)), code=422
+    )
+
+
+def too_many_requests(retry_after_s: int = 1) -> Status:
+    """Return 429, sent beyond the in-flight limit."""
+    return Status(
+        message="Too many requests, please try again later.",
+        reason="TooManyRequests",
+        details=Details(retry_after_seconds=retry_after_s),
+        code=429,
+    )
+
+
+def header_too_large() -> Status:
+    """Return 431."""
+    return Status(
+        message="the request's header is larger than the server reads; send less",
+        reason="RequestHeaderFieldsTooLarge",
+        code=431,
+    )
+
+
+def internal_error(message: str) -> Status:
+    """Return 500 ``Internal error occurred: <message>`` with the message as its cause."""
+    return Status(
+        message=f"Internal error occurred: {message}",
+        reason="InternalError",
+        details=Details(causes=(Cause(message=message),)),
+        code=500,
+    )
+
+
+def bare_error(message: str) -> Status:
+    """Return 500 without reason or details, as Kubernetes makes of an untyped Go error."""
+    return Status(message=message, code=500)
+
+
+def unavailable(message: str, *, causes: Sequence[Cause] = (), retry_after_s: int = 0) -> Status:
+    """Return 503; ``causes`` carry the class of the failure."""
+    details = Details(causes=tuple(causes), retry_after_seconds=retry_after_s)
+    return Status(message=message, reason="ServiceUnavailable", details=details, code=503)
+
+
+def timeout(message: str, *, causes: Sequence[Cause] = ()) -> Status:
+    """Return 504 ``Timeout: <message>``."""
+    return Status(
+        message=f"Timeout: {message}",
+        reason="Timeout",
+        details=Details(causes=tuple(causes)),
+        code=504,
+    )
