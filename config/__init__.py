@@ -1,0 +1,1 @@
+"""Package data: manifests, rules, dashboards and alerts, read through importlib.resources."""
