@@ -1,0 +1,23 @@
+"""From Prometheus's floats to the milli-units of the metrics APIs.
+
+NaN, ±Inf and what does not fit are no values: upstream serves them as 0 or as
+-9223372036854775808m, and autoscalers believed it (adapter.md 3.4 and 12).
+"""
+
+_LIMIT = float(2**63)
+
+
+def milli(value: float) -> int | None:
+    """Return ``value`` in thousandths, truncated towards zero; ``None``: not a number.
+
+    The product is taken in float64 as upstream does: 1.005 is 1004, 1.001 is 1000.
+    """
+    product = value * 1000.0
+    # False for NaN as well.
+    return int(product) if -_LIMIT < product < _LIMIT else None
+
+
+def usage_milli(value: float) -> int | None:
+    """Return a usage in thousandths; a negative one is no measurement either."""
+    found = milli(value)
+    return None if found is None or found < 0 else found

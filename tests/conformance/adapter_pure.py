@@ -1,0 +1,111 @@
+"""Cases of parts A and B that are functions from a configuration to names and queries."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from adapter import config_gen
+from adapter.config import (
+    Config,
+    GroupResource,
+    NameMapping,
+    ResourceMapping,
+    RuleConfig,
+    SeriesFilter,
+)
+from adapter.config import parse as parse_config
+from adapter.errors import ConfigInvalid
+from adapter.labels import ResourceLabels
+from adapter.mapping import Mapper
+from adapter.rules import RuleSet, compile_rules
+from podscale.core.selector import Selector
+
+
+class NamesAsLabels:
+    """The converter of upstream's query tests: a label is called as its resource."""
+
+    def label(self, key: str) -> str:
+        return key.partition(".")[0]
+
+
+def mapping(template: str, overrides: dict[str, Any] | None) -> ResourceMapping:
+    """Return the ``resources`` of a row."""
+    return ResourceMapping(
+        template=template,
+        overrides={
+            label: GroupResource(o["resource"], o.get("group", ""))
+            for label, o in (overrides or {}).items()
+        },
+    )
+
+
+def labels_of(template: str, overrides: dict[str, Any] | None, mapper: Mapper) -> ResourceLabels:
+    """Return the compiled ``resources`` of a row."""
+    return ResourceLabels(mapping(template, overrides), mapper)
+
+
+def filters_of(entries: Iterable[dict[str, str]] | None) -> tuple[SeriesFilter, ...]:
+    """Return the ``seriesFilters`` of a row."""
+    return tuple(SeriesFilter(e.get("is", ""), e.get("isNot", "")) for e in entries or ())
+
+
+def compiled(rules: Sequence[RuleConfig], mapper: Mapper) -> RuleSet:
+    """Compile rules as a file with these rules would be."""
+    return compile_rules(parse_config(file(rules)), mapper)
+
+
+def refused(text: str, mapper: Mapper) -> str | None:
+    """Return why a file is refused, ``None`` when it is not."""
+    try:
+        compile_rules(parse_config(text), mapper)
+    except ConfigInvalid as error:
+        return str(error)
+    return None
+
+
+def rule(matches: str = "", as_: str = "", filters: Any = None) -> RuleConfig:
+    """Return a rule about which only its names matter."""
+    return RuleConfig("q", filters_of(filters), ResourceMapping(), NameMapping(matches, as_), "x")
+
+
+SERIES = (
+    "container_cpu_usage_seconds_total",
+    "container_fs_reads_total",
+    "container_memory_rss",
+    "http_requests_total",
+    "go_info",
+    "",
+)
+
+
+def file(rules: Sequence[RuleConfig]) -> str:
+    """Return the text of a file with these rules."""
+    return json.dumps({"rules": [config_gen.dump_rule(rule) for rule in rules]})
+
+
+def echo_of_not_equals(found: Selector) -> dict[str, Any]:
+    """Return the echo that section 12 prescribes for a selector with ``!=`` alone."""
+    (requirement,) = found.requirements
+    expression = {"key": requirement.key, "operator": "NotIn", "values": list(requirement.values)}
+    return {"matchExpressions": [expression]}
+
+
+def line_of(error: str) -> int | None:
+    """Return the line that upstream's error names."""
+    found = re.search(r"line (\d+)", error)
+    return int(found[1]) if found else None
+
+
+def as_upstream(config: Config) -> Any:
+    """Return a parsed file as the JSON of upstream's structs, without empty lists."""
+    return without_nulls(config_gen.dump(config))
+
+
+def without_nulls(value: Any) -> Any:
+    """Drop nulls and empty lists: upstream tells them apart in JSON, and nowhere else."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v not in (None, [])}
+    if isinstance(value, list):
+        return [without_nulls(v) for v in value]
+    return value

@@ -1,0 +1,226 @@
+"""Every row of cases A, B and C of prometheus-adapter, against our adapter.
+
+Parts A and B call the functions that the server is made of; part C runs the server
+(``adapter_wire``). Deliberate differences are those of ``deviations.yaml``, stated as
+rules and never row by row. A9 needs a cluster and is in that ring.
+"""
+
+import json
+
+import pytest
+
+from adapter import config, config_gen, mapping, values
+from adapter.errors import ConfigInvalid, QueryError
+from adapter.filters import NameFilter
+from adapter.labels import LabelProblem
+from adapter.naming import Namer
+from adapter.queries import QueryTemplate
+from podscale.core import duration, gotemplate, quantity, selector
+from podscale.kube.errors import NoMatch
+from tests.conformance import adapter_pure as pure
+from tests.conformance.adapter_cases import cases, part_b_mapper
+
+MAPPER = part_b_mapper()
+
+
+def parsed_selector(text):
+    return selector.parse(text) if text else selector.Selector()
+
+
+@pytest.mark.parametrize(("rate", "prefix"), [("1m", ""), ("5m", "kube_"), ("2m", "k8s_x_")])
+@cases("A0")
+def test_default_rules(row, rate, prefix):
+    text = json.dumps({k: v for k, v in row.items() if k != "n"})
+    expected = json.loads(text.replace("RATE", rate).replace("PREFIX", prefix))
+    made = config_gen.dump(config_gen.default_config(rate, prefix), rate)
+    assert made["rules"][row["n"] - 1] == expected
+
+
+@pytest.mark.parametrize(("rate", "prefix"), [("1m", ""), ("5m", "kube_")])
+@cases("A0-2")
+def test_default_resource_rules(row, rate, prefix):
+    expected = json.loads(json.dumps(row).replace("RATE", rate).replace("PREFIX", prefix))
+    made = config_gen.dump(config_gen.default_config(rate, prefix), rate)
+    assert made["resourceRules"] == expected
+
+
+@cases("A3")
+def test_custom_query_template(row):
+    _, template, _, series, key, namespace, extra, metric_selector, names, expected = row
+    query = QueryTemplate(template, pure.NamesAsLabels())
+    assert expected == query.build(
+        series, key, namespace, names, parsed_selector(metric_selector), extra or ()
+    )
+
+
+@cases("A4")
+def test_external_query_template(row):
+    _, template, namespaced, series, namespace, group_by, slice_, metric_selector, expected = row
+    query = QueryTemplate(template, pure.NamesAsLabels(), is_namespaced=namespaced)
+    assert expected == query.build_external(
+        series, namespace, parsed_selector(metric_selector), group_by, slice_ or ()
+    )
+
+
+@cases("A5")
+def test_series_filter(row):
+    _, entry, expected = row
+    (written,) = pure.filters_of([entry])
+    if expected == "constructor error":
+        with pytest.raises(ValueError, match="isNot"):
+            NameFilter(written)
+        return
+    assert {name: NameFilter(written).keeps(name) for name in expected} == expected
+
+
+@cases("B1")
+def test_metric_naming(row):
+    matches, as_, series, name, error = row[:5]
+    if error.startswith("ctor:"):
+        assert pure.refused(pure.file([pure.rule(matches, as_)]), MAPPER)
+        return
+    rule = pure.compiled([pure.rule(matches, as_)], MAPPER).custom[0]
+    assert rule.keeps(series) is row[5]
+    assert Namer(matches, as_).name(series) == (None if error else name)
+
+
+@cases("B2")
+def test_series_filters(row):
+    entries, matches, kept = row[:3]
+    written = pure.rule(matches, filters=entries)
+    if len(row) > 3 and row[3]:
+        assert pure.refused(pure.file([written]), MAPPER)
+        return
+    rule = pure.compiled([written], MAPPER).custom[0]
+    assert [name for name in pure.SERIES if rule.keeps(name)] == (kept or [])
+
+
+@cases("B3")
+def test_labels_to_resources(row):
+    template, overrides, labels, resources, namespaced = row[:5]
+    if len(row) > 5 and row[5]:
+        with pytest.raises(LabelProblem):
+            pure.labels_of(template, overrides, MAPPER)
+        return
+    reading = pure.labels_of(template, overrides, MAPPER).read(labels or ())
+    assert [r.group_resource for r in reading.resources] == (resources or [])
+    assert reading.is_namespaced is namespaced
+
+
+@cases("B4")
+def test_resource_to_label(row):
+    template, overrides, key, label, error = row
+    labels = pure.labels_of(template, overrides, MAPPER)
+    if error:
+        with pytest.raises(QueryError):
+            labels.label(key)
+        return
+    assert labels.label(key) == label
+
+
+@cases("B5")
+def test_custom_query(row):
+    template, series, key, namespace, extra, metric_selector, names, expected, error = row
+    labels = pure.labels_of("<<.Resource>>", None, MAPPER)
+    if expected is None:
+        with pytest.raises(gotemplate.TemplateError):
+            QueryTemplate(template, labels)
+        return
+    query = QueryTemplate(template, labels)
+    wanted = parsed_selector(metric_selector)
+    if error:
+        with pytest.raises(QueryError):
+            query.build(series, key, namespace, names, wanted, extra or ())
+        return
+    assert query.build(series, key, namespace, names, wanted, extra or ()) == expected
+
+
+@cases("B6")
+def test_external_query(row):
+    template, namespaced, series, namespace, metric_selector, expected, error = row
+    labels = pure.labels_of("<<.Resource>>", None, MAPPER)
+    query = QueryTemplate(template, labels, is_namespaced=namespaced)
+    wanted = parsed_selector(metric_selector)
+    if error:
+        with pytest.raises(QueryError):
+            query.build_external(series, namespace, wanted)
+        return
+    assert query.build_external(series, namespace, wanted) == expected
+
+
+@cases("B7")
+def test_metric_selector(row):
+    if len(row) == 3:
+        with pytest.raises(selector.SelectorError) as caught:
+            selector.parse(row[0])
+        assert str(caught.value) == row[2].removeprefix("parse: ")
+        return
+    text, canonical, echoed, error = row
+    found = selector.parse(text)
+    assert str(found) == canonical
+    if "isn't supported" in error:
+        with pytest.raises(selector.SelectorError):
+            selector.to_wire(found)
+        return
+    expected = json.loads(echoed)
+    if '"!="' in error:
+        expected = pure.echo_of_not_equals(found)
+    assert (selector.to_wire(found) or {}) == (expected or {})
+
+
+@cases("B8")
+def test_quantities(row):
+    text, milli, decimal, binary, custom = row
+    made = values.milli(float(text))
+    if milli == "-9223372036854775808":
+        assert made is None  # never a value: section 12
+        return
+    assert str(made) == milli
+    assert quantity.format_milli(made) == decimal == custom
+    assert quantity.format_milli(made, "BinarySI") == binary
+
+
+@cases("B9")
+def test_window(row):
+    scalar, on_the_wire, error = row
+    text = f"resourceRules: {{window: {scalar}}}"
+    if error:
+        with pytest.raises(ConfigInvalid):
+            config.parse(text)
+        return
+    rules = config.parse(text).config.resource_rules
+    assert json.dumps(duration.format_go(rules.window_s)) == on_the_wire
+
+
+@cases("B10")
+def test_config_parsing(row):
+    text, expected, error = row
+    if error:
+        with pytest.raises(ConfigInvalid) as caught:
+            config.parse(text)
+        line = pure.line_of(error)
+        assert line is None or line in [p.line for p in caught.value.problems]
+        return
+    assert pure.as_upstream(config.parse(text).config) == pure.without_nulls(expected)
+
+
+@cases("B11")
+def test_resource_normalisation(row):
+    text, normalised, singular, error = row
+    group, name = mapping.split(text)
+    found = mapping.resolve(MAPPER, group, name)
+    if error:
+        assert found is None
+        assert normalised == text
+        if name:
+            with pytest.raises(NoMatch) as caught:
+                MAPPER.resource_for(name, group)
+            assert str(caught.value) == error
+        return
+    assert (found.group_resource, found.singular) == (normalised, singular)
+
+
+@cases("B12")
+def test_url_segment(row):
+    segment, group, name = row
+    assert mapping.split(segment) == (group, name)
