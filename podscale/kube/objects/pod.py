@@ -1,0 +1,150 @@
+"""Pod and what of it the HPA, the VPA and the adapter read."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from podscale.kube.wire import ObjectMeta, Quantity, Time
+
+
+class ResourceRequirements(Struct, frozen=True, gc=False, rename="camel"):
+    """``resources`` of a container or of a pod."""
+
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class ResizePolicy(Struct, frozen=True, gc=False, rename="camel"):
+    """What a resize of one resource does to the container."""
+
+    resource_name: str
+    restart_policy: str = "NotRequired"
+
+
+class Container(Struct, frozen=True, gc=False, rename="camel"):
+    """One container of a pod's spec."""
+
+    name: str
+    resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ResizePolicy, ...] = ()
+    restart_policy: str = ""  # "Always" makes an init container a sidecar
+
+
+class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """The part of a pod's spec that its template decides, and the node."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements | None = None  # pod-level
+    overhead: dict[str, Quantity] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+
+
+class Terminated(Struct, frozen=True, gc=False, rename="camel"):
+    """How a container ended."""
+
+    reason: str = ""
+    exit_code: int = 0
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class Running(Struct, frozen=True, gc=False, rename="camel"):
+    """Since when a container runs."""
+
+    started_at: Time | None = None
+
+
+class Waiting(Struct, frozen=True, gc=False, rename="camel"):
+    """Why a container does not run."""
+
+    reason: str = ""
+
+
+class State(Struct, frozen=True, gc=False, rename="camel"):
+    """One of ``state`` and ``lastState``."""
+
+    running: Running | None = None
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """One of ``containerStatuses``."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: State = State()
+    last_state: State = State()
+    resources: ResourceRequirements | None = None
+    started: bool | None = None
+
+
+class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
+    """One of ``status.conditions``."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: Time | None = None
+
+
+class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """The part of a pod's status that we read."""
+
+    phase: str = ""
+    reason: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    start_time: Time | None = None
+    qos_class: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Struct, frozen=True, gc=False, rename="camel"):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class TemplateContainer(Struct, frozen=True):
+    """One container of a template, amounts in milli-units (cpu) and milli-bytes (memory)."""
+
+    name: str
+    requests_milli: Mapping[str, int]
+    limits_milli: Mapping[str, int]
+    resize_policy: Mapping[str, str]  # resource → NotRequired | RestartContainer
+    is_sidecar: bool = False  # an init container with restartPolicy Always
+
+
+class Template(Struct, frozen=True):
+    """What the pods of one workload share of their specs; interned by the pod store."""
+
+    containers: tuple[TemplateContainer, ...]
+    init_containers: tuple[TemplateContainer, ...] = ()
+    pod_requests_milli: Mapping[str, int] | None = None  # pod-level requests; None: no such field
+    pod_limits_milli: Mapping[str, int] | None = None
+    overhead_milli: Mapping[str, int] = {}
+    node_selector: Mapping[str, str] = {}
+    qos_class: str = ""
+
+
+class ContainerState(Struct, frozen=True):
+    """What a container's status says, without what changes at every start."""
+
+    name: str
+    is_init: bool
+    is_ready: bool
+    restart_count: int
+    phase: str  # "running" | "waiting" | "terminated" | ""
+    reason: str  # of waiting or terminated
+    terminated: Terminated | None  # state.terminated
+    last_terminated: Terminated | None  # lastState.terminated
+    # resources of the status; None: the status does not say
+    requests_milli: Mapping[str, int] | None = None
+    limits_milli: Mapping[str, int] | None = None
