@@ -1,0 +1,47 @@
+"""Settings of the feed and of its connection to Prometheus.
+
+The defaults are those of coalescing.md 3 and 4 and of adapter.md 5.5.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+Verb = Literal["GET", "POST"]
+
+
+class PrometheusOptions(Struct, frozen=True):
+    """How to reach Prometheus. Files are read again when they change."""
+
+    url: str = "https://localhost"  # may carry a path prefix and query parameters
+    verb: Verb | None = None  # None: not chosen; short queries GET, long ones and batches POST
+    headers: tuple[tuple[str, str], ...] = ()
+    token_file: Path | None = None
+    token: str | None = None  # from a kubeconfig
+    username: str | None = None
+    password: str | None = None
+    ca_file: Path | None = None
+    ca_data: str | None = None  # PEM; from a kubeconfig
+    client_cert_file: Path | None = None
+    client_key_file: Path | None = None
+    server_name: str | None = None  # tls-server-name of a kubeconfig
+    is_insecure: bool = False  # insecure-skip-tls-verify of a kubeconfig
+    deadline_s: float = 10.0
+    series_deadline_s: float = 60.0
+    body_limit_bytes: int = 16 * 1024 * 1024  # decoded; series answers are streamed instead
+    connections: int = 32
+
+
+class FeedOptions(Struct, frozen=True):
+    """How requests become queries."""
+
+    is_coalescing: bool = True  # --coalescing
+    max_age_s: float = 5.0  # --feed-max-age; 0 merges only requests of the same moment
+    with_sample_timestamps: bool = True  # --sample-timestamps
+    max_sample_age_s: float = 300.0  # --max-sample-age
+    gather_s: float = 0.005
+    remembered_s: float = 45.0  # three sync periods of an HPA
+    batches_in_flight: int = 4
+    queries_in_flight: int = 20
+    text_cache_s: float = 1.0  # per-request answers: min(this, max_age_s)

@@ -1,0 +1,74 @@
+"""What is asked of Prometheus, independent of for whom: plans and demands.
+
+The adapter makes one ``Plan`` per (rule, series, resource, metric selector) and keeps it;
+a ``Demand`` is a plan for one namespace and some objects. Pure words: the prover and the
+planner read them, the feed answers them (``reference/coalescing.md``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from podscale.core.goquote import quote
+
+Api = Literal["custom", "external", "container", "node"]
+
+# Takes `.LabelMatchers` and the request's part of `.LabelValuesByName` (label -> value, several
+# names joined with "|"); returns the PromQL. The caller has bound everything else of the rule
+# (series, selector values, GroupBy). Raises ValueError for a template that cannot be executed.
+Render = Callable[[str, Mapping[str, str]], str]
+
+
+class KeyLabels(Struct, frozen=True):
+    """The Prometheus labels that say whose sample a series is; "" where there is none."""
+
+    namespace: str = ""  # "" for nodes, volumes, Namespace objects and unscoped external rules
+    object: str = ""  # "" for external metrics; for Namespace objects their namespace label
+    container: str = ""  # container metrics only
+
+    def key(self) -> tuple[str, ...]:
+        """Return the labels that a request's matchers bind, namespace first (K of the proof)."""
+        return tuple(label for label in (self.namespace, self.object) if label)
+
+
+class Plan(Struct, frozen=True, eq=False):
+    """One metric of one rule. Two plans with the same ``key`` must render the same texts."""
+
+    api: Api
+    rule: str  # identifies the rule and its text: a changed rule needs another value
+    series: str
+    labels: KeyLabels
+    render: Render
+    matchers: tuple[str, ...] = ()  # rendered matchers of the metric selector, in order
+    is_namespace_object: bool = False  # objects are Namespaces: always read by name
+
+    @property
+    def key(self) -> tuple[str, str, str, KeyLabels, tuple[str, ...]]:
+        """Return what tells plans apart."""
+        return (self.api, self.rule, self.series, self.labels, self.matchers)
+
+    def text(self, namespace: str, names: Sequence[str]) -> str:
+        """Return the query exactly as upstream renders it for these objects.
+
+        Raises ValueError where the template cannot be executed.
+        """
+        found, values = list(self.matchers), {}
+        if self.labels.namespace:
+            found.append(f"{self.labels.namespace}={quote(namespace)}")
+            values[self.labels.namespace] = namespace
+        if self.labels.object:
+            joined = "|".join(names)
+            form = "=~" if len(names) > 1 else "="
+            found.append(f"{self.labels.object}{form}{quote(joined)}")
+            values[self.labels.object] = joined
+        return self.render(",".join(found), values)
+
+
+class Demand(Struct, frozen=True, eq=False):
+    """A plan wanted for one namespace and its objects."""
+
+    plan: Plan
+    namespace: str = ""  # "" where the plan has no namespace label
+    names: tuple[str, ...] = ()  # objects wanted, sorted; empty for external metrics
+    known: int | None = None  # objects of the kind that exist in the namespace, if known

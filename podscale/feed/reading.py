@@ -1,0 +1,43 @@
+"""What the feed answers: rows of one plan in one namespace, with times.
+
+Immutable and shared by all who asked: an unchanged snapshot is the same object, so a
+consumer may cache what it made of it under ``Reading.serial``.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from podscale.core.metrics import Failure
+
+NO_ROW = -1
+
+
+class Reading(Struct, frozen=True, eq=False):
+    """The samples of one plan in one namespace, one per row, in Prometheus's order.
+
+    Values are Prometheus's floats (NaN and infinities included: who turns them into
+    quantities must refuse those). ``time_s`` is each sample's own time, NaN where it is
+    not known. Rows that are stale are not among the rows.
+    """
+
+    serial: int  # differs whenever the content may differ
+    asked_s: float  # evaluation time of the query
+    values: NDArray[np.float64]
+    time_s: NDArray[np.float64]
+    is_age_known: bool  # False: ``time_s`` is all NaN, the query does not allow to know
+    objects: Mapping[str, int]  # object -> its row; upstream's choice among duplicates
+    containers: Mapping[tuple[str, str], int]  # (object, container) -> row; container plans only
+    labels: tuple[Mapping[str, str], ...]  # one per row; external plans only
+    is_scalar: bool = False  # external: a scalar answer, upstream serves it with null labels
+    stale: Mapping[str, float] = {}  # object -> age in seconds (inf: gone); "" for external rows
+    warnings: tuple[str, ...] = ()
+
+    def row(self, name: str) -> int:
+        """Return the row of an object, or ``NO_ROW``."""
+        return self.objects.get(name, NO_ROW)
+
+
+Outcome = Reading | Failure
