@@ -1,0 +1,190 @@
+"""Command lines in Go's pflag notation, read against a table of flags.
+
+The tables are data (``podscale.serving.flag_table`` holds the API server's); a part
+adds its own and reads the result by name. What a flag means stands with its user.
+"""
+
+import csv
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+
+from podscale.core import duration
+
+Kind = Literal["string", "bool", "int", "float", "duration", "strings", "array"]
+T = TypeVar("T")
+Value = str | bool | int | float | tuple[str, ...]
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+class Flag(Struct, frozen=True):
+    """One flag. ``duration`` values are seconds, their ``default`` too.
+
+    ``strings`` splits at commas and adds up when repeated; ``array`` only adds up.
+    ``ignored`` is why the flag changes nothing here: shown as a warning when given.
+    """
+
+    name: str
+    kind: Kind = "string"
+    default: Value = ""
+    help: str = ""
+    shorthand: str = ""
+    ignored: str = ""
+
+
+class FlagError(ValueError):
+    """The command line cannot be read; the text is pflag's where pflag has one."""
+
+
+class Flags(Struct, frozen=True):
+    """A parsed command line."""
+
+    values: Mapping[str, Value]  # every flag of the table, by its full name
+    given: frozenset[str]
+    arguments: tuple[str, ...]  # what is no flag
+    warnings: tuple[str, ...]  # one for each ignored flag that was given
+
+    def text(self, name: str) -> str:
+        """Return the value of a ``string`` flag."""
+        return _typed(self.values[name], str, name)
+
+    def switch(self, name: str) -> bool:
+        """Return the value of a ``bool`` flag."""
+        return _typed(self.values[name], bool, name)
+
+    def number(self, name: str) -> int:
+        """Return the value of an ``int`` flag."""
+        return _typed(self.values[name], int, name)
+
+    def seconds(self, name: str) -> float:
+        """Return the value of a ``duration`` or ``float`` flag."""
+        value = self.values[name]
+        return float(_typed(value, (int, float), name))
+
+    def listing(self, name: str) -> tuple[str, ...]:
+        """Return the value of a ``strings`` or ``array`` flag."""
+        return _typed(self.values[name], tuple, name)
+
+
+def parse(argv: Sequence[str], table: Iterable[Flag]) -> Flags:
+    """Return the flags of ``argv`` (without the program's name); raises ``FlagError``."""
+    by_name = {flag.name: flag for flag in table}
+    by_short = {flag.shorthand: flag for flag in by_name.values() if flag.shorthand}
+    values: dict[str, Value] = {flag.name: flag.default for flag in by_name.values()}
+    given: set[str] = set()
+    arguments: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            arguments += words
+            break
+        if not word.startswith("-") or word == "-":
+            arguments.append(word)
+            continue
+        flag, shown, attached = _which(word, by_name, by_short)
+        text = _argument(flag, shown, attached, words)
+        values[flag.name] = _merge(flag, values[flag.name], text, shown, flag.name in given)
+        given.add(flag.name)
+    warnings = tuple(
+        f"--{flag.name} changes nothing: {flag.ignored}"
+        for flag in by_name.values()
+        if flag.ignored and flag.name in given
+    )
+    return Flags(values, frozenset(given), tuple(arguments), warnings)
+
+
+def _which(
+    word: str, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]
+) -> tuple[Flag, str, str | None]:
+    if word.startswith("--"):
+        name, sep, attached = word[2:].partition("=")
+        # Kubernetes' WordSepNormalizeFunc: underscores and dashes are the same.
+        flag = by_name.get(name.replace("_", "-"))
+        if flag is None:
+            near = difflib.get_close_matches(name, by_name, n=1)
+            hint = f" (did you mean --{near[0]}?)" if near else ""
+            raise FlagError(f"unknown flag: --{name}{hint}")
+        return flag, f"--{name}", attached if sep else None
+    letter, rest = word[1], word[2:]
+    flag = by_short.get(letter)
+    if flag is None:
+        raise FlagError(f"unknown shorthand flag: {letter!r} in {word}")
+    return flag, f"-{letter}, --{flag.name}", rest.removeprefix("=") if rest else None
+
+
+def _argument(flag: Flag, shown: str, attached: str | None, words: list[str]) -> str:
+    if attached is not None:
+        return attached
+    if flag.kind == "bool":
+        return "true"
+    if not words:
+        raise FlagError(f"flag needs an argument: {shown}")
+    return words.pop(0)
+
+
+def _merge(flag: Flag, old: Value, text: str, shown: str, is_repeated: bool) -> Value:
+    try:
+        value = _convert(flag.kind, text)
+    except ValueError as error:
+        raise FlagError(f'invalid argument "{text}" for "{shown}" flag: {error}') from None
+    if isinstance(value, tuple) and is_repeated and isinstance(old, tuple):
+        return old + value
+    return value
+
+
+def _convert(kind: Kind, text: str) -> Value:
+    match kind:
+        case "bool":
+            if text not in _TRUE | _FALSE:
+                raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+            return text in _TRUE
+        case "int":
+            try:
+                return int(text, 0)
+            except ValueError:
+                raise ValueError(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        case "float":
+            return float(text)
+        case "duration":
+            return duration.parse_go(text)
+        case "strings":
+            return tuple(next(csv.reader([text]))) if text else ()
+        case "array":
+            return (text,)
+        case "string":
+            return text
+
+
+def usage(table: Iterable[Flag]) -> str:
+    """Return the flags for ``--help``, sorted by name, with their defaults."""
+    lines = []
+    for flag in sorted(table, key=lambda flag: flag.name):
+        short = f"-{flag.shorthand}, " if flag.shorthand else "    "
+        about = flag.help or (f"Accepted, changes nothing: {flag.ignored}" if flag.ignored else "")
+        if flag.kind == "bool":
+            default = "" if flag.default is False else f" (default {str(flag.default).lower()})"
+            lines.append(f"  {short}--{flag.name}\n          {about}{default}")
+            continue
+        lines.append(f"  {short}--{flag.name} {flag.kind}\n          {about}{_default(flag)}")
+    return "\n".join(lines) + "\n"
+
+
+def _default(flag: Flag) -> str:
+    if flag.default in ("", ()):
+        return ""
+    if isinstance(flag.default, tuple):
+        return f" (default [{','.join(flag.default)}])"
+    if flag.kind == "duration" and isinstance(flag.default, (int, float)):
+        return f" (default {duration.format_go(flag.default)})"
+    return f" (default {flag.default})"
+
+
+def _typed(value: Value, kind: type[T] | tuple[type[T], ...], name: str) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"--{name} holds {type(value).__name__}")
+    return value

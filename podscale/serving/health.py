@@ -1,0 +1,103 @@
+"""``/healthz``, ``/livez``, ``/readyz``: named checks that the parts register.
+
+Liveness holds only what a restart would mend; nothing that depends on Prometheus or
+the API server belongs there. Texts follow k8s.io/apiserver ``pkg/server/healthz``,
+except that a failed check says why: its note is written for everybody, since these
+paths are open to anonymous callers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+Endpoint = Literal["healthz", "livez", "readyz"]
+ENDPOINTS: tuple[Endpoint, ...] = ("healthz", "livez", "readyz")
+
+
+class Verdict(Struct, frozen=True):
+    """The state of one check. The note is public: no addresses, no names of secrets."""
+
+    is_ok: bool = True
+    note: str = ""
+
+
+OK = Verdict()
+Check = Callable[[], Verdict]
+
+
+class Report(Struct, frozen=True):
+    """The answer of a health endpoint, always text/plain."""
+
+    status: int
+    text: str
+
+
+class Health:
+    """The checks of one process. Checks are cheap and synchronous: they read facts."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Check] = {"ping": lambda: OK}
+        self._ready: dict[str, Check] = {"ping": lambda: OK}
+
+    def add_readiness(self, name: str, check: Check) -> None:
+        """Make ``/readyz`` depend on ``check``, also reachable as ``/readyz/<name>``."""
+        self._ready[name] = check
+
+    def add_liveness(self, name: str, check: Check) -> None:
+        """Make all three endpoints depend on ``check``: the kubelet restarts us if it fails."""
+        self._live[name] = check
+        self._ready[name] = check
+
+    def paths(self) -> Iterator[str]:
+        """Yield every path served here, for the index."""
+        for endpoint in ENDPOINTS:
+            yield f"/{endpoint}"
+            for name in self._checks(endpoint):
+                yield f"/{endpoint}/{name}"
+
+    def report(
+        self, endpoint: Endpoint, *, is_verbose: bool = False, excluded: Sequence[str] = ()
+    ) -> Report:
+        """Return the state of one endpoint, leaving out the checks named in ``excluded``."""
+        lines: list[str] = []
+        failed = False
+        checks = self._checks(endpoint)
+        for name, check in checks.items():
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok")
+                continue
+            verdict = _run(check)
+            failed |= not verdict.is_ok
+            note = f": {verdict.note}" if verdict.note else ""
+            lines.append(f"[+]{name} ok{note}" if verdict.is_ok else f"[-]{name} failed{note}")
+        lines += [
+            f'warn: some health checks cannot be excluded: no matches for "{name}"'
+            for name in excluded
+            if name not in checks
+        ]
+        if failed:
+            return Report(500, "\n".join([*lines, f"{endpoint} check failed", ""]))
+        if is_verbose:
+            return Report(200, "\n".join([*lines, f"{endpoint} check passed", ""]))
+        return Report(200, "ok")
+
+    def single(self, endpoint: Endpoint, name: str) -> Report | None:
+        """Return the state of one check; None when there is none of that name."""
+        check = self._checks(endpoint).get(name)
+        if check is None:
+            return None
+        verdict = _run(check)
+        if verdict.is_ok:
+            return Report(200, "ok")
+        return Report(500, f"internal server error: {verdict.note or 'check failed'}\n")
+
+    def _checks(self, endpoint: Endpoint) -> Mapping[str, Check]:
+        return self._ready if endpoint == "readyz" else self._live
+
+
+def _run(check: Check) -> Verdict:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 - a broken check is a failed check, not a 500 page
+        return Verdict(False, f"check raised {type(error).__name__}")
