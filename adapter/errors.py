@@ -35,7 +35,7 @@ class ConfigInvalid(Exception):
         super().__init__("\n".join(p.describe(file) for p in self.problems))
 
 
-class QueryError(Exception):
+class QueryError(ValueError):
     """The rule cannot ask Prometheus this; the text says why."""
 
 

@@ -4,7 +4,7 @@ Follows ``metricsQuery.Build`` and ``BuildExternal`` in prometheus-adapter ``pkg
 Pure: the same rule and request always render the same text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from adapter import matchers
 from adapter.errors import EmptyQuery, QueryError
@@ -40,7 +40,7 @@ class QueryTemplate:
             found.append(matchers.equals(self.labels.label("namespaces"), namespace))
         label = self.labels.label(resource)
         found.append(matchers.names(label, names))
-        return self._render(series, found, (label, *extra_group_by))
+        return self._render(series, found, (label, *extra_group_by), None)
 
     def build_external(
         self,
@@ -56,17 +56,19 @@ class QueryTemplate:
             found.append(matchers.equals(self.labels.label("namespaces"), namespace))
         return self._render(series, found, group_by_slice, group_by)
 
-    def _render(
+    def render(
         self,
         series: str,
-        found: Sequence[matchers.Matcher],
+        label_matchers: str,
+        values: Mapping[str, str],
         group_by_slice: Sequence[str],
         group_by: str | None = None,
     ) -> str:
+        """Return the query for matchers that are already text; raises ``QueryError``."""
         fields: dict[str, gotemplate.Value] = {
             "Series": series,
-            "LabelMatchers": ",".join(map(str, found)),
-            "LabelValuesByName": {m.label: m.listed for m in found},
+            "LabelMatchers": label_matchers,
+            "LabelValuesByName": values,
             "GroupBy": ",".join(group_by_slice) if group_by is None else group_by,
             "GroupBySlice": list(group_by_slice),
         }
@@ -77,3 +79,13 @@ class QueryTemplate:
         if not query:
             raise EmptyQuery(f"metricsQuery {self.text!r} renders to nothing")
         return query
+
+    def _render(
+        self,
+        series: str,
+        found: Sequence[matchers.Matcher],
+        group_by_slice: Sequence[str],
+        group_by: str | None,
+    ) -> str:
+        values = {m.label: m.listed for m in found}
+        return self.render(series, ",".join(map(str, found)), values, group_by_slice, group_by)

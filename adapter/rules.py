@@ -5,8 +5,10 @@ provider (queries). All problems of a file are found in one pass.
 """
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from adapter import filters as filters_
@@ -38,6 +40,7 @@ class Rule(Struct, frozen=True):
     labels: ResourceLabels
     namer: Namer
     query: QueryTemplate
+    fingerprint: str  # equal for rules that do the same
 
     @property
     def id(self) -> str:
@@ -53,6 +56,7 @@ class ResourceRule(Struct, frozen=True):
     """Where CPU, or memory, comes from."""
 
     id: str  # "resourceRules.cpu"
+    fingerprint: str
     labels: ResourceLabels
     container_label: str
     containers: QueryTemplate
@@ -115,7 +119,8 @@ class _Compiler:
         )
         if namer is None or query is None:
             return None
-        return Rule(section, index, config.series_query, tuple(filters), labels, namer, query)
+        mark = _fingerprint(config)
+        return Rule(section, index, config.series_query, tuple(filters), labels, namer, query, mark)
 
     def _filters(self, path: str, config: RuleConfig) -> list[NameFilter]:
         compiled = []
@@ -161,7 +166,12 @@ class _Compiler:
         nodes = self._query(f"{path}.nodeQuery", config.node_query, labels, True)
         if containers is None or nodes is None:
             return None
-        return ResourceRule(path, labels, config.container_label, containers, nodes)
+        mark = _fingerprint(config)
+        return ResourceRule(path, mark, labels, config.container_label, containers, nodes)
 
     def _refuse(self, path: str, error: Exception) -> None:
         self.problems.append(self._parsed.problem(path, str(error)))
+
+
+def _fingerprint(config: RuleConfig | ResourceRuleConfig) -> str:
+    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]

@@ -1,0 +1,61 @@
+"""Which objects a request means, from watches: no LIST per request.
+
+Pods come from the pod store (also for everybody else in the process), other kinds from
+metadata-only watches that start when a kind is first asked for.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from podscale.core.selector import Selector
+from podscale.kube.metadata import Described, OnDemand
+from podscale.kube.pods import Phase, PodStore
+from podscale.kube.resource import NODES, PODS, Resource
+
+
+class Names(Struct, frozen=True):
+    """Names in the order of a LIST, and how many objects there are to choose from."""
+
+    names: tuple[str, ...]
+    known: int | None = None  # objects of the kind in the namespace; None: not counted
+
+
+class Objects:
+    """The objects of the cluster, by name and label."""
+
+    def __init__(self, pods: PodStore, others: OnDemand) -> None:
+        self.pods = pods
+        self._others = others
+
+    async def names(self, resource: Resource, namespace: str, selector: Selector) -> Names:
+        """Return the objects that match; raises ``KubeError`` when they cannot be listed."""
+        if resource.group_resource == PODS.group_resource:
+            return self.pod_names(namespace, selector)
+        store = await self._others.describe(resource)
+        return Names(tuple(store.names(namespace, selector)))
+
+    def pod_names(self, namespace: str, selector: Selector) -> Names:
+        """Return the pods that match, in any phase."""
+        found = self.pods.select(namespace, selector)
+        return Names(tuple(found.names), len(self.pods.select_all(namespace)))
+
+    def running(self, namespace: str, selector: Selector) -> Names:
+        """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""
+        found = self.pods.select(namespace, selector)
+        running = found.phase == Phase.RUNNING
+        names = tuple(name for name, runs in zip(found.names, running, strict=True) if runs)
+        return Names(names, len(self.pods.select_all(namespace)))
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have pods, sorted."""
+        return sorted({view.namespace for view in self.pods.select_all(None).views()})
+
+    def pod_labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """Return the labels of a pod; ``None``: there is no such pod, or it does not run."""
+        view = self.pods.get(namespace, name)
+        return view.labels if view is not None and view.phase == Phase.RUNNING else None
+
+    async def nodes(self) -> Described:
+        """Return the nodes; raises ``KubeError``."""
+        return await self._others.describe(NODES)

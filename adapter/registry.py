@@ -1,0 +1,142 @@
+"""Which metrics there are, at one moment: the listings of all rules, merged.
+
+Immutable: a relist makes a new one, and requests keep the one they began with.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from adapter.labels import ROOT_RESOURCES
+from adapter.listing import Listing, Source
+from adapter.rules import Rule
+from adapter.stages import Finding, Stage
+
+
+class RelistFailure(Struct, frozen=True):
+    """Why the last relist of a rule brought nothing; its last good list may still serve."""
+
+    stage: Stage
+    message: str
+
+
+class RuleState(Struct, frozen=True):
+    """What is known about one rule."""
+
+    rule: Rule
+    listing: Listing | None = None  # the last good one
+    listed_s: float | None = None  # when, in unix seconds
+    failure: RelistFailure | None = None  # of the last attempt
+    gone: Mapping[tuple[str, str], float] = {}  # listed in grace: when they were first missed
+
+
+class Registry(Struct, frozen=True):
+    """All metrics of one API: custom by (resource, metric), external by ("", metric)."""
+
+    sources: Mapping[tuple[str, str], Source] = {}
+    states: tuple[RuleState, ...] = ()
+    revision: int = 0  # changes when ``sources`` lists other metrics
+
+    def find(self, resource: str, metric: str) -> Source | None:
+        """Return where ``metric`` of ``resource[.group]`` comes from."""
+        return self.sources.get((resource, metric))
+
+
+def merge(states: Sequence[RuleState], before: Registry) -> Registry:
+    """Return the registry of these listings: a later rule wins, as upstream."""
+    sources: dict[tuple[str, str], Source] = {}
+    for state in states:
+        if state.listing is not None:
+            sources.update(state.listing.exposed)
+    same = sources.keys() == before.sources.keys()
+    return Registry(sources, tuple(states), before.revision + (not same))
+
+
+def is_namespaced(resource: str) -> bool:
+    """Return how discovery lists metrics of ``resource[.group]``, as upstream does."""
+    return resource not in ROOT_RESOURCES
+
+
+def why_unknown(registry: Registry, resource: str, metric: str) -> Finding:
+    """Return at which stage ``metric`` of ``resource`` was lost; it is not in the registry.
+
+    The rule meant for it is the last that exposes the name for another kind of object,
+    or would expose it had it not lost the series, or that loses a series of that name.
+    """
+    for state in reversed(registry.states):
+        found = _for_other_kinds(state, resource, metric)
+        if found is not None:
+            return found
+    for state in reversed(registry.states):
+        found = _lost_under_this_name(state, resource, metric)
+        if found is not None:
+            return found
+    for state in reversed(registry.states):
+        found = _under_another_name(state, metric)
+        if found is not None:
+            return found
+    return _rules_without_series(registry, metric)
+
+
+def _for_other_kinds(state: RuleState, resource: str, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    others = [key for (key, name) in state.listing.exposed if name == metric]
+    if not others:
+        return None
+    message = (
+        f"{state.rule.id} exposes {metric} for {', '.join(sorted(others))} and not for "
+        f"{resource}: no label of the series maps to it"
+    )
+    return Finding(Stage.NO_RESOURCE_LABEL, message, state.rule.id)
+
+
+def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    rule = state.rule
+    for series, lost in state.listing.lost.items():
+        # A filtered series may not match name.matches at all; then its own name counts.
+        if metric not in (rule.namer.name(series), series):
+            continue
+        if lost.stage is Stage.FILTERED_OUT:
+            patterns = ", ".join(f.text for f in rule.filters if not f.keeps(series))
+            text = f"{rule.id} drops {series} by its filters (or name.matches): {patterns}"
+        elif lost.stage is Stage.LABEL_NOT_A_RESOURCE:
+            text = (
+                f"{rule.id}: the labels {', '.join(lost.unresolved)} of {series} fit the "
+                "template, and the cluster has no such resource"
+            )
+        else:
+            text = (
+                f"{rule.id} maps no label of {series} to {resource or 'an object'}; it "
+                f"carries {', '.join(sorted(lost.labels)) or 'none'}"
+            )
+        return Finding(lost.stage, text, rule.id)
+    return None
+
+
+def _under_another_name(state: RuleState, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    names = sorted({n for (_, n), s in state.listing.exposed.items() if s.series == metric})
+    if not names:
+        return None
+    text = f"{state.rule.id} exposes the series {metric} as {', '.join(names)}"
+    return Finding(Stage.NAME_MISMATCH, text, state.rule.id)
+
+
+def _rules_without_series(registry: Registry, metric: str) -> Finding:
+    for state in registry.states:
+        if state.failure is not None:
+            text = f"{state.rule.id} could not be listed: {state.failure.message}"
+            return Finding(state.failure.stage, text, state.rule.id)
+    unlisted = [s.rule.id for s in registry.states if s.listing is None]
+    if unlisted:
+        text = f"{', '.join(unlisted)} not listed yet; the first relist is under way"
+        return Finding(Stage.NO_SERIES, text)
+    empty = [s.rule.id for s in registry.states if s.listing is not None and not s.listing.shapes]
+    if empty:
+        text = f"no rule exposes {metric}; {', '.join(empty)} found no series at all"
+        return Finding(Stage.NO_SERIES, text, empty[-1])
+    return Finding(Stage.NO_SERIES, f"no rule exposes {metric}")
