@@ -7,7 +7,10 @@ import pytest
 
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
+from tests.integration.scraping import exporter, prometheus
 from tests.tools.failure import attach_logs
+
+__all__ = ["exporter", "plane", "private_plane", "prometheus", "pytest_runtest_makereport"]
 
 
 @pytest.fixture(scope="session")
