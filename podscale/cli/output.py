@@ -1,0 +1,55 @@
+"""Data on stdout in the form that was asked for; everything else goes to stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import click
+
+Form = Literal["table", "wide", "json", "yaml"]
+FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
+
+output_option = click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(FORMS),
+    default="table",
+    show_default=True,
+    help="The form of what is printed.",
+)
+
+
+def emit(value: object, form: Form) -> None:
+    """Print ``value``, plain data, as JSON or YAML."""
+    if form == "json":
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    # Imported here: --help must not load it.
+    import yaml
+
+    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """Print ``rows`` under ``columns`` as kubectl does: three blanks between, no lines."""
+    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    widths = [
+        max(len(column), *(len(line[i]) for line in cells)) if cells else len(column)
+        for i, column in enumerate(columns)
+    ]
+    for line in [[column.upper() for column in columns], *cells]:
+        text = "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo(text.rstrip())
+
+
+def wants_colour() -> bool:
+    """Return whether stdout is a terminal that shows colours (``NO_COLOR`` says no)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def note(text: str) -> None:
+    """Print ``text`` beside the data."""
+    click.echo(text, err=True)
