@@ -31,7 +31,8 @@ SPLITTABLE: frozenset[Kind] = frozenset({"timeout", "execution", "oversize"})
 class QueryError(Exception):
     """A query failed; ``failure`` says it to people, ``kind`` to the planner."""
 
-    def __init__(self, kind: Kind, failure: Failure) -> None:
+    def __init__(self, kind: Kind, failure: Failure, detail: str = "") -> None:
         super().__init__(failure.message)
+        self.detail = detail  # Prometheus's own words: for logs, not for users
         self.kind: Kind = kind
         self.failure = failure

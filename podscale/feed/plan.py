@@ -48,21 +48,27 @@ class Plan(Struct, frozen=True, eq=False):
         """Return what tells plans apart."""
         return (self.api, self.rule, self.series, self.labels, self.matchers)
 
+    def label_matchers(self, namespace: str, names: Sequence[str]) -> str:
+        """Return ``.LabelMatchers``: of the selector, then the namespace, then the object."""
+        found = list(self.matchers)
+        if self.labels.namespace:
+            found.append(f"{self.labels.namespace}={quote(namespace)}")
+        if self.labels.object:
+            form = "=~" if len(names) > 1 else "="
+            found.append(f"{self.labels.object}{form}{quote('|'.join(names))}")
+        return ",".join(found)
+
     def text(self, namespace: str, names: Sequence[str]) -> str:
         """Return the query exactly as upstream renders it for these objects.
 
         Raises ValueError where the template cannot be executed.
         """
-        found, values = list(self.matchers), {}
+        values = {}
         if self.labels.namespace:
-            found.append(f"{self.labels.namespace}={quote(namespace)}")
             values[self.labels.namespace] = namespace
         if self.labels.object:
-            joined = "|".join(names)
-            form = "=~" if len(names) > 1 else "="
-            found.append(f"{self.labels.object}{form}{quote(joined)}")
-            values[self.labels.object] = joined
-        return self.render(",".join(found), values)
+            values[self.labels.object] = "|".join(names)
+        return self.render(self.label_matchers(namespace, names), values)
 
 
 class Demand(Struct, frozen=True, eq=False):

@@ -1,0 +1,130 @@
+"""Takes the matchers that a request injects out of a tree (coalescing.md 1.3).
+
+Random sentinels stand for the request's values. A sentinel anywhere but as the whole value
+of a matcher on its own label cannot be widened. Pure.
+"""
+
+import secrets
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from podscale.feed.plan import KeyLabels
+from podscale.feed.prover.tree import (
+    Aggregation,
+    Binary,
+    Call,
+    Matcher,
+    Negation,
+    Node,
+    Selector,
+    Subquery,
+    Text,
+    children,
+)
+from podscale.feed.prover.verdict import NotProvable
+
+
+class Sentinels(Struct, frozen=True):
+    """Values that no rule contains: one namespace and two names."""
+
+    namespace: str
+    names: tuple[str, str]
+
+    def stand_in(self, text: str) -> bool:
+        """Return whether one of them occurs in ``text``."""
+        return any(value in text for value in (self.namespace, *self.names))
+
+
+def sentinels() -> Sentinels:
+    """Return fresh ones."""
+    first, second, third = (f"s{secrets.token_hex(8)}" for _ in range(3))
+    return Sentinels(first, (second, third))
+
+
+def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
+    """Return the tree with injected matchers removed and noted in ``Selector.bound``.
+
+    Raises ``NotProvable``.
+    """
+    match node:
+        case Selector():
+            return _selector(node, labels, values)
+        case Negation(operand):
+            return Negation(bind(operand, labels, values))
+        case Subquery():
+            return replace(node, operand=bind(node.operand, labels, values))
+        case Call():
+            return replace(node, arguments=tuple(bind(a, labels, values) for a in node.arguments))
+        case Aggregation():
+            _refuse(node.labels, values)
+            return replace(
+                node,
+                operand=bind(node.operand, labels, values),
+                parameter=node.parameter and bind(node.parameter, labels, values),
+            )
+        case Binary():
+            _refuse((*node.labels, *node.included), values)
+            return replace(
+                node,
+                left=bind(node.left, labels, values),
+                right=bind(node.right, labels, values),
+            )
+        case Text(value):
+            _refuse((value,), values)
+    return node
+
+
+def bound_labels(node: Node) -> frozenset[str]:
+    """Return the labels bound anywhere below."""
+    return frozenset(label for selector in bound_selectors(node) for label in selector.bound)
+
+
+def bound_selectors(node: Node) -> Iterator[Selector]:
+    """Yield the selectors from which a matcher was taken."""
+    if isinstance(node, Selector) and node.bound:
+        yield node
+    for child in children(node):
+        yield from bound_selectors(child)
+
+
+def _selector(node: Selector, labels: KeyLabels, values: Sentinels) -> Selector:
+    kept = [m for m in node.matchers if _injected(m, labels, values) is None]
+    bound = {_injected(m, labels, values) for m in node.matchers} - {None}
+    _refuse(
+        (node.name or "", *(text for m in kept for text in (m.label, m.value))),
+        values,
+    )
+    if bound and not _is_named(node, kept):
+        raise NotProvable("selector without metric name")
+    # Namespace first, whatever the order in the text: equal plans print equal texts.
+    order = tuple(label for label in labels.key() if label in bound)
+    return replace(node, matchers=tuple(kept), bound=order)
+
+
+def _injected(matcher: Matcher, labels: KeyLabels, values: Sentinels) -> str | None:
+    if (
+        labels.namespace
+        and matcher.label == labels.namespace
+        and matcher.op in ("=", "=~")
+        and matcher.value == values.namespace
+    ):
+        return labels.namespace
+    if (
+        labels.object
+        and matcher.label == labels.object
+        and matcher.op == "=~"
+        and matcher.value == "|".join(values.names)
+    ):
+        return labels.object
+    return None
+
+
+def _is_named(node: Selector, matchers: list[Matcher]) -> bool:
+    return bool(node.name) or any(m.label == "__name__" and m.op in ("=", "=~") for m in matchers)
+
+
+def _refuse(texts: tuple[str, ...], values: Sentinels) -> None:
+    if any(map(values.stand_in, texts)):
+        raise NotProvable("request value inside another matcher or operator")

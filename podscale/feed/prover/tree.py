@@ -1,0 +1,307 @@
+"""PromQL as values of our own: what the prover reads, changes and prints.
+
+The library's tree cannot be built in Python and its text does not escape strings, so it is
+converted once. Parentheses are dropped (our printer writes all of them) and an absent
+``by`` or matching clause is written as the empty one it stands for. Pure.
+"""
+
+import re
+from datetime import timedelta
+from typing import Literal
+
+import promql_parser
+from msgspec import Struct
+from msgspec.structs import replace
+
+# promql-parser aborts with a panic on a time before 1970 (`@ -5`).
+_PANICS = re.compile(r"@\s*-")
+
+MatchOp = Literal["=", "!=", "=~", "!~"]
+
+
+class NotPromql(ValueError):
+    """The text does not parse, or holds something that our tree cannot say."""
+
+
+class Matcher(Struct, frozen=True):
+    """One condition on one label."""
+
+    label: str
+    op: MatchOp
+    value: str
+
+
+class At(Struct, frozen=True):
+    """The ``@`` modifier; ``ms`` only for a fixed time."""
+
+    kind: Literal["start", "end", "time"]
+    ms: int = 0
+
+
+class Number(Struct, frozen=True, tag=True):
+    """A literal, as the text that reads back to the same float (NaN equals itself so)."""
+
+    text: str
+
+
+class Text(Struct, frozen=True, tag=True):
+    """A string literal."""
+
+    value: str
+
+
+class Selector(Struct, frozen=True, tag=True):
+    """A vector selector, or with ``range_ms`` a range selector."""
+
+    name: str | None
+    matchers: tuple[Matcher, ...]
+    range_ms: int | None = None
+    offset_ms: int = 0
+    at: At | None = None
+    bound: tuple[str, ...] = ()  # labels whose matcher was taken out, to be filled in again
+
+
+class Negation(Struct, frozen=True, tag=True):
+    """Unary minus on something else than a literal."""
+
+    operand: "Node"
+
+
+class Subquery(Struct, frozen=True, tag=True):
+    """``expr[range:step]``; without step Prometheus takes its default."""
+
+    operand: "Node"
+    range_ms: int
+    step_ms: int | None
+    offset_ms: int = 0
+    at: At | None = None
+
+
+class Call(Struct, frozen=True, tag=True):
+    """A function."""
+
+    function: str
+    arguments: tuple["Node", ...]
+    is_scalar: bool
+
+
+class Aggregation(Struct, frozen=True, tag=True):
+    """An aggregation; without a clause it is ``by ()``."""
+
+    op: str
+    clause: Literal["by", "without"]
+    labels: tuple[str, ...]
+    operand: "Node"
+    parameter: "Node | None" = None
+
+
+class Binary(Struct, frozen=True, tag=True):
+    """A binary operation; ``clause`` and ``group`` matter between two vectors only."""
+
+    op: str
+    left: "Node"
+    right: "Node"
+    is_bool: bool = False
+    clause: Literal["on", "ignoring"] = "ignoring"
+    labels: tuple[str, ...] = ()
+    group: Literal["", "left", "right"] = ""
+    included: tuple[str, ...] = ()
+
+
+Node = Number | Text | Selector | Negation | Subquery | Call | Aggregation | Binary
+
+SET_OPS = frozenset({"and", "or", "unless"})
+
+
+def parse(text: str) -> Node:
+    """Return the tree; raises ``NotPromql``."""
+    if _PANICS.search(text):
+        raise NotPromql("a negative @ time")
+    try:
+        return _node(promql_parser.parse(text))
+    except ValueError as error:
+        raise NotPromql(str(error)) from error
+    except RecursionError:
+        raise NotPromql("nested too deeply") from None
+
+
+def is_scalar(node: Node) -> bool:
+    """Return whether the node's value is one number rather than a vector."""
+    match node:
+        case Number():
+            return True
+        case Negation(operand):
+            return is_scalar(operand)
+        case Binary(_, left, right):
+            return is_scalar(left) and is_scalar(right)
+        case Call():
+            return node.is_scalar
+    return False
+
+
+def is_vector(node: Node) -> bool:
+    """Return whether the node's value is an instant vector."""
+    match node:
+        case Text() | Subquery():
+            return False
+        case Selector():
+            return node.range_ms is None
+        case Negation(operand):
+            return is_vector(operand)
+    return not is_scalar(node)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes directly below."""
+    match node:
+        case Negation(operand) | Subquery(operand):
+            return (operand,)
+        case Call(_, arguments):
+            return arguments
+        case Aggregation():
+            return (node.operand,) if node.parameter is None else (node.parameter, node.operand)
+        case Binary(_, left, right):
+            return (left, right)
+    return ()
+
+
+def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:
+    """Return the tree with a matcher for each bound label that ``values`` holds.
+
+    A label with one value is matched by ``=``; the values are known to need no escaping.
+    """
+    match node:
+        case Selector():
+            added = tuple(
+                Matcher(label, "=", of[0]) if len(of) == 1 else Matcher(label, "=~", "|".join(of))
+                for label in node.bound
+                if (of := values.get(label))
+            )
+            return replace(node, matchers=node.matchers + added, bound=())
+        case Negation(operand):
+            return Negation(filled(operand, values))
+        case Subquery():
+            return replace(node, operand=filled(node.operand, values))
+        case Call():
+            return replace(node, arguments=tuple(filled(a, values) for a in node.arguments))
+        case Aggregation():
+            return replace(node, operand=filled(node.operand, values))
+        case Binary():
+            return replace(node, left=filled(node.left, values), right=filled(node.right, values))
+    return node
+
+
+def _node(expr: promql_parser.Expr) -> Node:
+    match expr:
+        case promql_parser.ParenExpr():
+            return _node(expr.expr)
+        case promql_parser.NumberLiteral():
+            return number(expr.val)
+        case promql_parser.StringLiteral():
+            return Text(expr.val)
+        case promql_parser.VectorSelector():
+            return _selector(expr)
+        case promql_parser.MatrixSelector():
+            return replace(_selector(expr.vector_selector), range_ms=_ms(expr.range))
+        case promql_parser.UnaryExpr():
+            operand = _node(expr.expr)
+            if isinstance(operand, Number):
+                return number(-float(operand.text))
+            return Negation(operand)
+        case promql_parser.SubqueryExpr():
+            step = None if expr.step is None else _ms(expr.step)
+            return Subquery(_node(expr.expr), _ms(expr.range), step, _ms(expr.offset), _at(expr.at))
+        case promql_parser.Call():
+            returned = expr.func.return_type == promql_parser.ValueType.Scalar
+            return Call(expr.func.name, tuple(map(_node, expr.args)), returned)
+        case promql_parser.AggregateExpr():
+            return _aggregation(expr)
+        case promql_parser.BinaryExpr():
+            return _binary(expr)
+    raise NotPromql(f"unknown expression {type(expr).__name__}")
+
+
+def number(value: float) -> Number:
+    """Return the literal of a float."""
+    text = repr(value).removesuffix(".0")
+    return Number({"inf": "Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text))
+
+
+_MATCH_OPS: dict[str, MatchOp] = {
+    "MatchOp.Equal": "=",
+    "MatchOp.NotEqual": "!=",
+    "MatchOp.Re": "=~",
+    "MatchOp.NotRe": "!~",
+}
+
+
+def _selector(expr: promql_parser.VectorSelector) -> Selector:
+    if expr.matchers.or_matchers:
+        raise NotPromql("a selector with or")
+    matchers = tuple(
+        Matcher(m.name, _MATCH_OPS[str(m.op)], m.value) for m in expr.matchers.matchers
+    )
+    return Selector(expr.name, matchers, None, _ms(expr.offset), _at(expr.at))
+
+
+def _aggregation(expr: promql_parser.AggregateExpr) -> Aggregation:
+    is_without = (
+        expr.modifier is not None and expr.modifier.type == promql_parser.AggModifierType.Without
+    )
+    parameter = expr.param
+    if parameter is not None and not isinstance(parameter, promql_parser.Expr):
+        raise NotPromql("an aggregation parameter that is no expression")
+    return Aggregation(
+        str(expr.op),
+        "without" if is_without else "by",
+        tuple(expr.modifier.labels) if expr.modifier is not None else (),
+        _node(expr.expr),
+        None if parameter is None else _node(parameter),
+    )
+
+
+def _binary(expr: promql_parser.BinaryExpr) -> Binary:
+    op, left, right = str(expr.op).strip(), _node(expr.lhs), _node(expr.rhs)
+    modifier = expr.modifier
+    if modifier is None:
+        return Binary(op, left, right)
+    fill = modifier.fill_values
+    if fill is not None and (fill.lhs is not None or fill.rhs is not None):
+        raise NotPromql("fill")
+    matching, cardinality = modifier.matching, promql_parser.VectorMatchCardinality
+    is_on = matching is not None and matching.type == promql_parser.LabelModifierType.Include
+    return Binary(
+        op,
+        left,
+        right,
+        bool(modifier.return_bool),
+        "on" if is_on else "ignoring",
+        tuple(matching.labels) if matching is not None else (),
+        "left"
+        if modifier.card == cardinality.ManyToOne
+        else "right"
+        if modifier.card == cardinality.OneToMany
+        else "",
+        tuple(modifier.group_labels or ()),
+    )
+
+
+def _ms(duration: timedelta | None) -> int:
+    if duration is None:
+        return 0
+    micro = duration // timedelta(microseconds=1)
+    if micro % 1000:
+        raise NotPromql("a duration below a millisecond")
+    return micro // 1000
+
+
+def _at(at: promql_parser.AtModifier | None) -> At | None:
+    if at is None:
+        return None
+    if at.type == promql_parser.AtModifierType.Start:
+        return At("start")
+    if at.type == promql_parser.AtModifierType.End:
+        return At("end")
+    if at.at is None:
+        raise NotPromql("an @ without time")
+    return At("time", round(at.at.timestamp() * 1000))

@@ -1,0 +1,164 @@
+"""Widens a tree node by node, or says why it must not (coalescing.md 1.4).
+
+For every node two facts are kept: which key labels its value is bound to (B), and whether
+the request's own output carries the namespace label (p). By induction the widened output,
+restricted to one key, is that key's own output up to an added namespace label. Pure.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from podscale.feed.plan import KeyLabels
+from podscale.feed.prover.matching import Facts, match
+from podscale.feed.prover.tree import (
+    Aggregation,
+    Binary,
+    Call,
+    Negation,
+    Node,
+    Selector,
+    Subquery,
+    Text,
+    is_scalar,
+)
+from podscale.feed.prover.verdict import NotProvable
+
+# Functions that work on each series alone and keep its labels.
+# fmt: off
+OVER_RANGE = frozenset({
+    "rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "changes",
+    "resets", "double_exponential_smoothing", "holt_winters",
+})
+OVER_INSTANT = frozenset({
+    "abs", "ceil", "floor", "exp", "ln", "log2", "log10", "sqrt", "sgn", "clamp", "clamp_min",
+    "clamp_max", "round", "timestamp",
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan",
+    "tanh", "deg", "rad",
+    "day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute", "month",
+    "year",
+})
+AGGREGATIONS = frozenset({
+    "sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values",
+})
+# fmt: on
+
+
+class Wide(Struct, frozen=True):
+    """A widened node with what is known of it."""
+
+    node: Node
+    bound: frozenset[str]  # B; empty: static, copied unchanged
+    carries: bool  # p
+
+
+def widen(node: Node, labels: KeyLabels) -> Wide:
+    """Return the widened node; raises ``NotProvable``."""
+    match node:
+        case Selector():
+            bound = frozenset(node.bound)
+            return Wide(node, bound, labels.namespace in bound)
+        case Negation(operand):
+            inner = widen(operand, labels)
+            return replace(inner, node=Negation(inner.node))
+        case Subquery():
+            inner = widen(node.operand, labels)
+            return replace(inner, node=replace(node, operand=inner.node))
+        case Call():
+            return _call(node, labels)
+        case Aggregation():
+            return _aggregation(node, labels)
+        case Binary():
+            return _binary(node, labels)
+    return Wide(node, frozenset(), carries=False)
+
+
+def _call(node: Call, labels: KeyLabels) -> Wide:
+    arguments = [widen(argument, labels) for argument in node.arguments]
+    bound_at = [place for place, argument in enumerate(arguments) if argument.bound]
+    if not bound_at:
+        return Wide(node, frozenset(), carries=False)
+    place = _subject(node, labels, arguments)
+    if bound_at != [place]:
+        raise NotProvable(f"an argument of {node.function} depends on the request")
+    inner = arguments[place]
+    return replace(inner, node=replace(node, arguments=tuple(a.node for a in arguments)))
+
+
+def _subject(node: Call, labels: KeyLabels, arguments: list[Wide]) -> int:
+    """Return which argument holds the series that the function maps one by one."""
+    name = node.function
+    if name in OVER_INSTANT:
+        return 0
+    if name in OVER_RANGE or (name.endswith("_over_time") and not name.startswith("absent")):
+        # quantile_over_time has its number first, predict_linear last.
+        return 1 if name == "quantile_over_time" else 0
+    if name == "histogram_quantile":
+        if "le" in labels.key():
+            raise NotProvable("histogram_quantile removes a key label")
+        return 1
+    if name in ("label_replace", "label_join"):
+        _relabel(node, labels, arguments[0])
+        return 0
+    raise NotProvable(f"function {name}")
+
+
+def _relabel(node: Call, labels: KeyLabels, subject: Wide) -> None:
+    # label_replace(v, target, replacement, source, regex); label_join(v, target, sep, sources…)
+    texts = [a.value if isinstance(a, Text) else None for a in node.arguments[1:]]
+    if None in texts:
+        raise NotProvable(f"{node.function} with an argument that is no literal")
+    target, sources = texts[0], texts[2:3] if node.function == "label_replace" else texts[2:]
+    if target in labels.key():
+        raise NotProvable(f"{node.function} overwrites a key label")
+    if labels.namespace and labels.namespace in sources and not subject.carries:
+        raise NotProvable(f"{node.function} reads a namespace label that is not in the original")
+
+
+def _aggregation(node: Aggregation, labels: KeyLabels) -> Wide:
+    inner = widen(node.operand, labels)
+    parameter = widen(node.parameter, labels) if node.parameter is not None else None
+    if parameter is not None and parameter.bound:
+        raise NotProvable(f"the parameter of {node.op} depends on the request")
+    if not inner.bound:
+        return Wide(node, frozenset(), carries=False)
+    if node.op not in AGGREGATIONS:
+        raise NotProvable(f"aggregation {node.op}")
+    if (
+        node.op == "count_values"
+        and isinstance(node.parameter, Text)
+        and node.parameter.value in labels.key()
+    ):
+        raise NotProvable("count_values overwrites a key label")
+    is_by = node.clause == "by"
+    if labels.object in inner.bound and (labels.object in node.labels) != is_by:
+        raise NotProvable("aggregates across objects (object label not in by)")
+    namespace, grouping = labels.namespace, node.labels
+    kept = (namespace in node.labels) == is_by
+    if namespace in inner.bound:
+        if is_by and not kept:
+            grouping = (namespace, *grouping)
+        elif not is_by and not kept:
+            grouping = tuple(label for label in grouping if label != namespace)
+    return Wide(
+        replace(node, operand=inner.node, labels=grouping), inner.bound, inner.carries and kept
+    )
+
+
+def _binary(node: Binary, labels: KeyLabels) -> Wide:
+    left, right = widen(node.left, labels), widen(node.right, labels)
+    bound = left.bound | right.bound
+    if not bound:
+        return Wide(node, frozenset(), carries=False)
+    if is_scalar(node.left) or is_scalar(node.right):
+        scalar, vector = (left, right) if is_scalar(node.left) else (right, left)
+        if scalar.bound:
+            raise NotProvable("a scalar that depends on the request")
+        return replace(vector, node=replace(node, left=left.node, right=right.node))
+    matched = match(
+        node, Facts(left.bound, left.carries), Facts(right.bound, right.carries), labels
+    )
+    return Wide(
+        replace(node, left=left.node, right=right.node, labels=matched.labels),
+        matched.facts.bound,
+        matched.facts.carries,
+    )

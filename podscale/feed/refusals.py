@@ -1,0 +1,84 @@
+"""HTTP outcomes of Prometheus, as failures with a class.
+
+The texts never quote the query or Prometheus's words: they reach users who may not read
+either. Those words travel in ``QueryError.detail``, for logs.
+"""
+
+from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.feed.errors import Kind, QueryError
+from podscale.feed.wire import Refusal, refusal
+
+_CHECK_URL = "check --prometheus-url and what stands between"
+
+
+def failure(kind: Kind, retry_after_s: float | None = None) -> Failure:
+    """Return what consumers are told about a failure of this class."""
+    if kind == "bad-data":
+        return Refused(
+            "QueryInvalid", "Prometheus does not understand the query: correct metricsQuery"
+        )
+    if kind == "execution":
+        return Refused(
+            "QueryFailed",
+            "Prometheus could not evaluate the query (422): see the log for its words",
+        )
+    if kind == "unauthorized":
+        return Refused(
+            "PrometheusUnauthorized",
+            "Prometheus answered 401: check the token, the password or the client certificate",
+        )
+    if kind == "forbidden":
+        return Refused(
+            "PrometheusForbidden", "Prometheus answered 403: the credentials lack the right to read"
+        )
+    text, reason = _UNAVAILABLE[kind]
+    is_timeout = kind in ("deadline", "timeout")
+    return Unavailable(reason, text, is_timeout=is_timeout, retry_after_s=retry_after_s)
+
+
+_UNAVAILABLE: dict[Kind, tuple[str, str]] = {
+    "unreachable": (f"Prometheus cannot be reached: {_CHECK_URL}", "PrometheusUnreachable"),
+    "deadline": ("Prometheus did not answer in time", "PrometheusTimeout"),
+    "timeout": ("Prometheus gave up evaluating the query in time", "QueryTimeout"),
+    "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
+    "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
+    "oversize": ("The answer is larger than the limit for one query", "AnswerTooLarge"),
+    "nonsense": (
+        f"The answer is not one of Prometheus's API: {_CHECK_URL}",
+        "PrometheusAnswerInvalid",
+    ),
+}
+
+
+def error(kind: Kind, detail: str = "", retry_after_s: float | None = None) -> QueryError:
+    """Return the exception for a failure of this class."""
+    return QueryError(kind, failure(kind, retry_after_s), detail)
+
+
+def of_status(status: int, body: bytes, retry_after: str | None = None) -> QueryError:
+    """Return the exception for an answer other than 2xx."""
+    said = refusal(body)
+    kind = _kind(status, said)
+    detail = f"{status} {said.error_type}: {said.error}" if said else f"{status} {body[:200]!r}"
+    wait = float(retry_after) if retry_after and retry_after.isdigit() else None
+    return error(kind, detail, wait)
+
+
+def _kind(status: int, said: Refusal | None) -> Kind:
+    match status:
+        case 401:
+            return "unauthorized"
+        case 403:
+            return "forbidden"
+        case 413 | 414 | 431:
+            return "oversize"
+        case 422:
+            return "execution"
+        case 429:
+            return "throttled"
+    if said is not None and said.error_type == "timeout":
+        return "timeout"
+    if status >= 500:
+        return "gateway"
+    # A 400 that is not Prometheus's JSON was written by somebody else.
+    return "bad-data" if status == 400 and said is not None else "nonsense"

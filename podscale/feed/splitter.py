@@ -1,0 +1,49 @@
+"""Cuts a large Prometheus answer into pages while it arrives.
+
+A body of 150 MB must be neither held nor decoded whole. Prometheus writes the entries of
+an answer as a flat array of objects; the bytes ``},{"`` cannot occur inside a JSON string
+(its quote would be escaped), so each occurrence is a border between two entries. A server
+that puts blanks between entries is read correctly too, only in one page.
+"""
+
+PAGE_BYTES = 32 * 1024  # about 150 series of 200 bytes, at most 1,000 of the shortest
+
+_BORDER = b'},{"'
+_FIRST = b"[{"
+
+
+class Splitter:
+    """Takes chunks, gives pages: JSON arrays of whole entries."""
+
+    def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+        self._head: bytes | None = None  # all before the first entry, with its bracket
+        self._buffer = bytearray()
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that wait for a border."""
+        return len(self._buffer)
+
+    def feed(self, chunk: bytes) -> bytes | None:
+        """Return the next page, if enough has arrived."""
+        buffer = self._buffer
+        buffer += chunk
+        if len(buffer) < self._page_bytes:
+            return None
+        if self._head is None:
+            first = buffer.find(_FIRST)
+            if first < 0:
+                return None
+            self._head = bytes(buffer[: first + 1])
+            del buffer[: first + 1]
+        border = buffer.rfind(_BORDER)
+        if border < 0:
+            return None
+        page = b"[" + buffer[: border + 1] + b"]"
+        del buffer[: border + 2]
+        return page
+
+    def rest(self) -> bytes:
+        """Return the answer as a document of its own, without the entries handed out."""
+        return (self._head or b"") + bytes(self._buffer)

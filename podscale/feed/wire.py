@@ -1,0 +1,161 @@
+"""Prometheus's JSON as values: instant answers and series.
+
+Pure decoding; follows ``web/api/v1/api.go`` of Prometheus 3 and tolerates what Thanos,
+Mimir and VictoriaMetrics add (``isPartial``, warnings).
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+ResultType = Literal["vector", "scalar", "string", "matrix"]
+
+
+class WireSample(Struct, gc=False):
+    """One entry of a vector; a native histogram has no ``value``."""
+
+    metric: dict[str, str] = {}
+    value: tuple[float, str] | None = None
+    histogram: msgspec.Raw | None = None
+    values: msgspec.Raw | None = None  # of a matrix
+
+
+class _Data(Struct):
+    result_type: ResultType = msgspec.field(name="resultType")
+    result: msgspec.Raw
+
+
+class _Envelope(Struct):
+    status: Literal["success", "error"]
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error_type: str = msgspec.field(name="errorType", default="")
+    error: str = ""
+    warnings: list[str] | None = None
+    is_partial: bool = msgspec.field(name="isPartial", default=False)
+
+
+class Answer(Struct):
+    """One instant answer: entries in Prometheus's order, values as floats."""
+
+    kind: ResultType
+    metrics: list[dict[str, str]]
+    values: list[float]
+    is_float_only: bool = True  # False: at least one entry was a native histogram
+    is_partial: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class Refusal(Struct, frozen=True):
+    """Prometheus's own words for a failed request."""
+
+    error_type: str
+    error: str
+
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError)
+
+_samples = msgspec.json.Decoder(list[WireSample])
+_series = msgspec.json.Decoder(list[dict[str, str]])
+_envelope = msgspec.json.Decoder(_Envelope)
+_data = msgspec.json.Decoder(_Data)
+_point = msgspec.json.Decoder(tuple[float, str])
+
+
+class VectorReader:
+    """Collects an instant answer page by page."""
+
+    def __init__(self) -> None:
+        self._metrics: list[dict[str, str]] = []
+        self._values: list[float] = []
+        self._is_float_only = True
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises one of ``DECODE_ERRORS``."""
+        for sample in _samples.decode(page):
+            if sample.value is None:
+                self._is_float_only = False
+                continue
+            self._metrics.append(sample.metric)
+            self._values.append(float(sample.value[1]))
+
+    def end(self, rest: bytes) -> Answer:
+        """Return the answer; ``rest`` is the document without the entries taken so far."""
+        envelope = _success(rest)
+        data = _data.decode(envelope.data)
+        if data.result_type == "vector":
+            self.page(bytes(data.result))
+        elif data.result_type == "scalar":
+            self._metrics.append({})
+            self._values.append(float(_point.decode(data.result)[1]))
+        warnings = tuple(envelope.warnings or ())
+        return Answer(
+            data.result_type,
+            self._metrics,
+            self._values,
+            self._is_float_only,
+            envelope.is_partial or any(map(_is_partial_response, warnings)),
+            warnings,
+        )
+
+
+class SeriesReader:
+    """Collects the label names of series; values are dropped page by page."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, set[tuple[str, ...]]] = {}
+        self.count = 0
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises one of ``DECODE_ERRORS``."""
+        entries = _series.decode(page)
+        self.count += len(entries)
+        shapes = self._shapes
+        for labels in entries:
+            name, shape = labels.get("__name__", ""), tuple(labels)
+            known = shapes.get(name)
+            if known is None:
+                shapes[name] = {shape}
+            elif shape not in known:
+                known.add(shape)
+
+    def end(self, rest: bytes) -> tuple[str, ...]:
+        """Take the last entries; return the warnings."""
+        envelope = _success(rest)
+        if bytes(envelope.data) != b"null":
+            self.page(bytes(envelope.data))
+        return tuple(envelope.warnings or ())
+
+    def names(self) -> dict[str, frozenset[frozenset[str]]]:
+        """Return name -> sets of label names. Equal sets are one object: 50,000 names of one
+        exporter share a handful of them.
+        """
+        sets: dict[tuple[str, ...], frozenset[str]] = {}
+        groups: dict[frozenset[frozenset[str]], frozenset[frozenset[str]]] = {}
+        found: dict[str, frozenset[frozenset[str]]] = {}
+        for name, shapes in self._shapes.items():
+            group = frozenset(sets.setdefault(shape, frozenset(shape)) for shape in shapes)
+            found[name] = groups.setdefault(group, group)
+        return found
+
+
+def refusal(body: bytes) -> Refusal | None:
+    """Return what an error answer says, or ``None`` if it is not Prometheus's JSON."""
+    try:
+        envelope = _envelope.decode(body)
+    except DECODE_ERRORS:
+        return None
+    return Refusal(envelope.error_type, envelope.error) if envelope.status == "error" else None
+
+
+def _success(document: bytes) -> _Envelope:
+    envelope = _envelope.decode(document)
+    if envelope.status != "success":
+        raise ValueError(f"status {envelope.status}: {envelope.error}")
+    return envelope
+
+
+def _is_partial_response(warning: str) -> bool:
+    # Prometheus 3 annotates results with "PromQL warning: ..."; every other warning (remote
+    # read, Thanos stores) means that something could not be asked.
+    return not warning.startswith(("PromQL warning:", "PromQL info:"))
