@@ -1,0 +1,331 @@
+"""One client connection: bytes to requests, replies to bytes, one request at a time.
+
+A reply that is at hand is written in the same turn of the loop, without a task. Times
+at which a silent or slow client is given up are kept here and enforced by the server's
+sweep, so that no request pays for a timer.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, Protocol, cast
+
+import structlog
+from msgspec import Struct
+
+from podscale.serving import status
+from podscale.serving.http1 import HttpRequest, Parser, Refusal
+from podscale.serving.peer import Peer, peer_of
+from podscale.serving.status import Status
+
+_NEVER = float("inf")
+_CONCATENATED = 64 * 1024
+_REASONS = {code.value: code.phrase for code in HTTPStatus}
+
+
+class Reply(Struct, frozen=True):
+    """An encoded answer. Header values hold no line breaks."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False
+
+
+class Limits(Struct, frozen=True):
+    """How much, and how long, one client may take. Times are seconds."""
+
+    reading: int = 400  # requests in flight, as --max-requests-inflight
+    mutating: int = 200
+    connections: int = 20_000
+    header_s: float = 15.0  # from the first byte, or from the connection, to a whole header
+    body_s: float = 30.0
+    # Longer than the 90 s after which Go's clients drop an idle connection themselves, so
+    # that we never close one on which a request is already under way.
+    idle_s: float = 180.0
+    write_s: float = 30.0  # a client that reads nothing for so long is cut off
+
+
+class Respond(Protocol):
+    """The chain behind the connections."""
+
+    def __call__(self, request: HttpRequest, peer: Peer) -> Reply | Coroutine[Any, Any, Reply]:
+        """Return the reply, or a coroutine that does."""
+        ...
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    is_draining: bool
+    reading: int
+    mutating: int
+    failed_handshakes: int
+    respond: Respond
+    connections: "set[Connection]"
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        ...
+
+    def closed(self, connection: "Connection") -> None:
+        """Forget a connection that has ended."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run ``work`` in the server's task group."""
+        ...
+
+    def date(self) -> str:
+        """Return the Date header's value."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """The server's end of one connection."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._parser = Parser()
+        self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_advancing = False
+        self._is_paused = False
+        self._has_continued = False
+        self._phase = "header"
+        self.give_up_at = _NEVER  # loop time after which the sweep ends this connection
+
+    def __del__(self) -> None:
+        # A protocol that never saw ``connection_made`` is a failed TLS handshake: asyncio
+        # tells nobody. A plain addition: a lock in here could deadlock the collector.
+        if self._peer is None:
+            self._host.failed_handshakes += 1
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered or a reply has not left us."""
+        return self._task is not None or self._is_paused
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, its handshake done."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._peer = peer_of(transport)
+        host = self._host
+        if host.is_draining or len(host.connections) >= host.limits.connections:
+            self._transport.abort()
+            return
+        host.connections.add(self)
+        self.give_up_at = host.now() + host.limits.header_s
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop what nobody waits for any more."""
+        self._host.closed(self)
+        self._transport = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless a request is still being answered."""
+        self._parser.feed(data)
+        if self._task is None and not self._is_paused:
+            self._advance()
+        elif self._parser.buffered > _CONCATENATED and self._transport is not None:
+            # Pipelining is allowed and pointless; it must not become our memory.
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Close after the reply under way: TLS has no half-open connections."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        self._is_paused = True
+        self.give_up_at = self._host.now() + self._host.limits.write_s
+
+    def resume_writing(self) -> None:
+        """The client caught up."""
+        self._is_paused = False
+        self.give_up_at = _NEVER
+        self._phase = "answering"
+        if self._task is None:
+            self._advance()
+
+    def close_if_idle(self) -> None:
+        """End the connection, unless it is in the middle of something."""
+        if not self.is_busy and self._transport is not None:
+            self._transport.close()
+
+    def give_up(self) -> None:
+        """End a connection whose client took too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        self.give_up_at = _NEVER
+        if self._is_paused:
+            transport.abort()
+            return
+        if self._parser.buffered or self._parser.is_within_body:
+            self._write(None, encoded(Status(message="the request came too slowly", code=408)))
+        transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _advance(self) -> None:
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while self._task is None and not self._is_paused and self._transport is not None:
+                item = self._parser.next()
+                if item is None:
+                    self._wait_for_more()
+                    return
+                self._has_continued = False
+                if isinstance(item, Refusal):
+                    self._write(None, encoded(item.status, closes=True))
+                    return
+                self._begin(item)
+        finally:
+            self._is_advancing = False
+
+    def _wait_for_more(self) -> None:
+        host, parser = self._host, self._parser
+        if parser.is_within_body:
+            if parser.wants_continue and not self._has_continued and self._transport is not None:
+                self._has_continued = True
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            phase, limit = "body", host.limits.body_s
+        elif parser.buffered:
+            phase, limit = "header", host.limits.header_s
+        else:
+            phase, limit = "idle", host.limits.idle_s
+        # A trickling client must not push its own deadline: it moves only with the phase.
+        if phase != self._phase:
+            self._phase = phase
+            self.give_up_at = host.now() + limit
+
+    def _begin(self, request: HttpRequest) -> None:
+        host = self._host
+        self._phase = "answering"
+        self.give_up_at = _NEVER
+        peer = self._peer
+        if peer is None:
+            return
+        try:
+            outcome = host.respond(request, peer)
+        except Exception:  # noqa: BLE001 - the last line of defence: a reply, never a traceback
+            outcome = _failed(request)
+        if isinstance(outcome, Reply):
+            self._write(request, outcome)
+            return
+        is_reading = request.method in ("GET", "HEAD")
+        if is_reading and host.reading >= host.limits.reading:
+            outcome.close()
+            self._write(request, encoded(status.too_many_requests()))
+            return
+        if not is_reading and host.mutating >= host.limits.mutating:
+            outcome.close()
+            self._write(request, encoded(status.too_many_requests()))
+            return
+        self._task = host.spawn(self._await(request, outcome, is_reading))
+
+    async def _await(
+        self, request: HttpRequest, work: Coroutine[Any, Any, Reply], is_reading: bool
+    ) -> None:
+        host = self._host
+        if is_reading:
+            host.reading += 1
+        else:
+            host.mutating += 1
+        try:
+            reply = await work
+        except Exception:  # noqa: BLE001 - as above
+            reply = _failed(request)
+        finally:
+            self._task = None
+            if is_reading:
+                host.reading -= 1
+            else:
+                host.mutating -= 1
+        transport = self._transport
+        if transport is None:
+            return
+        try:
+            transport.resume_reading()
+            self._write(request, reply)
+            self._advance()
+        except Exception:  # noqa: BLE001 - one connection's failure must not end the task group
+            structlog.get_logger().exception("ConnectionFailed")
+            transport.abort()
+
+    def _write(self, request: HttpRequest | None, reply: Reply) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        closes = (
+            reply.closes or request is None or not request.keeps_alive or self._host.is_draining
+        )
+        head = self._head(request, reply, closes)
+        body = reply.body
+        if request is not None and request.method == "HEAD":
+            body = b""
+        if len(body) < _CONCATENATED:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+        if closes:
+            transport.close()
+
+    def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
+        audit_id = request.headers.get("audit-id", "") if request is not None else ""
+        if not audit_id or len(audit_id) > 64:
+            audit_id = _audit_id()
+        head = (
+            f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}\r\n"
+            f"Audit-Id: {audit_id}\r\n"
+            "Cache-Control: no-cache, private\r\n"
+            f"Date: {self._host.date()}\r\n"
+        )
+        if reply.status != 304:
+            head += f"Content-Type: {reply.content_type}\r\nContent-Length: {len(reply.body)}\r\n"
+        for name, value in reply.headers:
+            head += f"{name}: {value}\r\n"
+        if closes:
+            head += "Connection: close\r\n"
+        elif request is not None and request.is_http10:
+            head += "Connection: keep-alive\r\n"
+        return f"{head}\r\n".encode("latin-1", "replace")
+
+
+def encoded(answer: Status, *, closes: bool = False) -> Reply:
+    """Return ``answer`` as a JSON reply."""
+    headers: tuple[tuple[str, str], ...] = ()
+    if answer.code == 429:
+        headers = (("Retry-After", "1"),)
+    return Reply(answer.code, "application/json", answer.json(), headers, closes)
+
+
+def http_date(unix_s: float) -> str:
+    """Return the RFC 9110 form of a time."""
+    return formatdate(unix_s, usegmt=True)
+
+
+def _failed(request: HttpRequest) -> Reply:
+    path = request.target.partition("?")[0]
+    structlog.get_logger().exception("RequestFailed", method=request.method, path=path)
+    return encoded(status.internal_error("the request could not be answered, see the log"))
+
+
+def _audit_id() -> str:
+    # A version 4 UUID; uuid.uuid4() costs three times as much.
+    bits = f"{secrets.randbits(128):032x}"
+    return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"

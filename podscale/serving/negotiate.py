@@ -1,0 +1,152 @@
+"""What the client accepts, and bytes in that form.
+
+Follows ``NegotiateMediaTypeOptions`` of k8s.io/apiserver: clauses by quality, then in
+order; JSON and YAML are served, tables where a group offers them, protobuf never (a
+clause for it is passed over, which leaves ``*/*`` to be answered with JSON).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from podscale.serving import status
+from podscale.serving.api import Media
+from podscale.serving.status import Status
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_SERVED = (JSON, YAML)
+_BROWSERS = ("curl", "Wget", "Mozilla/5.0")
+_TABLE_VERSIONS = ("v1", "v1beta1")
+
+
+class _Clause(Struct, frozen=True):
+    kind: str
+    parameters: dict[str, str]
+    quality: float
+
+
+def media(accept: str, *, offers_table: bool, pretty: str, agent: str) -> Media | Status:
+    """Return how to answer, or the 406.
+
+    ``pretty`` is the query parameter ("" when absent): it decides alone when it is
+    there, otherwise people's programs are indented for.
+    """
+    is_pretty = pretty.lower() in ("1", "t", "true") if pretty else agent.startswith(_BROWSERS)
+    found = _choose(accept, offers_table)
+    if isinstance(found, Status):
+        return found
+    return Media(found.content_type, found.as_table, True) if is_pretty else found
+
+
+@lru_cache(maxsize=512)
+def _choose(accept: str, offers_table: bool) -> Media | Status:
+    clauses = _clauses(accept)
+    if not clauses:
+        return Media()
+    for clause in clauses:
+        chosen = _match(clause, offers_table)
+        if chosen is not None:
+            return chosen
+    # Upstream's sentence names protobuf too; whoever asks for exactly that should not
+    # read that it would have been accepted.
+    offered = _SERVED if PROTOBUF in accept else (*_SERVED, PROTOBUF)
+    return status.not_acceptable(offered)
+
+
+def _match(clause: _Clause, offers_table: bool) -> Media | None:
+    if clause.kind in ("*/*", "application/*", JSON):
+        content_type = JSON
+    elif clause.kind == YAML:
+        content_type = YAML
+    else:
+        return None
+    target = clause.parameters.get("as", "")
+    if not target:
+        return Media(content_type)
+    is_table = (
+        target == "Table"
+        and clause.parameters.get("g") == "meta.k8s.io"
+        and clause.parameters.get("v") in _TABLE_VERSIONS
+    )
+    return Media(content_type, True) if is_table and offers_table else None
+
+
+@lru_cache(maxsize=512)
+def _clauses(accept: str) -> tuple[_Clause, ...]:
+    found = []
+    for text in accept.split(","):
+        kind, *pairs = (part.strip() for part in text.split(";"))
+        if not kind:
+            continue
+        parameters = {}
+        for pair in pairs:
+            key, _, value = pair.partition("=")
+            parameters[key.strip().lower()] = value.strip().strip('"')
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 1.0
+        if quality > 0:
+            found.append(_Clause(kind.lower(), parameters, quality))
+    found.sort(key=lambda clause: -clause.quality)
+    return tuple(found)
+
+
+def discovery_version(accept: str) -> str:
+    """Return ``v2`` or ``v2beta1`` when the aggregated form is what is wanted most, else "".
+
+    A clause for any other form of JSON that comes earlier wins.
+    """
+    for clause in _clauses(accept):
+        if clause.kind not in ("*/*", "application/*", JSON):
+            continue
+        if not clause.parameters.get("as"):
+            return ""
+        version = clause.parameters.get("v", "")
+        if (
+            clause.parameters["as"] == "APIGroupDiscoveryList"
+            and clause.parameters.get("g") == "apidiscovery.k8s.io"
+            and version in ("v2", "v2beta1")
+        ):
+            return version
+    return ""
+
+
+def formatted(body: bytes, wanted: Media) -> bytes:
+    """Return JSON ``body`` in the wanted form. Raises ``msgspec.DecodeError`` for other bytes."""
+    if wanted.content_type == YAML:
+        return _yaml(msgspec.json.decode(body))
+    return msgspec.json.format(body, indent=2) if wanted.is_pretty else body
+
+
+def _yaml(value: Any) -> bytes:
+    # Imported on first use: YAML is for people and costs every other process 10 ms.
+    import yaml
+
+    dumped: str = yaml.dump(value, Dumper=_dumper(), allow_unicode=True, default_flow_style=False)
+    return dumped.encode()
+
+
+@lru_cache(maxsize=1)
+def _dumper() -> Any:
+    import yaml
+
+    plain_text = "tag:yaml.org,2002:str"
+    resolver: Any = yaml.resolver.Resolver()
+
+    class Dumper(yaml.CSafeDumper):
+        """Quotes as Go's yaml.v2: double, and only what would read as something else."""
+
+        def ignore_aliases(self, _data: Any) -> bool:
+            return True
+
+    def text(dumper: Dumper, data: str) -> yaml.ScalarNode:
+        is_plain = resolver.resolve(yaml.ScalarNode, data, (True, False)) == plain_text
+        return dumper.represent_scalar(plain_text, data, style=None if is_plain else '"')
+
+    Dumper.add_representer(str, text)
+    return Dumper

@@ -1,0 +1,176 @@
+"""The listener: connections, limits, the sweep over slow clients, and a graceful end.
+
+``async with Server(respond) as server`` owns every task of every request. Draining
+follows Kubernetes: readiness fails first, requests go on while endpoints are updated,
+then the listener closes, what is in flight finishes, and the rest is cut.
+"""
+
+import asyncio
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from podscale.serving.connection import Connection, Limits, Respond, http_date
+from podscale.serving.health import OK, Health, Verdict
+
+_SWEEP_S = 1.0
+_BACKLOG = 1024
+_HANDSHAKE_S = 10.0
+_SPARE_FILES = 256
+
+
+class Server:
+    """Accepts connections and answers through ``respond``."""
+
+    def __init__(self, respond: Respond, *, limits: Limits | None = None) -> None:
+        self.respond = respond
+        self.limits = limits or Limits()
+        self.connections: set[Connection] = set()
+        self.reading = 0
+        self.mutating = 0
+        self.failed_handshakes = 0
+        self.is_draining = False
+        self._is_stopping = False
+        self._empty = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._now = time.monotonic
+        self._date = ""
+        self._date_until = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._now = asyncio.get_running_loop().time
+        await self._tasks.__aenter__()
+        self._sweeper = self._tasks.create_task(self._sweep())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self.is_draining = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._now()
+
+    def date(self) -> str:
+        """Return the Date header's value, formatted once a second."""
+        now = time.time()
+        if now >= self._date_until:
+            self._date = http_date(now)
+            self._date_until = float(int(now) + 1)
+        return self._date
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in this server's task group."""
+        return self._tasks.create_task(work)
+
+    def register(self, health: Health) -> None:
+        """Make ``/readyz`` fail from the moment draining begins."""
+        health.add_readiness(
+            "shutdown",
+            lambda: Verdict(False, "the process is shutting down") if self._is_stopping else OK,
+        )
+
+    async def listen(
+        self,
+        address: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        *,
+        shares_port: bool = False,
+    ) -> int:
+        """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
+        raise_file_limit(self.limits.connections + _SPARE_FILES)
+        loop = asyncio.get_running_loop()
+        host: str | None = address
+        if address in ("0.0.0.0", "::", ""):  # noqa: S104 - as Go: both families where there are two
+            host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
+        family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            # Go sets it on every listener (so --permit-address-sharing adds nothing here);
+            # otherwise a restart waits for connections in TIME_WAIT.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listening.bind((host, port))
+            listening.setblocking(False)
+            listener = await loop.create_server(
+                lambda: Connection(self),
+                sock=listening,
+                backlog=_BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=_HANDSHAKE_S if tls is not None else None,
+            )
+        except BaseException:
+            listening.close()
+            raise
+        self._listeners.append(listener)
+        return int(listening.getsockname()[1])
+
+    async def drain(self, *, delay_s: float, grace_s: float) -> int:
+        """Stop gracefully; returns how many connections had to be cut.
+
+        ``delay_s`` is how long requests still arrive while readiness fails; ``grace_s``
+        how long those in flight may take afterwards.
+        """
+        self._is_stopping = True
+        await asyncio.sleep(delay_s)
+        for listener in self._listeners:
+            listener.close()
+        self.is_draining = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._all_closed()
+        except TimeoutError:
+            pass
+        cut = len(self.connections)
+        for connection in list(self.connections):
+            connection.abort()
+        return cut
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def _all_closed(self) -> None:
+        while self.connections:
+            self._empty.clear()
+            await self._empty.wait()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = self.now()
+            for connection in [one for one in self.connections if one.give_up_at < now]:
+                connection.give_up()
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Raise the soft limit of open files towards ``wanted``, as Go programs do at start."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))

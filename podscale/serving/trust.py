@@ -1,0 +1,205 @@
+"""Whom authentication believes: the CAs of clients and of the front proxy.
+
+They come from files named by flags and, for what no file gives, from the ConfigMap
+``kube-system/extension-apiserver-authentication`` that kube-apiserver writes. Follows
+``DelegatingAuthenticationOptions.ApplyTo`` (k8s.io/apiserver 1.30).
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+from cryptography import x509
+from msgspec import Struct
+
+from podscale.kube.api import Api
+from podscale.kube.errors import KubeError
+from podscale.kube.resource import CONFIG_MAPS
+from podscale.kube.watching import Changes, Page, Source, happenings
+from podscale.kube.wire import ObjectMeta, decode
+from podscale.serving.chain import parse_bundle
+from podscale.serving.flags import Flags
+
+NAMESPACE = "kube-system"
+NAME = "extension-apiserver-authentication"
+
+
+class FrontProxy(Struct, frozen=True):
+    """Who may say on whose behalf a request comes, and in which headers (lower case)."""
+
+    ca: tuple[x509.Certificate, ...] = ()  # empty: nobody is a front proxy
+    allowed_names: tuple[str, ...] = ()  # common names; empty: any
+    username_headers: tuple[str, ...] = ("x-remote-user",)
+    uid_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ("x-remote-group",)
+    extra_prefixes: tuple[str, ...] = ("x-remote-extra-",)
+
+
+class Trust(Struct, frozen=True):
+    """The CAs in force."""
+
+    client_ca: tuple[x509.Certificate, ...] = ()
+    proxy: FrontProxy = FrontProxy()
+
+    @property
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """Every CA whose certificates may pass the handshake."""
+        return self.client_ca + self.proxy.ca
+
+
+class TrustError(Exception):
+    """The CAs cannot be read; the text names the source and says what to do."""
+
+
+class AuthenticationConfig(Struct, frozen=True):
+    """The ConfigMap, as far as it is read."""
+
+    metadata: ObjectMeta
+    data: Mapping[str, str] = {}
+
+
+class TrustSource:
+    """The current trust, kept up to date; ``listeners`` hear of every change."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._files: dict[str, bytes] = {}
+        self._published: Mapping[str, str] = {}
+        self._current = Trust()
+        self.listeners: list[Callable[[Trust], None]] = []
+        self.reload_files()
+
+    @property
+    def current(self) -> Trust:
+        """The trust in force."""
+        return self._current
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Whether the ConfigMap is to be read at all."""
+        if self._flags.switch("authentication-skip-lookup"):
+            return False
+        return not all(self._files.get(flag) for flag in _CA_FLAGS)
+
+    def reload_files(self) -> None:
+        """Read the CA files again. Raises ``TrustError``, keeping the old trust."""
+        read: dict[str, bytes] = {}
+        for flag in _CA_FLAGS:
+            path = self._flags.text(flag)
+            if not path:
+                continue
+            try:
+                read[flag] = Path(path).read_bytes()
+                parse_bundle(read[flag])
+            except (OSError, ValueError) as error:
+                raise TrustError(f"--{flag}={path}: {error}") from error
+        if read != self._files or not self._current.authorities:
+            self._files = read
+            self._apply()
+
+    async def look_up(self, api: Api) -> None:
+        """Read the ConfigMap once, at start; raises ``TrustError`` unless that is tolerated."""
+        try:
+            response = await api.request("GET", CONFIG_MAPS.path(NAMESPACE, NAME), timeout_s=10.0)
+            self._publish(decode(response.body, AuthenticationConfig).data)
+        except (KubeError, TrustError) as error:
+            text = (
+                f"cannot read ConfigMap {NAMESPACE}/{NAME}: {error}; usually a RoleBinding of "
+                "extension-apiserver-authentication-reader for this ServiceAccount is missing"
+            )
+            if not self._flags.switch("authentication-tolerate-lookup-failure"):
+                raise TrustError(text) from error
+            structlog.get_logger().warning("AuthenticationLookupFailed", error=text)
+
+    async def follow(self, api: Api) -> None:
+        """Follow the ConfigMap for ever. A deleted or unreadable one keeps the last trust."""
+        source = Source(
+            CONFIG_MAPS,
+            AuthenticationConfig,
+            namespace=NAMESPACE,
+            field_selector=f"metadata.name={NAME}",
+        )
+        async for happening in happenings(api, source):
+            found: list[AuthenticationConfig] = []
+            if isinstance(happening, Page):
+                found = list(happening.items)
+            elif isinstance(happening, Changes):
+                found = [item for kind, item in happening.events if kind != "DELETED"]
+            for item in found:
+                if item.metadata.name != NAME:
+                    continue
+                try:
+                    self._publish(item.data)
+                except TrustError as error:
+                    structlog.get_logger().error("AuthenticationConfigRefused", error=str(error))
+
+    def _publish(self, data: Mapping[str, str]) -> None:
+        if data == self._published:
+            return
+        before, self._published = self._published, dict(data)
+        try:
+            self._apply()
+        except TrustError:
+            self._published = before
+            raise
+
+    def _apply(self) -> None:
+        trust = Trust(self._client_ca(), self._proxy())
+        if trust == self._current:
+            return
+        self._current = trust
+        for listener in self.listeners:
+            listener(trust)
+
+    def _client_ca(self) -> tuple[x509.Certificate, ...]:
+        given = self._files.get("client-ca-file")
+        return _certificates(given or self._published.get("client-ca-file", "").encode())
+
+    def _proxy(self) -> FrontProxy:
+        given = self._files.get("requestheader-client-ca-file")
+        if given:
+            return FrontProxy(
+                _certificates(given),
+                self._flags.listing("requestheader-allowed-names"),
+                _lower(self._flags.listing("requestheader-username-headers")),
+                _lower(self._flags.listing("requestheader-uid-headers")),
+                _lower(self._flags.listing("requestheader-group-headers")),
+                _lower(self._flags.listing("requestheader-extra-headers-prefix")),
+            )
+        data = self._published
+        ca = _certificates(data.get("requestheader-client-ca-file", "").encode())
+        return FrontProxy(
+            ca,
+            _words(data, "requestheader-allowed-names"),
+            _lower(_words(data, "requestheader-username-headers")),
+            _lower(_words(data, "requestheader-uid-headers")),
+            _lower(_words(data, "requestheader-group-headers")),
+            _lower(_words(data, "requestheader-extra-headers-prefix")),
+        )
+
+
+_CA_FLAGS = ("client-ca-file", "requestheader-client-ca-file")
+
+
+def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    if not pem.strip():
+        return ()
+    try:
+        return parse_bundle(pem)
+    except ValueError as error:
+        raise TrustError(f"a CA bundle is not PEM: {error}") from error
+
+
+def _words(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    text = data.get(key, "")
+    if not text:
+        return ()
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except msgspec.DecodeError as error:
+        raise TrustError(f"{key} is not a JSON list of strings: {error}") from error
+
+
+def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in names)
