@@ -1,0 +1,135 @@
+"""Aggregates: what all containers of one name and one label set have used.
+
+One aggregate is one column in the CPU and in the memory histograms, with the span and the
+number of its samples. Replicas share an aggregate; a new pod template has new labels and
+opens another one; a VPA reads the sum of those that match.
+"""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from vpa.model import buckets
+from vpa.model.histograms import ZERO_TIME, Columns, Floats, HistogramMatrix
+from vpa.model.policy import Windows
+
+
+class AggregateKey(Struct, frozen=True):
+    """What containers share: namespace, container name, canonical text of the labels."""
+
+    namespace: str
+    container: str
+    labels: str
+
+
+class Span:
+    """First and last sample and their number, per column. Empty: first inf, last ZERO_TIME.
+
+    A sample counts 1, as upstream counts, or the minutes that it covers where it says so:
+    otherwise a denser feed would pass for a longer history.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.first = np.full(capacity, np.inf)
+        self.last = np.full(capacity, ZERO_TIME)
+        self.samples = np.zeros(capacity)
+
+    def add(self, columns: Columns, times: Floats, counts: Floats | float) -> None:
+        """Take in one sample per entry; a column may occur several times."""
+        np.minimum.at(self.first, columns, times)
+        np.maximum.at(self.last, columns, times)
+        np.add.at(self.samples, columns, counts)
+
+    def clear(self, columns: Columns) -> None:
+        """Forget all samples of ``columns``."""
+        self.first[columns] = np.inf
+        self.last[columns] = ZERO_TIME
+        self.samples[columns] = 0.0
+
+    def merge(self, into: Columns, other: "Span", columns: Columns) -> None:
+        """Add the samples of ``columns`` of ``other``, pairwise."""
+        self.first[into] = np.minimum(self.first[into], other.first[columns])
+        self.last[into] = np.maximum(self.last[into], other.last[columns])
+        self.samples[into] += other.samples[columns]
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more columns."""
+        more = capacity - self.first.size
+        self.first = np.concatenate([self.first, np.full(more, np.inf)])
+        self.last = np.concatenate([self.last, np.full(more, ZERO_TIME)])
+        self.samples = np.concatenate([self.samples, np.zeros(more)])
+
+
+class Aggregates:
+    """Columns of aggregates; CPU and memory of one aggregate have the same number."""
+
+    def __init__(
+        self,
+        cpu_half_life_s: float | None = 86400.0,
+        memory_half_life_s: float | None = 86400.0,
+        capacity: int = 256,
+    ) -> None:
+        self.cpu = HistogramMatrix(buckets.CPU, cpu_half_life_s, capacity)
+        self.memory = HistogramMatrix(buckets.MEMORY, memory_half_life_s, capacity)
+        self.cpu_span = Span(capacity)
+        self.memory_span = Span(capacity)
+        self.created = np.zeros(capacity)
+        self.kept_s = np.zeros(capacity)  # how long a silent aggregate is kept
+
+    def open(self, count: int, now: float, windows: Windows) -> Columns:
+        """Return new, empty columns."""
+        columns = self.cpu.allocate(count)
+        twins = self.memory.allocate(count)
+        if not np.array_equal(columns, twins):
+            raise RuntimeError("CPU and memory columns are handed out in different orders")
+        if self.cpu.total.size > self.created.size:
+            self._grow(self.cpu.total.size)
+        self.created[columns] = now
+        self.keep(columns, windows)
+        return columns
+
+    def close(self, columns: Columns) -> None:
+        """Forget ``columns``; their numbers are used again."""
+        for span in (self.cpu_span, self.memory_span):
+            span.clear(columns)
+        self.cpu.release(columns)
+        self.memory.release(columns)
+
+    def keep(self, columns: Columns, windows: Windows) -> None:
+        """Set how long ``columns`` are kept without a sample."""
+        self.kept_s[columns] = windows.interval_s * windows.interval_count
+
+    def count_cpu(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
+        """Note CPU samples that went into the histograms."""
+        self.cpu_span.add(columns, times, minutes)
+
+    def count_memory(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
+        """Note memory samples, also those below the peak of their window."""
+        self.memory_span.add(columns, times, minutes)
+
+    def is_empty(self, columns: Columns) -> NDArray[np.bool_]:
+        """Return which have never had a sample of either resource.
+
+        Upstream looks at CPU only and so forgets learned memory, OOMs included (D6).
+        """
+        silent = (self.cpu_span.samples[columns] == 0) & (self.memory_span.samples[columns] == 0)
+        return np.asarray(silent)
+
+    def expendable(
+        self, columns: Columns, now: float, contributive: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which may be collected: silent for longer than they are kept, or empty
+        without a live pod (or its controller) behind them.
+        """
+        empty = self.is_empty(columns)
+        last = np.maximum(self.cpu_span.last[columns], self.memory_span.last[columns])
+        since = np.where(empty, self.created[columns], last)
+        expired = now - since >= self.kept_s[columns]
+        return np.asarray(expired | (empty & ~contributive))
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.created.size
+        self.cpu_span.grow(capacity)
+        self.memory_span.grow(capacity)
+        self.created = np.concatenate([self.created, np.zeros(more)])
+        self.kept_s = np.concatenate([self.kept_s, np.zeros(more)])

@@ -1,0 +1,194 @@
+"""Checkpoints of histograms, upstream's ``VerticalPodAutoscalerCheckpoint`` v3.
+
+Weights are scaled so that the heaviest bucket is 10,000; buckets that round to 0 are
+dropped. What v3 has no place for (open memory windows) is in ``windows``.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from vpa.model.histograms import ZERO_TIME, Columns, HistogramMatrix
+
+VERSION = "v3"
+_HEAVIEST = 10_000
+
+
+class CheckpointError(ValueError):
+    """The checkpoint cannot be loaded; ``reason`` is a stable token, the text explains it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class HistogramCheckpoint(Struct, frozen=True):
+    """One histogram of a checkpoint."""
+
+    bucket_weights: Mapping[int, int]
+    total_weight: float
+    reference_s: float = ZERO_TIME  # unix seconds; the zero time is null on the wire
+
+
+class Checkpoint(Struct, frozen=True):
+    """``status`` of a checkpoint object; times are unix seconds, ZERO_TIME for null."""
+
+    cpu: HistogramCheckpoint
+    memory: HistogramCheckpoint
+    first_sample_s: float
+    last_sample_s: float
+    samples: int
+    updated_s: float = ZERO_TIME
+
+
+def save_histograms(matrix: HistogramMatrix, columns: Columns) -> list[HistogramCheckpoint]:
+    """Return a checkpoint per column."""
+    weights = matrix.weights[:, columns]
+    rows = np.arange(matrix.layout.count)[:, None]
+    inside = (rows >= matrix.lowest[columns]) & (rows <= matrix.highest[columns])
+    weights = np.where(inside, weights, 0.0)
+    heaviest = weights.max(axis=0, initial=0.0)
+    ratio = _HEAVIEST / np.where(heaviest > 0.0, heaviest, 1.0)
+    rounded = np.floor(weights * ratio + 0.5).astype(np.int64)
+    saved = []
+    for i, column in enumerate(columns):
+        filled = np.flatnonzero(rounded[:, i])
+        pairs = zip(filled.tolist(), rounded[filled, i].tolist(), strict=True)
+        saved.append(
+            HistogramCheckpoint(
+                dict(pairs), float(matrix.total[column]), float(matrix.reference[column])
+            )
+        )
+    return saved
+
+
+def load_histogram(matrix: HistogramMatrix, column: int, saved: HistogramCheckpoint) -> None:
+    """Add the samples of ``saved`` to a column; raises CheckpointError and changes nothing.
+
+    The reference of the checkpoint replaces the column's, verbatim, as upstream does: a
+    checkpoint is loaded into a fresh histogram.
+    """
+    check_histogram(saved, matrix.layout.count)
+    weights = np.zeros((matrix.layout.count, 1))
+    total = sum(saved.bucket_weights.values())
+    if total:
+        for bucket, weight in saved.bucket_weights.items():
+            weights[bucket] = weight * (saved.total_weight / total)
+    matrix.load(
+        np.array([column], dtype=np.intp),
+        weights,
+        np.array([saved.total_weight if total else 0.0]),
+        np.array([saved.reference_s]),
+    )
+
+
+def check_histogram(saved: HistogramCheckpoint, buckets: int) -> None:
+    """Raise CheckpointError for what no histogram can have been."""
+    if not 0.0 <= saved.total_weight < float("inf"):
+        raise CheckpointError("negative_weight", f"totalWeight is {saved.total_weight}")
+    for bucket, weight in saved.bucket_weights.items():
+        if bucket < 0:
+            raise CheckpointError("negative_bucket", f"bucketWeights has bucket {bucket}")
+        if bucket >= buckets:
+            raise CheckpointError(
+                "bucket_out_of_range", f"bucketWeights has bucket {bucket}, there are {buckets}"
+            )
+        if weight < 0:
+            raise CheckpointError("negative_weight", f"bucket {bucket} weighs {weight}")
+
+
+def to_wire(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return ``status`` as JSON, with upstream's field names."""
+    return {
+        "lastUpdateTime": _time(checkpoint.updated_s),
+        "version": VERSION,
+        "cpuHistogram": _histogram(checkpoint.cpu),
+        "memoryHistogram": _histogram(checkpoint.memory),
+        "firstSampleStart": _time(checkpoint.first_sample_s),
+        "lastSampleStart": _time(checkpoint.last_sample_s),
+        "totalSamplesCount": checkpoint.samples,
+    }
+
+
+def from_wire(status: object) -> Checkpoint:
+    """Return the checkpoint that ``status`` writes; raises CheckpointError."""
+    if not isinstance(status, Mapping):
+        raise CheckpointError("malformed", "status is not an object")
+    if status.get("version") != VERSION:
+        raise CheckpointError("version", f"version is {status.get('version')!r}, not {VERSION!r}")
+    samples = status.get("totalSamplesCount") or 0
+    if not isinstance(samples, int) or samples < 0:
+        raise CheckpointError("malformed", f"totalSamplesCount is {samples!r}")
+    return Checkpoint(
+        cpu=_parsed(status.get("cpuHistogram")),
+        memory=_parsed(status.get("memoryHistogram")),
+        first_sample_s=_seconds(status.get("firstSampleStart"), "firstSampleStart"),
+        last_sample_s=_seconds(status.get("lastSampleStart"), "lastSampleStart"),
+        samples=samples,
+        updated_s=_seconds(status.get("lastUpdateTime"), "lastUpdateTime"),
+    )
+
+
+def moved(before: Checkpoint | None, after: Checkpoint) -> float:
+    """Return by how much the normalised weights differ, 0..1: whether a write is worth it."""
+    if before is None:
+        return 1.0
+    pairs = ((before.cpu, after.cpu), (before.memory, after.memory))
+    return max(_distance(a.bucket_weights, b.bucket_weights) for a, b in pairs)
+
+
+def _distance(before: Mapping[int, int], after: Mapping[int, int]) -> float:
+    buckets: Sequence[int] = sorted({*before, *after})
+    steps = (abs(before.get(bucket, 0) - after.get(bucket, 0)) for bucket in buckets)
+    return max(steps, default=0) / _HEAVIEST
+
+
+def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:
+    return {
+        "referenceTimestamp": _time(saved.reference_s),
+        "bucketWeights": {str(bucket): weight for bucket, weight in saved.bucket_weights.items()},
+        "totalWeight": saved.total_weight,
+    }
+
+
+def _parsed(histogram: object) -> HistogramCheckpoint:
+    histogram = {} if histogram is None else histogram
+    if not isinstance(histogram, Mapping):
+        raise CheckpointError("malformed", "a histogram is not an object")
+    buckets = histogram.get("bucketWeights") or {}
+    total = histogram.get("totalWeight") or 0.0
+    if not isinstance(buckets, Mapping) or not isinstance(total, int | float):
+        raise CheckpointError("malformed", "bucketWeights or totalWeight has the wrong type")
+    try:
+        weights = {int(bucket): _whole(weight) for bucket, weight in buckets.items()}
+    except (TypeError, ValueError) as error:
+        raise CheckpointError("malformed", f"bucketWeights: {error}") from error
+    return HistogramCheckpoint(
+        weights, float(total), _seconds(histogram.get("referenceTimestamp"), "referenceTimestamp")
+    )
+
+
+def _whole(weight: object) -> int:
+    if isinstance(weight, bool) or not isinstance(weight, int):
+        raise TypeError(f"{weight!r} is not a whole number")
+    return weight
+
+
+def _time(seconds: float) -> str | None:
+    if seconds == ZERO_TIME:
+        return None
+    # metav1.Time has no fractions: what it cannot say is cut off, as Go's formatting does.
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(text: object, field: str) -> float:
+    if text is None:
+        return ZERO_TIME
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError as error:
+        raise CheckpointError("malformed", f"{field} is {text!r}") from error
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,55 @@
+"""Status conditions of a VPA after a pass of the recommender.
+
+RecommendationProvided, NoPodsMatched and ConfigUnsupported as upstream sets them;
+LowConfidence and FetchingHistory, which upstream declares and never sets, say why there
+is no recommendation or how much history was loaded.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from vpa.model.objects import Condition
+
+NO_PODS = "NoPodsMatched"
+_OWNED = frozenset({"RecommendationProvided", NO_PODS, "ConfigUnsupported", "ConfigDeprecated"})
+
+
+def conditions(
+    before: Sequence[Condition],
+    now: float,
+    *,
+    has_recommendation: bool,
+    pods_matched: bool,
+    unsupported: str | None = None,
+    no_samples: Sequence[str] = (),
+) -> list[Condition]:
+    """Return the conditions sorted by type, times kept where the status did not change.
+
+    ``unsupported`` is the message of ConfigUnsupported; ``no_samples`` names containers
+    that match and were never measured.
+    """
+    wanted: list[Condition] = []
+    reason, message = "", ""
+    if not pods_matched:
+        reason, message = NO_PODS, "No pods match this VPA object"
+        wanted.append(Condition(NO_PODS, "True", reason, message))
+    if has_recommendation:
+        wanted.append(Condition("RecommendationProvided", "True"))
+    elif pods_matched and no_samples:
+        names = ", ".join(sorted(no_samples))
+        text = f"No usage sample yet of: {names}"
+        wanted.append(Condition("RecommendationProvided", "False", "NoSamples", text))
+    else:
+        wanted.append(Condition("RecommendationProvided", "False", reason, message))
+    if unsupported is not None:
+        wanted.append(Condition("ConfigUnsupported", "True", "", unsupported))
+    kept = [condition for condition in before if condition.type not in _OWNED]
+    return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
+
+
+def _timed(condition: Condition, before: Sequence[Condition], now: float) -> Condition:
+    since = datetime.fromtimestamp(int(now), UTC)
+    for old in before:
+        if old.type == condition.type and old.status == condition.status:
+            since = old.last_transition_time or since
+    return Condition(condition.type, condition.status, condition.reason, condition.message, since)

@@ -1,0 +1,56 @@
+"""Post-processors: what is done to a recommendation before its policy caps it.
+
+Only one today: CPU in whole cores, asked for by annotation and enabled by flag.
+"""
+
+from collections.abc import Mapping
+
+from podscale.core.quantity import NANO, Quantity
+from vpa.model.objects import ContainerRecommendation, Recommendation
+from vpa.model.quantities import ResourceList
+
+_PREFIX = "vpa-post-processor.kubernetes.io/"
+_SUFFIX = "_integerCPU"
+
+
+def integer_cpu_containers(annotations: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the containers whose annotation asks for whole cores."""
+    return frozenset(
+        key[len(_PREFIX) : -len(_SUFFIX)]
+        for key, value in (annotations or {}).items()
+        if key.startswith(_PREFIX)
+        and key.endswith(_SUFFIX)
+        and len(key) > len(_PREFIX) + len(_SUFFIX)
+        and value == "true"
+    )
+
+
+def integer_cpu(recommendation: Recommendation, containers: frozenset[str]) -> Recommendation:
+    """Return the recommendation with every CPU bound of ``containers`` in whole cores.
+
+    uncappedTarget stays as the estimators left it.
+    """
+    if not containers:
+        return recommendation
+    return Recommendation(
+        container_recommendations=tuple(
+            _rounded(entry) if entry.container_name in containers else entry
+            for entry in recommendation.container_recommendations or ()
+        )
+    )
+
+
+def whole_cores(resources: ResourceList) -> ResourceList:
+    """Return the list with CPU rounded up to a core."""
+    if "cpu" not in resources:
+        return resources
+    cpu = resources["cpu"]
+    return ResourceList({**resources, "cpu": Quantity(-(-cpu.nano // NANO) * NANO, cpu.format)})
+
+
+def _rounded(entry: ContainerRecommendation) -> ContainerRecommendation:
+    bounds = (entry.target, entry.lower_bound, entry.upper_bound)
+    target, lower, upper = (whole_cores(bound) if bound is not None else None for bound in bounds)
+    return ContainerRecommendation(
+        entry.container_name, target, lower, upper, entry.uncapped_target
+    )

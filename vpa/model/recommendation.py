@@ -1,0 +1,235 @@
+"""A VPA's recommendation, from what its containers have used to the content of its status.
+
+``Usage`` goes in per container; out comes the recommendation after post-processors, policy
+and node sizes, and every step that led there, which is what ``explain`` shows. A resource
+that was never measured is left out (D7): the smallest amount that a pod may have is not
+a measurement.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.model import estimator
+from vpa.model.amounts import as_quantity, from_cores, from_float, scale, whole
+from vpa.model.estimator import BOUNDS, Bound, Derivation
+from vpa.model.nodes import NodeCap, NodeShape, cap_to_nodes
+from vpa.model.objects import (
+    ContainerRecommendation,
+    Recommendation,
+    ResourcePolicy,
+    container_policy,
+    is_off,
+)
+from vpa.model.policy import PolicyCap, Windows, capped, settings_of
+from vpa.model.postprocess import integer_cpu_containers, whole_cores
+from vpa.model.quantities import RESOURCES, ResourceList, units
+
+
+class RecommenderSettings(Struct, frozen=True):
+    """Flags of the recommender, or what a VPA's annotations make of them."""
+
+    cpu: estimator.Settings = estimator.Settings()
+    memory: estimator.Settings = estimator.Settings()
+    min_cpu_milli: float = 25.0  # of a pod
+    min_memory_mb: float = 250.0
+    round_cpu_milli: int = 1
+    round_memory_bytes: int = 1
+    humanize_memory: bool = False
+    integer_cpu: bool = False  # whether the annotation for whole cores is heeded
+    max_allowed: ResourceList = ResourceList()  # cluster-wide
+
+    def of(self, resource: str) -> estimator.Settings:
+        """Return the estimators' settings of one resource."""
+        return self.cpu if resource == "cpu" else self.memory
+
+
+class ResourceUsage(Struct, frozen=True):
+    """What is known of one container's use of one resource."""
+
+    percentiles: tuple[float, float, float]  # lower, target, upper bound; cores or bytes
+    confidence: float
+
+
+class ContainerUsage(Struct, frozen=True):
+    """What is known of one container; a resource without a sample is absent."""
+
+    name: str
+    resources: Mapping[str, ResourceUsage]
+
+
+class Step(Struct, frozen=True):
+    """One change on the way from the estimate to the published amount."""
+
+    reason: str  # token of an explanation
+    before: Quantity
+    after: Quantity
+    limit: Quantity | None = None  # the bound that did it
+    node: NodeCap | None = None
+
+
+class AmountTrace(Struct, frozen=True):
+    """How one published amount came about."""
+
+    derivation: Derivation
+    estimated: Quantity  # after rounding, before any cap
+    steps: tuple[Step, ...]
+    published: Quantity
+    policy: str = ""  # containerName of the policy entry that applied
+
+    @property
+    def amount(self) -> int:
+        """Return the published amount in milli-cores or bytes."""
+        return units("cpu" if self.estimated.format == "DecimalSI" else "memory", self.published)
+
+
+class RecommendationTrace(Struct, frozen=True):
+    """A recommendation and its derivation: (container, resource, bound) to trace."""
+
+    recommendation: Recommendation
+    amounts: Mapping[tuple[str, str, Bound], AmountTrace]
+    no_samples: tuple[str, ...]  # containers that match and were never measured
+    containers: int  # the minimum of the pod was divided by
+
+
+def minimum(resource: str, settings: RecommenderSettings, containers: int) -> int:
+    """Return the least amount of one of ``containers`` containers, truncated."""
+    fraction = 1.0 / containers
+    if resource == "cpu":
+        return scale(from_cores(settings.min_cpu_milli * 0.001), fraction)
+    return scale(from_float(settings.min_memory_mb * 1024 * 1024), fraction)
+
+
+def recommend(
+    usages: Sequence[ContainerUsage],
+    settings: RecommenderSettings,
+    *,
+    policy: ResourcePolicy | None = None,
+    annotations: Mapping[str, str] | None = None,
+    shapes: Sequence[NodeShape] = (),
+) -> RecommendationTrace:
+    """Return what to publish for the containers of one VPA, sorted by name.
+
+    Containers with mode Off are left out before the pod's minimum is divided.
+    """
+    wanted = sorted(
+        (usage for usage in usages if not is_off(policy, usage.name)), key=lambda u: u.name
+    )
+    whole_core = integer_cpu_containers(annotations) if settings.integer_cpu else frozenset()
+    traces: dict[tuple[str, str, Bound], AmountTrace] = {}
+    for usage in wanted:
+        entry = container_policy(policy, usage.name)
+        controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+        for resource in RESOURCES:
+            known = usage.resources.get(resource)
+            if known is None or resource not in controlled:
+                continue
+            for bound in BOUNDS:
+                traces[usage.name, resource, bound] = _trace(
+                    usage.name,
+                    resource,
+                    bound,
+                    known,
+                    settings,
+                    len(wanted),
+                    policy,
+                    resource == "cpu" and usage.name in whole_core,
+                )
+    for bound in BOUNDS:
+        _fit_nodes(traces, bound, shapes)
+    entries = tuple(
+        entry for usage in wanted if (entry := _entry(usage.name, traces)).target is not None
+    )
+    return RecommendationTrace(
+        recommendation=Recommendation(container_recommendations=entries),
+        amounts=traces,
+        no_samples=tuple(usage.name for usage in wanted if not usage.resources),
+        containers=len(wanted),
+    )
+
+
+def _trace(
+    container: str,
+    resource: str,
+    bound: Bound,
+    known: ResourceUsage,
+    settings: RecommenderSettings,
+    containers: int,
+    policy: ResourcePolicy | None,
+    whole_core: bool,
+) -> AmountTrace:
+    least = minimum(resource, settings, containers)
+    usage = known.percentiles[BOUNDS.index(bound)]
+    derivation = estimator.derive(
+        resource, bound, usage, known.confidence, least, settings.of(resource)
+    )
+    step = settings.round_cpu_milli if resource == "cpu" else settings.round_memory_bytes
+    humanize = settings.humanize_memory
+    estimated = as_quantity(resource, derivation.amount, step=step, humanize=humanize)
+    if resource == "memory":
+        estimated = whole(estimated)
+    steps: list[Step] = []
+    value = estimated
+    if whole_core:
+        rounded = whole_cores(ResourceList(cpu=value))["cpu"]
+        if rounded != value:
+            steps.append(Step("CpuRoundedToCore", value, rounded))
+        value = rounded
+    entry = container_policy(policy, container)
+    lowest = (entry.min_allowed if entry is not None else None) or ResourceList()
+    own = (entry.max_allowed if entry is not None else None) or ResourceList()
+    value, caps = capped(resource, value, lowest, {**settings.max_allowed, **own})
+    before = steps[-1].after if steps else estimated
+    for cap in caps:
+        steps.append(_policy_step(cap, before))
+        before = cap.bound
+    return AmountTrace(
+        derivation, estimated, tuple(steps), value, entry.container_name if entry else ""
+    )
+
+
+def _policy_step(cap: PolicyCap, before: Quantity) -> Step:
+    return Step(cap.reason, before, cap.bound, limit=cap.bound)
+
+
+def _fit_nodes(
+    traces: dict[tuple[str, str, Bound], AmountTrace], bound: Bound, shapes: Sequence[NodeShape]
+) -> None:
+    # Per pod: what all containers together may have, for one bound.
+    if not shapes:
+        return
+    pod: dict[str, dict[str, int]] = {}
+    for (container, resource, of_bound), trace in traces.items():
+        if of_bound == bound:
+            pod.setdefault(container, {})[resource] = units(resource, trace.published)
+    for cap in cap_to_nodes(pod, shapes):
+        key = (cap.container, cap.resource, bound)
+        trace = traces[key]
+        after = as_quantity(cap.resource, cap.amount)
+        step = Step("NodeSize", trace.published, after, node=cap)
+        traces[key] = AmountTrace(
+            trace.derivation, trace.estimated, (*trace.steps, step), after, trace.policy
+        )
+
+
+def _entry(
+    container: str, traces: Mapping[tuple[str, str, Bound], AmountTrace]
+) -> ContainerRecommendation:
+    lists: dict[Bound, ResourceList] = {}
+    uncapped = ResourceList()
+    for bound in BOUNDS:
+        for resource in RESOURCES:
+            trace = traces.get((container, resource, bound))
+            if trace is None:
+                continue
+            lists.setdefault(bound, ResourceList())[resource] = trace.published
+            if bound == "target":
+                uncapped[resource] = trace.estimated
+    return ContainerRecommendation(
+        container_name=container,
+        target=lists.get("target"),
+        lower_bound=lists.get("lowerBound"),
+        upper_bound=lists.get("upperBound"),
+        uncapped_target=uncapped or None,
+    )
