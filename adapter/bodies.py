@@ -1,0 +1,96 @@
+"""JSON of the metrics APIs, joined from pieces: field order and spelling are upstream's.
+
+Everything that does not change from one item to the next is encoded once.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from podscale.core.quantity import format_milli
+from podscale.kube.resource import Resource
+from podscale.kube.wire import format_time
+
+encode = msgspec.json.encode
+
+Item = tuple[str, int, float, float | None]  # name, milli-units, unix time, window in seconds
+
+
+@lru_cache(maxsize=256)
+def timestamp(second: int) -> bytes:
+    """Return a JSON string: RFC 3339 in seconds, UTC."""
+    return encode(format_time(second))
+
+
+def api_version(resource: Resource) -> str:
+    """Return ``group/version``; upstream writes ``/v1`` for the core group, and so do we."""
+    return f"{resource.group}/{resource.version}"
+
+
+def metric_values(
+    version: str,
+    resource: Resource,
+    namespace: str,
+    metric: str,
+    selector: Mapping[str, object] | None,
+    items: Iterable[Item],
+) -> bytes:
+    """Return a MetricValueList of custom.metrics.k8s.io ``version``."""
+    kind, name_of = encode(resource.kind), encode(metric)
+    place = b'"namespace":%b,' % encode(namespace) if namespace else b""
+    api = encode(api_version(resource))
+    selected = encode(selector)
+    if version == "v1beta1":
+        middle = b',"apiVersion":%b},"metricName":%b,"timestamp":' % (api, name_of)
+        end = b',"selector":%b}' % selected
+    else:
+        middle = b',"apiVersion":%b},"metric":{"name":%b,"selector":%b},"timestamp":' % (
+            api,
+            name_of,
+            selected,
+        )
+        end = b"}"
+    start = b'{"describedObject":{"kind":%b,%b"name":' % (kind, place)
+    pieces = [
+        b'%b%b%b%b%b,"value":"%b"%b'
+        % (
+            start,
+            encode(name),
+            middle,
+            timestamp(int(time_s)),
+            b"" if window_s is None else b',"windowSeconds":%d' % round(window_s),
+            format_milli(milli).encode(),
+            end,
+        )
+        for name, milli, time_s, window_s in items
+    ]
+    return _list(b"MetricValueList", b"custom.metrics.k8s.io/" + version.encode(), pieces)
+
+
+def external_values(
+    metric: str,
+    items: Iterable[tuple[Mapping[str, str] | None, int, float, float | None]],
+) -> bytes:
+    """Return an ExternalMetricValueList; labels ``None`` are those of a scalar."""
+    start = b'{"metricName":%b,"metricLabels":' % encode(metric)
+    pieces = [
+        b'%b%b,"timestamp":%b%b,"value":"%b"}'
+        % (
+            start,
+            encode(labels),
+            timestamp(int(time_s)),
+            b"" if window_s is None else b',"window":%d' % round(window_s),
+            format_milli(milli).encode(),
+        )
+        for labels, milli, time_s, window_s in items
+    ]
+    return _list(b"ExternalMetricValueList", b"external.metrics.k8s.io/v1beta1", pieces)
+
+
+def _list(kind: bytes, version: bytes, pieces: list[bytes]) -> bytes:
+    return b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[%b]}\n' % (
+        kind,
+        version,
+        b",".join(pieces),
+    )

@@ -1,0 +1,89 @@
+"""external.metrics.k8s.io v1beta1: metrics of nothing in the cluster (adapter.md 3)."""
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from adapter import bodies, failures, schemas
+from adapter import request_options as options
+from adapter.readings import NO_LABELS
+from adapter.registry import Registry
+from adapter.reuse import Key, Reuse
+from adapter.sources import Sources
+from podscale.core.metrics import ExternalSamples, NoData, Stale
+from podscale.serving import status
+from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.status import StatusError
+
+GROUP = "external.metrics.k8s.io"
+
+
+class ExternalApi:
+    """An ``ApiGroup``."""
+
+    name = GROUP
+    versions: Sequence[str] = ("v1beta1",)
+    offers_table = False
+
+    def __init__(self, sources: Sources, registry: Callable[[], Registry], reuse: Reuse) -> None:
+        self._sources = sources
+        self._registry = registry
+        self._reuse = reuse
+
+    def revision(self) -> Hashable:
+        """Changes with the list of metrics."""
+        others = tuple(sorted(self._sources.listed()))
+        return (self._registry().revision, others)
+
+    def resources(self, version: str) -> Sequence[ApiResource]:
+        """Return one entry per metric, as upstream spells them."""
+        names = {name for _, name in self._registry().sources}
+        names.update(name for resource, name in self._sources.listed() if not resource)
+        return [
+            ApiResource(name, "", True, "ExternalMetricValueList", ("get",))
+            for name in sorted(names)
+        ]
+
+    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the OpenAPI definitions."""
+        return schemas.external()
+
+    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the OpenAPI paths."""
+        return schemas.external_paths()
+
+    def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        """Answer one request."""
+        parts, namespace = request.info.parts, request.info.namespace
+        if not namespace or len(parts) != 1 or not parts[0]:
+            return status.path_not_found()
+        # A list cannot be watched here; upstream answers as to any other missing verb.
+        if request.method != "GET" or request.info.verb == "watch":
+            return status.method_not_allowed()
+        key = Reuse.key(request)
+        return self._reuse.find(key) or self._answer(request, key, namespace, parts[0])
+
+    async def _answer(self, request: ApiRequest, key: Key, namespace: str, metric: str) -> Answered:
+        try:
+            options.field_terms(request)
+            selector = options.label_selector(request)
+        except StatusError as error:
+            return error.status
+        answer = await self._sources.external(namespace, metric, str(selector))
+        if not isinstance(answer, ExternalSamples):
+            if isinstance(answer, NoData | Stale):
+                # Known, asked, and nothing to show: upstream's empty list.
+                return ApiResponse(bodies.external_values(metric, ()))
+            if failures.is_absence(answer):
+                return failures.metric_not_found("namespaces", metric, failure=answer)
+            return failures.source_failed(answer)
+        items = [
+            (
+                None if one.labels is NO_LABELS else one.labels,
+                one.sample.value_milli,
+                answer.asked_s if one.sample.time_s is None else one.sample.time_s,
+                one.sample.window_s,
+            )
+            for one in answer.series
+        ]
+        response = ApiResponse(bodies.external_values(metric, items))
+        return self._reuse.keep(key, response, answer.asked_s)

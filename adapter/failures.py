@@ -1,0 +1,65 @@
+"""Failures of a source as the ``Status`` that a client of the metrics APIs gets.
+
+A 404 means that there is no such metric or no sample for the object, never that
+Prometheus failed. Texts name the class and the rule, and no PromQL: the reader may not
+be allowed to see it.
+"""
+
+from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
+from podscale.serving import status
+from podscale.serving.status import Cause, Details, Status
+
+_FETCH = "unable to fetch metrics"
+
+
+def metric_not_found(
+    resource: str, metric: str, name: str = "", failure: Failure | None = None
+) -> Status:
+    """Return 404 in upstream's words; the cause is the stage at which the metric was lost."""
+    message = f"the server could not find the metric {metric} for {resource}"
+    causes = [] if failure is None else [Cause(failure.reason, failure.message)]
+    return status.not_found(f"{message} {name}" if name else message, causes=causes)
+
+
+def source_failed(failure: Failure) -> Status:
+    """Return the answer to a question that the source could not or would not answer."""
+    cause = Cause(reason=failure.reason, message=_for_everybody(failure))
+    if isinstance(failure, Unavailable):
+        if failure.is_timeout:
+            return status.timeout(f"{_FETCH}: Prometheus did not answer in time", causes=(cause,))
+        retry_s = round(failure.retry_after_s) if failure.retry_after_s else 0
+        return status.unavailable(
+            f"{_FETCH}: {cause.message}", causes=(cause,), retry_after_s=retry_s
+        )
+    return internal(_FETCH, cause)
+
+
+def internal(message: str, cause: Cause | None = None) -> Status:
+    """Return 500 in upstream's form; upstream's cause repeats the message, ours says more."""
+    plain = status.internal_error(message)
+    if cause is None:
+        return plain
+    return Status(
+        message=plain.message,
+        reason="InternalError",
+        details=Details(causes=(Cause(message=message), cause)),
+        code=500,
+    )
+
+
+def is_absence(failure: Failure) -> bool:
+    """Return whether the source worked and has nothing to serve: a 404."""
+    return isinstance(failure, NotFound | NoData | Stale)
+
+
+def is_unknown_metric(failure: Failure) -> bool:
+    """Return whether no rule serves the metric for this kind of object."""
+    return isinstance(failure, NotFound)
+
+
+def _for_everybody(failure: Failure) -> str:
+    if isinstance(failure, Unavailable):
+        return "Prometheus cannot be read now; retrying"
+    if isinstance(failure, Refused):
+        return "the rule's query is refused; `podscale doctor` shows it"
+    return failure.message

@@ -1,0 +1,50 @@
+"""One question on its way through the feed: what to ask, and what to make of the answer."""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from podscale.core.metrics import Failure
+from podscale.feed.feed import Feed
+from podscale.feed.plan import Demand
+from podscale.feed.reading import Outcome
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Inquiry(Struct, Generic[T_co], frozen=True):
+    """Demands, and the function that reads their outcomes (in the same order)."""
+
+    demands: tuple[Demand, ...]
+    finish: Callable[[Sequence[Outcome]], T_co]
+
+
+async def ask(feed: Feed, inquiries: Sequence[Inquiry[T_co] | Failure]) -> list[T_co | Failure]:
+    """Return the answers of all inquiries with one read of the feed.
+
+    Demands for the same plan and namespace become one for all their objects, so that
+    thousands of questions are few demands.
+    """
+    merged: dict[tuple[object, str], list[Demand]] = {}
+    for inquiry in inquiries:
+        if isinstance(inquiry, Inquiry):
+            for demand in inquiry.demands:
+                merged.setdefault((demand.plan.key, demand.namespace), []).append(demand)
+    outcomes = await feed.read([_union(demands) for demands in merged.values()])
+    by_key = dict(zip(merged, outcomes, strict=True))
+    return [
+        inquiry.finish([by_key[d.plan.key, d.namespace] for d in inquiry.demands])
+        if isinstance(inquiry, Inquiry)
+        else inquiry
+        for inquiry in inquiries
+    ]
+
+
+def _union(demands: Sequence[Demand]) -> Demand:
+    first = demands[0]
+    if all(d.names == first.names for d in demands):
+        return first
+    names = sorted({name for demand in demands for name in demand.names})
+    known = max((d.known for d in demands if d.known is not None), default=None)
+    return Demand(first.plan, first.namespace, tuple(names), known)

@@ -1,0 +1,117 @@
+"""From the feed's rows to the answers of ``podscale.core.metrics``.
+
+Pure. Here NaN, ±Inf and what does not fit stop being values, and absences get their
+reason.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from adapter import values
+from adapter.stages import Stage
+from podscale.core.metrics import (
+    ExternalSample,
+    ExternalSamples,
+    Failure,
+    NoData,
+    ObjectSample,
+    PodSamples,
+    Sample,
+    Stale,
+)
+from podscale.feed.reading import NO_ROW, Outcome, Reading
+
+# A scalar answer has no labels at all, which the API writes as null (upstream does).
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class Origin(Struct, frozen=True):
+    """What a reason names: where the metric comes from."""
+
+    metric: str
+    rule: str  # "rules[3]"
+    window_s: float | None = None
+
+
+def pods(outcome: Outcome, names: Iterable[str], origin: Origin) -> PodSamples | Failure:
+    """Return the samples of the pods (or other objects) called ``names``, in that order."""
+    if not isinstance(outcome, Reading):
+        return outcome
+    found: dict[str, Sample] = {}
+    for name in names:
+        row = outcome.objects.get(name, NO_ROW)
+        sample = _sample(outcome, row, origin) if row != NO_ROW else None
+        if sample is not None:
+            found[name] = sample
+    stale = frozenset(name for name in names if name in outcome.stale) if outcome.stale else _NONE
+    return PodSamples(found, outcome.asked_s, stale)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def single(outcome: Outcome, name: str, origin: Origin) -> ObjectSample | Failure:
+    """Return the sample of one object, or why there is none."""
+    if not isinstance(outcome, Reading):
+        return outcome
+    row = outcome.objects.get(name, NO_ROW)
+    if row == NO_ROW:
+        return _absence(outcome, name, origin)
+    sample = _sample(outcome, row, origin)
+    if sample is None:
+        text = f"{origin.rule}: {origin.metric} of {name} is {float(outcome.values[row])}"
+        return NoData(Stage.NOT_A_NUMBER, text)
+    return ObjectSample(sample, outcome.asked_s)
+
+
+def external(outcome: Outcome, origin: Origin) -> ExternalSamples | Failure:
+    """Return every series of an external metric, without those that are no number."""
+    if not isinstance(outcome, Reading):
+        return outcome
+    series = []
+    for row in range(len(outcome.values)):
+        sample = _sample(outcome, row, origin)
+        if sample is not None:
+            labels = NO_LABELS if outcome.is_scalar else outcome.labels[row]
+            series.append(ExternalSample(labels, sample))
+    if not series and outcome.stale:
+        return _stale(outcome, "", origin)
+    return ExternalSamples(tuple(series), outcome.asked_s)
+
+
+def _sample(reading: Reading, row: int, origin: Origin) -> Sample | None:
+    milli = values.milli(float(reading.values[row]))
+    if milli is None:
+        return None
+    return Sample(milli, time_of(reading, row), origin.window_s)
+
+
+def time_of(reading: Reading, row: int) -> float | None:
+    """Return when the sample of ``row`` was taken; ``None``: not known."""
+    time_s = float(reading.time_s[row])
+    return None if math.isnan(time_s) else time_s
+
+
+def _absence(reading: Reading, name: str, origin: Origin) -> Failure:
+    if name in reading.stale:
+        return _stale(reading, name, origin)
+    rule, metric = origin.rule, origin.metric
+    if not len(reading.values):
+        return NoData(Stage.EMPTY_RESULT, f"{rule}: the query for {metric} returns no sample")
+    if not reading.objects:
+        text = (
+            f"{rule}: the query for {metric} returns samples without the label of the object; "
+            "aggregate by <<.GroupBy>>"
+        )
+        return NoData(Stage.GROUP_BY_LOST, text)
+    return NoData(Stage.OBJECT_MISMATCH, f"{rule}: no sample of {metric} is for {name}")
+
+
+def _stale(reading: Reading, name: str, origin: Origin) -> Stale:
+    age_s = reading.stale.get(name, max(reading.stale.values()))
+    known = f"{age_s:.0f} s old" if math.isfinite(age_s) else "of a target that has gone"
+    text = f"{origin.rule}: the sample of {origin.metric} {name} is {known}"
+    return Stale(Stage.STALE, text, age_s if math.isfinite(age_s) else None)

@@ -1,0 +1,221 @@
+"""metrics.k8s.io v1beta1: CPU and memory of pods and nodes (adapter.md 4).
+
+What Prometheus fails to answer is an error and never an empty list: an empty list reads
+as "nothing runs" (adapter.md 12).
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from adapter import failures, schemas, usage_bodies
+from adapter import request_options as options
+from adapter.inquiry import ask
+from adapter.objects import Objects
+from adapter.request_options import FieldTerm
+from adapter.usage import Usage
+from adapter.usage_bodies import Measured
+from podscale.core import duration
+from podscale.core.metrics import Failure
+from podscale.core.selector import Selector
+from podscale.feed.feed import Feed
+from podscale.kube.errors import KubeError
+from podscale.kube.metadata import Described
+from podscale.serving import status
+from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.status import Cause, StatusError
+
+GROUP = "metrics.k8s.io"
+_VERBS = ("get", "list")
+
+
+class ResourceApi:
+    """An ``ApiGroup``."""
+
+    name = GROUP
+    versions: Sequence[str] = ("v1beta1",)
+    offers_table = True
+
+    def __init__(
+        self, feed: Feed, usage: Usage, objects: Objects, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._feed = feed
+        self._usage = usage
+        self._objects = objects
+        self._clock = clock
+
+    def revision(self) -> Hashable:
+        """The list is fixed."""
+        return 0
+
+    def resources(self, version: str) -> Sequence[ApiResource]:
+        """Return nodes and pods."""
+        return (
+            ApiResource("nodes", "", False, "NodeMetrics", _VERBS),
+            ApiResource("pods", "", True, "PodMetrics", _VERBS),
+        )
+
+    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the OpenAPI definitions."""
+        return schemas.resource()
+
+    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the OpenAPI paths."""
+        return schemas.resource_paths()
+
+    def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        """Answer one request."""
+        parts, namespace = request.info.parts, request.info.namespace
+        kind, name = parts[0] if parts else "", parts[1] if len(parts) > 1 else ""
+        # Pods are got by name only below their namespace; nodes have none.
+        is_scoped = not name or namespace if kind == "pods" else kind == "nodes" and not namespace
+        if not is_scoped or len(parts) > 2 or (len(parts) == 2 and not name):
+            return status.path_not_found()
+        if request.method != "GET" or request.info.verb == "watch":
+            return status.method_not_allowed()
+        return self._answer(request, kind, namespace, name)
+
+    async def _answer(self, request: ApiRequest, kind: str, namespace: str, name: str) -> Answered:
+        try:
+            if kind == "pods":
+                if name:
+                    return await self._pod(request, namespace, name)
+                return await self._pods(request, namespace)
+            nodes = await self._objects.nodes()
+            if name:
+                return await self._node(request, nodes, name)
+            return await self._nodes(request, nodes)
+        except StatusError as error:
+            return error.status
+        except KubeError as error:
+            cause = Cause(reason=type(error).__name__, message="nodes cannot be watched")
+            return failures.internal("unable to list matching resources", cause)
+
+    async def _pods(self, request: ApiRequest, namespace: str) -> Answered:
+        selector, terms = options.label_selector(request), options.field_terms(request)
+        namespaces = [namespace] if namespace else self._objects.namespaces()
+        found, failure = await self._measured(namespaces, selector, terms)
+        # A namespace that fails affects itself only, unless nothing is left.
+        if failure is not None and not found:
+            return self._failed(failure)
+        return self._list(request, "PodMetrics", found)
+
+    async def _pod(self, request: ApiRequest, namespace: str, name: str) -> Answered:
+        labels = self._objects.pod_labels(namespace, name)
+        if labels is None:
+            return status.object_not_found("pods", name)
+        found, failure = await self._measure(namespace, (name,), None)
+        if failure is not None:
+            return self._failed(failure)
+        if not found:
+            return status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
+        return self._one(request, found[0])
+
+    async def _nodes(self, request: ApiRequest, nodes: Described) -> Answered:
+        selector, terms = options.label_selector(request), options.field_terms(request)
+        names = [
+            name
+            for name in nodes.names("", selector)
+            if options.fits(terms, {"metadata.name": name, "metadata.namespace": ""})
+        ]
+        found, failure = await self._measure_nodes(nodes, names)
+        if failure is not None:
+            return self._failed(failure)
+        return self._list(request, "NodeMetrics", found)
+
+    async def _node(self, request: ApiRequest, nodes: Described, name: str) -> Answered:
+        if not nodes.exists("", name):
+            return status.object_not_found("node", name)
+        found, failure = await self._measure_nodes(nodes, [name])
+        if failure is not None:
+            return self._failed(failure)
+        if not found:
+            return status.object_not_found("nodemetrics", name, group=GROUP)
+        return self._one(request, found[0])
+
+    async def _measured(
+        self, namespaces: Sequence[str], selector: Selector, terms: Sequence[FieldTerm]
+    ) -> tuple[list[Measured], Failure | None]:
+        inquiries = []
+        asked: list[str] = []
+        for namespace in namespaces:
+            running = self._objects.running(namespace, selector)
+            names = [
+                name
+                for name in running.names
+                if options.fits(
+                    tuple(terms), {"metadata.name": name, "metadata.namespace": namespace}
+                )
+            ]
+            if names:
+                asked.append(namespace)
+                inquiries.append(self._usage.pods(namespace, names, running.known))
+        found: list[Measured] = []
+        failure: Failure | None = None
+        for namespace, answer in zip(asked, await ask(self._feed, inquiries), strict=True):
+            if isinstance(answer, Failure):
+                failure = failure or answer
+                continue
+            found += self._of_namespace(namespace, answer)
+        return found, failure
+
+    async def _measure(
+        self, namespace: str, names: Sequence[str], known: int | None
+    ) -> tuple[list[Measured], Failure | None]:
+        (answer,) = await ask(self._feed, [self._usage.pods(namespace, names, known)])
+        if isinstance(answer, Failure):
+            return [], answer
+        return self._of_namespace(namespace, answer), None
+
+    def _of_namespace(self, namespace: str, answer: Mapping[str, Any]) -> list[Measured]:
+        now = self._clock()
+        found = []
+        for name, parts in sorted(answer.items()):
+            labels = self._objects.pod_labels(namespace, name)
+            if labels is not None:
+                time_s = usage_bodies.earliest(parts.values(), now)
+                found.append(Measured(name, namespace, labels, parts, time_s))
+        return found
+
+    async def _measure_nodes(
+        self, nodes: Described, names: Sequence[str]
+    ) -> tuple[list[Measured], Failure | None]:
+        if not names:
+            return [], None
+        (answer,) = await ask(self._feed, [self._usage.nodes(names)])
+        if isinstance(answer, Failure):
+            return [], answer
+        now = self._clock()
+        return [
+            Measured(
+                name, "", nodes.labels("", name) or {}, {"": amounts},
+                usage_bodies.earliest([amounts], now), is_node=True,
+            )
+            for name, amounts in sorted(answer.items())
+        ], None  # fmt: skip
+
+    def _list(self, request: ApiRequest, kind: str, found: Sequence[Measured]) -> Answered:
+        now = self._clock()
+        if request.media.as_table:
+            return ApiResponse(value=usage_bodies.table(found, self._window, now))
+        return ApiResponse(value=usage_bodies.listing(kind, found, self._window, now))
+
+    def _one(self, request: ApiRequest, one: Measured) -> Answered:
+        now = self._clock()
+        if request.media.as_table:
+            return ApiResponse(value=usage_bodies.table([one], self._window, now))
+        return ApiResponse(value=usage_bodies.single(one, self._window, now))
+
+    @property
+    def _window(self) -> str:
+        rules = self._usage.rules
+        return duration.format_go(rules.window_s if rules is not None else 0.0)
+
+    def _failed(self, failure: Failure) -> Answered:
+        if failures.is_absence(failure):
+            # No resourceRules: this process cannot know, which is not the same as nothing.
+            return status.unavailable(
+                "unable to fetch metrics: the rules file has no resourceRules",
+                causes=(Cause(reason=failure.reason, message=failure.message),),
+            )
+        return failures.source_failed(failure)

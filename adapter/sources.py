@@ -1,0 +1,177 @@
+"""Where the APIs get their values: the rules file first, then other packages' providers.
+
+A package that registers a ``MetricsProvider`` under the entry-point group
+``podscale.metrics_providers`` is asked for what the rules do not know. The entry point is
+a callable without arguments; if its provider has a method ``listed()`` that returns
+``(resource, metric)`` pairs (resource "" for external metrics), discovery shows them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import entry_points
+
+import structlog
+
+from adapter import mapping
+from adapter.inquiry import ask
+from adapter.provider import FeedProvider
+from adapter.stages import Stage
+from podscale.core.metrics import (
+    ExternalMetric,
+    ExternalSamples,
+    Failure,
+    MetricsProvider,
+    NoData,
+    NotFound,
+    ObjectMetric,
+    ObjectSample,
+    PodMetric,
+    PodSamples,
+    Question,
+    Unavailable,
+)
+from podscale.core.selector import Selector
+from podscale.kube.resource import PODS, Resource
+
+log = structlog.get_logger(__name__)
+
+GROUP = "podscale.metrics_providers"
+
+
+class Sources:
+    """The rules file and the providers of other packages."""
+
+    def __init__(self, provider: FeedProvider, others: Sequence[MetricsProvider] = ()) -> None:
+        self.provider = provider
+        self.others = tuple(others)
+
+    async def several(
+        self,
+        resource: Resource,
+        namespace: str,
+        selector: Selector,
+        metric: str,
+        metric_selector: str,
+    ) -> PodSamples | Failure:
+        """Return one metric of all objects that match, in the order of a LIST.
+
+        Raises ``KubeError`` when the objects cannot be listed. ``namespace`` "" asks for
+        objects at the root.
+        """
+        key = resource.group_resource
+        found = await self.provider.objects.names(
+            resource, namespace if resource.namespaced else "", selector
+        )
+        if not found.names:
+            where = namespace or "the cluster"
+            return NoData(Stage.OBJECT_MISMATCH, f"no {key} in {where} match {selector or 'all'}")
+        inquiry = self.provider.several(
+            key, namespace, found.names, found.known, metric, metric_selector
+        )
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if isinstance(answer, NotFound):
+            answer = await self._elsewhere_objects(
+                key, namespace, found.names, str(selector), metric, metric_selector, answer
+            )
+        return answer
+
+    async def single(
+        self, resource: str, namespace: str, name: str, metric: str, metric_selector: str
+    ) -> ObjectSample | Failure:
+        """Return one metric of one object; whether it exists is not looked up."""
+        inquiry = self.provider.single(resource, namespace, name, metric, metric_selector)
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if not isinstance(answer, NotFound) or not self.others:
+            return answer
+        described = mapping.resolve(self.provider.mapper, *mapping.split(resource))
+        key = described.group_resource if described is not None else resource
+        question = ObjectMetric(namespace, key, name, metric, metric_selector)
+        for answers in await self._elsewhere([question]):
+            if isinstance(answers[0], ObjectSample | Failure) and not isinstance(
+                answers[0], NotFound
+            ):
+                return answers[0]
+        return answer
+
+    async def external(
+        self, namespace: str, metric: str, metric_selector: str
+    ) -> ExternalSamples | Failure:
+        """Return the values of an external metric."""
+        inquiry = self.provider.external(namespace, metric, metric_selector)
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if not isinstance(answer, NotFound) or not self.others:
+            return answer
+        question = ExternalMetric(namespace, metric, metric_selector)
+        for answers in await self._elsewhere([question]):
+            if isinstance(answers[0], ExternalSamples | Failure) and not isinstance(
+                answers[0], NotFound
+            ):
+                return answers[0]
+        return answer
+
+    def listed(self) -> Iterable[tuple[str, str]]:
+        """Yield what the other providers say they have."""
+        for provider in self.others:
+            lister: Callable[[], Iterable[tuple[str, str]]] | None = getattr(
+                provider, "listed", None
+            )
+            if lister is not None:
+                yield from lister()
+
+    async def _elsewhere_objects(
+        self,
+        resource: str,
+        namespace: str,
+        names: Sequence[str],
+        selector: str,
+        metric: str,
+        metric_selector: str,
+        unknown: NotFound,
+    ) -> PodSamples | Failure:
+        if not self.others:
+            return unknown
+        if resource == PODS.group_resource and namespace:
+            pods = PodMetric(namespace, metric, selector, metric_selector)
+            for answers in await self._elsewhere([pods]):
+                if isinstance(answers[0], PodSamples | Failure) and not isinstance(
+                    answers[0], NotFound
+                ):
+                    return answers[0]
+            return unknown
+        questions = [
+            ObjectMetric(namespace, resource, name, metric, metric_selector) for name in names
+        ]
+        for answers in await self._elsewhere(questions):
+            samples = {
+                name: answer
+                for name, answer in zip(names, answers, strict=True)
+                if isinstance(answer, ObjectSample)
+            }
+            if samples:
+                asked_s = min(one.asked_s for one in samples.values())
+                return PodSamples({n: one.sample for n, one in samples.items()}, asked_s)
+            if not all(isinstance(answer, NotFound) for answer in answers):
+                first = next(a for a in answers if not isinstance(a, NotFound))
+                return first if isinstance(first, Failure) else unknown
+        return unknown
+
+    async def _elsewhere(self, questions: Sequence[Question]) -> list[Sequence[object]]:
+        found: list[Sequence[object]] = []
+        for provider in self.others:
+            try:
+                found.append(await provider.answer(questions))
+            except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
+                log.error("provider failed", provider=type(provider).__name__, error=repr(error))
+                text = f"{type(provider).__name__} failed"
+                found.append([Unavailable("ProviderFailed", text)] * len(questions))
+        return found
+
+
+def load() -> list[MetricsProvider]:
+    """Return the providers of installed packages; one that does not load is reported."""
+    providers: list[MetricsProvider] = []
+    for entry in entry_points(group=GROUP):
+        try:
+            providers.append(entry.load()())
+        except Exception as error:  # noqa: BLE001 - somebody else's code must not stop ours
+            log.error("provider not loaded", provider=entry.name, error=repr(error))
+    return providers
