@@ -102,7 +102,8 @@ def dump_rule(rule: RuleConfig) -> dict[str, Any]:
     out = {
         "seriesQuery": rule.series_query,
         "seriesFilters": [
-            {"is": f.is_} if f.is_ else {"isNot": f.is_not} for f in rule.series_filters
+            {k: v for k, v in (("is", f.is_), ("isNot", f.is_not)) if v}
+            for f in rule.series_filters
         ],
         "resources": _dump_resources(rule.resources),
         "name": {"matches": rule.name.matches, "as": rule.name.as_},

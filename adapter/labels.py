@@ -79,6 +79,8 @@ class ResourceLabels:
         unresolved: list[str] = []
         is_namespaced = False
         for label in labels:
+            if label == "__name__":
+                continue
             described = self._by_label.get(label)
             if described is None and self._pattern is not None:
                 match = self._pattern.search(label)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from podscale.core.selector import Selector
-from podscale.kube.metadata import Described, OnDemand
+from podscale.kube.metadata import Described
+from podscale.kube.ondemand import OnDemand
 from podscale.kube.pods import Phase, PodStore
 from podscale.kube.resource import NODES, PODS, Resource
 
