@@ -1,7 +1,126 @@
-"""Objects as rows of columns, grouped so that selectors are evaluated per group.
+"""Objects grouped so that selectors are evaluated per group, not per object.
 
 A cohort is a set of objects of one namespace with equal labels and equal controller
 (the pods of one ReplicaSet). Thousands of pods are a few cohorts: a label selector is
-evaluated once per cohort, and found through an index of label pairs, never by scanning.
-Pure: no I/O, no clock.
+evaluated once per cohort, and found through an index of label pairs, never by scanning
+all of them. Pure: no I/O, no clock.
 """
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from podscale.core.selector import Selector
+from podscale.kube.wire import OwnerReference
+
+_Key = tuple[str, frozenset[tuple[str, str]], str]
+_EMPTY: dict[str, str] = {}
+
+
+class Cohort:
+    """One group: its rows, and what they share."""
+
+    __slots__ = ("key", "labels", "namespace", "number", "owner", "rows", "version")
+
+    def __init__(
+        self, number: int, key: _Key, labels: Mapping[str, str], owner: OwnerReference | None
+    ) -> None:
+        self.number = number
+        self.key = key
+        self.namespace = key[0]
+        self.labels = labels
+        self.owner = owner
+        self.rows = array("i")
+        self.version = 0  # the store's count of changes at the last change in here
+
+
+class Cohorts:
+    """All cohorts, found by what their members share."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[_Key, Cohort] = {}
+        self._by_number: dict[int, Cohort] = {}
+        self._by_namespace: dict[str, dict[int, Cohort]] = {}
+        self._by_pair: dict[tuple[str, str, str], dict[int, Cohort]] = {}
+        self._by_owner: dict[str, dict[int, Cohort]] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __getitem__(self, number: int) -> Cohort:
+        return self._by_number[number]
+
+    def of(
+        self, namespace: str, labels: Mapping[str, str] | None, owner: OwnerReference | None
+    ) -> Cohort:
+        """Return the cohort of such objects, new if there is none."""
+        labels = labels or _EMPTY
+        key = (namespace, frozenset(labels.items()), owner.uid if owner else "")
+        cohort = self._by_key.get(key)
+        if cohort is None:
+            number = self._free.pop() if self._free else len(self._by_number)
+            cohort = Cohort(number, key, labels, owner)
+            self._by_key[key] = self._by_number[number] = cohort
+            self._by_namespace.setdefault(namespace, {})[number] = cohort
+            for name, value in labels.items():
+                self._by_pair.setdefault((namespace, name, value), {})[number] = cohort
+            if owner is not None:
+                self._by_owner.setdefault(owner.uid, {})[number] = cohort
+        return cohort
+
+    def drop(self, cohort: Cohort) -> None:
+        """Forget an empty cohort; its number may be given out again."""
+        number, namespace = cohort.number, cohort.namespace
+        del self._by_key[cohort.key], self._by_number[number]
+        _discard(self._by_namespace, namespace, number)
+        for name, value in cohort.labels.items():
+            _discard(self._by_pair, (namespace, name, value), number)
+        if cohort.owner is not None:
+            _discard(self._by_owner, cohort.owner.uid, number)
+        self._free.append(number)
+
+    def in_namespace(self, namespace: str | None) -> list[Cohort]:
+        """Return the cohorts of ``namespace``, or all (None)."""
+        if namespace is None:
+            return list(self._by_key.values())
+        return list(self._by_namespace.get(namespace, {}).values())
+
+    def owned_by(self, uid: str) -> list[Cohort]:
+        """Return the cohorts with this controller."""
+        return list(self._by_owner.get(uid, {}).values())
+
+    def find(self, namespace: str | None, selector: Selector) -> list[Cohort]:
+        """Return the cohorts that ``selector`` matches, in ``namespace`` or everywhere (None)."""
+        if selector.nothing:
+            return []
+        if namespace is None:
+            return [cohort for cohort in self._by_key.values() if selector.matches(cohort.labels)]
+        candidates = self._candidates(namespace, selector)
+        return [cohort for cohort in candidates if selector.matches(cohort.labels)]
+
+    def _candidates(self, namespace: str, selector: Selector) -> Iterable[Cohort]:
+        """The smallest set of cohorts that one requirement leaves."""
+        best: Sequence[Mapping[int, Cohort]] = [self._by_namespace.get(namespace, {})]
+        size = len(best[0])
+        for requirement in selector.requirements:
+            if requirement.operator not in ("=", "==", "in"):
+                continue
+            found = [
+                self._by_pair.get((namespace, requirement.key, value), {})
+                for value in requirement.values
+            ]
+            if (smaller := sum(map(len, found))) < size:
+                best, size = found, smaller
+        return _members(best)
+
+
+def _members(groups: Iterable[Mapping[int, Cohort]]) -> Iterator[Cohort]:
+    for group in groups:
+        yield from group.values()
+
+
+def _discard(index: dict, key: object, number: int) -> None:  # type: ignore[type-arg]
+    members = index[key]
+    del members[number]
+    if not members:
+        del index[key]

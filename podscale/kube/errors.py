@@ -18,8 +18,6 @@ KubeError
     └── ServerFailed       5xx
 """
 
-# ruff: noqa: N818 - the names are the server's own words for what happened
-
 from collections.abc import Mapping, Sequence
 from typing import Self
 

@@ -1,10 +1,21 @@
 """How far a store may be believed: synced once, and current now.
 
 "While a watch is silent past its time-out or listing again, nothing that depends on it
-shrinks": callers ask ``is_current`` before they shrink anything.
+shrinks": callers ask ``is_current`` before they shrink anything. Pure but for the event
+that ``wait_synced`` waits on.
 """
 
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
 from msgspec import Struct
+
+from podscale.kube.errors import KubeError
+from podscale.kube.watching import Alive, Broken, Changes, Happening, Listed, Listing, Page
+from podscale.kube.wire import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
 
 
 class Freshness(Struct, frozen=True):
@@ -15,3 +26,94 @@ class Freshness(Struct, frozen=True):
     silent_s: float  # since the scope that was quiet longest was last heard of; inf: never
     is_polling: bool = False  # some scope may not be watched and is listed instead
     reason: str = ""  # why it is not current; "" when it is
+    error: KubeError | None = None  # the failure behind it, where there is one
+
+
+class _Scope:
+    """What is known of one list-and-watch."""
+
+    def __init__(self) -> None:
+        self.is_synced = False
+        self.is_polling = False
+        self.heard = float("-inf")
+        self.good_for_s = 0.0
+        self.doubt = "not listed yet"  # "" while a watch stands
+        self.error: KubeError | None = None
+
+
+class Tracker:
+    """Turns what happens into freshness; one per store, on the monotonic clock."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        self._scopes = {scope: _Scope() for scope in scopes}
+        self._is_synced = False
+        self._synced = asyncio.Event()
+
+    def note(self, happening: Happening[T], *, scope: str, now: float) -> None:
+        """Take in a sign of life, or of its end."""
+        state = self._scopes[scope]
+        match happening:
+            case Listing(is_poll=is_poll):
+                if not is_poll:
+                    state.doubt = "listing" if not state.is_synced else "listing again"
+            case Page():
+                state.heard = now
+            case Listed():
+                state.heard = now
+                state.is_synced = True
+                state.error = None
+                self._note_synced()
+            case Alive(good_for_s=good_for_s, is_poll=is_poll):
+                state.heard = now
+                state.good_for_s = good_for_s
+                state.is_polling = is_poll
+                state.doubt = ""
+                state.error = None
+            case Changes():
+                state.heard = now
+            case Broken(reason=reason, error=error):
+                # A failed poll only lets the last list grow older, towards its limit.
+                if not state.is_polling or not state.is_synced:
+                    state.doubt = reason
+                state.error = error
+
+    def _note_synced(self) -> None:
+        if not self._is_synced and all(state.is_synced for state in self._scopes.values()):
+            self._is_synced = True
+            self._synced.set()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every scope has been listed whole once."""
+        return self._is_synced
+
+    def is_current(self, now: float) -> bool:
+        """Whether every scope may be believed at ``now``."""
+        return all(
+            not state.doubt and now - state.heard <= state.good_for_s
+            for state in self._scopes.values()
+        )
+
+    def facts(self, now: float) -> Freshness:
+        """Return everything known at ``now``, the reason from the first scope in doubt."""
+        reason, error = "", None
+        for scope, state in self._scopes.items():
+            doubt = state.doubt
+            if not doubt and now - state.heard > state.good_for_s:
+                doubt = f"silent for {now - state.heard:.0f} s"
+            if doubt:
+                reason = f"namespace {scope}: {doubt}" if scope else doubt
+                error = state.error
+                break
+        return Freshness(
+            is_synced=self._is_synced,
+            is_current=not reason,
+            silent_s=now - min(state.heard for state in self._scopes.values()),
+            is_polling=any(state.is_polling for state in self._scopes.values()),
+            reason=reason,
+            error=error,
+        )
+
+    async def wait_synced(self) -> None:
+        """Wait until every scope has been listed whole once."""
+        await self._synced.wait()

@@ -1,19 +1,19 @@
 """Names, labels and owners of any resource: enough to describe metrics of objects.
 
 Fed by metadata-only watches. ``Described`` is what the adapter asks; ``PodStore``
-answers it too. ``OnDemand`` starts such a store when a resource is first asked for and
-drops it when nobody has asked for a while.
+answers it too. ``podscale.kube.ondemand`` starts such stores when they are asked for.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from podscale.core.selector import Selector
-from podscale.kube.api import Api
+from podscale.kube.columnar import Columnar
 from podscale.kube.freshness import Freshness
-from podscale.kube.resource import Resource
-from podscale.kube.watching import DEFAULT_RHYTHM, Happening, Rhythm
-from podscale.kube.wire import PartialObjectMetadata
+from podscale.kube.rows import Rows
+from podscale.kube.wire import OwnerReference, PartialObjectMetadata
 
 
 class Described(Protocol):
@@ -39,57 +39,26 @@ class Described(Protocol):
         ...
 
 
-class MetadataStore:
-    """A ``Described`` over a metadata-only watch."""
+class Description(Struct, frozen=True):
+    """One object as a metadata store knows it."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    owner: OwnerReference | None  # the controller
+
+
+class MetadataStore(Columnar[PartialObjectMetadata, Description]):
+    """A ``Described`` over a metadata-only watch. A ``Sink[PartialObjectMetadata]``."""
 
     def __init__(self, scopes: Sequence[str] = ("",)) -> None:
-        raise NotImplementedError
+        super().__init__(Rows(), scopes)
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    def get(self, namespace: str, name: str) -> Description | None:
+        """Return one object."""
+        row = self._rows.find(namespace, name)
+        return None if row is None else self._view(namespace, row)
 
-    def names(self, namespace: str, selector: Selector) -> list[str]:
-        raise NotImplementedError
-
-    def exists(self, namespace: str, name: str) -> bool:
-        raise NotImplementedError
-
-    def labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        raise NotImplementedError
-
-    def apply(self, happening: Happening[PartialObjectMetadata], *, scope: str, now: float) -> None:
-        """Take in what a reflector saw."""
-        raise NotImplementedError
-
-    def freshness(self, now: float | None = None) -> Freshness:
-        raise NotImplementedError
-
-    async def wait_synced(self) -> None:
-        """Wait for the first list."""
-        raise NotImplementedError
-
-
-class OnDemand:
-    """Metadata stores by resource, started when asked for and dropped when idle."""
-
-    def __init__(
-        self,
-        api: Api,
-        *,
-        namespaces: Sequence[str] = (),
-        idle_s: float = 900.0,
-        rhythm: Rhythm = DEFAULT_RHYTHM,
-    ) -> None:
-        raise NotImplementedError
-
-    async def run(self) -> None:
-        """Own the watches: start, drop, for ever. Must run for ``describe`` to work."""
-        raise NotImplementedError
-
-    async def describe(self, resource: Resource, *, timeout_s: float = 10.0) -> Described:
-        """Return the store of ``resource``, synced.
-
-        Raises what the first list raised (``Forbidden``, ...) or, when it takes longer than
-        ``timeout_s``, ``Unreachable``.
-        """
-        raise NotImplementedError
+    def _view(self, namespace: str, row: int) -> Description:
+        cohort = self._rows.cohort(row)
+        return Description(namespace, self._rows.names[row], cohort.labels, cohort.owner)

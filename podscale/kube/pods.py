@@ -1,183 +1,234 @@
 """Pods in columns: 100,000 of them in some 50 MB, selected without looking at each.
 
-Rows live in numpy columns; what many pods share (labels and owner: the cohort; spec:
-the template; container states) is interned. ``PodSet`` is a selection as columns,
-``PodView`` one pod as an object, made on demand.
+Rows live in one structured array; what many pods share (labels and owner: the cohort;
+spec: the template; container states; nodes) is interned. ``PodSet`` is a selection as
+columns, ``PodView`` one pod as an object, made on demand.
 """
 
-import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
 from podscale.core.selector import Selector
-from podscale.kube.freshness import Freshness
-from podscale.kube.objects.pod import ContainerState, Pod, Template
-from podscale.kube.store import Change
-from podscale.kube.watching import Happening
-from podscale.kube.wire import OwnerReference
+from podscale.kube.cohorts import Cohort
+from podscale.kube.columnar import Columnar
+from podscale.kube.interned import Interned
+from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, Template
+from podscale.kube.podset import Phase, PodSet, PodView, Ready
+from podscale.kube.podshape import StateShape, TemplateShape, states, template
+from podscale.kube.rows import Rows
+
+__all__ = ["Phase", "PodSet", "PodStore", "PodView", "Ready"]
+
+_FIELDS: list[tuple[str, DTypeLike]] = [
+    ("ready_since", np.float64),
+    ("started", np.float64),
+    ("created", np.float64),
+    ("deleted", np.float64),
+    ("template", np.int32),
+    ("state", np.int32),
+    ("node", np.int32),
+    ("phase", np.uint8),
+    ("ready", np.uint8),
+]
+_RESIZE = ("PodResizePending", "PodResizeInProgress")
+_NONE: Mapping[str, str] = {}
+_PHASES = {"Pending": 1, "Running": 2, "Succeeded": 3, "Failed": 4}
+_READY = {"True": 1, "False": 2}
 
 
-class Phase(enum.IntEnum):
-    """``status.phase``."""
-
-    UNKNOWN = 0
-    PENDING = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-
-
-class Ready(enum.IntEnum):
-    """The Ready condition; ``NONE``: the pod has no such condition."""
-
-    NONE = 0
-    TRUE = 1
-    FALSE = 2
-    UNKNOWN = 3
-
-
-class PodView(Struct, frozen=True):
-    """One pod: everything the store keeps of it. Times are unix seconds, NaN: not set."""
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]  # only those the store was told to keep
-    owner: OwnerReference | None  # the controller
-    node: str
-    phase: Phase
-    ready: Ready
-    ready_since: float  # lastTransitionTime of the Ready condition
-    started: float  # status.startTime
-    created: float
-    deleted: float  # deletionTimestamp
-    template: Template
-    state: tuple[ContainerState, ...]  # containers that have a status, in order
-    resize: tuple[tuple[str, str, str], ...]  # PodResize* conditions: type, reason, message
-
-
-class PodSet:
-    """The pods of one selection, as columns of one length. Valid until the store changes."""
-
-    namespace: str
-    version: tuple[int, int]  # equal versions of one selection: nothing about it changed
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def names(self) -> list[str]:
-        raise NotImplementedError
-
-    @property
-    def phase(self) -> NDArray[np.uint8]:
-        raise NotImplementedError
-
-    @property
-    def ready(self) -> NDArray[np.uint8]:
-        raise NotImplementedError
-
-    @property
-    def ready_since(self) -> NDArray[np.float64]:
-        raise NotImplementedError
-
-    @property
-    def started(self) -> NDArray[np.float64]:
-        raise NotImplementedError
-
-    @property
-    def deleted(self) -> NDArray[np.float64]:
-        """deletionTimestamp; NaN: not being deleted."""
-        raise NotImplementedError
-
-    @property
-    def template(self) -> NDArray[np.int32]:
-        """Number of each pod's template; ``templates`` resolves them."""
-        raise NotImplementedError
-
-    @property
-    def templates(self) -> Mapping[int, Template]:
-        """The distinct templates of the selection, by number."""
-        raise NotImplementedError
-
-    @property
-    def owners(self) -> Mapping[str, OwnerReference]:
-        """The distinct controllers of the selection, by UID."""
-        raise NotImplementedError
-
-    def views(self) -> Iterator[PodView]:
-        """Yield each pod as an object."""
-        raise NotImplementedError
-
-
-class PodStore:
+class PodStore(Columnar[Pod, PodView]):
     """All pods of the scopes. A ``Sink[Pod]`` and a ``Described``."""
 
     def __init__(
         self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = ("vpa",)
     ) -> None:
         """``keep_annotations``: prefixes of the annotations worth their memory."""
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
+        super().__init__(Rows(_FIELDS), scopes)
+        self._kept = tuple(keep_annotations)
+        self._templates: Interned[TemplateShape | Template] = Interned()
+        self._states: Interned[StateShape | tuple[ContainerState, ...]] = Interned()
+        self._nodes: Interned[str] = Interned()
+        self._uids = bytearray()  # 16 bytes a row; UIDs that are no UUIDs lie in _odd_uids
+        self._odd_uids: dict[int, str] = {}
+        self._annotations: dict[int, dict[str, str]] = {}
+        self._resizes: dict[int, tuple[PodCondition, ...]] = {}
+        self._key = msgspec.msgpack.Encoder()
 
     def get(self, namespace: str, name: str) -> PodView | None:
         """Return one pod."""
-        raise NotImplementedError
+        row = self._rows.find(namespace, name)
+        return None if row is None else self._view(namespace, row)
 
     def select(self, namespace: str, selector: Selector) -> PodSet:
         """Return the pods of ``namespace`` that ``selector`` matches."""
-        raise NotImplementedError
+        return self._set(self._rows.cohorts.find(namespace, selector))
 
     def owned_by(self, uid: str) -> PodSet:
         """Return the pods whose controller has this UID."""
-        raise NotImplementedError
+        return self._set(self._rows.cohorts.owned_by(uid))
 
     def select_all(self, namespace: str | None = None) -> PodSet:
         """Return the pods of ``namespace``, or of the cluster (None)."""
-        raise NotImplementedError
+        return self._set(self._rows.cohorts.in_namespace(namespace))
 
-    def names(self, namespace: str, selector: Selector) -> list[str]:
-        raise NotImplementedError
+    def _set(self, cohorts: list[Cohort]) -> PodSet:
+        rows = self._rows
+        where = rows.rows_of(cohorts)
+        table = rows.table[where]  # a copy of whole rows: one gather for all columns
+        return PodSet(
+            [rows.names[row] for row in where.tolist()],
+            table,
+            version=(len(cohorts), max((cohort.version for cohort in cohorts), default=0)),
+            spans=[(cohort.namespace, len(cohort.rows)) for cohort in cohorts],
+            templates={number: self.template(number) for number in set(table["template"].tolist())},
+            owners={cohort.owner.uid: cohort.owner for cohort in cohorts if cohort.owner},
+            get=self.get,
+        )
 
-    def exists(self, namespace: str, name: str) -> bool:
-        raise NotImplementedError
+    def template(self, number: int) -> Template:
+        """Return a template by its number; derived from the wire form at the first call."""
+        kept = self._templates[number]
+        if isinstance(kept, Template):
+            return kept
+        made = template(kept)
+        self._templates.replace(number, made)
+        return made
 
-    def labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        raise NotImplementedError
+    def _state(self, number: int) -> tuple[ContainerState, ...]:
+        kept = self._states[number]
+        if not isinstance(kept, StateShape):
+            return kept
+        made = states(kept)
+        self._states.replace(number, made)
+        return made
 
-    def accept(self, answer: Pod) -> None:
-        """Take in the server's answer to our own write."""
-        raise NotImplementedError
+    def _write(self, row: int, obj: Pod, *, is_new: bool) -> None:
+        meta, spec, status = obj.metadata, obj.spec, obj.status
+        record = self._rows.table[row]
+        if not is_new:
+            self._leave_interned(record)
+        shape = TemplateShape(
+            spec.containers,
+            spec.init_containers,
+            spec.resources,
+            spec.overhead,
+            spec.node_selector,
+            status.qos_class,
+        )
+        state = StateShape(status.init_container_statuses, status.container_statuses)
+        record["template"] = self._templates.take(self._encoded(shape), shape)
+        record["state"] = self._states.take(self._encoded(state), state)
+        record["node"] = self._nodes.take(spec.node_name, spec.node_name)
+        record["phase"] = _PHASES.get(status.phase, 0)
+        record["started"] = _or_nan(status.start_time)
+        record["created"] = _or_nan(meta.creation_timestamp)
+        record["deleted"] = _or_nan(meta.deletion_timestamp)
+        self._write_conditions(row, record, status.conditions)
+        self._write_uid(row, meta.uid)
+        self._write_annotations(row, meta.annotations)
 
-    def forget(self, namespace: str, name: str, uid: str = "") -> None:
-        """Take out a pod we deleted ourselves."""
-        raise NotImplementedError
+    def _write_conditions(
+        self, row: int, record: np.void, conditions: Sequence[PodCondition]
+    ) -> None:
+        ready, since = 0, math.nan
+        resize: tuple[PodCondition, ...] = ()
+        for condition in conditions:
+            if condition.type == "Ready":
+                ready = _READY.get(condition.status, 3)
+                since = _or_nan(condition.last_transition_time)
+            elif condition.type in _RESIZE:
+                resize = (*resize, condition)
+        record["ready"] = ready
+        record["ready_since"] = since
+        if resize:
+            self._resizes[row] = resize
+        elif self._resizes:
+            self._resizes.pop(row, None)
 
-    def subscribe(self, callback: Callable[[Change[PodView]], None]) -> Callable[[], None]:
-        """Call back for every change; as ``Store.subscribe``."""
-        raise NotImplementedError
+    def _write_uid(self, row: int, uid: str) -> None:
+        start = 16 * row
+        if start + 16 > len(self._uids):
+            self._uids.extend(bytes(16 * len(self._rows.table) - len(self._uids)))
+        packed = _packed(uid)
+        self._uids[start : start + 16] = packed or bytes(16)
+        if packed is None:
+            self._odd_uids[row] = uid
+        elif self._odd_uids:
+            self._odd_uids.pop(row, None)
 
-    def apply(self, happening: Happening[Pod], *, scope: str, now: float) -> None:
-        """Take in what a reflector saw."""
-        raise NotImplementedError
+    def _write_annotations(self, row: int, annotations: Mapping[str, str] | None) -> None:
+        kept = {
+            key: value
+            for key, value in (annotations or _NONE).items()
+            if key.startswith(self._kept)
+        }
+        if kept:
+            self._annotations[row] = kept
+        elif self._annotations:
+            self._annotations.pop(row, None)
 
-    def freshness(self, now: float | None = None) -> Freshness:
-        raise NotImplementedError
+    def _release(self, row: int) -> None:
+        self._leave_interned(self._rows.table[row])
+        self._odd_uids.pop(row, None)
+        self._annotations.pop(row, None)
+        self._resizes.pop(row, None)
 
-    @property
-    def is_synced(self) -> bool:
-        raise NotImplementedError
+    def _leave_interned(self, record: np.void) -> None:
+        self._templates.leave(int(record["template"]))
+        self._states.leave(int(record["state"]))
+        self._nodes.leave(int(record["node"]))
 
-    def is_current(self, now: float | None = None) -> bool:
-        raise NotImplementedError
+    def _encoded(self, shape: Struct) -> bytes:
+        return self._key.encode(shape)
 
-    async def wait_synced(self) -> None:
-        """Wait for the first list."""
-        raise NotImplementedError
+    def _uid(self, row: int) -> str:
+        odd = self._odd_uids.get(row)
+        if odd is not None:
+            return odd
+        text = self._uids[16 * row : 16 * row + 16].hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _view(self, namespace: str, row: int) -> PodView:
+        rows = self._rows
+        record = rows.table[row]
+        cohort = rows.cohort(row)
+        version = int(record["version"])
+        return PodView(
+            namespace=namespace,
+            name=rows.names[row],
+            uid=self._uid(row),
+            resource_version=str(version) if version >= 0 else "",
+            labels=cohort.labels,
+            annotations=self._annotations.get(row, _NONE),
+            owner=cohort.owner,
+            node=self._nodes[int(record["node"])],
+            phase=Phase(int(record["phase"])),
+            ready=Ready(int(record["ready"])),
+            ready_since=float(record["ready_since"]),
+            started=float(record["started"]),
+            created=float(record["created"]),
+            deleted=float(record["deleted"]),
+            template=self.template(int(record["template"])),
+            states=self._state(int(record["state"])),
+            resize=self._resizes.get(row, ()),
+        )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _packed(uid: str) -> bytes | None:
+    """A UUID in 16 bytes, or None for what would not come back as it is written."""
+    if len(uid) != 36 or (uid != uid.lower()):
+        return None
+    try:
+        packed = bytes.fromhex(uid.replace("-", ""))
+    except ValueError:
+        return None
+    return packed if len(packed) == 16 and uid[8] == uid[13] == uid[18] == uid[23] == "-" else None

@@ -1,15 +1,22 @@
 """Keeps a store equal to the API server: one task per scope, each an endless watch."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Generic, TypeVar
 
+import structlog
+
 from podscale.kube.api import Api
+from podscale.kube.errors import Gone
 from podscale.kube.store import Sink
-from podscale.kube.watching import Source
+from podscale.kube.watching import Broken, Page, Source, happenings
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
+
+_log = structlog.get_logger()
 
 
 class Reflector(Generic[T]):
@@ -23,8 +30,25 @@ class Reflector(Generic[T]):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        raise NotImplementedError
+        self._api = api
+        self._sources = sources if isinstance(sources, list) else [sources]
+        self._sink = sink
+        self._clock = clock
 
     async def run(self) -> None:
         """Feed for ever; ends only by cancellation."""
-        raise NotImplementedError
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._feed(source), name=f"reflect {source.path}")
+
+    async def _feed(self, source: Source[T]) -> None:
+        told = ""
+        async with aclosing(happenings(self._api, source)) as stream:
+            async for happening in stream:
+                self._sink.apply(happening, scope=source.namespace, now=self._clock())
+                if isinstance(happening, Page):
+                    await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
+                elif isinstance(happening, Broken):
+                    if happening.reason != told and not isinstance(happening.error, Gone):
+                        _log.warning("watch broken", resource=source.path, reason=happening.reason)
+                    told = happening.reason

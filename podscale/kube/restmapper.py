@@ -9,6 +9,7 @@ several candidates the first group in discovery order wins, its preferred versio
 
 from collections.abc import Iterable
 
+from podscale.kube.errors import NoMatch
 from podscale.kube.resource import Resource
 
 
@@ -18,23 +19,50 @@ class Mapper:
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         """Take resources in priority order: groups as discovered (core first), preferred
         version of each group before its others; subresources left out."""
-        raise NotImplementedError
+        self._resources = tuple(resources)
+        self._by_name: dict[str, list[Resource]] = {}
+        self._by_kind: dict[tuple[str, str], list[Resource]] = {}
+        self._versions: dict[str, list[str]] = {}
+        for resource in self._resources:
+            singular = resource.singular or resource.kind.lower()
+            for name in {resource.plural, singular}:
+                self._by_name.setdefault(name, []).append(resource)
+            self._by_kind.setdefault((resource.group, resource.kind), []).append(resource)
+            versions = self._versions.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """All resources, in priority order."""
-        raise NotImplementedError
+        return self._resources
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return the resource that ``resource`` (singular or plural, any case) means.
 
         Raises ``NoMatch`` with Go's text ("no matches for /, Resource=bogus").
         """
-        raise NotImplementedError
+        name = resource.lower()
+        partial = f"{group}/{version}, Resource={name}"
+        if not name:
+            raise NoMatch(f"a resource must be present, got: {partial}")
+        prefixed: Resource | None = None
+        for candidate in self._by_name.get(name, ()):
+            if version and candidate.version != version:
+                continue
+            if not group or candidate.group == group:
+                return candidate
+            # With a version given, upstream takes the group literally.
+            if prefixed is None and not version and candidate.group.startswith(group):
+                prefixed = candidate
+        if prefixed is None:
+            raise NoMatch(f"no matches for {partial}")
+        return prefixed
 
     def parse(self, text: str) -> Resource:
         """Return what ``ingress``, ``ingress.networking``, ``deployments.apps`` means."""
-        raise NotImplementedError
+        resource, _, group = text.partition(".")
+        return self.resource_for(resource, group)
 
     def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
         """Return every resource of that kind, best first (``RESTMappings``).
@@ -42,8 +70,12 @@ class Mapper:
         The group is exact ("" is core); ``version`` moves its resource to the front.
         Raises ``NoMatch`` ("no matches for kind ...") when there is none.
         """
-        raise NotImplementedError
+        found = self._by_kind.get((group, kind))
+        if not found:
+            where = f'version "{group}/{version}"' if version else f'group "{group}"'
+            raise NoMatch(f'no matches for kind "{kind}" in {where}')
+        return tuple(sorted(found, key=lambda resource: resource.version != version))
 
     def versions(self, group: str) -> tuple[str, ...]:
         """Return the served versions of ``group``, preferred first; empty: not served."""
-        raise NotImplementedError
+        return tuple(self._versions.get(group, ()))

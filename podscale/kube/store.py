@@ -5,27 +5,20 @@ is read without waiting. Objects are ordered by resourceVersion: an older state 
 replaces a newer one, so our own write is visible at once and stays so.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from msgspec import Struct
-
 from podscale.core.selector import Selector
-from podscale.kube.freshness import Freshness
-from podscale.kube.watching import Happening
+from podscale.kube.change import Change, Listeners
+from podscale.kube.freshness import Freshness, Tracker
+from podscale.kube.revision import Heads, is_older, number
+from podscale.kube.watching import Alive, Changes, Happening, Listed, Listing, Page
 from podscale.kube.wire import HasMetadata
 
+__all__ = ["Change", "Sink", "Store"]
+
 T = TypeVar("T", bound=HasMetadata)
-V = TypeVar("V")
-
-
-class Change(Struct, Generic[V], frozen=True):
-    """One object before and after. ``old`` None: added; ``new`` None: deleted."""
-
-    namespace: str
-    name: str
-    old: V | None
-    new: V | None
 
 
 class Sink(Protocol[T]):
@@ -40,60 +33,158 @@ class Store(Generic[T]):
     """Objects by namespace and name."""
 
     def __init__(self, scopes: Sequence[str] = ("",)) -> None:
-        raise NotImplementedError
+        self._objects: dict[str, dict[str, T]] = {}
+        self._count = 0
+        self._scopes = tuple(scopes)
+        self._heads = Heads()
+        self._tracker = Tracker(scopes)
+        self._listeners: Listeners[T] = Listeners()
+        self._listed: dict[str, set[tuple[str, str]]] = {}  # per scope: seen by the list under way
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return self._count
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return the object (``namespace`` is "" for a resource without namespaces)."""
-        raise NotImplementedError
+        objects = self._objects.get(namespace)
+        return objects.get(name) if objects else None
 
     def values(self, namespace: str | None = None) -> Iterator[T]:
         """Yield the objects of ``namespace``, or of all (None), in no particular order."""
-        raise NotImplementedError
+        if namespace is not None:
+            yield from list(self._objects.get(namespace, {}).values())
+            return
+        for objects in list(self._objects.values()):
+            yield from list(objects.values())
 
     def select(self, namespace: str, selector: Selector) -> list[T]:
         """Return the objects of ``namespace`` that ``selector`` matches, by name."""
-        raise NotImplementedError
+        objects = self._objects.get(namespace, {})
+        found = [
+            (name, obj)
+            for name, obj in objects.items()
+            if selector.matches(obj.metadata.labels or {})
+        ]
+        return [obj for _, obj in sorted(found, key=lambda pair: pair[0])]
 
     def accept(self, answer: T) -> None:
         """Take in the server's answer to our own write, unless something newer is known."""
-        raise NotImplementedError
+        meta = answer.metadata
+        version = number(meta.resource_version)
+        if self.get(meta.namespace, meta.name) is None and self._heads.is_past(
+            self._scope_of(meta.namespace), version
+        ):
+            return  # deleted by somebody, and the watch told us before the answer came
+        self._put(answer)
 
     def forget(self, namespace: str, name: str, uid: str = "") -> None:
         """Take out what we deleted ourselves (only this incarnation, if ``uid`` is given)."""
-        raise NotImplementedError
+        known = self.get(namespace, name)
+        if known is not None and (not uid or known.metadata.uid == uid):
+            self._remove(namespace, name)
 
     def subscribe(self, callback: Callable[[Change[T]], None]) -> Callable[[], None]:
         """Call back for every change, in order, from the feeding task; returns the way out.
 
         Callbacks must be quick and must not raise.
         """
-        raise NotImplementedError
+        return self._listeners.subscribe(callback)
 
     def changes(self) -> AsyncIterator[list[Change[T]]]:
         """Yield changes since the last round, one per object (old of the first, new of the
         last): bounded by the number of objects however slow the reader is."""
-        raise NotImplementedError
+        return self._listeners.changes()
 
     def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
         """Take in what a reflector saw."""
-        raise NotImplementedError
+        match happening:
+            case Changes(events=events, resource_version=resource_version):
+                for kind, obj in events:
+                    if kind == "DELETED":
+                        self._deleted(obj)
+                    else:
+                        self._put(obj)
+                self._heads.note_seen(scope, resource_version)
+            case Alive(resource_version=resource_version):
+                self._heads.note_seen(scope, resource_version)
+            case Listing():
+                self._listed[scope] = set()
+                self._heads.start_list(scope)
+            case Page(items=items, resource_version=resource_version):
+                is_forced = self._heads.note_page(scope, resource_version)
+                seen = self._listed[scope]
+                for obj in items:
+                    seen.add((obj.metadata.namespace, obj.metadata.name))
+                    self._put(obj, is_forced=is_forced)
+            case Listed(resource_version=resource_version):
+                self._sweep(scope, resource_version)
+                self._heads.note_seen(scope, resource_version, is_list=True)
+        self._tracker.note(happening, scope=scope, now=now)
+
+    def _put(self, obj: T, *, is_forced: bool = False) -> None:
+        meta = obj.metadata
+        objects = self._objects.setdefault(meta.namespace, {})
+        old = objects.get(meta.name)
+        if old is not None and not is_forced:
+            known, version = number(old.metadata.resource_version), number(meta.resource_version)
+            # An equal version is the same state: our own write coming back, or a list.
+            if is_older(version, known) or 0 <= version == known:
+                return
+        objects[meta.name] = obj
+        self._count += old is None
+        if self._listeners:
+            if old is not None and old.metadata.uid != meta.uid:
+                self._listeners.replaced(meta.namespace, meta.name, old, None)
+                old = None
+            self._listeners.replaced(meta.namespace, meta.name, old, obj)
+
+    def _deleted(self, obj: T) -> None:
+        meta = obj.metadata
+        known = self.get(meta.namespace, meta.name)
+        if known is None:
+            return
+        # Already replaced by a newer object of the same name, through accept().
+        if is_older(number(meta.resource_version), number(known.metadata.resource_version)):
+            return
+        self._remove(meta.namespace, meta.name)
+
+    def _remove(self, namespace: str, name: str) -> None:
+        objects = self._objects[namespace]
+        old = objects.pop(name)
+        self._count -= 1
+        if not objects:
+            del self._objects[namespace]
+        if self._listeners:
+            self._listeners.replaced(namespace, name, old, None)
+
+    def _sweep(self, scope: str, resource_version: str) -> None:
+        """Take out what the list did not show, except what is newer than the list."""
+        seen = self._listed.pop(scope, set())
+        is_forced = self._heads.note_page(scope, resource_version)
+        listed = number(resource_version)
+        for namespace in [scope] if scope else list(self._objects):
+            for name, obj in list(self._objects.get(namespace, {}).items()):
+                if (namespace, name) in seen:
+                    continue
+                if is_forced or not 0 <= listed < number(obj.metadata.resource_version):
+                    self._remove(namespace, name)
+
+    def _scope_of(self, namespace: str) -> str:
+        return namespace if namespace in self._scopes else ""
 
     def freshness(self, now: float | None = None) -> Freshness:
         """Return how far the store may be believed at ``now`` (time.monotonic)."""
-        raise NotImplementedError
+        return self._tracker.facts(time.monotonic() if now is None else now)
 
     @property
     def is_synced(self) -> bool:
         """Whether the first list has been read whole; ``/readyz`` reports it."""
-        raise NotImplementedError
+        return self._tracker.is_synced
 
     def is_current(self, now: float | None = None) -> bool:
         """Whether a watch stands in every scope; False: nothing may shrink because of it."""
-        raise NotImplementedError
+        return self._tracker.is_current(time.monotonic() if now is None else now)
 
     async def wait_synced(self) -> None:
         """Wait for the first list."""
-        raise NotImplementedError
+        await self._tracker.wait_synced()

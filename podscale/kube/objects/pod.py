@@ -50,10 +50,8 @@ class Terminated(Struct, frozen=True, gc=False, rename="camel"):
     finished_at: Time | None = None
 
 
-class Running(Struct, frozen=True, gc=False, rename="camel"):
-    """Since when a container runs."""
-
-    started_at: Time | None = None
+class Running(Struct, frozen=True, gc=False):
+    """That a container runs. Since when is left out: it would make every pod's state unique."""
 
 
 class Waiting(Struct, frozen=True, gc=False, rename="camel"):

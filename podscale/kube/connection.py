@@ -1,0 +1,255 @@
+"""An ``Api`` over HTTP: one aiohttp session, a deadline on every request."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Self
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
+from podscale.kube.credentials import Credentials, Identity
+from podscale.kube.errors import ApiError, Unreachable
+from podscale.kube.limiter import Limiter
+from podscale.kube.wire import Status, decode
+
+_CONNECT_S = 10.0
+# kube-apiserver closes idle connections after 90 s. A write on one that is just being
+# closed fails without having been tried, so ours are given up earlier.
+_KEEPALIVE_S = 60.0
+_LINE_LIMIT = 16 << 20  # etcd takes 1.5 MB an object; a line beyond this is not a watch event
+
+
+class Connection:
+    """The real ``Api``. Use as an async context manager."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str,
+        impersonate: str = "",
+        impersonate_groups: tuple[str, ...] = (),
+        limiter: Limiter | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._extra = [("Impersonate-Group", group) for group in impersonate_groups]
+        if impersonate:
+            self._extra.append(("Impersonate-User", impersonate))
+        self._limiter = limiter
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        trace = aiohttp.TraceConfig()
+        # These two run when a connection is ready and nothing has been written to it:
+        # the last moment at which a write can be stopped, at every attempt (aiohttp
+        # repeats a PUT by itself when the server had closed an idle connection).
+        trace.on_connection_create_end.append(_call_guard)
+        trace.on_connection_reuseconn.append(_call_guard)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trace_configs=[trace],
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def user_agent(self) -> str:
+        """What we call ourselves."""
+        return self._user_agent
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        """Return the answer; see ``Api.request``."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        sent = dict(headers or {})
+        sent["Accept"] = accept
+        if body is not None:
+            sent["Content-Type"] = content_type
+        with _translated(method, path, timeout_s):
+            async with asyncio.timeout_at(deadline):
+                identity = await self._credentials.current()
+                renewed = False
+                while True:
+                    if self._limiter is not None:
+                        await self._limiter.wait()
+                    async with self._send(
+                        identity, method, path, query, body, sent, guard
+                    ) as answer:
+                        content = await answer.read()
+                    if answer.status < 400:
+                        lowered = {name.lower(): value for name, value in answer.headers.items()}
+                        return Response(answer.status, lowered, content)
+                    error = _error(answer, content)
+                    if error.status == 401 and not renewed:
+                        renewed = True
+                        identity = await self._credentials.renew()
+                        continue
+                    pause_s = error.retry_after_s
+                    is_repeatable = method == "GET" and error.status in (429, 503)
+                    if not is_repeatable or pause_s is None:
+                        raise error
+                    if asyncio.get_running_loop().time() + pause_s >= deadline:
+                        raise error
+                    await asyncio.sleep(pause_s)
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        silence_s: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """Open a watch; see ``Api.stream``."""
+        return self._stream(path, query, accept, silence_s)
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, query: Mapping[str, str] | None, accept: str, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async with contextlib.AsyncExitStack() as stack:
+            with _translated("GET", path, silence_s):
+                async with asyncio.timeout(silence_s):
+                    answer = await self._open(stack, path, query, accept)
+            yield _lines(answer, path, silence_s)
+
+    async def _open(
+        self,
+        stack: contextlib.AsyncExitStack,
+        path: str,
+        query: Mapping[str, str] | None,
+        accept: str,
+    ) -> aiohttp.ClientResponse:
+        identity = await self._credentials.current()
+        for is_last in (False, True):
+            if self._limiter is not None:
+                await self._limiter.wait()
+            sent = {"Accept": accept}
+            answer = await stack.enter_async_context(
+                self._send(identity, "GET", path, query, None, sent, None)
+            )
+            if answer.status < 400:
+                break
+            error = _error(answer, await answer.read())
+            if error.status != 401 or is_last:
+                raise error
+            identity = await self._credentials.renew()
+        return answer
+
+    def _send(
+        self,
+        identity: Identity,
+        method: Method,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        guard: Callable[[], None] | None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise Unreachable("the connection is closed")
+        all_headers = CIMultiDict(self._extra)
+        all_headers.update(identity.headers)
+        all_headers.update(headers)
+        all_headers["User-Agent"] = self._user_agent
+        # Compressing costs the API server more than the network inside a cluster is worth.
+        all_headers["Accept-Encoding"] = "identity"
+        url = URL(identity.server + path, encoded=True)
+        if query:
+            url = url.update_query(query)
+        return self._session.request(
+            method,
+            url,
+            data=body,
+            headers=all_headers,
+            ssl=identity.tls if identity.tls is not None else True,
+            server_hostname=identity.server_hostname,
+            proxy=identity.proxy,
+            allow_redirects=False,
+            trace_request_ctx=guard,
+        )
+
+
+async def _lines(
+    answer: aiohttp.ClientResponse, path: str, silence_s: float
+) -> AsyncIterator[list[bytes]]:
+    rest = b""
+    while True:
+        with _translated("GET", path, silence_s):
+            async with asyncio.timeout(silence_s):
+                chunk = await answer.content.readany()
+        if not chunk:
+            return  # a line without its end was cut off: the next watch brings it again
+        if b"\n" not in chunk:
+            rest += chunk
+            if len(rest) > _LINE_LIMIT:
+                raise Unreachable(f"GET {path}: a line of more than {_LINE_LIMIT} bytes")
+            continue
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        yield [line for line in lines if line]
+
+
+async def _call_guard(_session: aiohttp.ClientSession, context: object, _params: object) -> None:
+    guard = getattr(context, "trace_request_ctx", None)
+    if guard is not None:
+        guard()
+
+
+@contextlib.contextmanager
+def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        text = f"{method} {path}: no answer within {timeout_s:g} s"
+        raise Unreachable(text, is_timeout=True) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
+    try:
+        status = decode(content, Status)
+    except msgspec.DecodeError:  # not every proxy in between speaks Status
+        text = content[:300].decode(errors="replace").strip() or answer.reason or ""
+        status = Status(message=f"{answer.method} {answer.url.path}: {answer.status} {text}")
+    retry_after: float | None = None
+    with contextlib.suppress(KeyError, ValueError):
+        retry_after = max(float(answer.headers["Retry-After"]), 0.0)
+    if retry_after is None and status.details and status.details.retry_after_seconds:
+        retry_after = float(status.details.retry_after_seconds)
+    return ApiError.of(
+        answer.status,
+        status.reason,
+        status.message,
+        causes=(status.details and status.details.causes) or (),
+        retry_after_s=retry_after,
+    )
+
+
+def _check(connection: Connection) -> Api:
+    return connection  # mypy proves here that the Protocol is met
