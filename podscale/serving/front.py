@@ -1,0 +1,277 @@
+"""From a parsed HTTP request to its encoded reply: the chain every request passes.
+
+identify → permit → dispatch (a group or a route) → negotiate → encode → count. A step
+whose result is at hand costs a call, not a task: with warm caches and a handler that
+answers at once, the whole chain runs in one turn of the loop.
+"""
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import UNSET, Struct
+
+from podscale.serving import status
+from podscale.serving.api import (
+    Answered,
+    ApiGroup,
+    ApiRequest,
+    ApiResponse,
+    Handler,
+    Media,
+    Route,
+)
+from podscale.serving.authn import Authenticator
+from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
+from podscale.serving.connection import Reply
+from podscale.serving.http1 import HttpRequest
+from podscale.serving.negotiate import JSON, formatted, media
+from podscale.serving.peer import Peer
+from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.status import Status, StatusError
+from podscale.serving.target import Target, parse_target
+from podscale.serving.user import ANONYMOUS_USER, User
+
+_COMPRESSED_FROM = 128 * 1024  # upstream's threshold
+_TEXT = "text/plain; charset=utf-8"
+_TIMEOUT_BODY = (
+    b'{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within '
+    b'the allotted timeout","reason":"Timeout","details":{},"code":504}\n'
+)
+
+Outcome = Reply | Coroutine[Any, Any, Reply]
+
+
+class _Exchange(Struct, frozen=True):
+    """One request on its way through the chain."""
+
+    request: HttpRequest
+    target: Target
+    media: Media | Status
+    handler: Handler | None
+    methods: tuple[str, ...]  # what the handler takes; empty: it says itself
+    deadline: float
+
+
+class Front:
+    """The chain in front of groups and routes."""
+
+    def __init__(
+        self,
+        groups: Sequence[ApiGroup],
+        routes: Sequence[Route],
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        metrics: SelfMetrics,
+        *,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self._groups: Mapping[tuple[str, str], ApiGroup] = {
+            (group.name, version): group for group in groups for version in group.versions
+        }
+        self._routes = {route.path: route for route in routes if not route.path.endswith("/*")}
+        self._prefixes = [(route.path[:-1], route) for route in routes if route.path.endswith("/*")]
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    def respond(self, request: HttpRequest, peer: Peer) -> Outcome:
+        """Return the reply, or a coroutine of it."""
+        started = asyncio.get_running_loop().time()
+        target = parse_target(request.method, request.target)
+        exchange, is_public = self._exchange(request, target, started)
+        if is_public:
+            outcome = self._dispatch(exchange, ANONYMOUS_USER)
+        else:
+            user = self._authenticator.authenticate(request, peer)
+            if user is None:
+                outcome = self._encode(exchange, status.unauthorized())
+            elif isinstance(user, User):
+                outcome = self._permit(exchange, user)
+            else:
+                outcome = self._after_authentication(exchange, user)
+        if isinstance(outcome, Reply):
+            self._count(request, target, outcome, started)
+            return outcome
+        return self._within_deadline(exchange, outcome, started)
+
+    def _exchange(
+        self, request: HttpRequest, target: Target, started: float
+    ) -> tuple[_Exchange, bool]:
+        info = target.info
+        group = self._groups.get((info.group, info.version)) if info.is_resource else None
+        route = None if info.is_resource else self._route(target.path)
+        wanted = media(
+            request.headers.get("accept", ""),
+            offers_table=group is not None and group.offers_table,
+            pretty=(target.query.get("pretty") or ("",))[0],
+            agent=request.headers.get("user-agent", ""),
+        )
+        handler = route.handler if route is not None else None
+        if group is not None:
+            handler = group.handle
+        timeout_s = min(self._timeout_s, target.timeout_s or self._timeout_s)
+        exchange = _Exchange(
+            request,
+            target,
+            wanted,
+            handler,
+            route.methods if route is not None else (),
+            started + timeout_s,
+        )
+        # A public route takes its own methods only: "POST /" may be a webhook where
+        # "GET /" is the index.
+        return exchange, route is not None and route.is_public and request.method in route.methods
+
+    def _route(self, path: str) -> Route | None:
+        route = self._routes.get(path)
+        if route is None and self._prefixes:
+            for prefix, candidate in self._prefixes:
+                if path.startswith(prefix):
+                    return candidate
+        return route
+
+    async def _after_authentication(
+        self, exchange: _Exchange, pending: Coroutine[Any, Any, User | None]
+    ) -> Reply:
+        user = await pending
+        if user is None:
+            return await _settled(self._encode(exchange, status.unauthorized()))
+        return await _settled(self._permit(exchange, user))
+
+    def _permit(self, exchange: _Exchange, user: User) -> Outcome:
+        permission = self._authorizer.authorize(user, exchange.target.info)
+        if isinstance(permission, Permission):
+            return self._permitted(exchange, user, permission)
+        return self._after_authorization(exchange, user, permission)
+
+    async def _after_authorization(
+        self, exchange: _Exchange, user: User, pending: Coroutine[Any, Any, Permission]
+    ) -> Reply:
+        try:
+            permission = await pending
+        except ReviewFailed as error:
+            return _internal_text(exchange.request.target, str(error))
+        return await _settled(self._permitted(exchange, user, permission))
+
+    def _permitted(self, exchange: _Exchange, user: User, permission: Permission) -> Outcome:
+        if permission.is_allowed:
+            return self._dispatch(exchange, user)
+        return self._encode(exchange, denial(user, exchange.target.info, permission.reason))
+
+    def _dispatch(self, exchange: _Exchange, user: User) -> Outcome:
+        request, target = exchange.request, exchange.target
+        if target.refusal is not None:
+            return self._encode(exchange, target.refusal)
+        if exchange.handler is None:
+            return self._encode(exchange, status.path_not_found())
+        # A group says itself which methods it takes; none of ours takes HEAD.
+        methods = exchange.methods
+        if request.method not in methods if methods else request.method == "HEAD":
+            return self._encode(exchange, status.method_not_allowed())
+        # What cannot be encoded is still handled, as upstream does: the 406 comes last.
+        wanted = exchange.media if isinstance(exchange.media, Media) else Media()
+        api_request = ApiRequest(
+            request.method,
+            target.path,
+            target.info,
+            target.query,
+            request.headers,
+            request.body,
+            user,
+            wanted,
+            exchange.deadline,
+        )
+        try:
+            answer = exchange.handler(api_request)
+        except Exception as error:  # noqa: BLE001 - a handler's bug is its caller's 500
+            return self._encode(exchange, _status_of(error, exchange))
+        if isinstance(answer, ApiResponse | Status):
+            return self._encode(exchange, answer)
+        return self._after_handling(exchange, answer)
+
+    async def _after_handling(self, exchange: _Exchange, pending: Awaitable[Answered]) -> Reply:
+        answer: Answered
+        try:
+            answer = await pending
+        except Exception as error:  # noqa: BLE001 - as above
+            answer = _status_of(error, exchange)
+        return await _settled(self._encode(exchange, answer))
+
+    def _encode(self, exchange: _Exchange, answer: Answered) -> Outcome:
+        if isinstance(answer, Status):
+            answer = ApiResponse.of(answer)
+        if answer.content_type:
+            content_type, body = answer.content_type, answer.body
+        else:
+            wanted = exchange.media
+            if isinstance(wanted, Status):
+                if answer.status < 400:
+                    answer = ApiResponse.of(wanted)
+                wanted = Media()
+            body = answer.body
+            if answer.value is not UNSET:
+                body = msgspec.json.encode(answer.value) + b"\n"
+            if wanted.is_pretty or wanted.content_type != JSON:
+                body = formatted(body, wanted)
+            content_type = wanted.content_type
+        reply = Reply(answer.status, content_type, body, answer.headers)
+        if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
+            return _compressed(reply)
+        return reply
+
+    async def _within_deadline(
+        self, exchange: _Exchange, work: Coroutine[Any, Any, Reply], started: float
+    ) -> Reply:
+        try:
+            async with asyncio.timeout_at(exchange.deadline):
+                reply = await work
+        except TimeoutError:
+            # Upstream's timeout filter writes this with Go's http.Error: as text.
+            reply = Reply(504, _TEXT, _TIMEOUT_BODY)
+        self._count(exchange.request, exchange.target, reply, started)
+        return reply
+
+    def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
+        seconds = asyncio.get_running_loop().time() - started
+        self._metrics.observe(request.method, target.info, reply.status, seconds)
+
+
+async def _settled(outcome: Outcome) -> Reply:
+    return outcome if isinstance(outcome, Reply) else await outcome
+
+
+def _takes_gzip(request: HttpRequest, headers: Sequence[tuple[str, str]]) -> bool:
+    if any(name == "Content-Encoding" for name, _ in headers):
+        return False
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+async def _compressed(reply: Reply) -> Reply:
+    body = await asyncio.to_thread(gzip.compress, reply.body, 1)
+    headers = (*reply.headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+    return Reply(reply.status, reply.content_type, body, headers)
+
+
+def _status_of(error: Exception, exchange: _Exchange) -> Status:
+    if isinstance(error, StatusError):
+        return error.status
+    structlog.get_logger().error(
+        "HandlerFailed",
+        method=exchange.request.method,
+        path=exchange.target.path,
+        exc_info=error,
+    )
+    return status.internal_error("the request could not be answered, see the log")
+
+
+def _internal_text(target: str, cause: str) -> Reply:
+    # responsewriters.InternalError, with its replacer against markup in the path.
+    shown = target.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = f"Internal Server Error: {msgspec.json.encode(shown).decode()}: {cause}\n"
+    nosniff = (("X-Content-Type-Options", "nosniff"),)
+    return Reply(500, _TEXT, text.encode(), nosniff)

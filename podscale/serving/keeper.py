@@ -1,0 +1,238 @@
+"""Keeps our serving certificate: the CA in its Secret, this replica's leaf, the caBundles.
+
+Every replica signs its own leaf; only the Lease holder advances the CA and publishes
+its bundle. Nothing here ends the process: a failure is logged and tried again, while
+the certificate in force goes on being served.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import MERGE_PATCH, Api
+from podscale.kube.errors import Conflict, KubeError, ObjectNotFound
+from podscale.kube.resource import SECRETS
+from podscale.serving.authority import (
+    DEFAULT_TIMES,
+    AuthorityState,
+    AuthorityTimes,
+    advance,
+    from_secret,
+    to_secret,
+)
+from podscale.serving.certificates import KeyPair, make_leaf
+from podscale.serving.tls import ServingTls
+
+Publish = Callable[[bytes], Awaitable[bool]]
+
+
+class _Meta(Struct, frozen=True):
+    resourceVersion: str = ""  # noqa: N815 - the wire's name
+
+
+class _Secret(Struct, frozen=True):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+class CertificateKeeper:
+    """The certificate of one replica of one Service."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        secret: str,
+        names: Sequence[str],
+        publish: Publish,
+        may_write: Callable[[], bool],
+        times: AuthorityTimes = DEFAULT_TIMES,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``publish`` puts a bundle into every caBundle and says whether all hold it.
+
+        ``may_write`` is the Lease: asked immediately before the CA advances.
+        """
+        self._api = api
+        self._namespace = namespace
+        self._secret = secret
+        self._names = tuple(names)
+        self._publish = publish
+        self._may_write = may_write
+        self._times = times
+        self._wall = wall
+        self._signed_by: bytes = b""
+        self._leaf: KeyPair | None = None
+
+    async def start(self) -> KeyPair:
+        """Return the first leaf, creating the Secret when there is none (any replica may).
+
+        Raises ``KubeError`` when the Secret can neither be read nor created, and
+        ``ValueError`` when it is damaged.
+        """
+        state, _ = await self._read()
+        if state is None:
+            state = await self._create()
+        return self._sign(state)
+
+    async def run(self, tls: ServingTls) -> None:
+        """Follow the Secret for ever."""
+        while True:
+            try:
+                await self.step(tls)
+            except (KubeError, ValueError) as error:
+                structlog.get_logger().warning("ServingCertificateNotRenewed", error=str(error))
+            await asyncio.sleep(self._times.poll_s)
+
+    async def step(self, tls: ServingTls) -> None:
+        """Look once: renew the leaf, and as Lease holder publish and advance the CA."""
+        state, version = await self._read()
+        if state is None:
+            state = await self._create()
+            version = ""
+        leaf = self._sign(state)
+        if leaf is not tls.pair:
+            tls.use_pair(leaf)
+        if not version or not self._may_write():
+            return
+        is_published = await self._publish(state.bundle)
+        wanted = advance(state, self._times, now=self._wall(), is_published=is_published)
+        if wanted is state or not self._may_write():
+            return
+        try:
+            await self._api.request(
+                "PUT",
+                SECRETS.path(self._namespace, self._secret),
+                body=self._encode(wanted, version),
+            )
+        except Conflict:
+            return  # another replica was faster; the next look sees its work
+        structlog.get_logger().info(
+            "ServingAuthorityAdvanced", has_successor=wanted.successor is not None
+        )
+        await self._publish(wanted.bundle)
+
+    def _sign(self, state: AuthorityState) -> KeyPair:
+        now = self._wall()
+        leaf = self._leaf
+        if leaf is not None and self._signed_by == state.signer.certificate:
+            life = leaf.not_after - leaf.not_before
+            if now - leaf.not_before < life * self._times.leaf_renew_after:
+                return leaf
+        self._leaf = make_leaf(state.signer, self._names, now=now, life_s=self._times.leaf_life_s)
+        self._signed_by = state.signer.certificate
+        return self._leaf
+
+    async def _read(self) -> tuple[AuthorityState | None, str]:
+        try:
+            response = await self._api.request(
+                "GET", SECRETS.path(self._namespace, self._secret), timeout_s=10.0
+            )
+        except ObjectNotFound:
+            return None, ""
+        found = msgspec.json.decode(response.body, type=_Secret)
+        if not found.data:
+            return None, found.metadata.resourceVersion
+        return from_secret(found.data), found.metadata.resourceVersion
+
+    async def _create(self) -> AuthorityState:
+        state = advance(None, self._times, now=self._wall(), is_published=False)
+        path = SECRETS.path(self._namespace)
+        try:
+            await self._api.request("POST", path, body=self._encode(state, ""), timeout_s=10.0)
+        except Conflict:
+            # Two replicas start together: the other's CA is as good as ours.
+            found, _ = await self._read()
+            if found is None:
+                raise
+            return found
+        return state
+
+    def _encode(self, state: AuthorityState, version: str) -> bytes:
+        metadata = {
+            "name": self._secret,
+            "namespace": self._namespace,
+            "labels": {"app.kubernetes.io/managed-by": "podscale"},
+        }
+        if version:
+            metadata["resourceVersion"] = version
+        return msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "kubernetes.io/tls",
+                "metadata": metadata,
+                "data": to_secret(state),
+            }
+        )
+
+
+def publisher(api: Api, services: Sequence[str], webhooks: Sequence[str] = ()) -> Publish:
+    """Return a ``Publish`` for APIServices and MutatingWebhookConfigurations by name.
+
+    What does not exist is left alone; everything else that fails is "not published".
+    """
+
+    async def publish(bundle: bytes) -> bool:
+        done = True
+        for name in services:
+            done &= await _tolerant(_publish_service(api, name, bundle), name)
+        for name in webhooks:
+            done &= await _tolerant(_publish_webhook(api, name, bundle), name)
+        return done
+
+    return publish
+
+
+async def _tolerant(work: Awaitable[None], name: str) -> bool:
+    try:
+        await work
+    except ObjectNotFound:
+        return True
+    except KubeError as error:
+        structlog.get_logger().warning("BundleNotPublished", object=name, error=str(error))
+        return False
+    return True
+
+
+class _ServiceSpec(Struct, frozen=True):
+    caBundle: str = ""  # noqa: N815
+    insecureSkipTLSVerify: bool = False  # noqa: N815
+
+
+class _Service(Struct, frozen=True):
+    spec: _ServiceSpec = _ServiceSpec()
+
+
+async def _publish_service(api: Api, name: str, bundle: bytes) -> None:
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)  # base64
+    found = msgspec.json.decode((await api.request("GET", path)).body, type=_Service)
+    if found.spec.caBundle == text and not found.spec.insecureSkipTLSVerify:
+        return
+    # Both at once: the API server refuses a caBundle beside insecureSkipTLSVerify.
+    patch = {"spec": {"caBundle": text, "insecureSkipTLSVerify": None}}
+    await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)
+
+
+async def _publish_webhook(api: Api, name: str, bundle: bytes) -> None:
+    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
+    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)
+    found: dict[str, Any] = msgspec.json.decode((await api.request("GET", path)).body)
+    hooks: list[dict[str, Any]] = found.get("webhooks") or []
+    if all(hook.get("clientConfig", {}).get("caBundle") == text for hook in hooks):
+        return
+    for hook in hooks:
+        hook.setdefault("clientConfig", {})["caBundle"] = text
+    # A merge patch replaces lists whole: the version makes sure that it is the list we read.
+    patch = {
+        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+        "webhooks": hooks,
+    }
+    await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)
