@@ -4,14 +4,18 @@ Names and buckets follow k8s.io/apiserver and component-base (adapter.md 6.3). C
 are looked up once per label set and kept: ``labels()`` costs more than the increment.
 """
 
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     PlatformCollector,
     ProcessCollector,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from podscale.serving.request_info import RequestInfo
 
@@ -29,6 +33,19 @@ _CERTIFICATE_BUCKETS = (
 _MOST_RESOURCES = 100
 
 _Child = tuple[Counter, Histogram]
+
+
+class Server(Protocol):
+    """What the listener counts for itself."""
+
+    reading: int
+    mutating: int
+    failed_handshakes: int
+
+    @property
+    def connections(self) -> Collection[object]:
+        """Open connections."""
+        ...
 
 
 class SelfMetrics:
@@ -53,22 +70,6 @@ class SelfMetrics:
             buckets=_REQUEST_BUCKETS,
             registry=self.registry,
         )  # fmt: skip
-        self._inflight = Gauge(
-            "apiserver_current_inflight_requests",
-            "Requests being answered.",
-            ("request_kind",),
-            registry=self.registry,
-        )
-        self.reading = self._inflight.labels("readOnly")
-        self.mutating = self._inflight.labels("mutating")
-        self.connections = Gauge(
-            "podscale_serving_connections", "Open client connections.", registry=self.registry
-        )
-        self.tls_handshake_errors = Counter(
-            "apiserver_tls_handshake_errors",
-            "Handshakes that failed; unknown client CAs among them.",
-            registry=self.registry,
-        )
         self.client_certificate_expiration = Histogram(
             "apiserver_client_certificate_expiration_seconds",
             "Remaining lifetime of the client certificates that authenticated.",
@@ -89,41 +90,76 @@ class SelfMetrics:
         )
         self.delegated_authn = _Delegated(self.registry, "authn", "TokenReviews")
         self.delegated_authz = _Delegated(self.registry, "authz", "SubjectAccessReviews")
-        self.serving_certificate_expiry = Gauge(
-            "podscale_serving_certificate_not_after_seconds",
-            "Unix time at which our serving certificate expires.",
-            registry=self.registry,
-        )
-        self._children: dict[tuple[str, str, str, str, int], _Child] = {}
+        self._children: dict[tuple[str, str, str, str, str, str, int], _Child] = {}
         self._resources: set[tuple[str, str]] = set()
+
+    def watch(self, server: Server, not_after: Callable[[], float]) -> None:
+        """Expose what the server knows anyway; read at every scrape."""
+        self.registry.register(_Live(server, not_after))
 
     def observe(self, method: str, info: RequestInfo, code: int, seconds: float) -> None:
         """Count one answered request."""
-        key = (method, info.group, info.version, info.resource, code)
+        scope = _scope(info)
+        key = (method, info.verb, info.group, info.version, info.resource, scope, code)
         child = self._children.get(key)
         if child is None:
-            child = self._child(method, info, code)
+            child = self._child(method, info, scope, code)
             if len(self._children) < 20 * _MOST_RESOURCES:
                 self._children[key] = child
         child[0].inc()
         child[1].observe(seconds)
 
-    def _child(self, method: str, info: RequestInfo, code: int) -> _Child:
+    def _child(self, method: str, info: RequestInfo, scope: str, code: int) -> _Child:
         resource = info.resource
         if info.is_resource and (info.group, resource) not in self._resources:
             if len(self._resources) < _MOST_RESOURCES and code < 400:
                 self._resources.add((info.group, resource))
             else:
                 resource = "other"
-        scope = ""
-        if info.is_resource:
-            scope = "namespace" if info.namespace else "cluster"
-            scope = "resource" if info.name and info.name != "*" else scope
         verb = _VERBS.get(method, "other")
         verb = "LIST" if info.verb == "list" else verb
         group = (info.group, info.version) if resource != "other" else ("", "")
         labels = (verb, "", *group, resource, "", scope, "apiserver")
         return self._requests.labels(*labels, str(code)), self._durations.labels(*labels)
+
+
+def _scope(info: RequestInfo) -> str:
+    if not info.is_resource:
+        return ""
+    if info.name and info.name != "*":
+        return "resource"
+    return "namespace" if info.namespace else "cluster"
+
+
+class _Live(Collector):
+    def __init__(self, server: Server, not_after: Callable[[], float]) -> None:
+        self._server = server
+        self._not_after = not_after
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics."""
+        server = self._server
+        inflight = GaugeMetricFamily(
+            "apiserver_current_inflight_requests",
+            "Requests being answered.",
+            labels=["request_kind"],
+        )
+        inflight.add_metric(["readOnly"], server.reading)
+        inflight.add_metric(["mutating"], server.mutating)
+        yield inflight
+        yield CounterMetricFamily(
+            "apiserver_tls_handshake_errors",
+            "Handshakes that failed; client certificates of unknown CAs among them.",
+            server.failed_handshakes,
+        )
+        yield GaugeMetricFamily(
+            "podscale_serving_connections", "Open client connections.", len(server.connections)
+        )
+        yield GaugeMetricFamily(
+            "podscale_serving_certificate_not_after_seconds",
+            "Unix time at which our serving certificate expires.",
+            self._not_after(),
+        )
 
 
 _VERBS = {m: m for m in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}

@@ -59,16 +59,32 @@ class AuthenticationConfig(Struct, frozen=True):
     data: Mapping[str, str] = {}
 
 
+def read_ca_files(flags: Flags) -> Mapping[str, bytes]:
+    """Return the CA bundles that flags name, by flag. Blocking; raises ``TrustError``."""
+    read: dict[str, bytes] = {}
+    for flag in _CA_FLAGS:
+        path = flags.text(flag)
+        if not path:
+            continue
+        try:
+            read[flag] = Path(path).read_bytes()
+            parse_bundle(read[flag])
+        except (OSError, ValueError) as error:
+            raise TrustError(f"--{flag}={path}: {error}") from error
+    return read
+
+
 class TrustSource:
     """The current trust, kept up to date; ``listeners`` hear of every change."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: Flags, files: Mapping[str, bytes]) -> None:
+        """``files`` is what ``read_ca_files`` returned."""
         self._flags = flags
-        self._files: dict[str, bytes] = {}
+        self._files = files
         self._published: Mapping[str, str] = {}
         self._current = Trust()
         self.listeners: list[Callable[[Trust], None]] = []
-        self.reload_files()
+        self._apply()
 
     @property
     def current(self) -> Trust:
@@ -82,20 +98,10 @@ class TrustSource:
             return False
         return not all(self._files.get(flag) for flag in _CA_FLAGS)
 
-    def reload_files(self) -> None:
-        """Read the CA files again. Raises ``TrustError``, keeping the old trust."""
-        read: dict[str, bytes] = {}
-        for flag in _CA_FLAGS:
-            path = self._flags.text(flag)
-            if not path:
-                continue
-            try:
-                read[flag] = Path(path).read_bytes()
-                parse_bundle(read[flag])
-            except (OSError, ValueError) as error:
-                raise TrustError(f"--{flag}={path}: {error}") from error
-        if read != self._files or not self._current.authorities:
-            self._files = read
+    def use_files(self, files: Mapping[str, bytes]) -> None:
+        """Judge by what the CA files hold now."""
+        if files != self._files:
+            self._files = files
             self._apply()
 
     async def look_up(self, api: Api) -> None:

@@ -1,0 +1,186 @@
+"""A server put together from flags and products, running until the block is left.
+
+This is where the other modules of the room meet: trust feeds TLS and authentication,
+certificates come from files, the keeper or --cert-dir, everything is watched.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import Api
+from podscale.serving import builtin
+from podscale.serving.api import ApiGroup, Route
+from podscale.serving.authn import Authenticator
+from podscale.serving.authz import Authorizer
+from podscale.serving.certificate_files import ServingFiles, read_files, self_signed
+from podscale.serving.connection import Limits
+from podscale.serving.flags import Flags
+from podscale.serving.front import Front
+from podscale.serving.health import Health
+from podscale.serving.keeper import CertificateKeeper
+from podscale.serving.logs import Verbosity
+from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.server import Server
+from podscale.serving.tls import ServingTls, TlsError
+from podscale.serving.tokens import TokenReviews
+from podscale.serving.trust import TrustError, TrustSource, read_ca_files
+
+_LOOK_AT_FILES_S = 5.0
+
+
+class Clusters(Struct, frozen=True):
+    """Who answers questions about users; None: nobody is asked, and nobody gets in by it."""
+
+    authentication: Api | None = None
+    authorization: Api | None = None
+
+
+class Running(Struct, frozen=True):
+    """A server that is listening."""
+
+    server: Server
+    port: int  # 0: --secure-port=0, nothing is served
+    tls: ServingTls
+    trust: TrustSource
+    drain_delay_s: float
+
+    async def drain(self, *, grace_s: float = 20.0) -> None:
+        """End gracefully; call on SIGTERM, before the block is left."""
+        log = structlog.get_logger()
+        log.info("Draining", connections=len(self.server.connections))
+        cut = await self.server.drain(delay_s=self.drain_delay_s, grace_s=grace_s)
+        log.info("Drained", cut=cut)
+
+
+@asynccontextmanager
+async def running(
+    flags: Flags,
+    *,
+    clusters: Clusters,
+    groups: Sequence[ApiGroup] = (),
+    routes: Sequence[Route] = (),
+    health: Health,
+    metrics: SelfMetrics,
+    verbosity: Verbosity,
+    keeper: CertificateKeeper | None = None,
+    port: int | None = None,
+    limits: Limits | None = None,
+) -> AsyncIterator[Running]:
+    """Serve while the block runs.
+
+    ``flags`` hold ``flag_table.API_SERVER``; ``port`` overrides --secure-port, and 0 here
+    means any free one. ``keeper`` makes the certificate where no file is named. Raises
+    ``TlsError``, ``TrustError``, ``KubeError`` or ``OSError`` when it cannot start.
+    """
+    trust = TrustSource(flags, await asyncio.to_thread(read_ca_files, flags))
+    if trust.needs_lookup and clusters.authentication is not None:
+        await trust.look_up(clusters.authentication)
+    files = await asyncio.to_thread(read_files, flags)
+    tls = await _tls(flags, files, keeper)
+    authenticator = _authenticator(flags, trust, clusters, metrics)
+    authorizer = Authorizer(
+        clusters.authorization,
+        metrics,
+        always_allowed=flags.listing("authorization-always-allow-paths"),
+        allowed_ttl_s=flags.seconds("authorization-webhook-cache-authorized-ttl"),
+        denied_ttl_s=flags.seconds("authorization-webhook-cache-unauthorized-ttl"),
+        cluster_first=flags.switch("authorization-cluster-first"),
+    )
+    tls.use_authorities(trust.current.authorities)
+    trust.listeners.append(lambda now: tls.use_authorities(now.authorities))
+    trust.listeners.append(authenticator.use)
+    listening = [flags.number("secure-port") if port is None else port]
+    everything = [
+        *routes,
+        *builtin.routes(
+            groups,
+            routes,
+            health=health,
+            metrics=metrics,
+            verbosity=verbosity,
+            port=lambda: listening[0],
+        ),
+    ]
+    front = Front(
+        groups,
+        everything,
+        authenticator,
+        authorizer,
+        metrics,
+        timeout_s=flags.seconds("request-timeout"),
+    )
+    server = Server(front.respond, limits=limits or _limits(flags))
+    server.register(health)
+    metrics.watch(server, lambda: tls.pair.not_after)
+    async with server, asyncio.TaskGroup() as background:
+        if port is not None or listening[0]:
+            listening[0] = await server.listen(
+                flags.text("bind-address"),
+                listening[0],
+                tls.context,
+                shares_port=flags.switch("permit-port-sharing"),
+            )
+        tasks = [background.create_task(_follow_files(flags, files, tls, trust))]
+        if trust.needs_lookup and clusters.authentication is not None:
+            tasks.append(background.create_task(trust.follow(clusters.authentication)))
+        if keeper is not None and files.pair is None:
+            tasks.append(background.create_task(keeper.run(tls)))
+        try:
+            delay_s = flags.seconds("shutdown-delay-duration")
+            yield Running(server, listening[0], tls, trust, delay_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | None) -> ServingTls:
+    pair = files.pair
+    if pair is None and keeper is not None:
+        pair = await keeper.start()
+    if pair is None:
+        pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
+    tls = ServingTls(
+        pair,
+        minimum=flags.text("tls-min-version"),
+        ciphers=flags.listing("tls-cipher-suites"),
+    )
+    tls.use_pair(pair, files.named)
+    return tls
+
+
+def _authenticator(
+    flags: Flags, trust: TrustSource, clusters: Clusters, metrics: SelfMetrics
+) -> Authenticator:
+    reviews = None
+    if clusters.authentication is not None:
+        ttl_s = flags.seconds("authentication-token-webhook-cache-ttl")
+        reviews = TokenReviews(clusters.authentication, metrics, ttl_s=ttl_s)
+    return Authenticator(trust.current, reviews, metrics)
+
+
+def _limits(flags: Flags) -> Limits:
+    return Limits(
+        reading=flags.number("max-requests-inflight"),
+        mutating=flags.number("max-mutating-requests-inflight"),
+    )
+
+
+async def _follow_files(
+    flags: Flags, files: ServingFiles, tls: ServingTls, trust: TrustSource
+) -> None:
+    """Apply changed files within seconds; what cannot be read leaves the old in force."""
+    while True:
+        await asyncio.sleep(_LOOK_AT_FILES_S)
+        try:
+            now = await asyncio.to_thread(read_files, flags)
+            if now != files:
+                tls.use_pair(now.pair or tls.pair, now.named)
+                files = now
+                structlog.get_logger().info("ServingCertificateReloaded")
+            trust.use_files(await asyncio.to_thread(read_ca_files, flags))
+        except (TlsError, TrustError) as error:
+            structlog.get_logger().warning("CertificateFilesRefused", error=str(error))
