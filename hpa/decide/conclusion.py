@@ -1,0 +1,124 @@
+"""``conclude``: a decision after its writes, successful or not.
+
+Follows the end of ``reconcileAutoscaler`` and ``updateStatusIfNeeded``, Kubernetes 1.37.
+The shell asks twice: with the outcome of the scale write it learns the status to write,
+with that of the status write the final events and labels.
+"""
+
+from msgspec import structs
+
+from hpa.decide import conditions as words
+from hpa.decide.conditions import Event, drop, put, warning
+from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
+from hpa.decide.history import remember_scale
+from hpa.decide.observation import Scale
+from hpa.decide.spec import Status
+
+
+def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
+    """Return status, events, past and labels as the writes left them.
+
+    ``outcome.scale`` is not looked at where the decision leaves the target alone.
+    """
+    known = decision
+    if decision.draft is not None:
+        match outcome.scale:
+            case "written":
+                known = applied(decision, now)
+            case "not_tried":
+                known = _not_tried(decision)
+            case _:
+                known = _refused(decision, outcome.scale_error, now)
+    events = known.events
+    labels, error = known.labels, known.error
+    if outcome.status_error is not None:
+        events = (*events, warning("FailedUpdateStatus", outcome.status_error))
+        # Where the pass failed before, upstream returns that error and drops this one.
+        has_failed = bool(known.closing) or (decision.replicas is None and _lacks_scale(decision))
+        if not has_failed and outcome.scale in ("written", "not_tried"):
+            labels = structs.replace(labels, error="internal")
+            error = outcome.status_error
+    trace = structs.replace(decision.trace, outcome=outcome, outcome_at=now)
+    return Conclusion(
+        known.status,
+        known.is_status_changed,
+        known.past,
+        labels,
+        (*events, *known.closing),
+        error,
+        trace,
+    )
+
+
+def applied(decision: Decision, now: float) -> Decision:
+    """Return the decision with its rescale done at ``now``."""
+    draft, scale = decision.draft, decision.trace.observation.scale
+    if draft is None or decision.replicas is None or not isinstance(scale, Scale):
+        return decision
+    hpa, settings = decision.trace.observation.hpa, decision.trace.settings
+    desired, current = decision.replicas, scale.spec_replicas
+    conditions = list(draft.status.conditions)
+    text = f"{words.RESCALED}{desired}"
+    put(conditions, words.ABLE, "True", "SucceededRescale", text, now)
+    has_waker = any(metric.type in ("Object", "External") for metric in hpa.metrics)
+    if not settings.gates.scale_to_zero:
+        drop(conditions, words.TO_ZERO)
+    elif current > 0 and desired == 0 and hpa.min_replicas == 0 and has_waker:
+        put(conditions, words.TO_ZERO, "True", "ScaledToZero", words.WENT_TO_ZERO, now)
+    else:
+        text = words.STAYED_ABOVE_ZERO
+        put(conditions, words.TO_ZERO, "False", "NotScaledToZero", text, now)
+    event = Event("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}")
+    return structs.replace(
+        decision,
+        status=structs.replace(draft.status, last_scale_s=now, conditions=tuple(conditions)),
+        is_status_changed=True,
+        events=(*draft.events, event),
+        past=remember_scale(draft.past, hpa.behavior, current, desired, now),
+    )
+
+
+def _refused(decision: Decision, error: str, now: float) -> Decision:
+    draft, hpa = decision.draft, decision.trace.observation.hpa
+    if draft is None:
+        return decision
+    conditions = list(draft.status.conditions)
+    put(conditions, words.ABLE, "False", "FailedUpdateScale", words.NOT_RESCALED + error, now)
+    status = structs.replace(
+        draft.status,
+        desired_replicas=hpa.status.desired_replicas,
+        conditions=tuple(conditions),
+    )
+    text = f"New size: {decision.replicas}; reason: {decision.reason}; error: {error}"
+    target = hpa.target
+    return structs.replace(
+        decision,
+        status=status,
+        is_status_changed=status != hpa.status,
+        events=(*draft.events, warning("FailedRescale", text)),
+        past=draft.past,
+        labels=Labels("none", "internal", decision.labels.metrics),
+        error=f"failed to rescale {target.kind}/{hpa.namespace}/{target.name}: {error}",
+    )
+
+
+def _not_tried(decision: Decision) -> Decision:
+    # Nothing was done, so nothing is said; the metrics were read all the same.
+    draft = decision.draft
+    if draft is None:
+        return decision
+    status: Status = decision.trace.observation.hpa.status
+    return structs.replace(
+        decision,
+        status=status,
+        is_status_changed=False,
+        events=(),
+        past=draft.past,
+        labels=Labels("none", "none", decision.labels.metrics),
+    )
+
+
+def _lacks_scale(decision: Decision) -> bool:
+    return not isinstance(decision.trace.observation.scale, Scale) or (
+        decision.trace.observation.hpa.target.api_version.count("/") > 1
+    )

@@ -1,0 +1,90 @@
+"""Conditions and events, their texts to the letter (Kubernetes 1.37, ``horizontal.go``)."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpa.decide.spec import Condition
+
+ABLE = "AbleToScale"
+ACTIVE = "ScalingActive"
+LIMITED = "ScalingLimited"
+TO_ZERO = "ScaledToZero"
+
+GOT_SCALE = "the HPA controller was able to get the target's current scale"
+NO_SCALE = "the HPA controller was unable to get the target's current scale: "
+READY = "recommended size matches current size"
+HELD_UP = (
+    "recent recommendations were higher than current one, "
+    "applying the highest recent recommendation"
+)
+HELD_DOWN = (
+    "recent recommendations were lower than current one, applying the lowest recent recommendation"
+)
+RESCALED = "the HPA controller was able to update the target scale to "
+NOT_RESCALED = "the HPA controller was unable to update the target scale: "
+FOUND = "the HPA was able to successfully calculate a replica count from "
+NOT_FOUND = "the HPA was unable to compute the replica count: "
+DISABLED = "scaling is disabled since the replica count of the target is zero"
+NO_SELECTOR = "the HPA target's scale is missing a selector"
+WENT_TO_ZERO = "the HPA controller scaled the workload to zero"
+STAYED_ABOVE_ZERO = "the HPA controller did not scale the workload to zero"
+
+LIMIT_TEXT = {
+    "DesiredWithinRange": "the desired count is within the acceptable range",
+    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
+    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
+    "ScaleUpLimit": ("the desired replica count is increasing faster than the maximum scale rate"),
+    "ScaleDownLimit": (
+        "the desired replica count is decreasing faster than the maximum scale rate"
+    ),
+}
+
+ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
+BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
+
+
+class Event(Struct, frozen=True):
+    """One event about the HPA."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def warning(reason: str, message: str) -> Event:
+    """Return an event of type Warning."""
+    return Event("Warning", reason, message)
+
+
+def put(
+    conditions: list[Condition],
+    type_: str,
+    status: Literal["True", "False"],
+    reason: str,
+    message: str,
+    now: float,
+) -> None:
+    """Set one condition in the list of this pass: in its old place, or as the last one.
+
+    The transition time moves only when the status does.
+    """
+    for index, old in enumerate(conditions):
+        if old.type != type_:
+            continue
+        if old.status != status:
+            conditions[index] = Condition(type_, status, reason, message, now)
+        elif old.reason != reason or old.message != message:
+            conditions[index] = Condition(type_, status, reason, message, old.transition_s)
+        return
+    conditions.append(Condition(type_, status, reason, message, now))
+
+
+def drop(conditions: list[Condition], type_: str) -> None:
+    """Take one condition out of the list of this pass."""
+    conditions[:] = [each for each in conditions if each.type != type_]
+
+
+def is_true(conditions: tuple[Condition, ...] | list[Condition], type_: str) -> bool:
+    """Return whether the condition is there and True."""
+    return any(each.type == type_ and each.status == "True" for each in conditions)

@@ -1,0 +1,53 @@
+"""What stands in for a metric that cannot be read, where the user wrote it down.
+
+Beyond upstream. A fallback is a decision, not an error: it may raise freely and lowers
+only where the object allows it.
+"""
+
+from msgspec import structs
+
+from hpa.decide.observation import GoodProposal, Past
+from hpa.decide.spec import Fallback, MetricSpec, Options
+
+
+def of(metric: MetricSpec, options: Options) -> Fallback | None:
+    """Return the fallback of ``metric``; container metrics may be named container/resource."""
+    if not options.fallbacks:
+        return None
+    named = dict(options.fallbacks)
+    if metric.container and f"{metric.container}/{metric.name}" in named:
+        return named[f"{metric.container}/{metric.name}"]
+    return named.get(metric.name)
+
+
+def propose(
+    fallback: Fallback, metric: MetricSpec, options: Options, past: Past, current: int, now: float
+) -> int | None:
+    """Return the number that stands in, or None where the fallback has run out."""
+    match fallback.kind:
+        case "hold":
+            return current
+        case "replicas":
+            number = fallback.replicas
+        case "last":
+            key = key_of(metric)
+            last = next((each for each in past.good if each.metric == key), None)
+            if last is None or now - last.at > fallback.max_age_s:
+                return None
+            number = last.replicas
+    return number if options.may_lower else max(number, current)
+
+
+def remember(past: Past, metric: MetricSpec, replicas: int, now: float) -> Past:
+    """Return ``past`` with the metric's newest good proposal."""
+    key = key_of(metric)
+    others = tuple(each for each in past.good if each.metric != key)
+    return structs.replace(past, good=(*others, GoodProposal(key, replicas, now)))
+
+
+def key_of(metric: MetricSpec) -> str:
+    """Return what tells the metrics of one HPA apart."""
+    selector = "" if metric.selector is None else str(metric.selector)
+    described = metric.described
+    about = f"{described.kind}/{described.name}" if described else metric.container
+    return f"{metric.type}:{about}:{metric.name}:{selector}"

@@ -1,0 +1,41 @@
+"""Scale events: what policies count against.
+
+Follows ``storeScaleEvent``, Kubernetes 1.37.
+"""
+
+from msgspec import structs
+
+from hpa.decide.observation import Past, ScaleEvent
+from hpa.decide.spec import Behavior, Rules
+
+
+def remember_scale(
+    past: Past, behavior: Behavior | None, before: int, after: int, now: float
+) -> Past:
+    """Return ``past`` with a rescale from ``before`` to ``after``; without behavior as it is."""
+    if behavior is None:
+        return past
+    if after > before:
+        ups = stored(past.scale_ups, after - before, behavior.up, now)
+        return structs.replace(past, scale_ups=ups)
+    if after < before:
+        downs = stored(past.scale_downs, before - after, behavior.down, now)
+        return structs.replace(past, scale_downs=downs)
+    return past
+
+
+def stored(
+    events: tuple[ScaleEvent, ...], change: int, rules: Rules, now: float
+) -> tuple[ScaleEvent, ...]:
+    """Return the events with one more, in the last slot that no policy can reach any more."""
+    longest = max((policy.period_seconds for policy in rules.policies), default=0)
+    cutoff = now - longest
+    kept = [
+        structs.replace(each, is_outdated=True) if each.at < cutoff else each for each in events
+    ]
+    entry = ScaleEvent(change, now)
+    for index in range(len(kept) - 1, -1, -1):
+        if kept[index].at < cutoff:
+            kept[index] = entry
+            return tuple(kept)
+    return (*kept, entry)

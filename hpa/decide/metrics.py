@@ -1,0 +1,395 @@
+"""One metric of the spec and its answer, turned into a proposal or a reason why not.
+
+Follows ``computeReplicasForMetric`` and the ``computeStatusFor…`` functions, Kubernetes
+1.37: calculations, texts, and what the status shows. Nothing here raises: what cannot be
+used is ``Invalid``.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpa.decide.numbers import INT64_MAX, Amount
+from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
+from hpa.decide.pods import Groups, Pods, group
+from hpa.decide.ratios import Tolerance
+from hpa.decide.replicas import (
+    NO_MATCH,
+    Calculation,
+    by_average,
+    by_average_value,
+    by_utilization,
+    by_value,
+)
+from hpa.decide.requests import RequestProblem, requests_of
+from hpa.decide.settings import Settings
+from hpa.decide.spec import MetricSpec, MetricStatus
+from hpa.decide.variation import Variation
+from podscale.core.metrics import (
+    ExternalSamples,
+    NoData,
+    ObjectSample,
+    PodSamples,
+    Sample,
+    Stale,
+)
+
+NO_PODS = "no pods returned by selector while calculating replica count"
+NO_READY_SAMPLES = "did not receive metrics for targeted pods (pods might be unready)"
+
+# What each type of source is called in texts, and the API it comes from.
+_API = {
+    "Resource": "resource",
+    "ContainerResource": "resource",
+    "Pods": "custom",
+    "Object": "custom",
+    "External": "external",
+}
+
+
+class Valid(Struct, frozen=True, tag=True):
+    """A metric that can decide."""
+
+    name: str  # as upstream writes it into reasons
+    calculation: Calculation
+    status: MetricStatus
+
+    @property
+    def replicas(self) -> int:
+        return self.calculation.replicas
+
+
+class Invalid(Struct, frozen=True, tag=True):
+    """A metric that cannot be used, and why.
+
+    ``cause`` is one word for the explanation; ``text`` goes into condition and event,
+    ``error`` (with all of upstream's prefixes) into what the pass returns.
+    """
+
+    condition: str  # reason of the condition and of the event
+    text: str
+    error: str
+    cause: Literal[
+        "Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "SpecInvalid", "NoTarget"
+    ]
+    label: Literal["spec", "internal"] = "internal"
+    failure: MetricFailure | None = None
+    problem: RequestProblem | None = None
+    groups: Groups | None = None
+
+
+class _Unusable(Struct, frozen=True):
+    text: str
+    cause: Literal["Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "NoTarget"]
+    failure: MetricFailure | None = None
+    problem: RequestProblem | None = None
+    groups: Groups | None = None
+
+
+class Measuring(Struct, frozen=True):
+    """What all metrics of one pass share."""
+
+    observation: Observation
+    pods: Pods
+    scale: Scale
+    tolerance: Tolerance
+    settings: Settings
+    now: float
+    variation: Variation
+
+
+def evaluate(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
+    """Return what ``spec`` asks for."""
+    match spec.type:
+        case "Resource" | "ContainerResource":
+            return _resource(spec, answer, pass_)
+        case "Pods":
+            return _pods(spec, answer, pass_)
+        case "Object":
+            return _object(spec, answer, pass_)
+        case "External":
+            return _external(spec, answer, pass_)
+    text = f'unknown metric source type "{spec.type}"'
+    return Invalid("InvalidMetricSourceType", text, text, "SpecInvalid", "spec")
+
+
+def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
+    is_container = spec.type == "ContainerResource"
+    by_use = spec.average_value_milli is not None
+    if by_use:
+        name, prefix = f"{spec.name} resource", f"failed to get {spec.name} usage: "
+    else:
+        kind = "container resource" if is_container else "resource"
+        name = f"{spec.name} {kind} utilization (percentage of request)"
+        prefix = f"failed to get {spec.name} utilization: "
+    found: Calculation | _Unusable
+    if not by_use and not spec.average_utilization:
+        prefix = ""
+        found = _Unusable(
+            "invalid resource metric source: neither an average utilization target nor an "
+            "average value (usage) target was set",
+            "NoTarget",
+        )
+    else:
+        found = _resource_calculation(spec, answer, pass_)
+    if isinstance(found, _Unusable):
+        outer = (
+            f"failed to get {spec.container} container metric value: "
+            if is_container
+            else f"failed to get {spec.name} resource metric value: "
+        )
+        return _invalid(f"FailedGet{spec.type}Metric", prefix + found.text, outer, found)
+    status = MetricStatus(
+        spec.type,
+        spec.name,
+        container=spec.container,
+        average_value_milli=found.usage,
+        average_utilization=found.utilization,
+    )
+    return Valid(name, found, status)
+
+
+def _resource_calculation(
+    spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring
+) -> Calculation | _Unusable:
+    samples = _pod_samples(answer, spec, pass_, f"unable to get metrics for resource {spec.name}: ")
+    if isinstance(samples, _Unusable):
+        return samples
+    grouped = _usage(samples, spec.name, pass_)
+    if isinstance(grouped, _Unusable):
+        return grouped
+    usage, groups = grouped
+    current, variation = pass_.scale.spec_replicas, pass_.variation
+    if spec.average_value_milli is not None:
+        target = spec.average_value_milli
+        return by_average(current, target, usage, groups, pass_.tolerance, variation)
+    requests = requests_of(
+        pass_.pods,
+        spec.name,
+        spec.container,
+        pod_level=pass_.settings.gates.pod_level_resources,
+    )
+    if isinstance(requests, RequestProblem):
+        return _Unusable(requests.text, "Request", problem=requests, groups=groups)
+    percent = spec.average_utilization or 0
+    found = by_utilization(current, percent, usage, requests, groups, pass_.tolerance, variation)
+    return _Unusable(NO_MATCH, "NoMatch", groups=groups) if found is None else found
+
+
+def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
+    found: Calculation | _Unusable
+    samples = _pod_samples(answer, spec, pass_, f"unable to get metric {spec.name}: ")
+    if isinstance(samples, _Unusable):
+        found = samples
+    elif not spec.average_value_milli:
+        found = _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
+    else:
+        grouped = _usage(samples, "", pass_)
+        if isinstance(grouped, _Unusable):
+            found = grouped
+        else:
+            found = by_average(
+                pass_.scale.spec_replicas,
+                spec.average_value_milli,
+                *grouped,
+                pass_.tolerance,
+                pass_.variation,
+            )
+    if isinstance(found, _Unusable):
+        outer = "failed to get pods metric value: "
+        return _invalid("FailedGetPodsMetric", found.text, outer, found)
+    status = MetricStatus(
+        "Pods", spec.name, selector=spec.selector, average_value_milli=found.usage
+    )
+    return Valid(f"pods metric {spec.name}", found, status)
+
+
+def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
+    outer = "failed to get object metric value: "
+    described = spec.described
+    by_object_value = spec.target_type == "Value" and spec.value_milli
+    if not by_object_value and not (
+        spec.target_type == "AverageValue" and spec.average_value_milli
+    ):
+        text = "invalid object metric source: neither a value target nor an average value target"
+        unusable = _Unusable(f"{text} was set", "NoTarget")
+        return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
+    about = (
+        ""
+        if described is None
+        else (f"{described.kind} on {pass_.observation.hpa.namespace} {described.name}/")
+    )
+    sample = _checked(answer, pass_)
+    prefix = f"unable to get metric {spec.name}: {about}"
+    if not isinstance(sample, ObjectSample):
+        unusable = _failed(sample, "custom", prefix)
+        middle = f"failed to get {spec.name} object metric: "
+        return _invalid("FailedGetObjectMetric", unusable.text, outer + middle, unusable)
+    found: Calculation | _Unusable
+    usage = sample.sample.value_milli
+    if by_object_value:
+        found = _value(spec.value_milli or 0, usage, pass_)
+        name = f"{described.kind if described else ''} metric {spec.name}"
+    else:
+        found = by_average_value(
+            pass_.scale.status_replicas,
+            spec.average_value_milli or 0,
+            usage,
+            pass_.tolerance,
+            guards_zero=pass_.settings.guards_zero_status,
+            caps=pass_.settings.guards_zero_status,
+        )
+        name = _external_name(spec)  # upstream's label for it
+    if isinstance(found, _Unusable):
+        return _invalid("FailedGetObjectMetric", found.text, outer, found)
+    return Valid(name, found, _value_status(spec, found, is_average=not by_object_value))
+
+
+def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
+    outer = f"failed to get {spec.name} external metric value: "
+    if not spec.average_value_milli and not spec.value_milli:
+        text = "invalid external metric source: neither a value target nor an average value target"
+        unusable = _Unusable(f"{text} was set", "NoTarget")
+        return _invalid("FailedGetExternalMetric", unusable.text, outer, unusable)
+    is_average = spec.average_value_milli is not None
+    middle = (
+        f"failed to get {spec.name} external metric: "
+        if is_average
+        else f"failed to get external metric {spec.name}: "
+    )
+    series = _checked(answer, pass_)
+    found: Calculation | _Unusable
+    if not isinstance(series, ExternalSamples):
+        selector = "nil" if spec.selector is None else str(spec.selector)
+        where = f"{pass_.observation.hpa.namespace}/{spec.name}/{selector}"
+        found = _failed(series, "external", f"unable to get external metric {where}: ")
+    else:
+        usage = summed([each.sample.value_milli for each in series.series])
+        if is_average:
+            found = by_average_value(
+                pass_.scale.status_replicas,
+                spec.average_value_milli or 0,
+                usage,
+                pass_.tolerance,
+                guards_zero=pass_.settings.guards_zero_status,
+            )
+        else:
+            found = _value(spec.value_milli or 0, usage, pass_)
+    if isinstance(found, _Unusable):
+        return _invalid("FailedGetExternalMetric", found.text, outer + middle, found)
+    return Valid(_external_name(spec), found, _value_status(spec, found, is_average=is_average))
+
+
+def summed(values: list[int]) -> int:
+    """Return the sum, held at 2^63 - 1.
+
+    Upstream turns a genuinely negative sum into 2^63 - 1 under AverageValue and asks for
+    2147483647 replicas; here it stays what it is.
+    """
+    total = 0
+    for value in values:
+        total = min(total + value, INT64_MAX)
+    return total
+
+
+def _value(target: int, usage: int, pass_: Measuring) -> Calculation | _Unusable:
+    current, pods = pass_.scale.spec_replicas, pass_.pods
+    if current and not pass_.tolerance.holds(usage / target) and not len(pods):
+        return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
+    counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
+    return by_value(current, target, usage, counted, pass_.tolerance)
+
+
+def _usage(
+    samples: PodSamples, resource: str, pass_: Measuring
+) -> tuple[dict[str, Amount], Groups] | _Unusable:
+    # The samples of the pods that count, and how every pod counts.
+    if not len(pass_.pods):
+        return _Unusable(NO_PODS, "NoPods")
+    groups = group(pass_.pods, samples.pods, resource, pass_.settings, pass_.now, samples.asked_s)
+    usage: dict[str, Amount] = {pod: each.value_milli for pod, each in samples.pods.items()}
+    for pod in (*groups.ignored, *groups.unready):
+        usage.pop(pod, None)
+    if not usage:
+        failure = None
+        if samples.stale and not samples.pods:
+            failure = Stale("Stale", "every sample is older than the limit or of a gone target")
+        return _Unusable(NO_READY_SAMPLES, "NoReadySamples", failure, groups=groups)
+    limit = pass_.settings.metric_max_age_s
+    if limit is not None:
+        stale = _oldest([samples.pods[pod] for pod in usage], samples.asked_s, limit, pass_.now)
+        if stale is not None:
+            return _Unusable(stale.message, "Failure", stale, groups=groups)
+    return usage, groups
+
+
+def _pod_samples(
+    answer: MetricAnswer | None, spec: MetricSpec, pass_: Measuring, prefix: str
+) -> PodSamples | _Unusable:
+    if not isinstance(answer, PodSamples):
+        return _failed(answer, _API[spec.type], prefix)
+    if not pass_.observation.hpa.options.pods_by_owner:
+        return answer
+    chosen = set(pass_.pods.names)
+    own = {pod: sample for pod, sample in answer.pods.items() if pod in chosen}
+    return PodSamples(own, answer.asked_s, answer.stale & chosen)
+
+
+def _checked(answer: MetricAnswer | None, pass_: Measuring) -> MetricAnswer | None:
+    # An answer with a sample past the limit is a stale one.
+    limit = pass_.settings.metric_max_age_s
+    stale = None
+    if isinstance(answer, ExternalSamples):
+        if not answer.series:
+            return NoData("NoSeries", "")
+        if limit is not None:
+            samples = [each.sample for each in answer.series]
+            stale = _oldest(samples, answer.asked_s, limit, pass_.now)
+    elif isinstance(answer, ObjectSample) and limit is not None:
+        stale = _oldest([answer.sample], answer.asked_s, limit, pass_.now)
+    return stale or answer
+
+
+def _oldest(samples: list[Sample], asked_s: float, limit: float, now: float) -> Stale | None:
+    age = now - min(asked_s if each.time_s is None else each.time_s for each in samples)
+    if age <= limit:
+        return None
+    text = f"the sample is {age:.0f} s old and the limit is {limit:.0f} s"
+    return Stale("Stale", text, age_s=age)
+
+
+def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
+    if answer is None or isinstance(answer, (PodSamples, ObjectSample, ExternalSamples)):
+        answer = NoData("NotAsked", "the metric was not asked for")
+    if isinstance(answer, NoData) and not answer.message:
+        text = f"no metrics returned from {api} metrics API"
+    else:
+        text = f"unable to fetch metrics from {api} metrics API: {answer.message}"
+    return _Unusable(prefix + text, "Failure", answer)
+
+
+def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid:
+    return Invalid(
+        condition,
+        text,
+        outer + text,
+        found.cause,
+        failure=found.failure,
+        problem=found.problem,
+        groups=found.groups,
+    )
+
+
+def _external_name(spec: MetricSpec) -> str:
+    return f"external metric {spec.name}({'nil' if spec.selector is None else spec.selector})"
+
+
+def _value_status(spec: MetricSpec, found: Calculation, *, is_average: bool) -> MetricStatus:
+    return MetricStatus(
+        spec.type,
+        spec.name,
+        described=spec.described,
+        selector=spec.selector,
+        value_milli=None if is_average else found.usage,
+        average_value_milli=found.usage if is_average else None,
+    )

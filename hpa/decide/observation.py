@@ -1,0 +1,90 @@
+"""Everything one decision looks at, and what it remembers from earlier ones.
+
+The shell fills these in; answers are those of ``podscale.core.metrics``, handed straight
+through. All of it can be stored and decided on again.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpa.decide.pods import Pods
+from hpa.decide.spec import HPA
+from podscale.core.metrics import (
+    ExternalSamples,
+    NoData,
+    NotFound,
+    ObjectSample,
+    PodSamples,
+    Refused,
+    Stale,
+    Unavailable,
+)
+
+MetricFailure = NotFound | NoData | Stale | Unavailable | Refused
+MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
+
+
+class Scale(Struct, frozen=True, tag=True):
+    """The scale subresource of the target."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str = ""  # status.selector, verbatim
+
+
+class ScaleUnreadable(Struct, frozen=True, tag=True):
+    """Why there is no scale. ``text`` is the API's error, shown as it is."""
+
+    text: str
+    stage: Literal["mapping", "get"] = "get"
+    kind: Literal["NotFound", "Forbidden", "Other"] = "Other"
+
+
+class Observation(Struct, frozen=True):
+    """One look at the cluster and at the metrics.
+
+    ``answers`` has one entry per ``hpa.metrics``, in order; None where the metric was not
+    asked for (a type nobody knows, or nothing is read at all). An answer without any item
+    is ``NoData`` with an empty message; ``PodSamples`` without pods says that items came
+    and none of them carried the resource.
+    """
+
+    hpa: HPA
+    scale: Scale | ScaleUnreadable
+    pods: Pods = Pods()
+    answers: tuple[MetricAnswer | None, ...] = ()
+    rivals: tuple[str, ...] = ()  # other HPAs whose selector matches one of ``pods``
+    same_target: tuple[str, ...] = ()  # other HPAs that name the same target
+
+
+class Recommendation(Struct, frozen=True):
+    """What the metrics asked for at one time, before windows and limits."""
+
+    replicas: int
+    at: float
+
+
+class ScaleEvent(Struct, frozen=True):
+    """One rescale of our own; ``is_outdated`` only marks a slot that may be reused."""
+
+    change: int
+    at: float
+    is_outdated: bool = False
+
+
+class GoodProposal(Struct, frozen=True):
+    """The last proposal of a metric that has the fallback ``last:T``."""
+
+    metric: str
+    replicas: int
+    at: float
+
+
+class Past(Struct, frozen=True):
+    """What is remembered about one HPA. Lists keep upstream's order, which is of slots."""
+
+    recommendations: tuple[Recommendation, ...] | None = None  # None: never decided
+    scale_ups: tuple[ScaleEvent, ...] = ()
+    scale_downs: tuple[ScaleEvent, ...] = ()
+    good: tuple[GoodProposal, ...] = ()

@@ -1,0 +1,109 @@
+"""The ``podscale.io/`` annotations of one object, read once per change.
+
+What cannot be read is left out and named in ``problems``: a typing error in one
+annotation must not stop the object.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from hpa.decide.spec import Fallback, Options
+from podscale.core.duration import DurationError, parse_go
+
+PREFIX = "podscale.io/"
+PAUSED = PREFIX + "paused"
+SYNC_PERIOD = PREFIX + "sync-period"
+FALLBACK = PREFIX + "fallback"
+MAY_LOWER = PREFIX + "fallback-may-lower"
+PODS_BY = PREFIX + "pods-by"
+
+SHORTEST_PERIOD_S = 1.0
+LONGEST_PERIOD_S = 3600.0  # the range of KEP-6003
+
+_FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
+
+
+def read_options(annotations: Mapping[str, str]) -> Options:
+    """Return the settings that ``annotations`` write down."""
+    if not any(key.startswith(PREFIX) for key in annotations):
+        return Options()
+    problems: list[str] = []
+    return Options(
+        is_paused=_flag(annotations, PAUSED, problems),
+        sync_period_s=_period(annotations, problems),
+        fallbacks=_fallbacks(annotations, problems),
+        may_lower=_flag(annotations, MAY_LOWER, problems),
+        pods_by_owner=_by_owner(annotations, problems),
+        problems=tuple(problems),
+    )
+
+
+def _flag(annotations: Mapping[str, str], key: str, problems: list[str]) -> bool:
+    text = annotations.get(key, "false").strip().lower()
+    if text not in ("true", "false"):
+        problems.append(f"{key}: {text!r} is neither true nor false")
+    return text == "true"
+
+
+def _by_owner(annotations: Mapping[str, str], problems: list[str]) -> bool:
+    text = annotations.get(PODS_BY, "labels")
+    if text not in ("owner", "labels"):
+        problems.append(f"{PODS_BY}: {text!r} is neither owner nor labels")
+    return text == "owner"
+
+
+def _period(annotations: Mapping[str, str], problems: list[str]) -> float | None:
+    text = annotations.get(SYNC_PERIOD)
+    if text is None:
+        return None
+    try:
+        period = parse_go(text)
+    except DurationError as error:
+        problems.append(f"{SYNC_PERIOD}: {error}")
+        return None
+    if not SHORTEST_PERIOD_S <= period <= LONGEST_PERIOD_S:
+        problems.append(f"{SYNC_PERIOD}: {text} is not between 1s and 1h")
+        return None
+    return period
+
+
+def _fallbacks(
+    annotations: Mapping[str, str], problems: list[str]
+) -> tuple[tuple[str, Fallback], ...]:
+    text = annotations.get(FALLBACK)
+    if text is None:
+        return ()
+    try:
+        written = json.loads(text)
+    except ValueError as error:
+        problems.append(f"{FALLBACK}: not JSON: {error}")
+        return ()
+    if not isinstance(written, dict):
+        problems.append(f"{FALLBACK}: not an object of metric names")
+        return ()
+    found = []
+    for metric, value in sorted(written.items()):
+        fallback = _fallback(value)
+        if fallback is None:
+            problems.append(
+                f"{FALLBACK}: {metric}: {value!r} is none of hold, last:DURATION, replicas:N"
+            )
+        else:
+            found.append((metric, fallback))
+    return tuple(found)
+
+
+def _fallback(value: object) -> Fallback | None:
+    match = _FALLBACK.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    if match[1]:
+        return Fallback("hold")
+    if match[3]:
+        return Fallback("replicas", replicas=int(match[3]))
+    try:
+        age = parse_go(match[2])
+    except DurationError:
+        return None
+    return Fallback("last", max_age_s=age) if age > 0 else None

@@ -1,0 +1,356 @@
+"""``decide``: one pass over one HPA, from what was observed to what is to be done.
+
+Follows ``reconcileAutoscaler``, Kubernetes 1.37, step by step. Pure: no I/O, no clock,
+nothing raised for an expected situation. ``hpa.decide.conclusion`` takes it from here
+once the writes are through.
+"""
+
+from typing import Literal
+
+from msgspec import structs
+
+from hpa.decide import conditions as words
+from hpa.decide.conclusion import applied
+from hpa.decide.conditions import Event, is_true, put, warning
+from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, MetricLabels, Trace
+from hpa.decide.limits import down_limit, limit, limit_legacy, up_limit
+from hpa.decide.metrics import Measuring
+from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
+from hpa.decide.pods import Pods
+from hpa.decide.proposals import Proposals, action_of, propose
+from hpa.decide.ratios import Tolerance
+from hpa.decide.selection import check, condition_of, event_reason
+from hpa.decide.settings import Settings
+from hpa.decide.spec import HPA, Behavior, Condition, MetricStatus, Status
+from hpa.decide.stabilization import stabilize, stabilize_down
+from hpa.decide.steps import (
+    Corrected,
+    KeptAtZero,
+    LimitApplied,
+    Paused,
+    Step,
+    TargetUnreadable,
+    WindowApplied,
+    Woken,
+)
+from hpa.decide.variation import ACTUAL, Variation
+
+
+def decide(
+    observation: Observation,
+    past: Past,
+    settings: Settings,
+    now: float,
+    variation: Variation = ACTUAL,
+) -> Decision:
+    """Return what to do about one HPA, and why. ``variation`` is for explanations only."""
+    pass_ = _Pass(observation, past, settings, now, variation)
+    if observation.hpa.options.is_paused:
+        pass_.steps.append(Paused())
+        return pass_.kept(observation.hpa.status)
+    unreadable = _unreadable(observation)
+    if unreadable is not None:
+        return _without_scale(pass_, *unreadable)
+    assert isinstance(observation.scale, Scale)  # noqa: S101 - narrowed by _unreadable
+    decision = _with_scale(pass_, observation.scale)
+    return _shadowed(decision) if settings.mode == "shadow" else decision
+
+
+def replay(trace: Trace) -> Decision:
+    """Return the decision that ``trace`` recorded, made again from its inputs."""
+    return decide(trace.observation, trace.past, trace.settings, trace.now)
+
+
+class _Pass:
+    """The lists that one pass fills."""
+
+    __slots__ = (
+        "conditions", "error", "error_label", "events", "metric_labels", "now", "observation",
+        "past", "settings", "started_with", "statuses", "steps", "variation",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        observation: Observation,
+        past: Past,
+        settings: Settings,
+        now: float,
+        variation: Variation,
+    ) -> None:
+        self.observation = observation
+        self.started_with = self.past = past
+        self.settings = settings
+        self.now = now
+        self.variation = variation
+        self.conditions: list[Condition] = list(observation.hpa.status.conditions)
+        self.events: list[Event] = []
+        self.steps: list[Step] = []
+        self.statuses: tuple[MetricStatus, ...] = ()
+        self.metric_labels: tuple[MetricLabels, ...] = ()
+        self.error: str | None = None
+        self.error_label: ErrorLabel = "none"
+
+    def trace(self, decided: int | None) -> Trace:
+        return Trace(
+            self.observation, self.started_with, self.settings, self.now, tuple(self.steps), decided
+        )
+
+    def kept(
+        self, status: Status, decided: int | None = None, closing: tuple[Event, ...] = ()
+    ) -> Decision:
+        """Return a decision that leaves the target alone."""
+        return Decision(
+            None,
+            status,
+            status != self.observation.hpa.status,
+            self.past,
+            Labels("none", self.error_label, self.metric_labels),
+            self.trace(decided),
+            tuple(self.events),
+            closing,
+            self.error,
+        )
+
+    def status(self, current: int, desired: int) -> Status:
+        hpa = self.observation.hpa
+        return Status(
+            current,
+            desired,
+            hpa.status.last_scale_s,
+            self.statuses,
+            tuple(self.conditions),
+            hpa.generation if self.settings.writes_generation else None,
+        )
+
+
+def _unreadable(observation: Observation) -> tuple[ScaleUnreadable, str, ErrorLabel] | None:
+    # What is wrong, the words before it in the error of the pass, and the label.
+    version = observation.hpa.target.api_version
+    if version.count("/") > 1:
+        text = f"unexpected GroupVersion string: {version}"
+        return (
+            ScaleUnreadable(text, "mapping"),
+            "invalid API version in scale target reference",
+            "spec",
+        )
+    scale = observation.scale
+    if isinstance(scale, Scale):
+        return None
+    if scale.stage == "mapping":
+        return scale, "unable to determine resource for scale target reference", "internal"
+    return scale, f"failed to query scale subresource for {_reference(observation.hpa)}", "internal"
+
+
+def _without_scale(
+    pass_: _Pass, scale: ScaleUnreadable, before: str, label: ErrorLabel
+) -> Decision:
+    pass_.steps.append(TargetUnreadable(scale.kind, scale.text))
+    pass_.events.append(warning("FailedGetScale", scale.text))
+    text = words.NO_SCALE + scale.text
+    put(pass_.conditions, words.ABLE, "False", "FailedGetScale", text, pass_.now)
+    pass_.error, pass_.error_label = f"{before}: {scale.text}", label
+    status = structs.replace(pass_.observation.hpa.status, conditions=tuple(pass_.conditions))
+    return pass_.kept(status)
+
+
+def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
+    hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
+    current = scale.spec_replicas
+    put(pass_.conditions, words.ABLE, "True", "SucceededGetScale", words.GOT_SCALE, now)
+    if pass_.past.recommendations is None:
+        seed = (Recommendation(current, now),)
+        pass_.past = structs.replace(pass_.past, recommendations=seed)
+    has_waker = wakes(hpa)
+    went_to_zero = settings.gates.scale_to_zero and is_true(hpa.status.conditions, words.TO_ZERO)
+    if current == 0 and not (went_to_zero and (hpa.min_replicas != 0 or has_waker)):
+        return _disabled(pass_)
+    if current > hpa.max_replicas:
+        pass_.steps.append(Corrected(current, hpa.max_replicas, "AboveMaxCorrected"))
+        return _rescaled(pass_, scale, hpa.max_replicas, words.ABOVE_MAX)
+    if current != 0 and current < hpa.min_replicas:
+        pass_.steps.append(Corrected(current, hpa.min_replicas, "BelowMinCorrected"))
+        return _rescaled(pass_, scale, hpa.min_replicas, words.BELOW_MIN)
+    return _by_metrics(pass_, scale, went_to_zero=went_to_zero)
+
+
+def wakes(hpa: HPA) -> bool:
+    """Return whether a metric of ``hpa`` can be measured without a pod."""
+    return any(metric.type in ("Object", "External") for metric in hpa.metrics)
+
+
+def _disabled(pass_: _Pass) -> Decision:
+    pass_.steps.append(KeptAtZero())
+    put(pass_.conditions, words.ACTIVE, "False", "ScalingDisabled", words.DISABLED, pass_.now)
+    if not pass_.settings.gates.scale_to_zero:
+        words.drop(pass_.conditions, words.TO_ZERO)
+    return pass_.kept(pass_.status(0, 0), 0)
+
+
+def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
+    observation, settings = pass_.observation, pass_.settings
+    hpa, current, now = observation.hpa, scale.spec_replicas, pass_.now
+    conflict = check(observation, scale)
+    if conflict is not None:
+        pass_.steps.append(conflict)
+        pass_.events.append(warning(event_reason(conflict), conflict.text))
+        put(pass_.conditions, words.ACTIVE, "False", *condition_of(conflict), now)
+        return _nothing(pass_, current, conflict.text, "internal")
+    measuring = Measuring(
+        observation,
+        _counted_pods(observation),
+        scale,
+        _tolerance(hpa, settings, pass_.variation),
+        settings,
+        now,
+        pass_.variation,
+    )
+    found = propose(measuring, pass_.past)
+    pass_.past = found.past
+    pass_.statuses, pass_.metric_labels = found.statuses, found.labels
+    pass_.events.extend(found.events)
+    pass_.steps.extend(found.steps)
+    label = _label(found, settings)
+    if found.replicas is None:
+        if found.first_invalid is not None:
+            reason, text = found.first_invalid.condition, found.first_invalid.text
+            put(pass_.conditions, words.ACTIVE, "False", reason, words.NOT_FOUND + text, now)
+        return _nothing(pass_, current, found.error or "", label)
+    put(pass_.conditions, words.ACTIVE, "True", "ValidMetricFound", words.FOUND + found.name, now)
+    pass_.error, pass_.error_label = found.error, label
+    desired = max(found.replicas, 0)
+    reason = ""
+    if desired > current:
+        reason = f"{found.name} above target"
+    elif desired < current:
+        reason = "All metrics below target"
+    normalized = _normalized(pass_, current, desired)
+    if current == 0 and went_to_zero and normalized < hpa.min_replicas:
+        pass_.steps.append(Woken(normalized, hpa.min_replicas))
+        normalized = hpa.min_replicas
+        reason = reason or words.BELOW_MIN
+    if normalized != current:
+        return _rescaled(pass_, scale, normalized, reason)
+    return pass_.kept(pass_.status(current, current), current)
+
+
+def _counted_pods(observation: Observation) -> Pods:
+    if not observation.hpa.options.pods_by_owner:
+        return observation.pods
+    target = observation.hpa.target
+    own = observation.pods.rows_owned_by(f"{target.kind}/{target.name}")
+    return observation.pods.chosen(own)
+
+
+def _tolerance(hpa: HPA, settings: Settings, variation: Variation) -> Tolerance:
+    if not variation.tolerance:
+        return Tolerance(0.0, 0.0)
+    down = up = settings.tolerance
+    if hpa.behavior is not None and settings.gates.configurable_tolerance:
+        down = down if hpa.behavior.down.tolerance is None else hpa.behavior.down.tolerance
+        up = up if hpa.behavior.up.tolerance is None else hpa.behavior.up.tolerance
+    return Tolerance(down, up)
+
+
+def _label(found: Proposals, settings: Settings) -> ErrorLabel:
+    if found.first_invalid is None:
+        return "none"
+    return found.first_invalid.label if settings.labels_spec_errors else "internal"
+
+
+def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decision:
+    hpa = pass_.observation.hpa
+    pass_.error = (
+        "failed to compute desired number of replicas based on listed metrics for "
+        f"{_reference(hpa)}: {text}"
+    )
+    pass_.error_label = label
+    closing = (warning("FailedComputeMetricsReplicas", text),)
+    return pass_.kept(pass_.status(current, hpa.status.desired_replicas), None, closing)
+
+
+def _normalized(pass_: _Pass, current: int, desired: int) -> int:
+    hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
+    variation, past = pass_.variation, pass_.past
+    recommendations = past.recommendations or ()
+    behavior = hpa.behavior
+    if behavior is None:
+        held = stabilize_down(recommendations, desired, settings.downscale_stabilization_s, now)
+    else:
+        held = stabilize(recommendations, current, desired, *_windows(behavior, settings), now)
+    pass_.past = structs.replace(past, recommendations=held.stored)
+    stable = held.replicas if variation.window else desired
+    if stable == desired:
+        put(pass_.conditions, words.ABLE, "True", "ReadyForNewScale", words.READY, now)
+    else:
+        is_up = behavior is not None and desired >= current
+        token = "ScaleUpStabilized" if is_up else "ScaleDownStabilized"
+        text = words.HELD_DOWN if is_up else words.HELD_UP
+        put(pass_.conditions, words.ABLE, "True", token, text, now)
+        pass_.steps.append(WindowApplied(desired, stable, "up" if is_up else "down", held.held_by))
+    if behavior is None:
+        bounded = limit_legacy(current, stable, hpa.min_replicas, hpa.max_replicas, variation)
+    else:
+        events = (past.scale_ups, past.scale_downs)
+        bounded = limit(
+            current,
+            stable,
+            hpa.min_replicas,
+            hpa.max_replicas,
+            up_limit(current, *events, behavior.up, now),
+            down_limit(current, *events, behavior.down, now),
+            variation,
+        )
+    text = words.LIMIT_TEXT[bounded.reason]
+    is_limited = bounded.replicas != stable
+    status: Literal["True", "False"] = "True" if is_limited else "False"
+    put(pass_.conditions, words.LIMITED, status, bounded.reason, text, now)
+    if is_limited:
+        pass_.steps.append(
+            LimitApplied(stable, bounded.replicas, bounded.reason, bounded.limit, bounded.policy)
+        )
+    return bounded.replicas
+
+
+def _windows(behavior: Behavior, settings: Settings) -> tuple[float, float]:
+    down = behavior.down.window_s
+    return (
+        float(behavior.up.window_s or 0),
+        settings.downscale_stabilization_s if down is None else float(down),
+    )
+
+
+def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision:
+    draft = Draft(pass_.status(scale.spec_replicas, desired), tuple(pass_.events), pass_.past)
+    action = action_of(scale.spec_replicas, desired)
+    decision = Decision(
+        desired,
+        draft.status,
+        True,
+        draft.past,
+        Labels(action, pass_.error_label, pass_.metric_labels),
+        pass_.trace(desired),
+        draft.events,
+        (),
+        pass_.error,
+        reason,
+        draft,
+    )
+    return applied(decision, pass_.now)
+
+
+def _shadowed(decision: Decision) -> Decision:
+    # Nothing is written or said; the acting controller's rescales are adopted instead.
+    past = decision.past if decision.draft is None else decision.draft.past
+    return structs.replace(
+        decision,
+        replicas=None,
+        past=past,
+        is_status_changed=False,
+        events=(),
+        closing=(),
+        draft=None,
+    )
+
+
+def _reference(hpa: HPA) -> str:
+    return f"{hpa.target.kind}/{hpa.namespace}/{hpa.target.name}"

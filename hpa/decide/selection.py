@@ -1,0 +1,105 @@
+"""Whose pods these are: the check before any metric is read, and the store behind it.
+
+Follows ``validateAndParseSelector`` and ``hpa_selector_store.go``, Kubernetes 1.37. Two
+HPAs that select one pod stand still, both.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from hpa.decide.conditions import NO_SELECTOR
+from hpa.decide.observation import Observation, Scale
+from hpa.decide.steps import Conflict
+from podscale.core.selector import Selector, SelectorError, parse
+
+
+def check(observation: Observation, scale: Scale) -> Conflict | None:
+    """Return why the pods cannot be told, or None."""
+    if not scale.selector:
+        return Conflict("SelectorMissing", "selector is required")
+    problem = _problem(scale.selector)
+    if problem is not None:
+        text = f"couldn't convert selector into a corresponding internal selector object: {problem}"
+        return Conflict("SelectorInvalid", text)
+    rivals = {*observation.rivals, *observation.same_target}
+    if not rivals:
+        return None
+    hpa = observation.hpa
+    # Upstream names them in random order, so that its text changes from pass to pass.
+    names = " ".join(f"{{{name} {hpa.namespace}}}" for name in sorted({*rivals, hpa.name}))
+    text = f"pods by selector {scale.selector} are controlled by multiple HPAs: [{names}]"
+    if not observation.rivals:
+        target = hpa.target
+        text = f"{target.kind} {target.name} is the target of multiple HPAs: [{names}]"
+    return Conflict("AmbiguousSelector", text, is_same_target=bool(observation.same_target))
+
+
+def condition_of(conflict: Conflict) -> tuple[str, str]:
+    """Return reason and message of the ScalingActive condition."""
+    if conflict.reason == "SelectorMissing":
+        return "InvalidSelector", NO_SELECTOR
+    return event_reason(conflict).replace("SelectorRequired", "InvalidSelector"), conflict.text
+
+
+def event_reason(conflict: Conflict) -> str:
+    """Return upstream's reason of the event."""
+    match conflict.reason:
+        case "SelectorMissing":
+            return "SelectorRequired"
+        case "SelectorInvalid":
+            return "InvalidSelector"
+    return "AmbiguousSelector"
+
+
+@lru_cache(maxsize=65536)
+def _problem(text: str) -> str | None:
+    try:
+        parse(text)
+    except SelectorError as error:
+        return str(error)
+    return None
+
+
+class SelectorStore:
+    """The pod selectors of all HPAs known, by namespace.
+
+    An HPA is registered with a selector that matches nothing until its first pass.
+    """
+
+    def __init__(self) -> None:
+        self._selectors: dict[str, dict[str, Selector]] = {}
+
+    def put_if_absent(self, namespace: str, hpa: str, selector: Selector) -> bool:
+        """Register the HPA; False where it is registered already."""
+        known = self._selectors.setdefault(namespace, {})
+        if hpa in known:
+            return False
+        known[hpa] = selector
+        return True
+
+    def put_if_present(self, namespace: str, hpa: str, selector: Selector) -> bool:
+        """Change the selector of a registered HPA; False where it has gone."""
+        known = self._selectors.get(namespace, {})
+        if hpa not in known:
+            return False
+        known[hpa] = selector
+        return True
+
+    def delete(self, namespace: str, hpa: str) -> bool:
+        """Forget the HPA; False where it is not registered."""
+        known = self._selectors.get(namespace, {})
+        if known.pop(hpa, None) is None:
+            return False
+        if not known:
+            del self._selectors[namespace]
+        return True
+
+    def matching(self, namespace: str, labels: Mapping[str, str], limit: int = 0) -> list[str]:
+        """Return the HPAs, by name, that select a pod with ``labels``; ``limit`` 0: all."""
+        found = []
+        for name, selector in sorted(self._selectors.get(namespace, {}).items()):
+            if selector.matches(labels):
+                found.append(name)
+                if len(found) == limit:
+                    break
+        return found

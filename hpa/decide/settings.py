@@ -1,0 +1,60 @@
+"""What the controller was started with: flags, gates, and the release it follows."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Release = Literal["1.36", "1.37", "1.38"]
+Mode = Literal["replace", "shadow"]
+
+
+class Gates(Struct, frozen=True):
+    """Upstream's feature gates; the fields carry upstream's names in snake case."""
+
+    scale_to_zero: bool = True
+    configurable_tolerance: bool = True
+    pod_level_resources: bool = True
+    generation: bool = True
+    optimized_selector_store: bool = True
+
+
+class Settings(Struct, frozen=True):
+    """Flags with kube-controller-manager's defaults. Durations are seconds."""
+
+    release: Release = "1.37"
+    gates: Gates = Gates()
+    mode: Mode = "replace"
+    tolerance: float = 0.1
+    downscale_stabilization_s: float = 300.0
+    cpu_initialization_s: float = 300.0
+    initial_readiness_delay_s: float = 30.0
+    sync_period_s: float = 15.0
+    metric_max_age_s: float | None = None  # None: a provider's own limit is the only one
+
+    @property
+    def ignores_succeeded(self) -> bool:
+        """Succeeded pods are left out like Failed ones (kubernetes PR 141302)."""
+        return self.release == "1.38"
+
+    @property
+    def guards_zero_status(self) -> bool:
+        """AverageValue with status.replicas 0 reports 0, and Object usage is capped."""
+        return self.release != "1.36"
+
+    @property
+    def labels_spec_errors(self) -> bool:
+        """A pass whose first invalid metric is wrong in the spec counts as ``spec``."""
+        return self.release != "1.36"
+
+    @property
+    def writes_generation(self) -> bool:
+        """Gate HPAGeneration, which 1.36 does not have."""
+        return self.gates.generation and self.release != "1.36"
+
+
+def acts_at_once(settings: Settings, old_generation: int, new_generation: int) -> bool:
+    """Return whether an update of the object is decided now rather than at its next turn.
+
+    Follows updateHPA: only a change of the spec does, and only with HPAGeneration.
+    """
+    return settings.gates.generation and old_generation != new_generation

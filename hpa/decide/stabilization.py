@@ -1,0 +1,74 @@
+"""Windows over past recommendations: what holds a number up, or down.
+
+Follows ``stabilizeRecommendation`` (no behavior) and
+``stabilizeRecommendationWithBehaviors``, Kubernetes 1.37. A list only grows, obsolete
+slots are reused, so its order is not that of time.
+"""
+
+from msgspec import Struct
+
+from hpa.decide.observation import Recommendation
+
+
+class Stabilized(Struct, frozen=True):
+    """The number after the window, and the recommendation that holds it there."""
+
+    replicas: int
+    stored: tuple[Recommendation, ...]  # with the unstabilized number of this pass
+    held_by: Recommendation | None = None
+
+
+def stabilize_down(
+    past: tuple[Recommendation, ...], desired: int, window_s: float, now: float
+) -> Stabilized:
+    """Return the highest recommendation of the window; the path without behavior."""
+    cutoff = now - window_s
+    best, slot, held_by = desired, None, None
+    for index, each in enumerate(past):
+        if each.at < cutoff:
+            slot = index
+        elif each.replicas > best:
+            best, held_by = each.replicas, each
+    return Stabilized(best, _store(past, slot, desired, now), held_by)
+
+
+def stabilize(
+    past: tuple[Recommendation, ...],
+    current: int,
+    desired: int,
+    up_window_s: float,
+    down_window_s: float,
+    now: float,
+) -> Stabilized:
+    """Return ``current``, moved only as far as every recommendation of a window agrees.
+
+    Because the start is ``current``, a falling recommendation never scales up.
+    """
+    up_cutoff, down_cutoff = now - up_window_s, now - down_window_s
+    lowest = highest = desired
+    slot = low = high = None
+    for index, each in enumerate(past):
+        if each.at > up_cutoff and each.replicas < lowest:
+            lowest, low = each.replicas, each
+        if each.at > down_cutoff and each.replicas > highest:
+            highest, high = each.replicas, each
+        if each.at < up_cutoff and each.at < down_cutoff:
+            slot = index
+    replicas, held_by = current, None
+    if replicas < lowest:
+        replicas, held_by = lowest, low
+    if replicas > highest:
+        replicas, held_by = highest, high
+    if replicas == current and replicas != desired:
+        # Neither bound moved it: the one that lies between it and ``desired`` holds it.
+        held_by = low if desired > current else high
+    return Stabilized(replicas, _store(past, slot, desired, now), held_by)
+
+
+def _store(
+    past: tuple[Recommendation, ...], slot: int | None, desired: int, now: float
+) -> tuple[Recommendation, ...]:
+    entry = Recommendation(desired, now)
+    if slot is None:
+        return (*past, entry)
+    return (*past[:slot], entry, *past[slot + 1 :])

@@ -1,0 +1,108 @@
+"""The steps of one decision, in order: what explanations are made of."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpa.decide.limits import LimitReason
+from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.observation import Recommendation
+from hpa.decide.spec import Policy
+
+
+class Paused(Struct, frozen=True, tag=True):
+    """The object is paused by annotation."""
+
+
+class TargetUnreadable(Struct, frozen=True, tag=True):
+    """There is no scale to decide on."""
+
+    kind: Literal["NotFound", "Forbidden", "Other"]
+    text: str
+
+
+class KeptAtZero(Struct, frozen=True, tag=True):
+    """The target is at zero and not ours to wake."""
+
+
+class Corrected(Struct, frozen=True, tag=True):
+    """The size lies outside the bounds; metrics are not read."""
+
+    before: int
+    replicas: int
+    reason: Literal["AboveMaxCorrected", "BelowMinCorrected"]
+
+
+class Conflict(Struct, frozen=True, tag=True):
+    """The pods of the target are not this HPA's alone, or not known."""
+
+    reason: Literal["SelectorMissing", "SelectorInvalid", "AmbiguousSelector"]
+    text: str
+    is_same_target: bool = False
+
+
+class Measured(Struct, frozen=True, tag=True):
+    """One metric, in the order of the spec; ``fallback`` stands in for an invalid one."""
+
+    index: int
+    result: Valid | Invalid
+    fallback: int | None = None
+
+    @property
+    def replicas(self) -> int | None:
+        return self.result.replicas if isinstance(self.result, Valid) else self.fallback
+
+
+class Chosen(Struct, frozen=True, tag=True):
+    """The largest proposal; ``index`` is the metric's (None: every proposal is zero)."""
+
+    replicas: int
+    index: int | None
+
+
+class Blocked(Struct, frozen=True, tag=True):
+    """Metrics that cannot be used decide: the size is kept. ``best`` of the others, if any."""
+
+    best: int | None
+    text: str
+
+
+class WindowApplied(Struct, frozen=True, tag=True):
+    """The number before and after the stabilization window."""
+
+    before: int
+    replicas: int
+    direction: Literal["up", "down"]  # which window acted, where it did
+    held_by: Recommendation | None = None
+
+
+class LimitApplied(Struct, frozen=True, tag=True):
+    """The number before and after rate limits and bounds."""
+
+    before: int
+    replicas: int
+    reason: LimitReason
+    limit: int | None = None
+    policy: Policy | None = None
+
+
+class Woken(Struct, frozen=True, tag=True):
+    """From zero the number is raised to minReplicas."""
+
+    before: int
+    replicas: int
+
+
+Step = (
+    Paused
+    | TargetUnreadable
+    | KeptAtZero
+    | Corrected
+    | Conflict
+    | Measured
+    | Chosen
+    | Blocked
+    | WindowApplied
+    | LimitApplied
+    | Woken
+)

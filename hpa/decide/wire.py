@@ -1,0 +1,174 @@
+"""HorizontalPodAutoscaler v2 as it stands on the wire, only the fields that are read.
+
+Every field is optional: hand-written objects come here too, and what must be there is
+``hpa.decide.validation``'s business. The schema of ``autoscaling.podscale.io`` is the same.
+"""
+
+from msgspec import Struct
+
+Amount = str | int | float  # a quantity
+
+
+class Reference(Struct, frozen=True, rename="camel"):
+    """CrossVersionObjectReference."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class Requirement(Struct, frozen=True):
+    """LabelSelectorRequirement."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct, frozen=True, rename="camel"):
+    """The object form of a label selector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class Identifier(Struct, frozen=True):
+    """MetricIdentifier."""
+
+    name: str = ""
+    selector: LabelSelector | None = None
+
+
+class Target(Struct, frozen=True, rename="camel"):
+    """MetricTarget."""
+
+    type: str = ""
+    value: Amount | None = None
+    average_value: Amount | None = None
+    average_utilization: int | None = None
+
+
+class Source(Struct, frozen=True, rename="camel"):
+    """One metric source of any type; which fields count depends on the type."""
+
+    name: str = ""  # of the resource
+    container: str = ""
+    metric: Identifier = Identifier()
+    described_object: Reference | None = None
+    target: Target = Target()
+
+
+class Metric(Struct, frozen=True, rename="camel"):
+    """MetricSpec."""
+
+    type: str = ""
+    resource: Source | None = None
+    container_resource: Source | None = None
+    pods: Source | None = None
+    object: Source | None = None
+    external: Source | None = None
+
+
+class ScalingPolicy(Struct, frozen=True, rename="camel"):
+    """HPAScalingPolicy."""
+
+    type: str = ""
+    value: int = 0
+    period_seconds: int = 0
+
+
+class ScalingRules(Struct, frozen=True, rename="camel"):
+    """HPAScalingRules."""
+
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: list[ScalingPolicy] | None = None
+    tolerance: Amount | None = None
+
+
+class ScalingBehavior(Struct, frozen=True, rename="camel"):
+    """HorizontalPodAutoscalerBehavior."""
+
+    scale_up: ScalingRules | None = None
+    scale_down: ScalingRules | None = None
+
+
+class Spec(Struct, frozen=True, rename="camel"):
+    """HorizontalPodAutoscalerSpec."""
+
+    scale_target_ref: Reference = Reference()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+    metrics: list[Metric] | None = None
+    behavior: ScalingBehavior | None = None
+
+
+class WireCondition(Struct, frozen=True, rename="camel"):
+    """HorizontalPodAutoscalerCondition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class Current(Struct, frozen=True, rename="camel"):
+    """MetricValueStatus."""
+
+    value: Amount | None = None
+    average_value: Amount | None = None
+    average_utilization: int | None = None
+
+
+class SourceStatus(Struct, frozen=True, rename="camel"):
+    """One metric status of any type."""
+
+    name: str = ""
+    container: str = ""
+    metric: Identifier = Identifier()
+    described_object: Reference | None = None
+    current: Current = Current()
+
+
+class CurrentMetric(Struct, frozen=True, rename="camel"):
+    """MetricStatus."""
+
+    type: str = ""
+    resource: SourceStatus | None = None
+    container_resource: SourceStatus | None = None
+    pods: SourceStatus | None = None
+    object: SourceStatus | None = None
+    external: SourceStatus | None = None
+
+
+class WireStatus(Struct, frozen=True, rename="camel"):
+    """HorizontalPodAutoscalerStatus."""
+
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    last_scale_time: str | None = None
+    current_metrics: list[CurrentMetric] | None = None
+    conditions: list[WireCondition] | None = None
+    observed_generation: int | None = None
+
+
+class Metadata(Struct, frozen=True, rename="camel"):
+    """What is read of ObjectMeta."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Autoscaler(Struct, frozen=True, rename="camel"):
+    """One HorizontalPodAutoscaler."""
+
+    api_version: str = "autoscaling/v2"
+    kind: str = "HorizontalPodAutoscaler"
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+    status: WireStatus = WireStatus()
