@@ -115,6 +115,7 @@ class Discovery:
     async def _refresh(self) -> Mapper:
         failed: list[str] = []
         resources: list[Resource] = []
+        versions: dict[str, list[str]] = {}
         error: KubeError | None = None
         read = 0
         for path in ("/api", "/apis"):
@@ -131,11 +132,12 @@ class Discovery:
             read += 1
             failed += missing
             resources += found
+            versions |= root.group_versions
         self._refreshed = asyncio.get_running_loop().time()
         self._failed = tuple(failed)
         if not read and error is not None:
             raise error
-        self._mapper = Mapper(resources)
+        self._mapper = Mapper(resources, versions)
         self._synced = True
         return self._mapper
 

@@ -83,6 +83,17 @@ class Root(Struct, frozen=True, rename="camel"):
         """Whether resources are in it already."""
         return self.kind == "APIGroupDiscoveryList"
 
+    @property
+    def group_versions(self) -> dict[str, list[str]]:
+        """The versions of each group, preferred first, with or without resources."""
+        served = {group.metadata.name: [v.version for v in group.versions] for group in self.items}
+        served |= {
+            group.name: [v.version for v in ordered_versions(group)] for group in self.groups
+        }
+        if self.versions:
+            served[""] = list(self.versions)
+        return served
+
 
 class OldResource(Struct, frozen=True, rename="camel"):
     """A resource in an ``APIResourceList``; subresources are entries of their own."""

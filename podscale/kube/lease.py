@@ -2,16 +2,27 @@
 
 All deadlines are of the monotonic clock, so a clock jump neither prolongs nor ends a
 term; a process that was frozen finds its deadline passed and must not write, whatever
-its tasks believed. ``guard`` is that check; ``Fenced`` puts it into every write.
+its tasks believed. ``guard`` is that check; ``podscale.kube.fenced`` puts it into every write.
 """
 
+import asyncio
+import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+import msgspec
+import structlog
 from msgspec import Struct
 
-from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
+from podscale.kube.api import Api
+from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.objects.cluster import Lease, LeaseSpec
+from podscale.kube.resource import LEASES
+from podscale.kube.wire import decode, encode, format_micro_time
+
+_log = structlog.get_logger()
+_TELL_TIMEOUT_S = 5.0
 
 
 class LeaseTimes(Struct, frozen=True):
@@ -20,6 +31,13 @@ class LeaseTimes(Struct, frozen=True):
     duration_s: float = 15.0  # others wait this long after our last renewal
     renew_deadline_s: float = 10.0  # we stop acting this long after our last renewal
     retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.duration_s > self.renew_deadline_s > self.retry_s > 0:
+            raise ValueError(
+                "lease times must satisfy duration > renew deadline > retry period > 0, got "
+                f"{self.duration_s:g} s, {self.renew_deadline_s:g} s, {self.retry_s:g} s"
+            )
 
 
 DEFAULT_TIMES = LeaseTimes()
@@ -31,6 +49,15 @@ class Term(Struct, frozen=True):
     transitions: int
     previous_holder: str  # "" when the Lease was new or released
     previous_renew_time: float | None  # unix seconds; what stored history extends to
+
+
+class _Observed:
+    """The Lease as last read. Its age is counted here, from when we saw it change: the
+    holder's clock need not agree with ours."""
+
+    def __init__(self, lease: Lease, at: float) -> None:
+        self.lease = lease
+        self.at = at
 
 
 class Elector:
@@ -48,83 +75,261 @@ class Elector:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``on_change`` is told of gain and loss (it labels the pod); what it raises is logged."""
-        raise NotImplementedError
+        """``on_change`` is told of gain and loss (it labels the pod); what it raises is logged.
+
+        ``clock`` must go on while the process is frozen: not a loop's time, which uvloop
+        reads once per iteration.
+        """
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._times = times
+        self._on_change = on_change
+        self._clock = clock
+        self._wall = wall
+        self._deadline = float("-inf")
+        self._renewed_wall_s: float | None = None
+        self._observed: _Observed | None = None
+        self._is_unsure = False
 
     async def run(self, work: Callable[[Term], Awaitable[None]]) -> None:
         """Lead again and again: ``work`` runs for each term and is cancelled at its end.
 
-        Cancelling ``run`` cancels ``work``, then releases the Lease. What ``work``
-        raises ends ``run`` with it, after the release.
+        Cancelling ``run`` cancels ``work``, then releases the Lease. When ``work`` returns
+        or raises, the Lease is released and ``run`` ends likewise.
         """
-        raise NotImplementedError
+        while True:
+            term = await self._acquire()
+            _log.info("leading", lease=self._path, identity=self._identity)
+            if await self._lead(term, work):
+                return
+
+    async def _lead(self, term: Term, work: Callable[[Term], Awaitable[None]]) -> bool:
+        """Work for one term; returns whether the work came to its own end."""
+        is_done = False
+        working = asyncio.ensure_future(work(term))
+        renewing = asyncio.create_task(self._renew_until_lost(), name=f"renew {self._path}")
+        try:
+            await self._tell(True)
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            is_done = working.done()
+        finally:
+            await _cancelled(renewing)
+            # The work ends before the Lease is given away, never after.
+            await _cancelled(working)
+            await self._release()
+            await self._tell(False)
+        if is_done:
+            await working
+        else:
+            _log.warning("leadership lost", lease=self._path)
+        return is_done
 
     @property
     def is_leader(self) -> bool:
         """Whether a write may be sent now; same as ``may_write()``."""
-        raise NotImplementedError
+        return self.may_write()
 
     @property
     def holder(self) -> str:
         """Who held the Lease when it was last read; "" is nobody."""
-        raise NotImplementedError
+        return (self._observed and self._observed.lease.spec.holder_identity) or ""
 
     @property
     def renewed_wall_s(self) -> float | None:
         """Unix time of our last renewal; None: not leading."""
-        raise NotImplementedError
+        return self._renewed_wall_s if self.may_write() else None
 
     def deadline(self) -> float:
         """Monotonic time after which nothing may be written; -inf when not leading."""
-        raise NotImplementedError
+        return self._deadline
 
     def may_write(self) -> bool:
         """Whether the deadline has not passed."""
-        raise NotImplementedError
+        return self._clock() < self._deadline
+
+    def remaining_s(self) -> float:
+        """Seconds left for a write that would be sent now; 0 or less: none."""
+        return self._deadline - self._clock()
 
     def guard(self) -> None:
         """Raise ``NotLeading`` unless ``may_write()``; called immediately before a write."""
-        raise NotImplementedError
-
-
-class Fenced:
-    """An ``Api`` whose writes go out only while ``elector`` leads; reads pass."""
-
-    def __init__(self, api: Api, elector: Elector) -> None:
-        raise NotImplementedError
+        if not self.may_write():
+            raise NotLeading(f"{self._identity} does not hold the Lease {self._path} now")
 
     @property
-    def user_agent(self) -> str:
-        raise NotImplementedError
+    def _path(self) -> str:
+        return f"{self._namespace}/{self._name}"
 
-    async def request(
+    async def _acquire(self) -> Term:
+        while True:
+            try:
+                term = await self._try()
+                if term is not None:
+                    return term
+            except KubeError as error:
+                _log.warning("lease not read or written", lease=self._path, error=str(error))
+            await asyncio.sleep(self._times.retry_s * random.uniform(1.0, 1.2))
+
+    async def _renew_until_lost(self) -> None:
+        """Renew every retry period; returns when somebody else leads or the deadline passed."""
+        while True:
+            await asyncio.sleep(min(self._times.retry_s, max(self.remaining_s(), 0.0)))
+            if not self.may_write():
+                return
+            try:
+                if await self._try() is None:
+                    self._deadline = float("-inf")
+                    return
+            except KubeError as error:
+                _log.warning("lease not renewed", lease=self._path, error=str(error))
+
+    async def _try(self) -> Term | None:
+        """Acquire or renew; None: somebody else holds it, or was quicker."""
+        for _ in range(2):
+            # While leading, the state is our own last write: no GET, and anyone else's write
+            # makes ours a conflict. Unsure: a write of ours may have arrived unanswered.
+            if not self.may_write() or self._is_unsure:
+                await self._read()
+            asked = self._clock()
+            if self._is_held_by_other(asked):
+                return None
+            self._is_unsure = True
+            try:
+                return await self._write(self._observed.lease if self._observed else None, asked)
+            except (Conflict, ObjectNotFound):
+                continue
+        return None
+
+    def _is_held_by_other(self, now: float) -> bool:
+        if self._observed is None or self.holder in ("", self._identity):
+            return False
+        spec = self._observed.lease.spec
+        return now < self._observed.at + float(
+            spec.lease_duration_seconds or self._times.duration_s
+        )
+
+    async def _read(self) -> None:
+        try:
+            answer = await self._api.request("GET", self._url(), timeout_s=self._timeout_s())
+        except ObjectNotFound:
+            self._observed = None
+        else:
+            self._observe(_lease(answer.body))
+        self._is_unsure = False
+
+    async def _write(self, old: Lease | None, asked: float) -> Term:
+        """PUT (or POST) ourselves as holder. The term counts from before the request went out:
+        others count from after it arrived."""
+        spec = old.spec if old else LeaseSpec()
+        is_ours = spec.holder_identity == self._identity
+        now = self._wall()
+        acquired = spec.acquire_time if is_ours and spec.acquire_time else now
+        transitions = (spec.lease_transitions or 0) + (1 if old is not None and not is_ours else 0)
+        body = self._body(old, self._identity, acquired, now, transitions)
+        is_new = old is None
+        answer = await self._api.request(
+            "POST" if is_new else "PUT",
+            LEASES.path(self._namespace) if is_new else self._url(),
+            body=body,
+            timeout_s=self._timeout_s(),
+        )
+        self._observe(_lease(answer.body))
+        self._is_unsure = False
+        self._deadline = asked + self._times.renew_deadline_s
+        self._renewed_wall_s = now
+        return Term(transitions, spec.holder_identity or "", spec.renew_time)
+
+    async def _release(self) -> None:
+        """Give the Lease back, so that the next leader need not wait for it to expire."""
+        observed, may_write = self._observed, self.may_write()
+        self._deadline = float("-inf")
+        if not may_write or observed is None:
+            return
+        spec = observed.lease.spec
+        body = self._body(
+            observed.lease,
+            "",
+            self._wall(),
+            self._wall(),
+            spec.lease_transitions or 0,
+            duration_s=1,
+        )
+        with suppress(KubeError):
+            answer = await self._api.request(
+                "PUT", self._url(), body=body, timeout_s=self._times.retry_s
+            )
+            self._observe(_lease(answer.body))
+
+    def _observe(self, lease: Lease) -> None:
+        known = self._observed
+        if known is None or (
+            known.lease.metadata.resource_version != lease.metadata.resource_version
+        ):
+            self._observed = _Observed(lease, self._clock())
+
+    def _body(
         self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        guard: Callable[[], None] | None = None,
-    ) -> Response:
-        raise NotImplementedError
+        old: Lease | None,
+        holder: str,
+        acquired: float,
+        renewed: float,
+        transitions: int,
+        duration_s: float | None = None,
+    ) -> bytes:
+        metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+        if old is not None:
+            metadata["resourceVersion"] = old.metadata.resource_version
+            # A PUT replaces the object: what others wrote on it stays.
+            metadata |= {
+                "labels": old.metadata.labels or {},
+                "annotations": old.metadata.annotations or {},
+            }
+        return encode(
+            {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": metadata,
+                "spec": {
+                    "holderIdentity": holder,
+                    "leaseDurationSeconds": max(int(duration_s or self._times.duration_s), 1),
+                    "acquireTime": format_micro_time(acquired),
+                    "renewTime": format_micro_time(renewed),
+                    "leaseTransitions": transitions,
+                },
+            }
+        )
 
-    def stream(
-        self,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        silence_s: float,
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        raise NotImplementedError
+    def _url(self) -> str:
+        return LEASES.path(self._namespace, self._name)
+
+    def _timeout_s(self) -> float:
+        """Shorter than the renew deadline, and room for a second attempt before it."""
+        limit = self._times.renew_deadline_s / 2
+        remaining = self.remaining_s()
+        return max(min(limit, remaining), 0.1) if remaining > 0 else limit
+
+    async def _tell(self, is_leader: bool) -> None:
+        if self._on_change is None:
+            return
+        try:
+            async with asyncio.timeout(_TELL_TIMEOUT_S):
+                await self._on_change(is_leader)
+        except (KubeError, TimeoutError) as error:
+            _log.warning("leader label not written", lease=self._path, error=str(error))
 
 
-def leader_label(
-    api: Api, *, namespace: str, pod: str, part: str, key: str = "podscale.io/leader"
-) -> Callable[[bool], Awaitable[None]]:
-    """Return an ``on_change`` that labels our pod ``key=part`` and takes the label from others."""
-    raise NotImplementedError
+def _lease(body: bytes) -> Lease:
+    try:
+        return decode(body, Lease)
+    except msgspec.DecodeError as error:
+        raise KubeError(f"not a Lease: {error}") from error
+
+
+async def _cancelled(task: "asyncio.Future[None]") -> None:
+    """End a task; what it raised meanwhile is logged here, or raised by who awaits it."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("ended by an error", error=repr(error))

@@ -7,7 +7,7 @@ may be given as a prefix, resource names match in any case, singular or plural, 
 several candidates the first group in discovery order wins, its preferred version first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from podscale.kube.errors import NoMatch
 from podscale.kube.resource import Resource
@@ -16,21 +16,29 @@ from podscale.kube.resource import Resource
 class Mapper:
     """The mapping over one snapshot of discovery."""
 
-    def __init__(self, resources: Iterable[Resource] = ()) -> None:
+    def __init__(
+        self,
+        resources: Iterable[Resource] = (),
+        versions: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         """Take resources in priority order: groups as discovered (core first), preferred
-        version of each group before its others; subresources left out."""
+        version of each group before its others; subresources left out.
+
+        ``versions``: the served versions by group, preferred first, where discovery shows
+        versions without resources (custom metrics of other adapters).
+        """
         self._resources = tuple(resources)
         self._by_name: dict[str, list[Resource]] = {}
         self._by_kind: dict[tuple[str, str], list[Resource]] = {}
-        self._versions: dict[str, list[str]] = {}
+        self._versions = {group: list(names) for group, names in (versions or {}).items()}
         for resource in self._resources:
             singular = resource.singular or resource.kind.lower()
             for name in {resource.plural, singular}:
                 self._by_name.setdefault(name, []).append(resource)
             self._by_kind.setdefault((resource.group, resource.kind), []).append(resource)
-            versions = self._versions.setdefault(resource.group, [])
-            if resource.version not in versions:
-                versions.append(resource.version)
+            served = self._versions.setdefault(resource.group, [])
+            if resource.version not in served:
+                served.append(resource.version)
 
     @property
     def resources(self) -> tuple[Resource, ...]:

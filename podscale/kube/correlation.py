@@ -1,0 +1,125 @@
+"""Which events are sent, patched, combined or dropped. Pure; follows client-go's
+``tools/record/events_cache.go`` with its defaults.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from podscale.kube.objects.cluster import ObjectReference
+
+V = TypeVar("V")
+
+CACHE_SIZE = 4096
+SIMILAR_LIMIT = 10  # more different messages than this of one reason are combined ...
+SIMILAR_S = 600.0  # ... when no longer apart than this
+BURST = 25  # events about one object before the limit ...
+REFILL_S = 300.0  # ... and the time in which one more is allowed
+COMBINED = "(combined from similar events): "
+
+
+class Occurrence(Struct, frozen=True):
+    """Something that happened to an object."""
+
+    about: ObjectReference
+    level: str  # Normal | Warning
+    reason: str
+    message: str
+    time_s: float
+
+
+class Series(Struct, frozen=True):
+    """What is known of equal events: the object that counts them."""
+
+    count: int
+    first_s: float
+    last_s: float
+    message: str
+    name: str = ""  # of the Event object; "" until it is created
+
+
+class _Similar:
+    """Messages of one reason about one object."""
+
+    def __init__(self) -> None:
+        self.messages: OrderedDict[str, None] = OrderedDict()
+        self.last_s = 0.0
+
+
+class _Recent(Generic[V]):
+    """A map of bounded size; the least recently used falls out."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[Hashable, V] = OrderedDict()
+
+    def get(self, key: Hashable) -> V | None:
+        value = self._items.get(key)
+        if value is not None:
+            self._items.move_to_end(key)
+        return value
+
+    def put(self, key: Hashable, value: V) -> None:
+        self._items[key] = value
+        self._items.move_to_end(key)
+        if len(self._items) > CACHE_SIZE:
+            self._items.popitem(last=False)
+
+
+class Correlator:
+    """Memory of what was said lately, by one component."""
+
+    def __init__(self) -> None:
+        self._similar: _Recent[_Similar] = _Recent()
+        self._series: _Recent[Series] = _Recent()
+        self._tokens: _Recent[tuple[float, float]] = _Recent()  # (tokens, when counted)
+
+    def observe(self, seen: Occurrence) -> tuple[Hashable, Series] | None:
+        """Return the key and the series this occurrence belongs to; None: too many, drop it."""
+        aggregate = (_object(seen.about), seen.level, seen.reason)
+        message = seen.message
+        key: Hashable = (aggregate, message)
+        if self._is_flood(aggregate, seen):
+            message = COMBINED + message
+            key = aggregate
+        known = self._series.get(key)
+        if known is None:
+            series = Series(1, seen.time_s, seen.time_s, message)
+        else:
+            series = Series(known.count + 1, known.first_s, seen.time_s, message, known.name)
+        self._series.put(key, series)
+        return (key, series) if self._is_allowed(seen) else None
+
+    def created(self, key: Hashable, name: str) -> None:
+        """The Event object of a series exists under this name; "" if it has gone."""
+        known = self._series.get(key)
+        if known is not None:
+            self._series.put(
+                key, Series(known.count, known.first_s, known.last_s, known.message, name)
+            )
+
+    def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:
+        similar = self._similar.get(aggregate)
+        if similar is None or seen.time_s - similar.last_s > SIMILAR_S:
+            similar = _Similar()
+            self._similar.put(aggregate, similar)
+        similar.last_s = seen.time_s
+        similar.messages[seen.message] = None
+        if len(similar.messages) < SIMILAR_LIMIT:
+            return False
+        similar.messages.popitem(last=False)
+        return True
+
+    def _is_allowed(self, seen: Occurrence) -> bool:
+        about = _object(seen.about)
+        tokens, counted_s = self._tokens.get(about) or (float(BURST), seen.time_s)
+        tokens = min(tokens + max(seen.time_s - counted_s, 0.0) / REFILL_S, float(BURST))
+        is_allowed = tokens >= 1
+        self._tokens.put(about, (tokens - 1 if is_allowed else tokens, seen.time_s))
+        return is_allowed
+
+
+def _object(about: ObjectReference) -> Hashable:
+    """The object in any of its states: the resourceVersion does not tell events apart."""
+    return about.kind, about.namespace, about.name, about.uid, about.api_version, about.field_path
