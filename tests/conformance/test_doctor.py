@@ -1,0 +1,88 @@
+"""Every situation of ``doctor.yaml``: the stage, the rule and the words the doctor must say."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import doctor
+from adapter.evidence import (
+    Access,
+    Asked,
+    Given,
+    Point,
+    Rejected,
+    Result,
+    Series,
+    Surroundings,
+    Unreachable,
+)
+from podscale.core import duration
+from podscale.kube.resource import Resource
+
+CASES = Path(os.environ.get("PODSCALE_CASES") or Path(__file__).parent / "cases", "doctor.yaml")
+DOCUMENT = yaml.safe_load(CASES.read_text())
+
+
+def surroundings(inputs: Mapping[str, Any]) -> Surroundings:
+    prometheus, flags = inputs["prometheus"], inputs["flags"]
+    review = inputs.get("access_review")
+    return Surroundings(
+        prometheus_url=prometheus["url"],
+        prometheus_error=prometheus.get("error"),
+        scrape_interval_s=prometheus.get("scrape_interval_s"),
+        relist_interval_s=duration.parse_go(flags["metrics-relist-interval"]),
+        sample_max_age_s=flags["sample_max_age_s"],
+        resources=[
+            Resource(r["group"], "v1", r["resource"], r["kind"], r["namespaced"], r["singular"])
+            for r in inputs["api_resources"]
+        ],
+        objects=inputs["objects"],
+        apiservices=inputs["apiservices"],
+        self_service=inputs["self_service"],
+        access=Access(review["user"], review["allowed"]) if review else None,
+    )
+
+
+def series(entry: Mapping[str, Any]) -> tuple[str, Given]:
+    answer = entry["answer"]
+    if isinstance(answer, list):
+        return entry["match"], Series(answer)
+    return entry["match"], failure(answer)
+
+
+def result(pair: list[Any]) -> tuple[str, Given]:
+    text, answer = pair
+    if answer["status"] != 200:
+        return text, failure(answer)
+    return text, Result(
+        [Point(p["metric"], float(p["value"]), p.get("age_s")) for p in answer["result"]]
+    )
+
+
+def failure(answer: Mapping[str, Any]) -> Given:
+    if answer["status"] in (400, 422):
+        return Rejected(answer["status"], answer["error"])
+    return Unreachable(f"status {answer['status']}: {answer.get('error', '')}")
+
+
+@pytest.mark.parametrize("case", DOCUMENT["cases"], ids=lambda case: case["id"])
+def test_the_first_failing_stage_is_named(case):
+    inputs, expected = case["inputs"], case["expected"]
+    answers = doctor.Answers(
+        [series(entry) for entry in inputs["series"]],
+        [series(entry) for entry in inputs.get("series_without_start", [])],
+        [result(pair) for pair in inputs["query_answers"]],
+    )
+    asked = Asked(**inputs["asked"])
+    found = doctor.run(
+        doctor.diagnose(inputs["config"], asked, surroundings(inputs), "rules.yaml"), answers
+    )
+    assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), found.text
+    text = found.text.lower()
+    assert [words for words in expected["must_mention"] if str(words).lower() not in text] == []
+    if found.rule is not None:
+        assert "rules.yaml:" in found.place
