@@ -1,0 +1,23 @@
+"""What can be wrong with a template.
+
+TemplateError
+├── TemplateSyntaxError     it cannot be read: refused when the rules are loaded
+└── TemplateExecutionError  it cannot be executed with these fields: fails one request
+"""
+
+
+class TemplateError(ValueError):
+    """The template cannot be read, or cannot be executed with the given fields."""
+
+
+class TemplateSyntaxError(TemplateError):
+    """The text is not a template; the message has upstream's form, name and line first."""
+
+    def __init__(self, name: str, line: int, reason: str) -> None:
+        super().__init__(f"template: {name}:{line}: {reason}")
+        self.line = line
+        self.reason = reason
+
+
+class TemplateExecutionError(TemplateError):
+    """The template asks for a field, an index or an operation that does not exist."""

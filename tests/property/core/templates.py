@@ -1,0 +1,113 @@
+"""Random templates: mostly well-formed, with the mistakes people make in between."""
+
+from random import Random
+
+ATOMS = (
+    *(".", "$", ".Series", ".GroupBy", ".GroupBySlice", ".LabelValuesByName"),
+    *(".LabelValuesByName.pod", ".LabelValuesByName.nope", ".LabelValuesByName.nope.x"),
+    *(".Nope", ".Series.x", "$x", "$y", "1", "2", "0", "-1", "1.5", "1e3", "0x1f", "010"),
+    *("1_000", "'a'", r"'\n'", '"pod"', r'"x\ty"', "`raw`", '"%s-%q"', '"%d|%v|%5s"'),
+    *("true", "false", "nil", '"é"', '""', "(len .Series)", "(index .GroupBySlice 0)"),
+    *('(printf "%v" .)', "(eq 1 1)", "(slice .Series 1 3)", "(print .Series 1 2)"),
+    *("(.LabelValuesByName).pod", '(index .LabelValuesByName "pod")', "(1)", "($)"),
+)
+FUNCTIONS = (
+    *("len", "index", "slice", "print", "printf", "println", "html", "js", "urlquery"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "call", "toUpper"),
+)
+TEXTS = ("text", "  \n x ", " ", "{{.Series}}", "1 >> 2", "a<b")
+ODDITIES = (
+    *("/* c */", "- /* c */", "/* c */ -", "break", "continue", "end", "else", "nil"),
+    *('template "q" .', 'template "q"', 'define "q"', '"a" | "b"', '"unterminated'),
+    *("(", ")", ".a.b", "$x.y", ".Series | len", '"a"."b"', "1.x", "|", "len", "range", "if"),
+    *("$x:", "@", "template 1", 'block "b" .Series', '.Series|printf "%s"'),
+)
+HEADS = (
+    *("if", "with", "range", "range", "range $x :=", "range $x, $y :=", "range $y, $x :="),
+    *("with $x :=", "if $x :=", 'block "b0"', 'block "b1"', 'define "q"'),
+)
+RANGED = (".GroupBySlice", ".LabelValuesByName", "$", ".Series", "3")
+VERBS = "vvvsdqqxXotTbcUz%!"
+FLOAT_VERBS = "vvsdqteEfFgGz%"
+PRINTED = (
+    *(".Series", ".GroupBySlice", ".LabelValuesByName", "1", "-255", "0", "true", "nil"),
+    *(r'"hé\"q"', '"a`b"', "'x'", '""', "97", "8", "-3"),
+)
+PRINTED_FLOATS = (
+    *(".Series", "1", "0", "1.5", "-0.00001234", "123456.0", "1234567.5", "1e21", "nil", "3"),
+)
+
+
+def template(random: Random, depth: int = 0) -> str:
+    """Return a random template."""
+    return "".join(_part(random, depth) for _ in range(random.randint(1, 3)))
+
+
+def printf(random: Random) -> str:
+    """Return a random ``printf`` action; widths and verbs as ``format`` supports them."""
+    is_float = random.random() < 0.4
+    verbs, values = (FLOAT_VERBS, PRINTED_FLOATS) if is_float else (VERBS, PRINTED)
+    pattern = "".join(
+        random.choice(("", " a", "|")) + _directive(random, verbs)
+        for _ in range(random.randint(1, 3))
+    )
+    arguments = " ".join(random.choice(values) for _ in range(random.randint(0, 4)))
+    return f"<<printf `{pattern}` {arguments}>>"
+
+
+def _directive(random: Random, verbs: str) -> str:
+    verb = random.choice(verbs)
+    flags = "".join(random.choice("-+ 0") for _ in range(random.choice((0, 0, 1, 2))))
+    if verbs is VERBS and verb in "sqxXobU":
+        flags += random.choice(("", "#"))
+    precision = ("", "", ".3", ".0", ".", ".10") if verb != "T" else ("",)
+    width = random.choice(("", "", "", "5", "12", "*"))
+    index = random.choice(("",) * 9 + ("[1]", "[2]", "[9]"))
+    return f"%{flags}{width}{random.choice(precision)}{index}{verb}"
+
+
+def _part(random: Random, depth: int) -> str:
+    kind = random.random()
+    if kind < 0.25:
+        return random.choice(TEXTS)
+    if kind < 0.55:
+        return _action(random, _pipe(random))
+    if kind < 0.62:
+        target = random.choice(("$x := ", "$y:=", "$x = ", "$x, $y := "))
+        return _action(random, target + _pipe(random))
+    if kind < 0.65 or depth >= 3:
+        return _action(random, random.choice(ODDITIES))
+    return _control(random, depth)
+
+
+def _control(random: Random, depth: int) -> str:
+    head = random.choice(HEADS)
+    if "range" in head and random.random() < 0.8:
+        opening = f"{head} {random.choice(RANGED)}"
+    else:
+        opening = head if "define" in head else f"{head} {_pipe(random)}"
+    text = _action(random, opening) + template(random, depth + 1)
+    if random.random() < 0.3:
+        otherwise = ("else", "else", f"else if {_pipe(random)}", f"else with {_pipe(random)}")
+        text += _action(random, random.choice(otherwise)) + template(random, depth + 1)
+    if "range" in head and random.random() < 0.3:
+        text += _action(random, random.choice(("break", "continue")))
+    return text + (_action(random, "end") if random.random() < 0.97 else "")
+
+
+def _pipe(random: Random) -> str:
+    stages = [_command(random) for _ in range(random.choice((1, 1, 1, 2, 3)))]
+    return random.choice(("|", " | ")).join(stages)
+
+
+def _command(random: Random) -> str:
+    if random.random() < 0.5:
+        return random.choice(ATOMS)
+    arguments = [random.choice(ATOMS) for _ in range(random.randint(0, 3))]
+    return " ".join([random.choice(FUNCTIONS), *arguments])
+
+
+def _action(random: Random, body: str) -> str:
+    left = random.choice(("<<", "<<", "<<", "<< ", "<<- "))
+    right = random.choice((">>", ">>", ">>", " >>", " ->>"))
+    return left + body + right

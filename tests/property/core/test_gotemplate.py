@@ -1,0 +1,44 @@
+import os
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podscale.core import gotemplate
+from podscale.core.gotemplate import TemplateError
+from tests.property.core.templates import printf, template
+from tests.unit.core.oracle import FIELDS, answers, outcome
+
+COUNT = 1500 if os.environ.get("PODSCALE_SHORT") else 6000
+
+
+def test_random_templates_do_what_go_does():
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}, {COUNT} templates and {COUNT} formats")
+    source = random.Random(seed)
+    texts = [template(source) for _ in range(COUNT)] + [printf(source) for _ in range(COUNT)]
+    # Go names the struct's type where we say "struct"; nothing else may differ.
+    expected = [
+        (kind, text.replace("main.fields=", "struct=").replace("main.fields", "struct"))
+        for kind, text in answers(texts)
+    ]
+    wrong = []
+    for text, want in zip(texts, expected, strict=True):
+        got = outcome(text)
+        if got[0] != want[0] or (want[0] == "text" and got[1] != want[1]):
+            wrong.append((text, want, got))
+    assert wrong == [], f"seed {seed}"
+    assert sum(kind == "text" for kind, _ in expected) > COUNT // 2
+
+
+@given(st.text(alphabet="<>-{}()|$.\"`' \n:=,ifrangewthdlcok0x1/*", max_size=60))
+def test_any_text_is_a_template_or_a_template_error(text):
+    try:
+        gotemplate.parse(text).render(FIELDS)
+    except TemplateError:
+        return
+
+
+@given(st.text(max_size=80).filter(lambda text: "<<" not in text))
+def test_text_without_actions_is_itself(text):
+    assert gotemplate.parse(text).render({}) == text

@@ -1,0 +1,55 @@
+"""Go's own answer to a template, where a Go toolchain is present."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from podscale.core import gotemplate
+from podscale.core.gotemplate import TemplateExecutionError, TemplateSyntaxError
+
+FIELDS = {
+    "Series": "http_requests_total",
+    "LabelMatchers": 'namespace="ns",pod=~"a|b"',
+    "LabelValuesByName": {"namespace": "ns", "pod": "a|b", "empty": ""},
+    "GroupBy": "pod,container",
+    "GroupBySlice": ["pod", "container"],
+}
+
+
+def answers(templates: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what Go makes of each template with ``FIELDS``: kind and text."""
+    if shutil.which("go") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no Go toolchain; install Go 1.26", pytrace=False)
+        pytest.skip("no Go toolchain; install Go 1.26")
+    lines = "\n".join(json.dumps({"Template": text, "Fields": FIELDS}) for text in templates)
+    program = Path(__file__).parent / "main.go"
+    done = subprocess.run(
+        ["go", "run", str(program)],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GOFLAGS": "-mod=mod", "GO111MODULE": "off"},
+    )
+    assert done.returncode == 0, done.stderr
+    read = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(read) == len(templates)
+    return [(answer["kind"], answer["text"]) for answer in read]
+
+
+def outcome(text: str) -> tuple[str, str]:
+    """Return what our own template does with ``FIELDS``: kind and text."""
+    try:
+        template = gotemplate.parse(text, name="metrics-query")
+    except TemplateSyntaxError as error:
+        return "syntax", str(error)
+    try:
+        return "text", template.render(FIELDS)
+    except TemplateExecutionError as error:
+        return "execution", str(error)
