@@ -17,8 +17,6 @@ class WireSample(Struct, gc=False):
 
     metric: dict[str, str] = {}
     value: tuple[float, str] | None = None
-    histogram: msgspec.Raw | None = None
-    values: msgspec.Raw | None = None  # of a matrix
 
 
 class _Data(Struct):

@@ -5,7 +5,6 @@ of a matcher on its own label cannot be widened. Pure.
 """
 
 import secrets
-from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from podscale.feed.prover.tree import (
     Selector,
     Subquery,
     Text,
-    children,
 )
 from podscale.feed.prover.verdict import NotProvable
 
@@ -74,19 +72,6 @@ def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
         case Text(value):
             _refuse((value,), values)
     return node
-
-
-def bound_labels(node: Node) -> frozenset[str]:
-    """Return the labels bound anywhere below."""
-    return frozenset(label for selector in bound_selectors(node) for label in selector.bound)
-
-
-def bound_selectors(node: Node) -> Iterator[Selector]:
-    """Yield the selectors from which a matcher was taken."""
-    if isinstance(node, Selector) and node.bound:
-        yield node
-    for child in children(node):
-        yield from bound_selectors(child)
 
 
 def _selector(node: Selector, labels: KeyLabels, values: Sentinels) -> Selector:

@@ -5,7 +5,7 @@ print again to compare it with the tree that was meant (coalescing.md 1). Once p
 """
 
 from podscale.feed.plan import KeyLabels, Plan
-from podscale.feed.prover.binding import Sentinels, bind, bound_labels, bound_selectors, sentinels
+from podscale.feed.prover.binding import Sentinels, bind, sentinels
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.skeleton import skeleton
 from podscale.feed.prover.tree import (
@@ -16,6 +16,7 @@ from podscale.feed.prover.tree import (
     Number,
     Selector,
     Subquery,
+    bound_selectors,
     children,
     filled,
     is_vector,
@@ -102,6 +103,6 @@ def _is_moved(node: Node) -> bool:
     """Return whether a bound selector below is looked up at another time."""
     if isinstance(node, Selector):
         return bool(node.bound) and (node.offset_ms != 0 or node.at is not None)
-    if isinstance(node, Subquery) and (node.offset_ms or node.at) and bound_labels(node):
+    if isinstance(node, Subquery) and (node.offset_ms or node.at) and any(bound_selectors(node)):
         return True
     return any(map(_is_moved, children(node)))

@@ -6,6 +6,7 @@ converted once. Parentheses are dropped (our printer writes all of them) and an 
 """
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Literal
 
@@ -163,6 +164,14 @@ def children(node: Node) -> tuple[Node, ...]:
         case Binary(_, left, right):
             return (left, right)
     return ()
+
+
+def bound_selectors(node: Node) -> Iterator[Selector]:
+    """Yield the selectors from which a request's matcher was taken."""
+    if isinstance(node, Selector) and node.bound:
+        yield node
+    for child in children(node):
+        yield from bound_selectors(child)
 
 
 def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:

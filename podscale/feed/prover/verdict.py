@@ -7,7 +7,14 @@ from msgspec import Struct
 from podscale.feed.plan import KeyLabels
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.skeleton import Skeleton
-from podscale.feed.prover.tree import Aggregation, Call, Node, Selector, filled
+from podscale.feed.prover.tree import (
+    Aggregation,
+    Call,
+    Node,
+    Selector,
+    bound_selectors,
+    filled,
+)
 
 
 class NotProvable(Exception):
@@ -38,6 +45,10 @@ class Widened(Struct, frozen=True, eq=False):
     def is_by_name(self) -> bool:
         """Return whether the query depends on the objects' names."""
         return bool(self.labels.object) and self.labels.object in self.bound
+
+    def selectors(self, label: str) -> int:
+        """Return how many selectors bind ``label``: so often its values stand in the text."""
+        return sum(label in selector.bound for selector in bound_selectors(self.tree))
 
     def text(self, namespaces: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
         """Return the query for these namespaces; ``names`` empty: all objects (wide)."""

@@ -1,0 +1,198 @@
+"""What the feed remembers of one plan: who wanted what, what was read, what went wrong.
+
+No I/O and no clock: ``now_s`` is unix seconds. A group lives while somebody wants its plan.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from podscale.feed.batch import Batch, Limits, Shape, Want, is_wide, pack
+from podscale.feed.options import FeedOptions
+from podscale.feed.plan import Demand, Plan
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.verdict import Verdict, Widened
+from podscale.feed.reading import Reading
+
+EXCLUDED_S = 300.0
+FAILURES_TO_EXCLUDE = 3
+DUPLICATES_TO_DEMOTE = 3
+DIFFERENCES_TO_DEMOTE = 2
+CHECK_EVERY = 1000
+CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
+
+
+class Sheet(Struct, frozen=True, eq=False):
+    """A successful read of one namespace."""
+
+    reading: Reading
+    covered: frozenset[str] | None  # the names asked for; None: all
+    duplicated: frozenset[str]  # objects whose rows differ: each takes its own query
+
+    def covers(self, names: Iterable[str]) -> bool:
+        """Return whether the names were asked for, with or without result."""
+        return self.covered is None or self.covered.issuperset(names)
+
+
+class _Memory(Struct):
+    wanted_s: float
+    known: int | None
+    names: dict[str, float] = field(default_factory=dict)  # name -> when it was last wanted
+    verified: tuple[str, ...] | None = None  # names of the last request that fits the proof
+
+
+class Group:
+    """One plan's memory."""
+
+    def __init__(self, plan: Plan, options: FeedOptions, now_s: float) -> None:
+        self.plan = plan
+        self.options = options
+        self.verdict: Verdict = prove(plan)
+        self.shape = _shape(self.verdict)
+        self.sheets: dict[str, Sheet] = {}
+        self.demoted = ""  # why; "": not
+        self.wanted_s = now_s
+        self._memories: dict[str, _Memory] = {}
+        self._excluded: dict[str, float] = {}  # namespace -> until
+        self._failures: dict[str, int] = {}
+        self._duplicate_reads = 0
+        self._batches = 0
+        self._differences = 0
+
+    def remember(self, demand: Demand, now_s: float) -> bool:
+        """Note the demand; return whether batches may answer it (else its own query)."""
+        self.wanted_s = now_s
+        if self.demoted or not isinstance(self.verdict, Widened):
+            return False
+        until = self._excluded.get(demand.namespace)
+        if until is not None:
+            if now_s < until:
+                return False
+            del self._excluded[demand.namespace]
+        memory = self._memories.get(demand.namespace)
+        if memory is None:
+            memory = _Memory(now_s, demand.known)
+        if memory.verified != demand.names:
+            try:
+                if not self.verdict.skeleton.covers(demand.namespace, demand.names):
+                    return False
+            except ValueError:
+                return False  # its own path meets the same error and reports it
+            memory.verified = demand.names
+        self._memories[demand.namespace] = memory
+        memory.wanted_s, memory.known = now_s, demand.known
+        for name in demand.names:
+            memory.names[name] = now_s
+        return True
+
+    def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> Sheet | None:
+        """Return the snapshot that may answer; "not asked for" never does."""
+        sheet = self.sheets.get(demand.namespace)
+        if sheet is None or not is_fresh(sheet.reading.asked_s, now_s, max_age_s):
+            return None
+        return sheet if sheet.covers(demand.names) else None
+
+    def batches(self, now_s: float, limits: Limits) -> list[Batch]:
+        """Return the queries that read all namespaces with demand; forget the others."""
+        self._forget(now_s)
+        if not isinstance(self.verdict, Widened):
+            return []
+        is_by_name = self.verdict.is_by_name
+        wants = [
+            self._want(namespace, memory, is_by_name=is_by_name)
+            for namespace, memory in self._memories.items()
+            if namespace not in self._excluded
+        ]
+        return pack(wants, self.shape, limits)
+
+    def own_names(self, namespace: str) -> tuple[str, ...] | None:
+        """Return names of one request in the namespace that fits the proof, or some of them."""
+        memory = self._memories.get(namespace)
+        if memory is None or memory.verified is None:
+            return None
+        return memory.verified[:CHECKED_NAMES]
+
+    def succeeded(self, namespace: str, sheet: Sheet) -> None:
+        """Keep what was read."""
+        self._failures.pop(namespace, None)
+        self.sheets[namespace] = sheet
+
+    def failed(self, namespace: str, now_s: float) -> bool:
+        """Count a failure of this namespace alone; return whether it is now excluded."""
+        failures = self._failures.get(namespace, 0) + 1
+        if failures < FAILURES_TO_EXCLUDE:
+            self._failures[namespace] = failures
+            return False
+        self._failures.pop(namespace, None)
+        self._excluded[namespace] = now_s + EXCLUDED_S
+        return True
+
+    def duplicates_met(self) -> bool:
+        """Count a refresh with unequal duplicates; return whether the plan is now demoted."""
+        self._duplicate_reads += 1
+        if self._duplicate_reads < DUPLICATES_TO_DEMOTE:
+            return False
+        self.demoted = "duplicates"
+        return True
+
+    def check_due(self) -> bool:
+        """Count a batch; return whether it is to be checked against a member's own query."""
+        self._batches += 1
+        return self._differences > 0 or self._batches % CHECK_EVERY == 1
+
+    def checked(self, *, is_equal: bool) -> bool:
+        """Note a check; return whether the plan is now demoted."""
+        self._differences = 0 if is_equal else self._differences + 1
+        if self._differences < DIFFERENCES_TO_DEMOTE:
+            return False
+        self.demoted = "self-check"
+        return True
+
+    def relisted(self) -> None:
+        """Give a demoted plan another chance."""
+        self.demoted, self._duplicate_reads, self._differences = "", 0, 0
+
+    def _want(self, namespace: str, memory: _Memory, *, is_by_name: bool) -> Want:
+        names = tuple(sorted(memory.names))
+        is_all = not is_by_name or (
+            not self.plan.is_namespace_object and is_wide(len(names), memory.known)
+        )
+        before = self.sheets.get(namespace)
+        if before is not None and (is_all or before.covers(names)):
+            expected = len(before.reading.values)
+        else:
+            expected = max(memory.known or 0, len(names)) if is_all else len(names)
+        return Want(namespace, () if is_all else names, max(1, expected))
+
+    def _forget(self, now_s: float) -> None:
+        oldest = now_s - self.options.remembered_s
+        for namespace, memory in list(self._memories.items()):
+            if memory.wanted_s < oldest:
+                del self._memories[namespace]
+                self.sheets.pop(namespace, None)
+                self._failures.pop(namespace, None)
+                continue
+            gone = [name for name, wanted_s in memory.names.items() if wanted_s < oldest]
+            for name in gone:
+                del memory.names[name]
+        for namespace, until in list(self._excluded.items()):
+            if until <= now_s:
+                del self._excluded[namespace]
+
+
+def is_fresh(asked_s: float, now_s: float, max_age_s: float) -> bool:
+    """Return whether an answer may still be served; one from the future (the clock was set
+    back) may not.
+    """
+    return -1.0 <= now_s - asked_s <= max_age_s
+
+
+def _shape(verdict: Verdict) -> Shape:
+    if not isinstance(verdict, Widened):
+        return Shape(0)
+    labels = verdict.labels
+    return Shape(
+        len(verdict.text(("", ""), ("", ""))),
+        verdict.selectors(labels.namespace) if labels.namespace else 0,
+        verdict.selectors(labels.object) if labels.object else 0,
+    )

@@ -1,0 +1,276 @@
+"""One refresh of a group: gather for a moment, then read every batch that somebody waits for.
+
+All batches of a refresh are for the same whole second, so that replicas agree. Who waits
+gets a ``Sheet``, a ``Failure``, or ``None``: "take your own query". An error of a widened
+query is never shown: it only leads there (coalescing.md 1.6 and 3).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import zip_longest
+
+import structlog
+from msgspec import Struct
+
+from podscale.core.metrics import Failure
+from podscale.feed.batch import GET_LIMITS, Batch, Limits
+from podscale.feed.errors import SPLITTABLE, QueryError
+from podscale.feed.group import Group, Sheet, is_fresh
+from podscale.feed.prover.verdict import Widened
+from podscale.feed.queries import Queries
+from podscale.feed.reading import Reading
+from podscale.feed.snapshot import Rows, reading, rows_by_namespace, rows_of_one, stamps_of
+from podscale.feed.stats import FeedStats
+from podscale.feed.wire import Answer
+
+EXTRA_QUERIES = 16  # that halving one failing batch may cost
+
+Result = Sheet | Failure | None
+Spawn = Callable[[Coroutine[object, object, None]], object]
+
+log = structlog.get_logger(__name__)
+
+
+class _Budget(Struct):
+    left: int = EXTRA_QUERIES
+
+
+class _Parts(Struct):
+    """What has come in of one namespace, whose names may be spread over several batches."""
+
+    missing: int
+    rows: Rows | None = None
+    covered: frozenset[str] | None = frozenset()
+    failure: Failure | None = None
+    is_failed: bool = False
+
+
+class Refresh:
+    """Runs once; ``wait`` may be called as long as ``takes`` says so."""
+
+    def __init__(
+        self,
+        group: Group,
+        queries: Queries,
+        stats: FeedStats,
+        clock: Callable[[], float],
+        spawn: Spawn,
+        *,
+        is_get: bool,
+    ) -> None:
+        self._group = group
+        self._queries = queries
+        self._stats = stats
+        self._clock = clock
+        self._spawn = spawn
+        self._limits = GET_LIMITS if is_get else Limits()
+        self._waiting: dict[str, asyncio.Future[Result]] = {}
+        self._parts: dict[str, _Parts] = {}
+        self._has_duplicates = False
+        self.asked_s: float | None = None  # None while gathering
+
+    def takes(self, namespace: str, names: Iterable[str], now_s: float, max_age_s: float) -> bool:
+        """Return whether this refresh will answer a demand that comes now."""
+        if self.asked_s is None:
+            return True
+        if namespace not in self._parts or not is_fresh(self.asked_s, now_s, max_age_s):
+            return False
+        covered = self._parts[namespace].covered
+        return self._parts[namespace].missing > 0 and (covered is None or covered.issuperset(names))
+
+    async def wait(self, namespace: str) -> Result:
+        """Return what becomes of one namespace. Cancelling it stops nobody else's wait."""
+        future = self._waiting.get(namespace)
+        if future is None:
+            future = self._waiting[namespace] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(future)
+
+    async def run(self, gather_s: float) -> None:
+        """Gather, read, answer. Everybody has an answer when it returns."""
+        try:
+            await asyncio.sleep(gather_s)
+            now_s = self._clock()
+            self.asked_s = math.floor(now_s)
+            self._stats.refreshes += 1
+            batches = [
+                batch
+                for batch in self._group.batches(now_s, self._limits)
+                if any(namespace in self._waiting for namespace in batch.namespaces)
+            ]
+            self._expect(batches)
+            async with asyncio.TaskGroup() as tasks:
+                for batch in batches:
+                    tasks.create_task(self._read(batch, _Budget()))
+            if self._has_duplicates and self._group.duplicates_met():
+                self._demoted()
+        except asyncio.CancelledError:
+            for future in self._waiting.values():
+                future.cancel()
+            raise
+        finally:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_result(None)
+
+    def _expect(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            for namespace in batch.namespaces:
+                parts = self._parts.setdefault(namespace, _Parts(0))
+                parts.missing += 1
+                parts.covered = (
+                    parts.covered | frozenset(batch.names)
+                    if batch.names and parts.covered is not None
+                    else None
+                )
+
+    async def _read(self, batch: Batch, budget: _Budget) -> None:
+        verdict, asked_s = self._group.verdict, self.asked_s
+        if not isinstance(verdict, Widened) or asked_s is None:
+            return
+        stamp_text = None
+        if self._group.options.with_sample_timestamps:
+            stamp_text = verdict.stamp_text(batch.namespaces, batch.names)
+        try:
+            answer, stamps = await self._queries.ask(
+                "batch",
+                verdict.text(batch.namespaces, batch.names),
+                stamp_text,
+                asked_s,
+                series=len(batch.namespaces) * max(1, len(batch.names)),
+            )
+        except QueryError as error:
+            await self._failed(batch, error, budget)
+            return
+        if not _is_plain(answer) or (stamps is not None and not _is_plain(stamps)):
+            self._give_up(batch, None)
+            return
+        found = rows_by_namespace(
+            answer,
+            None if stamps is None else stamps_of(stamps, verdict.labels),
+            self._group.plan,
+            asked_s,
+            batch.namespaces,
+            carries_namespace=verdict.carries_namespace,
+        )
+        for namespace, rows in found.items():
+            self._deliver(namespace, rows)
+        if self._group.check_due():
+            self._spawn(self._check(batch, asked_s))
+
+    async def _failed(self, batch: Batch, error: QueryError, budget: _Budget) -> None:
+        if error.kind == "bad-data":
+            self._group.demoted = "bad-data"
+            self._demoted()
+            self._give_up(batch, None)
+        elif error.kind not in SPLITTABLE:
+            self._give_up(batch, error.failure)
+        elif (halves := batch.halves()) is not None and budget.left >= 2:
+            budget.left -= 2
+            self._stats.splits += 1
+            if halves[0].namespaces == halves[1].namespaces:
+                self._parts[batch.namespaces[0]].missing += 1
+            async with asyncio.TaskGroup() as tasks:
+                for half in halves:
+                    tasks.create_task(self._read(half, budget))
+        else:
+            if len(batch.namespaces) == 1 and self._group.failed(
+                batch.namespaces[0], self._clock()
+            ):
+                self._stats.exclusions += 1
+            self._give_up(batch, None)
+
+    def _give_up(self, batch: Batch, failure: Failure | None) -> None:
+        for namespace in batch.namespaces:
+            parts = self._parts[namespace]
+            parts.is_failed, parts.failure = True, parts.failure or failure
+            self._complete(namespace, parts)
+
+    def _deliver(self, namespace: str, rows: Rows) -> None:
+        parts = self._parts[namespace]
+        if parts.rows is None:
+            parts.rows = rows
+        else:
+            parts.rows.extend(rows)
+        self._complete(namespace, parts)
+
+    def _complete(self, namespace: str, parts: _Parts) -> None:
+        parts.missing -= 1
+        if parts.missing > 0:
+            return
+        result: Result = parts.failure
+        if not parts.is_failed and parts.rows is not None:
+            result = self._sheet(parts.rows, parts.covered)
+            self._group.succeeded(namespace, result)
+        future = self._waiting.get(namespace)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def _sheet(self, rows: Rows, covered: frozenset[str] | None) -> Sheet:
+        verdict = self._group.verdict
+        default = verdict.default if isinstance(verdict, Widened) else None
+        self._has_duplicates = self._has_duplicates or bool(rows.duplicated)
+        made = reading(rows, self._group.plan, self._group.options.max_sample_age_s, default)
+        return Sheet(made, covered, frozenset(rows.duplicated))
+
+    async def _check(self, batch: Batch, asked_s: float) -> None:
+        """Compare one member's own query with what the batch said about it."""
+        group = self._group
+        for namespace in batch.namespaces:
+            names, sheet = group.own_names(namespace), group.sheets.get(namespace)
+            if names is not None and sheet is not None and sheet.reading.asked_s == asked_s:
+                break
+        else:
+            return
+        try:
+            text = group.plan.text(namespace, names)
+            answer, _ = await self._queries.ask("check", text, None, asked_s)
+        except (QueryError, ValueError):
+            return
+        own = reading(rows_of_one(answer, None, group.plan, asked_s), group.plan, math.inf)
+        is_equal = _is_equal(own, sheet, names)
+        if not is_equal:
+            self._stats.check_differences += 1
+            log.warning("a batch and a query of its own differ", rule=group.plan.rule)
+        if group.checked(is_equal=is_equal):
+            self._demoted()
+
+    def _demoted(self) -> None:
+        self._stats.demotions[self._group.demoted] += 1
+        self._group.sheets.clear()
+        log.warning(
+            "a rule goes query by query", rule=self._group.plan.rule, why=self._group.demoted
+        )
+
+
+def _is_plain(answer: Answer) -> bool:
+    return answer.kind == "vector" and answer.is_float_only and not answer.is_partial
+
+
+def _is_equal(own: Reading, sheet: Sheet, names: tuple[str, ...]) -> bool:
+    batch = sheet.reading
+    if not names:
+        if batch.stale:
+            return True  # stale rows were taken out
+        return all(
+            one is not None and other is not None and one[0] == other[0] and _near(one[1], other[1])
+            for one, other in zip_longest(_listed(own), _listed(batch))
+        )
+    for name in names:
+        if name in batch.stale or name in sheet.duplicated:
+            continue
+        one, other = own.row(name), batch.row(name)
+        if (one < 0) != (other < 0):
+            return False
+        if one >= 0 and not _near(float(own.values[one]), float(batch.values[other])):
+            return False
+    return True
+
+
+def _listed(rows: Reading) -> list[tuple[list[tuple[str, str]], float]]:
+    pairs = zip(rows.labels, rows.values.tolist(), strict=True)
+    return sorted((sorted(labels.items()), value) for labels, value in pairs)
+
+
+def _near(one: float, other: float) -> bool:
+    return (one != one and other != other) or math.isclose(one, other, rel_tol=1e-9)

@@ -1,0 +1,126 @@
+"""The per-request path: the query as upstream renders it, shared by all who wait for it.
+
+Equal texts share one running query and, for a moment, its answer. Errors are not kept.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from msgspec import Struct, field
+
+from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.feed.errors import QueryError
+from podscale.feed.group import is_fresh
+from podscale.feed.options import FeedOptions
+from podscale.feed.plan import Demand
+from podscale.feed.prover.verdict import Constant, Verdict, Widened
+from podscale.feed.queries import Queries
+from podscale.feed.reading import Outcome, Reading
+from podscale.feed.snapshot import reading, rows_of_one, stamps_of
+from podscale.feed.wire import Answer
+
+# Forget expired answers when so many are held.
+HELD = 1024
+
+
+class _Held(Struct):
+    asked_s: float
+    answer: Answer
+    stamps: Answer | None
+    readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
+
+
+Found = _Held | Failure
+_BROKEN = Unavailable("InternalError", "reading the answer failed: see the log")
+
+
+class Singles:
+    """Answers demands one query each."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        options: FeedOptions,
+        clock: Callable[[], float],
+        spawn: Callable[[Coroutine[object, object, Found]], asyncio.Task[Found | None]],
+    ) -> None:
+        self._queries = queries
+        self._options = options
+        self._clock = clock
+        self._spawn = spawn
+        self._held: dict[str, _Held] = {}
+        self._running: dict[str, asyncio.Task[Found | None]] = {}
+
+    async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
+        """Return the answer to the request's own query. ``verdict`` tells whether the answer's
+        age can be asked for, and whether its text is the same for everybody.
+        """
+        try:
+            text = demand.plan.text(demand.namespace, demand.names)
+        except ValueError as error:
+            return Refused("QueryInvalid", f"metricsQuery cannot be rendered: {error}")
+        if not text.strip():
+            return Refused("QueryInvalid", "metricsQuery renders to nothing")
+        stamp_text = self._stamp_text(demand, verdict)
+        keep_s = max_age_s
+        if not isinstance(verdict, Constant):
+            keep_s = min(keep_s, self._options.text_cache_s)
+        found = await self._fetch(text, stamp_text, keep_s)
+        return self._reading(found, demand) if isinstance(found, _Held) else found
+
+    def _stamp_text(self, demand: Demand, verdict: Verdict | None) -> str | None:
+        if not (self._options.with_sample_timestamps and isinstance(verdict, Widened)):
+            return None
+        if demand.plan.api == "external" and verdict.default is not None:
+            return None  # its own text applies the default, which has no age
+        if not verdict.skeleton.covers(demand.namespace, demand.names):
+            return None
+        return verdict.stamp_text((demand.namespace,), demand.names)
+
+    async def _fetch(self, text: str, stamp_text: str | None, keep_s: float) -> Found:
+        if not self._options.is_coalescing:
+            return await self._ask(text, stamp_text)
+        held = self._held.get(text)
+        if held is not None and is_fresh(held.asked_s, self._clock(), keep_s):
+            return held
+        task = self._running.get(text)
+        if task is None:
+            task = self._running[text] = self._spawn(self._ask(text, stamp_text))
+            task.add_done_callback(lambda done: self._ended(text, done))
+        return await asyncio.shield(task) or _BROKEN
+
+    async def _ask(self, text: str, stamp_text: str | None) -> Found:
+        asked_s = self._clock()
+        try:
+            answer, stamps = await self._queries.ask("single", text, stamp_text, asked_s)
+        except QueryError as error:
+            return error.failure
+        return _Held(asked_s, answer, stamps)
+
+    def _ended(self, text: str, task: asyncio.Task[Found | None]) -> None:
+        self._running.pop(text, None)
+        if task.cancelled() or not isinstance(held := task.result(), _Held):
+            return
+        if len(self._held) >= HELD:
+            now_s, keep_s = self._clock(), self._options.max_age_s
+            self._held = {
+                key: kept
+                for key, kept in self._held.items()
+                if is_fresh(kept.asked_s, now_s, keep_s)
+            }
+        self._held[text] = held
+
+    def _reading(self, held: _Held, demand: Demand) -> Outcome:
+        plan, answer = demand.plan, held.answer
+        if answer.kind != "vector" and not (plan.api == "external" and answer.kind == "scalar"):
+            return Refused(
+                "ResultNotVector",
+                f"the query of the rule gives a {answer.kind}, not a vector: correct metricsQuery",
+            )
+        key = (plan.key, held.stamps is not None)
+        made = held.readings.get(key)
+        if made is None:
+            stamps = None if held.stamps is None else stamps_of(held.stamps, plan.labels)
+            rows = rows_of_one(answer, stamps, plan, held.asked_s)
+            made = held.readings[key] = reading(rows, plan, self._options.max_sample_age_s)
+        return made

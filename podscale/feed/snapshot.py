@@ -1,0 +1,190 @@
+"""Answers as readings: rows sorted out by namespace, with the time of every sample.
+
+Pure. Upstream's reading rules are kept (the last sample of an object wins, of a node the
+first); what one query cannot tell for one namespace alone is marked, never guessed.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import TypeVar
+
+import numpy as np
+from msgspec import Struct, field
+
+from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.prover.verdict import Default
+from podscale.feed.reading import Reading
+from podscale.feed.wire import Answer
+
+K = TypeVar("K")
+
+_serials = count(1)
+
+Stamps = Mapping[tuple[str, str], float]  # (namespace, object) -> time of the newest sample
+
+
+class Rows(Struct):
+    """Rows of one namespace while they are collected."""
+
+    asked_s: float
+    values: list[float] = field(default_factory=list)
+    objects: dict[str, int] = field(default_factory=dict)
+    containers: dict[tuple[str, str], int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # object of each row; "" for external
+    labels: list[dict[str, str]] = field(default_factory=list)
+    duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
+    stamps: dict[str, float] | None = None  # None: the age is not known
+    warnings: tuple[str, ...] = ()
+    is_scalar: bool = False
+
+    def extend(self, other: "Rows") -> None:
+        """Take in the rows of other names of the same namespace."""
+        shift = len(self.values)
+        self.values += other.values
+        self.names += other.names
+        self.labels += other.labels
+        self.objects |= {name: row + shift for name, row in other.objects.items()}
+        self.containers |= {key: row + shift for key, row in other.containers.items()}
+        self.duplicated |= other.duplicated
+        if self.stamps is not None and other.stamps is not None:
+            self.stamps |= other.stamps
+        else:
+            self.stamps = None
+        self.warnings = tuple(dict.fromkeys((*self.warnings, *other.warnings)))
+
+
+def stamps_of(answer: Answer, labels: KeyLabels) -> Stamps:
+    """Return the newest sample's time of each key."""
+    return {
+        (metric.get(labels.namespace, ""), metric.get(labels.object, "")): value
+        for metric, value in zip(answer.metrics, answer.values, strict=True)
+    }
+
+
+def rows_by_namespace(
+    answer: Answer,
+    stamps: Stamps | None,
+    plan: Plan,
+    asked_s: float,
+    namespaces: Iterable[str],
+    *,
+    carries_namespace: bool,
+) -> dict[str, Rows]:
+    """Return the rows of a batch for each of its namespaces, empty ones included."""
+    found = {namespace: Rows(asked_s, warnings=answer.warnings) for namespace in namespaces}
+    label = plan.labels.namespace
+    for metric, value in zip(answer.metrics, answer.values, strict=True):
+        rows = found.get(metric.get(label, "") if label else "")
+        if rows is not None:
+            if plan.api == "external" and not carries_namespace:
+                metric.pop(label, None)
+            _add(rows, metric, value, plan)
+    if stamps is not None:
+        for rows in found.values():
+            rows.stamps = {}
+        for (namespace, name), time_s in stamps.items():
+            if (rows := found.get(namespace)) is not None and rows.stamps is not None:
+                rows.stamps[name] = time_s
+    return found
+
+
+def rows_of_one(answer: Answer, stamps: Stamps | None, plan: Plan, asked_s: float) -> Rows:
+    """Return the rows of a request's own query. As upstream, only the object label is looked at:
+    whatever namespace label the rows carry, the query was for this one.
+    """
+    rows = Rows(asked_s, warnings=answer.warnings, is_scalar=answer.kind == "scalar")
+    for metric, value in zip(answer.metrics, answer.values, strict=True):
+        _add(rows, metric, value, plan)
+    if stamps is not None:
+        rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}
+    return rows
+
+
+def reading(
+    rows: Rows, plan: Plan, max_sample_age_s: float, default: Default | None = None
+) -> Reading:
+    """Return what is served: stale rows apart, times filled in, the default applied."""
+    values, labels = rows.values, rows.labels
+    times, stale, kept = _ages(rows, max_sample_age_s)
+    if kept is not None:
+        values = [values[row] for row in kept]
+        labels = [labels[row] for row in kept] if labels else []
+    if plan.api == "external" and default is not None and _is_default_due(rows, default):
+        values, labels, times = [*values, default.value], [*labels, {}], [*times, math.nan]
+    moved = None if kept is None else {row: place for place, row in enumerate(kept)}
+    return Reading(
+        serial=next(_serials),
+        asked_s=rows.asked_s,
+        values=np.array(values, dtype=np.float64),
+        time_s=np.array(times, dtype=np.float64),
+        is_age_known=rows.stamps is not None,
+        objects=_moved(rows.objects, moved),
+        containers=_moved(rows.containers, moved),
+        labels=tuple(labels),
+        is_scalar=rows.is_scalar,
+        stale=stale,
+        warnings=rows.warnings,
+    )
+
+
+def _add(rows: Rows, metric: dict[str, str], value: float, plan: Plan) -> None:
+    row = len(rows.values)
+    if plan.api == "external":
+        rows.names.append("")
+        rows.labels.append(metric)
+        rows.values.append(value)
+        return
+    name = metric.get(plan.labels.object, "")
+    if not name:
+        return  # an absent label reads as "": never an object
+    rows.names.append(name)
+    rows.values.append(value)
+    if plan.labels.container:
+        key = (name, metric.get(plan.labels.container, ""))
+        known = rows.containers.get(key)
+        rows.containers[key] = row
+        rows.objects.setdefault(name, row)
+    else:
+        known = rows.objects.get(name)
+        if known is None or plan.api != "node":
+            rows.objects[name] = row
+    if known is not None and not _is_same(rows.values[known], value):
+        rows.duplicated.add(name)
+
+
+def _ages(
+    rows: Rows, max_sample_age_s: float
+) -> tuple[list[float], dict[str, float], list[int] | None]:
+    """Return the time of each kept row, the stale objects, and the rows kept (None: all)."""
+    if rows.stamps is None:
+        return [math.nan] * len(rows.values), {}, None
+    times: list[float] = []
+    stale: dict[str, float] = {}
+    kept: list[int] = []
+    for row, name in enumerate(rows.names):
+        # No sample now, but a value: its target has gone, and what remains of its last
+        # minutes is all that the value is made of.
+        age_s = rows.asked_s - rows.stamps.get(name, -math.inf)
+        if age_s > max_sample_age_s:
+            stale[name] = age_s
+        else:
+            kept.append(row)
+            times.append(rows.stamps[name])
+    return times, stale, kept if stale else None
+
+
+def _is_default_due(rows: Rows, default: Default) -> bool:
+    if default.when == "no sample":
+        return not rows.labels
+    return not any(set(labels) <= {"__name__"} for labels in rows.labels)
+
+
+def _moved(index: dict[K, int], moved: Mapping[int, int] | None) -> dict[K, int]:
+    if moved is None:
+        return index
+    return {key: moved[row] for key, row in index.items() if row in moved}
+
+
+def _is_same(one: float, other: float) -> bool:
+    return one == other or (one != one and other != other)

@@ -1,0 +1,478 @@
+"""The feed against a fake Prometheus: what is merged, kept, split, demoted, given up."""
+
+import asyncio
+import math
+
+import pytest
+from aiohttp import web
+
+from podscale.core.metrics import Refused, Unavailable
+from podscale.feed.client import PrometheusClient
+from podscale.feed.feed import Feed
+from podscale.feed.options import FeedOptions, PrometheusOptions
+from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.reading import Reading
+from tests.unit.feed.prometheus import (
+    FakePrometheus,
+    pods_plan,
+    refused,
+    serving,
+    vector,
+    want,
+)
+
+NOW_S = 1_700_000_000.25
+
+
+class Clock:
+    """Unix seconds that only the test moves."""
+
+    def __init__(self):
+        self.now_s = NOW_S
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+async def fake():
+    rows = {(f"n{n}", f"p{p}"): 10.0 * n + p for n in range(8) for p in range(3)}
+    async with serving(FakePrometheus(rows)) as server:
+        yield server
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+class Opened:
+    """A feed on the fake, with options of the test's choice."""
+
+    def __init__(self, fake, clock):
+        self.fake, self.clock = fake, clock
+        self._stack = []
+
+    async def __call__(self, prometheus=None, **options):
+        settings = {"with_sample_timestamps": False} | options
+        prometheus = {"deadline_s": 2.0} | (prometheus or {})
+        client = PrometheusClient(PrometheusOptions(url=self.fake.url, **prometheus))
+        await client.__aenter__()
+        feed = Feed(client, FeedOptions(**settings), self.clock)
+        await feed.__aenter__()
+        self._stack = [feed, client, *self._stack]
+        return feed
+
+    async def close(self):
+        for opened in self._stack:
+            await opened.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def opened(fake, clock):
+    maker = Opened(fake, clock)
+    yield maker
+    await maker.close()
+
+
+def served(outcome):
+    assert isinstance(outcome, Reading), outcome
+    return {name: float(outcome.values[row]) for name, row in outcome.objects.items()}
+
+
+def quiet(feed):
+    """The feed's queries without the first batch's self-check."""
+    return {kind: count for kind, count in feed.stats.queries.items() if kind != "check"}
+
+
+async def test_demands_of_many_namespaces_share_one_query(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    demands = [want(plan, f"n{n}", "p0", "p1", known=3) for n in range(8)]
+    outcomes = await feed.read(demands)
+    assert [served(outcome)["p1"] for outcome in outcomes] == [10.0 * n + 1 for n in range(8)]
+    assert quiet(feed) == {"batch": 1}
+    (query,) = [asked for asked in fake.queries if len(asked.values("namespace")) == 8]
+    assert query.verb == "POST"
+    assert query.headers["Accept-Encoding"] == "identity"
+    assert query.values("pod") == []  # wide: three known, two wanted
+
+
+async def test_concurrent_readers_share_one_query(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    reads = [feed.read([want(plan, f"n{n}", "p0", known=3)]) for n in range(8)]
+    await asyncio.gather(*reads)
+    assert quiet(feed) == {"batch": 1}
+    assert (feed.stats.misses, feed.stats.merged) == (1, 7)
+
+
+async def test_all_batches_are_for_one_whole_second(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    outcomes = await feed.read([want(plan, "n1", "p0"), want(plan, "n2", "p0", known=1)])
+    assert {outcome.asked_s for outcome in outcomes} == {math.floor(NOW_S)}
+    assert {asked.time_s for asked in fake.asked} == {math.floor(NOW_S)}
+    assert quiet(feed) == {"batch": 2}  # one named, one wide
+
+
+async def test_a_snapshot_serves_until_max_age_and_no_longer(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    first = await feed.read([want(plan, "n1", "p0")])
+    clock.now_s = NOW_S + 4.7
+    again = await feed.read([want(plan, "n1", "p0")])
+    assert again[0] is first[0]  # the same object: consumers keep what they made of it
+    clock.now_s = NOW_S + 5.0  # 5.25 s after the second asked for
+    assert (await feed.read([want(plan, "n1", "p0")]))[0].serial != first[0].serial
+    assert quiet(feed) == {"batch": 2}
+    assert feed.stats.hits == 1
+
+
+async def test_max_age_zero_merges_and_keeps_nothing(fake, opened):
+    feed, plan = await opened(max_age_s=0.0), pods_plan()
+    demands = [want(plan, "n1", "p0"), want(plan, "n2", "p0")]
+    await feed.read(demands)
+    await feed.read(demands)
+    assert quiet(feed) == {"batch": 2}
+
+
+async def test_a_refresh_reads_again_what_was_wanted_lately(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    await feed.read([want(plan, "n1", "p0"), want(plan, "n2", "p0")])
+    clock.now_s += 15
+    await feed.read([want(plan, "n1", "p0")])
+    assert (await feed.read([want(plan, "n2", "p0")]))[0].asked_s == math.floor(NOW_S + 15)
+    assert quiet(feed) == {"batch": 2}
+    clock.now_s += 46
+    await feed.read([want(plan, "n1", "p0")])
+    assert fake.queries[-1].values("namespace") == ["n1"]  # n2 was forgotten
+
+
+async def test_queried_and_empty_answers_but_not_queried_never_does(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    (empty,) = await feed.read([want(plan, "n1", "p9")])
+    assert served(empty) == {}
+    await feed.read([want(plan, "n1", "p9")])
+    assert quiet(feed) == {"batch": 1}
+    (found,) = await feed.read([want(plan, "n1", "p0")])  # same namespace, not asked for before
+    assert served(found)["p0"] == 10.0
+    assert quiet(feed) == {"batch": 2}
+
+
+async def test_plans_with_other_metric_selectors_do_not_mix(fake, opened):
+    feed = await opened()
+    one, other = pods_plan(matchers=('tier="a"',)), pods_plan(matchers=('tier="b"',))
+    await feed.read([want(one, "n1", "p0"), want(other, "n1", "p0")])
+    assert quiet(feed) == {"batch": 2}
+    assert {asked.query for asked in fake.queries} >= {
+        'sum by (namespace,pod) (m{tier="a",namespace="n1",pod="p0"})',
+        'sum by (namespace,pod) (m{tier="b",namespace="n1",pod="p0"})',
+    }
+
+
+async def test_splitting_isolates_the_one_failing_namespace(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    fake.react = lambda asked: (
+        refused(422, "execution") if "n5" in asked.values("namespace") else None
+    )
+    demands = [want(plan, f"n{n}", "p0") for n in range(8)]
+    outcomes = await feed.read(demands)
+    for n, outcome in enumerate(outcomes):
+        if n == 5:
+            assert isinstance(outcome, Refused)  # of its own query: the wide error is never shown
+        else:
+            assert served(outcome)["p0"] == 10.0 * n
+    assert quiet(feed) == {"batch": 7, "single": 1}  # 8, 4+4, 2+2, 1+1
+
+
+async def test_a_namespace_that_fails_three_times_is_left_out_for_five_minutes(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    fake.react = lambda asked: (
+        refused(422, "execution") if "n5" in asked.values("namespace") else None
+    )
+    demands = [want(plan, "n4", "p0"), want(plan, "n5", "p0")]
+    for _ in range(3):
+        await feed.read(demands)
+        clock.now_s += 10
+    assert feed.stats.exclusions == 1
+    fake.asked.clear()
+    await feed.read(demands)
+    assert sorted(asked.values("namespace") for asked in fake.queries) == [["n4"], ["n5"]]
+    clock.now_s += 301
+    fake.react = None
+    fake.asked.clear()
+    await feed.read(demands)
+    assert [asked.values("namespace") for asked in fake.queries] == [["n4", "n5"]]
+
+
+@pytest.mark.parametrize(
+    ("status", "error_type", "answer", "is_timeout"),
+    [
+        (401, "x", Refused, False),
+        (403, "x", Refused, False),
+        (429, "x", Unavailable, False),
+        (500, "internal", Unavailable, False),
+        (502, "x", Unavailable, False),
+    ],
+)
+async def test_transport_failures_reach_all_waiters_once(
+    fake, opened, status, error_type, answer, is_timeout
+):
+    feed, plan = await opened(), pods_plan()
+    fake.react = lambda _: refused(status, error_type)
+    outcomes = await feed.read([want(plan, f"n{n}", "p0") for n in range(8)])
+    assert all(isinstance(outcome, answer) for outcome in outcomes)
+    assert len(fake.asked) == 1
+    fake.react = None
+    (recovered,) = await feed.read([want(plan, "n1", "p0")])
+    assert served(recovered)["p0"] == 10.0
+
+
+async def test_a_query_timeout_of_prometheus_splits_and_ours_does_not(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    fake.react = lambda asked: (
+        refused(503, "timeout") if len(asked.values("namespace")) > 4 else None
+    )
+    await feed.read([want(plan, f"n{n}", "p0") for n in range(8)])
+    assert quiet(feed) == {"batch": 3}
+
+
+async def test_a_hanging_prometheus_is_a_timeout_after_the_deadline(fake, opened):
+    feed, plan = await opened({"deadline_s": 0.2}), pods_plan()
+    fake.react = lambda _: asyncio.sleep(30)
+    outcomes = await feed.read([want(plan, f"n{n}", "p0") for n in range(8)])
+    assert all(isinstance(outcome, Unavailable) and outcome.is_timeout for outcome in outcomes)
+    assert len(fake.asked) == 1
+
+
+async def test_bad_data_demotes_until_the_next_relist(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    fake.react = lambda asked: (
+        refused(400, "bad_data") if len(asked.values("namespace")) > 1 else None
+    )
+    demands = [want(plan, "n1", "p0"), want(plan, "n2", "p0")]
+    outcomes = await feed.read(demands)
+    assert [served(outcome)["p0"] for outcome in outcomes] == [10.0, 20.0]
+    assert feed.stats.demotions == {"bad-data": 1}
+    clock.now_s += 10
+    fake.react = None
+    await feed.read(demands)
+    assert quiet(feed) == {"batch": 1, "single": 4}
+    feed.relisted()
+    clock.now_s += 10
+    await feed.read(demands)
+    assert quiet(feed) == {"batch": 2, "single": 4}
+
+
+async def test_unequal_duplicates_send_only_that_request_by_itself(fake, opened, clock):
+    feed, plan = await opened(), pods_plan(template="m{<M>}")
+    fake.extra_rows = [({"namespace": "n1", "pod": "p0", "z": "2"}, 99.0)]
+    demands = [want(plan, "n1", "p0"), want(plan, "n1", "p1"), want(plan, "n2", "p0")]
+    outcomes = await feed.read(demands)
+    assert [served(o)[p] for o, p in zip(outcomes, ("p0", "p1", "p0"), strict=True)] == [
+        99.0,  # as upstream: the last sample of its own query
+        11.0,
+        20.0,
+    ]
+    assert quiet(feed) == {"batch": 1, "single": 1}
+    for _ in range(2):
+        clock.now_s += 10
+        await feed.read(demands)
+    assert feed.stats.demotions == {"duplicates": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"isPartial": True},
+        {"warnings": ["No StoreAPIs matched for this query"]},
+        {"data": {"resultType": "scalar", "result": [1, "2"]}},
+        {
+            "data": {
+                "resultType": "vector",
+                "result": [{"metric": {"namespace": "n1", "pod": "p0"}, "histogram": [1, {}]}],
+            }
+        },
+    ],
+)
+async def test_odd_batch_answers_are_not_stored(fake, opened, body):
+    feed, plan = await opened(), pods_plan()
+
+    def react(asked):
+        if len(asked.values("namespace")) < 2:
+            return None
+        return web.json_response(vector([({"namespace": "n1", "pod": "p0"}, 0.0)], 1.0) | body)
+
+    fake.react = react
+    outcomes = await feed.read([want(plan, "n1", "p0"), want(plan, "n2", "p0")])
+    assert [served(outcome)["p0"] for outcome in outcomes] == [10.0, 20.0]
+    assert quiet(feed) == {"batch": 1, "single": 2}
+
+
+async def test_two_differing_self_checks_demote(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+
+    def lie(asked):
+        if len(asked.values("namespace")) < 2:
+            return None
+        rows = [({"namespace": n, "pod": "p0"}, 1.0) for n in asked.values("namespace")]
+        return web.json_response(vector(rows, asked.time_s))
+
+    fake.react = lie
+    demands = [want(plan, "n1", "p0"), want(plan, "n2", "p0")]
+    for expected in (1, 2):
+        await feed.read(demands)
+        for _ in range(100):
+            if feed.stats.check_differences == expected:
+                break
+            await asyncio.sleep(0.01)
+        clock.now_s += 10
+    assert feed.stats.demotions == {"self-check": 1}
+    assert [served(o)["p0"] for o in await feed.read(demands)] == [10.0, 20.0]
+
+
+async def test_a_cancelled_waiter_leaves_the_query_to_the_others(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    release = asyncio.Event()
+    fake.react = lambda _: held(release)
+    first = asyncio.create_task(feed.read([want(plan, "n1", "p0")]))
+    second = asyncio.create_task(feed.read([want(plan, "n1", "p0")]))
+    await fake.arrived.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    release.set()
+    assert served((await second)[0])["p0"] == 10.0
+    assert quiet(feed) == {"batch": 1}
+
+
+async def held(event):
+    await event.wait()
+
+
+async def test_who_comes_while_a_query_runs_joins_it(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    release = asyncio.Event()
+    fake.react = lambda _: held(release)
+    first = asyncio.create_task(feed.read([want(plan, "n1", "p0")]))
+    await fake.arrived.wait()
+    second = asyncio.create_task(feed.read([want(plan, "n1", "p0")]))
+    await asyncio.sleep(0.02)
+    release.set()
+    await asyncio.gather(first, second)
+    assert quiet(feed) == {"batch": 1}
+
+
+async def test_coalescing_off_sends_every_request_as_upstream_renders_it(fake, opened):
+    feed, plan = await opened(is_coalescing=False), pods_plan()
+    demands = [want(plan, "n1", "p0", "p1"), want(plan, "n1", "p0", "p1")]
+    await feed.read(demands)
+    assert [(asked.verb, asked.query) for asked in fake.asked] == [
+        ("GET", 'sum by (pod) (m{namespace="n1",pod=~"p0|p1"})')
+    ] * 2
+
+
+async def test_hostile_values_take_their_own_query(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    await feed.read([want(plan, "n1", "a+b"), want(plan, "n1", 'q"x'), want(plan, "n1", "*")])
+    assert quiet(feed) == {"single": 3}
+
+
+async def test_equal_texts_share_a_query_and_for_a_second_its_answer(fake, opened, clock):
+    feed = await opened()
+    plan = pods_plan(template="topk(1, m{<M>})")
+    await asyncio.gather(*(feed.read([want(plan, "n1", "p0")]) for _ in range(5)))
+    clock.now_s += 0.9
+    await feed.read([want(plan, "n1", "p0")])
+    assert quiet(feed) == {"single": 1}
+    clock.now_s += 0.2
+    await feed.read([want(plan, "n1", "p0")])
+    assert quiet(feed) == {"single": 2}
+
+
+async def test_a_constant_text_is_one_query_for_all_namespaces(fake, opened, clock):
+    feed, plan = await opened(), pods_plan(template="max(m)", api="external")
+    await feed.read([want(plan, f"n{n}") for n in range(8)])
+    clock.now_s += 4.5
+    await feed.read([want(plan, "n1")])
+    assert quiet(feed) == {"single": 1}
+
+
+async def test_get_is_kept_where_it_was_asked_for(fake, opened):
+    feed, plan = await opened({"verb": "GET"}), pods_plan()
+    names = [f"pod-with-a-long-name-{i:04}" for i in range(300)]
+    await feed.read([want(plan, "n1", *names)])
+    batches = [asked for asked in fake.queries if "by (namespace,pod)" in asked.query]
+    assert {asked.verb for asked in fake.asked} == {"GET"}
+    assert all(len(asked.query) <= 2048 for asked in batches)
+    assert sum(len(asked.values("pod")) for asked in batches) == 300
+
+
+async def test_the_failure_of_one_rule_never_touches_another(fake, opened):
+    feed = await opened()
+    good, bad = pods_plan("good"), pods_plan("bad", template="sum by (pod) (broken{<M>})")
+    fake.react = lambda asked: refused(500, "internal") if "broken" in asked.query else None
+    first, second = await feed.read([want(bad, "n1", "p0"), want(good, "n1", "p0")])
+    assert isinstance(first, Unavailable)
+    assert served(second)["p0"] == 10.0
+
+
+async def test_a_template_that_cannot_be_executed_refuses_its_own_requests(fake, opened):
+    def render(matchers, values):
+        raise ValueError("no such field")
+
+    feed = await opened()
+    plan = Plan("custom", "r", "m", KeyLabels("namespace", "pod"), render)
+    (outcome,) = await feed.read([want(plan, "n1", "p0")])
+    assert isinstance(outcome, Refused)
+    assert fake.asked == []
+
+
+class TestSampleAge:
+    """Coalescing.md, section 4: a value without a recent sample behind it is stale."""
+
+    async def test_the_samples_own_time_is_reported(self, fake, opened):
+        fake.times = {("n1", "p0"): NOW_S - 20.5, ("n1", "p1"): NOW_S - 3}
+        feed, plan = await opened(with_sample_timestamps=True), pods_plan()
+        (outcome,) = await feed.read([want(plan, "n1", "p0", "p1")])
+        assert outcome.is_age_known
+        assert outcome.time_s[outcome.row("p0")] == NOW_S - 20.5
+        assert quiet(feed) == {"batch": 1, "stamp": 1}
+
+    async def test_a_value_whose_target_has_gone_is_stale(self, fake, opened):
+        fake.times = {("n1", "p0"): NOW_S - 1}
+        feed, plan = await opened(with_sample_timestamps=True), pods_plan()
+        (outcome,) = await feed.read([want(plan, "n1", "p0", "p1")])
+        assert served(outcome) == {"p0": 10.0}
+        assert outcome.stale == {"p1": math.inf}
+
+    async def test_a_sample_older_than_the_limit_is_stale(self, fake, opened):
+        fake.times = {("n1", "p0"): NOW_S - 61, ("n1", "p1"): NOW_S - 58}
+        feed = await opened(with_sample_timestamps=True, max_sample_age_s=60.0)
+        (outcome,) = await feed.read([want(pods_plan(), "n1", "p0", "p1")])
+        assert served(outcome) == {"p1": 11.0}
+        assert outcome.stale == {"p0": pytest.approx(60.75)}
+
+    async def test_a_request_by_itself_is_dated_as_well(self, fake, opened):
+        fake.times = {("n1", "p0"): NOW_S - 1}
+        feed = await opened(with_sample_timestamps=True, is_coalescing=False)
+        (outcome,) = await feed.read([want(pods_plan(), "n1", "p0", "p1")])
+        assert served(outcome) == {"p0": 10.0}
+        assert outcome.stale == {"p1": math.inf}
+
+    async def test_where_two_selectors_meet_the_age_is_unknown(self, fake, opened):
+        plan = pods_plan(template="sum by (pod) (m{<M>}) / sum by (pod) (m{<M>})")
+        feed = await opened(with_sample_timestamps=True)
+        (outcome,) = await feed.read([want(plan, "n1", "p0")])
+        assert not outcome.is_age_known
+        assert quiet(feed) == {"batch": 1}
+
+    async def test_an_external_answer_of_gone_targets_is_stale_and_gets_no_default(
+        self, fake, opened
+    ):
+        fake.times = {("n2", "p0"): NOW_S - 1}
+        plan = pods_plan(template="sum(m{<M>}) or vector(0)", api="external")
+        feed = await opened(with_sample_timestamps=True)
+        gone, fresh, none = await feed.read([want(plan, n) for n in ("n1", "n2", "nowhere")])
+        assert gone.stale == {"": math.inf}
+        assert gone.values.tolist() == []
+        assert fresh.values.tolist() == [20.0 + 21.0 + 22.0]
+        assert none.values.tolist() == [0.0]  # the default that the rule's author wrote
+        assert none.labels == ({},)
