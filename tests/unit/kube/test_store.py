@@ -1,0 +1,317 @@
+"""Stores fed by a reflector over real sockets and in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from podscale.core import selector
+from podscale.kube.change import Change
+from podscale.kube.connect import Target, connect
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import PODS
+from podscale.kube.store import Store
+from podscale.kube.watching import Alive, Changes, Listed, Listing, Page, Rhythm, Source
+from podscale.kube.wire import ObjectMeta, PartialObjectMetadata
+from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path, served
+
+QUICK = Rhythm(page_size=3, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
+
+
+async def until(claim: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Wait until ``claim`` holds."""
+    async with asyncio.timeout(timeout_s):
+        while not claim():  # noqa: ASYNC110 - stores call back, but claims are about anything
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def reflected(
+    cluster: LittleCluster, store: object, source: Source[Pod] | list[Source[Pod]]
+) -> AsyncIterator[None]:
+    """Keep ``store`` fed over HTTP."""
+    async with (
+        served(cluster) as url,
+        connect(Target(server=url), user_agent="test") as api,
+    ):
+        task = asyncio.create_task(Reflector(api, source, store).run())  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+def names(store: Store[Pod]) -> list[str]:
+    return sorted(obj.metadata.name for obj in store.values())
+
+
+ALL = Source(PODS, Pod, rhythm=QUICK)
+
+
+async def test_a_paged_list_and_its_watch_make_the_store():
+    cluster, store = LittleCluster(), Store[Pod]()
+    for index in range(8):
+        cluster.put(pods_path("shop", f"web-{index}"), pod({"app": "web"}))
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        assert len(store) == 8
+        cluster.put(pods_path("shop", "web-8"), pod({"app": "web"}))
+        cluster.delete(pods_path("shop", "web-0"))
+        cluster.put(pods_path("shop", "web-1"), pod({"app": "api"}))
+        await until(lambda: store.get("shop", "web-0") is None)
+        assert [p.metadata.name for p in store.select("shop", selector.parse("app=api"))] == [
+            "web-1"
+        ]
+    pages = [query for method, _, query in cluster.requests if method == "GET"]
+    assert len(pages) == 3
+    assert all(query["limit"] == "3" for query in pages)
+
+
+async def test_a_cut_watch_goes_on_where_it_stopped_without_a_list():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.put(pods_path("shop", "web-0"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        cluster.cut()
+        cluster.put(pods_path("shop", "web-1"), pod())
+        await until(lambda: len(store) == 2)
+    assert [method for method, _, _ in cluster.requests].count("GET") == 1
+
+
+async def test_an_expired_version_lists_again_and_drops_what_has_gone():
+    cluster, store = LittleCluster(), Store[Pod]()
+    changes: list[Change[Pod]] = []
+    cluster.put(pods_path("shop", "gone"), pod())
+    cluster.put(pods_path("shop", "stays"), pod())
+    store.subscribe(changes.append)
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        cluster.delete(pods_path("shop", "gone"))
+        cluster.put(pods_path("shop", "new"), pod())
+        cluster.compact()
+        cluster.cut()
+        await until(lambda: names(store) == ["new", "stays"])
+    told = [(change.name, change.old is None, change.new is None) for change in changes]
+    assert ("gone", False, True) in told
+    assert told.count(("stays", True, False)) == 1
+
+
+async def test_an_expired_continue_token_starts_the_list_again():
+    cluster, store = LittleCluster(), Store[Pod]()
+    for index in range(7):
+        cluster.put(pods_path("shop", f"web-{index}"), pod())
+    expired = []
+
+    def expire(method: str, path: str, query: object) -> Refusal | None:
+        if "continue" in query and len(expired) < 2:  # type: ignore[operator]
+            expired.append(path)
+            return Refusal(410, "Expired")
+        return None
+
+    cluster.fault = expire
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+    assert len(store) == 7
+    limits = [query.get("limit") for method, _, query in cluster.requests if method == "GET"]
+    assert limits == ["3", "3", "3", "3", None]
+
+
+async def test_history_that_goes_backwards_replaces_everything():
+    cluster, store = LittleCluster(), Store[Pod]()
+    path = pods_path("shop", "web-0")
+    for _ in range(50):
+        cluster.put(path, pod({"at": "later"}))
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        cluster.objects[path]["metadata"]["labels"] = {"at": "backup"}  # type: ignore[index]
+        cluster.fault = lambda method, *_: (
+            Refusal(504, "Timeout", "Too large resource version") if method == "WATCH" else None
+        )
+        cluster.restore(20)
+        await until(lambda: store.get("shop", "web-0").metadata.labels == {"at": "backup"})  # type: ignore[union-attr]
+
+
+async def test_a_forbidden_watch_becomes_lists():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.put(pods_path("shop", "web-0"), pod())
+    cluster.fault = lambda method, *_: (
+        Refusal(403, "Forbidden", "cannot watch") if method == "WATCH" else None
+    )
+    async with reflected(cluster, store, ALL):
+        await until(lambda: store.freshness().is_polling)
+        assert store.is_current()
+        cluster.put(pods_path("shop", "web-1"), pod())
+        await until(lambda: len(store) == 2)
+        assert store.is_current()
+
+
+async def test_a_forbidden_list_is_told_and_retried():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.fault = lambda *_: Refusal(403, "Forbidden", "pods is forbidden")
+    async with reflected(cluster, store, ALL):
+        await until(lambda: "forbidden" in store.freshness().reason)
+        assert not store.is_synced
+        cluster.fault = lambda *_: None
+        await until(store.is_current)
+
+
+async def test_one_store_over_several_namespaces_keeps_each_ones_list_apart():
+    cluster, store = LittleCluster(), Store[Pod](("shop", "bank"))
+    cluster.put(pods_path("shop", "web-0"), pod())
+    cluster.put(pods_path("bank", "web-0"), pod())
+    cluster.put(pods_path("other", "web-0"), pod())
+    sources = [Source(PODS, Pod, namespace=ns, rhythm=QUICK) for ns in ("shop", "bank")]
+    async with reflected(cluster, store, sources):
+        await until(store.is_current)
+        assert {obj.metadata.namespace for obj in store.values()} == {"shop", "bank"}
+        cluster.compact()
+        cluster.cut()
+        cluster.delete(pods_path("bank", "web-0"))
+        await until(lambda: {obj.metadata.namespace for obj in store.values()} == {"shop"})
+
+
+async def test_an_unreadable_object_affects_itself_only():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.put(pods_path("shop", "bad"), {"spec": {"containers": "none"}})
+    cluster.put(pods_path("shop", "good"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        assert names(store) == ["good"]
+        cluster.put(pods_path("shop", "good"), {"status": {"phase": 7}})
+        cluster.put(pods_path("shop", "other"), pod())
+        await until(lambda: names(store) == ["other"])
+
+
+async def test_a_selector_and_metadata_only_are_asked_of_the_server():
+    cluster, store = LittleCluster(), Store[PartialObjectMetadata]()
+    cluster.put(pods_path("shop", "web-0"), pod({"app": "web"}))
+    cluster.put(pods_path("shop", "api-0"), pod({"app": "api"}))
+    source = Source(
+        PODS, PartialObjectMetadata, label_selector="app=web", metadata_only=True, rhythm=QUICK
+    )
+    async with reflected(cluster, store, source):  # type: ignore[arg-type]
+        await until(store.is_current)
+        assert [obj.metadata.name for obj in store.values()] == ["web-0"]
+
+
+@pytest.mark.looptime
+async def test_a_silent_watch_is_not_current_and_is_opened_again():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    api = MemoryApi(cluster)
+    rhythm = Rhythm(silence_s=90)
+    reflector = Reflector(api, Source(PODS, Pod, rhythm=rhythm), store, clock=loop.time)
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(1)
+    assert store.is_current(loop.time())
+    api.is_cut_off = True
+    await asyncio.sleep(80)
+    assert store.is_current(loop.time())  # nobody can know yet
+    await asyncio.sleep(30)
+    assert not store.is_current(loop.time())
+    assert "silence" in store.freshness(loop.time()).reason
+    cluster.put(pods_path("shop", "web-0"), pod())
+    api.is_cut_off = False
+    await asyncio.sleep(200)
+    assert store.is_current(loop.time())
+    assert len(store) == 1
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def test_a_process_that_slept_does_not_believe_its_store():
+    store = Store[Pod]()
+    for step in (Listing(), Listed("1"), Alive("1", 90.0)):
+        store.apply(step, scope="", now=1000.0)
+    assert store.is_current(1089.0)
+    assert not store.is_current(1091.0)
+
+
+def written(name: str, version: int, uid: str = "u", **labels: str) -> Pod:
+    meta = ObjectMeta(
+        name=name, namespace="shop", uid=uid, resource_version=str(version), labels=labels or None
+    )
+    return Pod(meta)
+
+
+@pytest.mark.parametrize("make", [Store, PodStore], ids=["structs", "columns"])
+class TestOwnWrites:
+    """The answer to our own write enters at once and is never undone by an older state."""
+
+    def filled(self, make: type) -> object:
+        store = make()
+        for step in (
+            Listing(),
+            Page([written("web", 10)], "20"),
+            Listed("20"),
+            Alive("20", 90.0),
+        ):
+            store.apply(step, scope="", now=0.0)
+        return store
+
+    def version(self, store: object) -> str:
+        obj = store.get("shop", "web")  # type: ignore[attr-defined]
+        return (
+            obj.resource_version
+            if hasattr(obj, "resource_version")
+            else (obj.metadata.resource_version)
+        )
+
+    def test_is_visible_at_once(self, make):
+        store = self.filled(make)
+        store.accept(written("web", 25))
+        assert self.version(store) == "25"
+
+    def test_an_older_event_does_not_undo_it(self, make):
+        store = self.filled(make)
+        store.accept(written("web", 25))
+        store.apply(Changes([("MODIFIED", written("web", 22))], "22"), scope="", now=1.0)
+        assert self.version(store) == "25"
+
+    def test_an_older_list_does_not_undo_it(self, make):
+        store = self.filled(make)
+        store.accept(written("web", 25))
+        store.accept(written("created", 26))
+        for step in (Listing(), Page([written("web", 10)], "24"), Listed("24")):
+            store.apply(step, scope="", now=1.0)
+        assert self.version(store) == "25"
+        assert store.get("shop", "created") is not None
+
+    def test_what_was_deleted_meanwhile_does_not_come_back(self, make):
+        store = self.filled(make)
+        store.apply(Changes([("DELETED", written("web", 30))], "30"), scope="", now=1.0)
+        store.accept(written("web", 25))
+        assert store.get("shop", "web") is None
+
+    def test_a_deletion_of_the_former_object_spares_the_new_one(self, make):
+        store = self.filled(make)
+        store.accept(written("web", 40, uid="v"))
+        store.apply(Changes([("DELETED", written("web", 30))], "30"), scope="", now=1.0)
+        assert self.version(store) == "40"
+
+    def test_a_new_object_of_the_same_name_is_a_deletion_and_an_addition(self, make):
+        store = self.filled(make)
+        told = []
+        store.subscribe(lambda change: told.append((change.old is None, change.new is None)))
+        store.apply(Changes([("MODIFIED", written("web", 31, uid="v"))], "31"), scope="", now=1.0)
+        assert told == [(False, True), (True, False)]
+
+
+async def test_changes_are_folded_per_object_for_a_slow_reader():
+    store = Store[Pod]()
+    rounds = store.changes()
+    for version in range(1, 6):
+        store.apply(
+            Changes([("MODIFIED", written("web", version))], str(version)), scope="", now=0.0
+        )
+    store.apply(Changes([("ADDED", written("brief", 6))], "6"), scope="", now=0.0)
+    store.apply(Changes([("DELETED", written("brief", 7))], "7"), scope="", now=0.0)
+    (change,) = await anext(rounds)
+    assert (change.name, change.old) == ("web", None)
+    assert change.new is not None
+    assert change.new.metadata.resource_version == "5"
+    await rounds.aclose()  # type: ignore[attr-defined]
