@@ -1,9 +1,11 @@
 """custom.metrics.k8s.io v1beta1 and v1beta2: metrics of objects (adapter.md 3.2 to 3.5)."""
 
+import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import structlog
+from prometheus_client import Histogram
 
 from adapter import bodies, failures, mapping, schemas
 from adapter import request_options as options
@@ -30,10 +32,17 @@ class CustomApi:
     versions: Sequence[str] = ("v1beta2", "v1beta1")
     offers_table = False
 
-    def __init__(self, sources: Sources, registry: Callable[[], Registry], reuse: Reuse) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        registry: Callable[[], Registry],
+        reuse: Reuse,
+        freshness: Histogram,
+    ) -> None:
         self._sources = sources
         self._registry = registry
         self._reuse = reuse
+        self._age = freshness.labels(GROUP)
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
@@ -168,6 +177,8 @@ class CustomApi:
             (name, s.value_milli, asked_s if s.time_s is None else s.time_s, s.window_s)
             for name, s in samples.items()
         ]
+        if items:
+            self._age.observe(max(0.0, time.time() - min(item[2] for item in items)))
         echo = options.echo(metric_selector)
         version = request.info.version
         return ApiResponse(bodies.metric_values(version, resource, namespace, metric, echo, items))

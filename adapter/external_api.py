@@ -1,7 +1,10 @@
 """external.metrics.k8s.io v1beta1: metrics of nothing in the cluster (adapter.md 3)."""
 
+import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
+
+from prometheus_client import Histogram
 
 from adapter import bodies, failures, schemas
 from adapter import request_options as options
@@ -24,10 +27,17 @@ class ExternalApi:
     versions: Sequence[str] = ("v1beta1",)
     offers_table = False
 
-    def __init__(self, sources: Sources, registry: Callable[[], Registry], reuse: Reuse) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        registry: Callable[[], Registry],
+        reuse: Reuse,
+        freshness: Histogram,
+    ) -> None:
         self._sources = sources
         self._registry = registry
         self._reuse = reuse
+        self._age = freshness.labels(GROUP)
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
@@ -85,5 +95,7 @@ class ExternalApi:
             )
             for one in answer.series
         ]
+        if items:
+            self._age.observe(max(0.0, time.time() - min(item[2] for item in items)))
         response = ApiResponse(bodies.external_values(metric, items))
         return self._reuse.keep(key, response, answer.asked_s)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from prometheus_client import Histogram
+
 from adapter import failures, schemas, usage_bodies
 from adapter import request_options as options
 from adapter.inquiry import ask
@@ -37,19 +39,27 @@ class ResourceApi:
     offers_table = True
 
     def __init__(
-        self, feed: Feed, usage: Usage, objects: Objects, clock: Callable[[], float] = time.time
+        self,
+        feed: Feed,
+        usage: Usage,
+        objects: Objects,
+        freshness: Histogram,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._feed = feed
         self._usage = usage
         self._objects = objects
+        self._age = freshness.labels(GROUP)
         self._clock = clock
 
     def revision(self) -> Hashable:
-        """The list is fixed."""
-        return 0
+        """Changes when resourceRules come or go."""
+        return self._usage.rules is not None
 
     def resources(self, version: str) -> Sequence[ApiResource]:
-        """Return nodes and pods."""
+        """Return nodes and pods; nothing without resourceRules."""
+        if self._usage.rules is None:
+            return ()
         return (
             ApiResource("nodes", "", False, "NodeMetrics", _VERBS),
             ApiResource("pods", "", True, "PodMetrics", _VERBS),
@@ -65,6 +75,8 @@ class ResourceApi:
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer one request."""
+        if self._usage.rules is None:
+            return status.path_not_found()
         parts, namespace = request.info.parts, request.info.namespace
         kind, name = parts[0] if parts else "", parts[1] if len(parts) > 1 else ""
         # Pods are got by name only below their namespace; nodes have none.
@@ -97,7 +109,7 @@ class ResourceApi:
         found, failure = await self._measured(namespaces, selector, terms)
         # A namespace that fails affects itself only, unless nothing is left.
         if failure is not None and not found:
-            return self._failed(failure)
+            return failures.source_failed(failure)
         return self._list(request, "PodMetrics", found)
 
     async def _pod(self, request: ApiRequest, namespace: str, name: str) -> Answered:
@@ -106,7 +118,7 @@ class ResourceApi:
             return status.object_not_found("pods", name)
         found, failure = await self._measure(namespace, (name,), None)
         if failure is not None:
-            return self._failed(failure)
+            return failures.source_failed(failure)
         if not found:
             return status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
         return self._one(request, found[0])
@@ -120,7 +132,7 @@ class ResourceApi:
         ]
         found, failure = await self._measure_nodes(nodes, names)
         if failure is not None:
-            return self._failed(failure)
+            return failures.source_failed(failure)
         return self._list(request, "NodeMetrics", found)
 
     async def _node(self, request: ApiRequest, nodes: Described, name: str) -> Answered:
@@ -128,7 +140,7 @@ class ResourceApi:
             return status.object_not_found("node", name)
         found, failure = await self._measure_nodes(nodes, [name])
         if failure is not None:
-            return self._failed(failure)
+            return failures.source_failed(failure)
         if not found:
             return status.object_not_found("nodemetrics", name, group=GROUP)
         return self._one(request, found[0])
@@ -196,6 +208,8 @@ class ResourceApi:
 
     def _list(self, request: ApiRequest, kind: str, found: Sequence[Measured]) -> Answered:
         now = self._clock()
+        if found:
+            self._age.observe(max(0.0, now - min(one.time_s for one in found)))
         if request.media.as_table:
             return ApiResponse(value=usage_bodies.table(found, self._window, now))
         return ApiResponse(value=usage_bodies.listing(kind, found, self._window, now))
@@ -210,12 +224,3 @@ class ResourceApi:
     def _window(self) -> str:
         rules = self._usage.rules
         return duration.format_go(rules.window_s if rules is not None else 0.0)
-
-    def _failed(self, failure: Failure) -> Answered:
-        if failures.is_absence(failure):
-            # No resourceRules: this process cannot know, which is not the same as nothing.
-            return status.unavailable(
-                "unable to fetch metrics: the rules file has no resourceRules",
-                causes=(Cause(reason=failure.reason, message=failure.message),),
-            )
-        return failures.source_failed(failure)

@@ -79,6 +79,11 @@ class RuleSet(Struct, frozen=True):
     external: tuple[Rule, ...] = ()
     resource: ResourceRules | None = None
 
+    @classmethod
+    def empty(cls) -> "RuleSet":
+        """Return the rules of an empty file."""
+        return cls(Config())
+
 
 def compile_rules(parsed: Parsed, mapper: Mapper) -> RuleSet:
     """Return the compiled rules; raises ``ConfigInvalid`` with every problem."""

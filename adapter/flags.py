@@ -1,0 +1,190 @@
+"""The adapter's command line: prometheus-adapter's own flags (adapter.md 6.1) and ours.
+
+The API server's flags are ``podscale.serving.flag_table``; together they accept whatever
+upstream's manifests, charts and values files pass.
+"""
+
+from pathlib import Path
+
+from msgspec import structs
+
+from adapter.relist import RelistOptions
+from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
+from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
+from podscale.kube.connect import Target
+from podscale.kube.credentials import SERVICE_ACCOUNT
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import Flag, FlagError, Flags
+
+_SHARED = "stores and one connection replace the client that it limited"
+
+OWN: tuple[Flag, ...] = (
+    Flag("config", help="Rules file; re-read when it changes."),
+    Flag("prometheus-url", default="https://localhost",
+         help="Prometheus, or anything that speaks its API; may carry a path prefix."),
+    Flag("prometheus-auth-incluster", "bool", False,
+         "Send this pod's ServiceAccount token to Prometheus."),
+    Flag("prometheus-auth-config", help="Kubeconfig with the credentials for Prometheus."),
+    Flag("prometheus-ca-file", help="CA of Prometheus's certificate, re-read when it changes."),
+    Flag("prometheus-client-tls-cert-file", help="Client certificate for Prometheus."),
+    Flag("prometheus-client-tls-key-file", help="Key of the client certificate."),
+    Flag("prometheus-token-file", help="Bearer token for Prometheus, re-read when it changes."),
+    Flag("prometheus-header", "array", (), "name=value of a header for Prometheus; repeatable."),
+    Flag("prometheus-verb", default="GET",
+         help="GET or POST; not given: GET for short queries, POST for long ones."),
+    Flag("metrics-relist-interval", "duration", 600.0,
+         "How long after a relist of the metrics the next one starts."),
+    Flag("metrics-max-age", "duration", 0.0,
+         "How far back a relist looks for series; 0: the relist interval."),
+    Flag("lister-kubeconfig", help="Kubeconfig for the cluster's objects; in-cluster when empty."),
+    Flag("client-qps", "float", 5.0, ignored=_SHARED),
+    Flag("client-burst", "int", 10, ignored=_SHARED),
+    Flag("discovery-interval", "duration", 0.0,
+         "How often the cluster's resources are looked up; 0: every minute."),
+)  # fmt: skip
+
+FEED: tuple[Flag, ...] = (
+    Flag("coalescing", default="on",
+         help="on: one query for many requests where equality is proved; off: one per request."),
+    Flag("feed-max-age", "duration", 5.0,
+         "How long a snapshot of Prometheus answers; 0 merges only simultaneous requests."),
+    Flag("sample-timestamps", default="on",
+         help="on: ask when samples were scraped, so that stale ones are not served."),
+    Flag("max-sample-age", "duration", 300.0, "Samples older than this are stale."),
+    Flag("prometheus-timeout", "duration", 10.0, "Deadline of one query."),
+    Flag("series-timeout", "duration", 60.0, "Deadline of one series query of a relist."),
+    Flag("metrics-grace-period", "duration", 0.0,
+         "How long a metric stays listed after its series have gone."),
+    Flag("service",
+         help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in APIServices."),
+    Flag("adopt", "bool", False, "Take over APIServices that point to another server."),
+    Flag("config-poll-interval", "duration", 2.0, "How often the rules file is looked at."),
+)  # fmt: skip
+
+TABLE: tuple[Flag, ...] = (*OWN, *FEED, *API_SERVER)
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what makes the adapter's own flags invalid, all at once."""
+    found = []
+    if not flags.text("config"):
+        found.append("no metrics discovery configuration file specified: give --config")
+    found += [
+        f"--{name} must be on or off"
+        for name in ("coalescing", "sample-timestamps")
+        if flags.text(name) not in _SWITCH
+    ]
+    for make in (prometheus_options, feed_options):
+        try:
+            make(flags)
+        except FlagError as error:
+            found.append(str(error))
+    found += [
+        f"--{name} must be greater than 0"
+        for name in ("metrics-relist-interval", "prometheus-timeout", "series-timeout")
+        if flags.seconds(name) <= 0
+    ]
+    return found
+
+
+def prometheus_options(flags: Flags) -> PrometheusOptions:
+    """Return how to reach Prometheus; raises ``FlagError``."""
+    options = PrometheusOptions(
+        url=flags.text("prometheus-url"),
+        verb=_verb(flags),
+        headers=headers(flags.listing("prometheus-header")),
+        deadline_s=flags.seconds("prometheus-timeout"),
+        series_deadline_s=flags.seconds("series-timeout"),
+    )
+    ca_file = flags.text("prometheus-ca-file")
+    if ca_file:
+        # As upstream a CA file settles the connection, and a kubeconfig is not looked at.
+        options = structs.replace(options, ca_file=Path(ca_file), **_client_certificate(flags))
+    else:
+        options = _with_identity(options, flags)
+    token_file = flags.text("prometheus-token-file")
+    if token_file:
+        options = structs.replace(options, token_file=Path(token_file))
+    return options
+
+
+def _with_identity(options: PrometheusOptions, flags: Flags) -> PrometheusOptions:
+    kubeconfig = flags.text("prometheus-auth-config")
+    if flags.switch("prometheus-auth-incluster"):
+        if kubeconfig:
+            raise FlagError(
+                "--prometheus-auth-incluster and --prometheus-auth-config exclude each other"
+            )
+        return structs.replace(
+            options, token_file=SERVICE_ACCOUNT / "token", ca_file=SERVICE_ACCOUNT / "ca.crt"
+        )
+    if not kubeconfig:
+        return options
+    try:
+        return with_kubeconfig(options, Path(kubeconfig))
+    except KubeconfigError as error:
+        raise FlagError(f"--prometheus-auth-config: {error}") from None
+
+
+def _client_certificate(flags: Flags) -> dict[str, Path]:
+    certificate = flags.text("prometheus-client-tls-cert-file")
+    key = flags.text("prometheus-client-tls-key-file")
+    if not certificate or not key:
+        return {}
+    return {"client_cert_file": Path(certificate), "client_key_file": Path(key)}
+
+
+def _verb(flags: Flags) -> Verb | None:
+    if "prometheus-verb" not in flags.given:
+        return None
+    verb = flags.text("prometheus-verb")
+    if verb == "GET":
+        return "GET"
+    if verb == "POST":
+        return "POST"
+    raise FlagError(f"unsupported Prometheus HTTP verb {verb!r}; supported verbs: GET and POST")
+
+
+def headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return names and values of ``name=value`` texts, cut at the first ``=``.
+
+    Without one the value is empty; values of one name are joined, which means the same
+    as sending the header repeatedly.
+    """
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        found.setdefault(name.strip().title(), []).append(value)
+    return tuple((name, ", ".join(values)) for name, values in found.items())
+
+
+def feed_options(flags: Flags) -> FeedOptions:
+    """Return how requests become queries."""
+    return FeedOptions(
+        is_coalescing=_SWITCH.get(flags.text("coalescing"), True),
+        max_age_s=flags.seconds("feed-max-age"),
+        with_sample_timestamps=_SWITCH.get(flags.text("sample-timestamps"), True),
+        max_sample_age_s=flags.seconds("max-sample-age"),
+    )
+
+
+def relist_options(flags: Flags, *, has_rules: bool) -> RelistOptions:
+    """Return when to relist; raises ``FlagError``."""
+    interval_s, max_age_s = (
+        flags.seconds("metrics-relist-interval"),
+        flags.seconds("metrics-max-age"),
+    )
+    if has_rules and max_age_s and max_age_s < interval_s:
+        raise FlagError("--metrics-max-age must not be less than --metrics-relist-interval")
+    return RelistOptions(
+        interval_s=interval_s, max_age_s=max_age_s, grace_s=flags.seconds("metrics-grace-period")
+    )
+
+
+def target(flags: Flags) -> Target:
+    """Return how to reach the cluster."""
+    named = ("lister-kubeconfig", "authorization-kubeconfig", "authentication-kubeconfig")
+    return Target(kubeconfig=next((flags.text(name) for name in named if flags.text(name)), ""))
+
+
+_SWITCH = {"on": True, "off": False, "true": True, "false": False}

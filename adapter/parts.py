@@ -1,0 +1,191 @@
+"""The adapter put together: rules, lists, providers and the three API groups.
+
+It stands on a ``Ground`` that other parts of the process may share (``podscale run``
+gives the HPA and the VPA the same feed and the same pods).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from adapter import flags as flags_
+from adapter import rights, sources
+from adapter.custom_api import CustomApi
+from adapter.external_api import ExternalApi
+from adapter.objects import Objects
+from adapter.plans import Plans
+from adapter.provider import FeedProvider
+from adapter.registry import Registry
+from adapter.relist import Relister
+from adapter.resource_api import ResourceApi
+from adapter.reuse import Reuse
+from adapter.rules import RuleSet
+from adapter.rules_file import RulesFile
+from adapter.selfmetrics import AdapterMetrics
+from adapter.sources import Sources
+from adapter.usage import Usage
+from podscale.core.metrics import MetricsProvider
+from podscale.feed.client import PrometheusClient
+from podscale.feed.feed import Feed
+from podscale.kube.api import Api
+from podscale.kube.discovery import Discovery
+from podscale.kube.ondemand import OnDemand
+from podscale.kube.pods import PodStore
+from podscale.kube.resource import Resource
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import Flags
+from podscale.serving.health import Health, Verdict
+
+log = structlog.get_logger(__name__)
+
+
+class Ground(Struct, frozen=True):
+    """What the adapter stands on. The pods and the discovery are kept current by others."""
+
+    api: Api
+    discovery: Discovery
+    pods: PodStore
+    client: PrometheusClient
+    feed: Feed
+    metrics: AdapterMetrics
+
+
+class NewestMapper:
+    """The mapper of the latest discovery, whenever it is asked."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
+        """Return what ``resource`` means now; raises ``NoMatch``."""
+        return self._discovery.mapper.resource_for(resource, group, version)
+
+
+class Adapter:
+    """One running adapter. ``prepare`` first, then ``run`` beside the server."""
+
+    def __init__(
+        self,
+        flags: Flags,
+        ground: Ground,
+        *,
+        others: Sequence[MetricsProvider] | None = None,
+        told: Callable[[str, str], None] = lambda _reason, _message: None,
+    ) -> None:
+        """``others`` are providers of other packages (None: those installed); ``told``
+        takes reason and message of what should become an event.
+        """
+        self._flags = flags
+        self._ground = ground
+        self._told = told
+        self._rules = RuleSet.empty()
+        mapper = NewestMapper(ground.discovery)
+        self._file = RulesFile(Path(flags.text("config")), mapper, self._take, self._refuse)
+        self._others = OnDemand(ground.api)
+        self.objects = Objects(ground.pods, self._others)
+        self._plans = Plans()
+        self.usage = Usage(lambda: self._rules.resource, self.objects, self._plans)
+        options = ground.feed.options
+        self._reuse = Reuse(options.max_age_s if options.is_coalescing else 0.0)
+        self.provider = FeedProvider(
+            ground.feed, self.objects, mapper, self._plans, self.usage,
+            custom=self._custom, external=self._external,
+        )  # fmt: skip
+        found = sources.load() if others is None else others
+        self._sources = Sources(self.provider, found)
+        freshness = ground.metrics.freshness
+        self.groups: tuple[ApiGroup, ...] = (
+            CustomApi(self._sources, self._custom, self._reuse, freshness),
+            ExternalApi(self._sources, self._external, self._reuse, freshness),
+            ResourceApi(ground.feed, self.usage, self.objects, freshness),
+        )
+        self._relister: Relister | None = None
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules in force."""
+        return self._rules
+
+    @property
+    def relister(self) -> Relister:
+        """The lists of metrics."""
+        if self._relister is None:
+            raise RuntimeError("prepare() comes first")
+        return self._relister
+
+    async def prepare(self) -> None:
+        """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
+        self._rules = await self._file.first()
+        has_rules = bool(self._rules.custom or self._rules.external)
+        self._relister = Relister(
+            self._ground.client,
+            self._rules,
+            flags_.relist_options(self._flags, has_rules=has_rules),
+            seen=self._ground.metrics,
+            renewed=self._relisted,
+        )
+
+    async def run(self) -> None:
+        """Relist, follow the rules file and watch objects for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._others.run(), name="objects")
+            group.create_task(self.relister.run(), name="relist")
+            interval_s = self._flags.seconds("config-poll-interval")
+            group.create_task(self._file.follow(interval_s), name="rules file")
+            group.create_task(rights.warn_of_missing(self._ground.api), name="rights")
+
+    def register(self, health: Health) -> None:
+        """Make readiness wait for pods and for the first relist, and tell of a bad file."""
+        health.add_readiness("pods-synced", self._pods_synced)
+        health.add_readiness("first-relist", self._relist_tried)
+        health.add_readiness("rules-file", self._rules_read)
+
+    async def reload(self) -> None:
+        """Look at the rules file now."""
+        await self._file.look()
+
+    def _custom(self) -> Registry:
+        return self.relister.custom
+
+    def _external(self) -> Registry:
+        return self.relister.external
+
+    def _relisted(self) -> None:
+        self._reuse.clear()
+        self._ground.feed.relisted()
+
+    async def _take(self, rules: RuleSet) -> None:
+        await self.relister.replace(rules)
+        self._rules = rules
+        self._plans.clear()
+        self._reuse.clear()
+        metrics = self._ground.metrics
+        metrics.keep_only(self.relister.states)
+        metrics.reloads.labels("success").inc()
+        metrics.config_ok.set(1)
+        self._told("RulesReloaded", "the rules file has changed and is in force")
+
+    def _refuse(self, problem: str) -> None:
+        self._ground.metrics.reloads.labels("failure").inc()
+        self._ground.metrics.config_ok.set(0)
+        self._told(
+            "RulesNotReloaded", f"the rules file does not read well, old rules stay: {problem}"
+        )
+
+    def _pods_synced(self) -> Verdict:
+        if self._ground.pods.is_synced:
+            return Verdict()
+        return Verdict(False, "pods are not listed yet")
+
+    def _relist_tried(self) -> Verdict:
+        if self._relister is not None and self._relister.is_tried:
+            return Verdict()
+        return Verdict(False, "the first relist is under way")
+
+    def _rules_read(self) -> Verdict:
+        if self._file.problem:
+            return Verdict(True, "the changed rules file is refused, the old rules are in force")
+        return Verdict()

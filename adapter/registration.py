@@ -1,0 +1,88 @@
+"""The APIServices that route to us: who is behind them, and our CA in them.
+
+Only ``podscale`` itself writes here (``--service``), never the launchers. An APIService
+that points to another server is left alone unless ``--adopt`` says to take it over.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import MERGE_PATCH, Api
+from podscale.kube.errors import KubeError, ObjectNotFound
+
+log = structlog.get_logger(__name__)
+
+NAMES = (
+    "v1beta1.custom.metrics.k8s.io",
+    "v1beta2.custom.metrics.k8s.io",
+    "v1beta1.external.metrics.k8s.io",
+    "v1beta1.metrics.k8s.io",
+)
+
+
+class ServiceName(Struct, frozen=True):
+    """A Service by namespace and name."""
+
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _Spec(Struct, frozen=True):
+    service: ServiceName | None = None
+
+
+class _ApiService(Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+def parse(text: str) -> ServiceName:
+    """Return the Service that ``namespace/name`` writes; raises ``ValueError``."""
+    namespace, slash, name = text.partition("/")
+    if not namespace or not slash or not name or "/" in name:
+        raise ValueError(f"--service is NAMESPACE/NAME, and {text!r} is not")
+    return ServiceName(namespace, name)
+
+
+async def ours(
+    api: Api, service: ServiceName, *, adopt: bool, names: Sequence[str] = NAMES
+) -> list[str]:
+    """Return the APIServices that route to ``service``, after adopting if that is wanted."""
+    found = []
+    for name in names:
+        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+        try:
+            body = (await api.request("GET", path)).body
+            behind = msgspec.json.decode(body, type=_ApiService).spec.service
+            if behind == service:
+                found.append(name)
+            elif adopt:
+                await api.request("PATCH", path, body=_patch(service), content_type=MERGE_PATCH)
+                log.info("APIService adopted", name=name, was=str(behind))
+                found.append(name)
+            else:
+                log.warning(
+                    "APIService left alone: it points elsewhere, --adopt takes it over",
+                    name=name, service=str(behind),
+                )  # fmt: skip
+        except ObjectNotFound:
+            continue
+        except KubeError as error:
+            log.warning("APIService not read", name=name, error=str(error))
+    return found
+
+
+def _patch(service: ServiceName) -> bytes:
+    # The old server's CA goes with the old server; ours follows as soon as it is known.
+    spec = {
+        "service": {"namespace": service.namespace, "name": service.name, "port": 443},
+        "caBundle": None,
+        "insecureSkipTLSVerify": True,
+    }
+    return msgspec.json.encode({"spec": spec})

@@ -1,0 +1,68 @@
+"""What the adapter may do in the cluster, checked at start: one warning per missing right.
+
+Nothing here stops the start: a right may be granted later, and much works without some.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import Api
+from podscale.kube.errors import KubeError
+
+log = structlog.get_logger(__name__)
+
+_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Right(Struct, frozen=True):
+    """One thing to be allowed, and what does not work without it."""
+
+    verb: str
+    group: str
+    resource: str
+    without: str
+
+
+NEEDED: Sequence[Right] = (
+    Right("list", "", "pods", "no metrics of pods"),
+    Right("watch", "", "pods", "pods are listed every half minute instead"),
+    Right("list", "", "nodes", "no metrics of nodes"),
+    Right("list", "", "namespaces", "no metrics of all namespaces"),
+    Right("create", "authentication.k8s.io", "tokenreviews", "bearer tokens are refused"),
+    Right("create", "authorization.k8s.io", "subjectaccessreviews", "every request is refused"),
+)
+
+
+class _Answer(Struct, frozen=True):
+    class Status(Struct, frozen=True):
+        """Whether we may."""
+
+        allowed: bool = False
+
+    status: Status = Status()
+
+
+async def warn_of_missing(api: Api, needed: Sequence[Right] = NEEDED) -> list[Right]:
+    """Log each missing right and return them; a server that cannot be asked is logged once."""
+    missing: list[Right] = []
+    for right in needed:
+        attributes = {"verb": right.verb, "group": right.group, "resource": right.resource}
+        review = {
+            "kind": "SelfSubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            response = await api.request("POST", _PATH, body=msgspec.json.encode(review))
+            answer = msgspec.json.decode(response.body, type=_Answer)
+        except (KubeError, msgspec.MsgspecError) as error:
+            log.warning("rights not checked", error=str(error))
+            return missing
+        if not answer.status.allowed:
+            missing.append(right)
+            resource = f"{right.resource}.{right.group}" if right.group else right.resource
+            log.warning("right missing", right=f"{right.verb} {resource}", without=right.without)
+    return missing

@@ -1,0 +1,91 @@
+"""The rules file on disk: read at start, looked at again and again.
+
+A mounted ConfigMap changes by swapping a symbolic link, so the file's identity is its
+inode, time and size behind all links. A file that does not read well changes nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+
+from adapter import config
+from adapter.errors import ConfigInvalid
+from adapter.mapping import Mapper
+from adapter.rules import RuleSet, compile_rules
+
+log = structlog.get_logger(__name__)
+
+Stamp = tuple[int, int, int, int] | None
+
+
+def load(path: Path, mapper: Mapper) -> RuleSet:
+    """Return the compiled rules of a file; raises ``ConfigInvalid`` or ``OSError``."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return compile_rules(config.parse(text, str(path)), mapper)
+
+
+class RulesFile:
+    """Follows one file, and remembers how the last look at it went."""
+
+    def __init__(
+        self,
+        path: Path,
+        mapper: Mapper,
+        renewed: Callable[[RuleSet], Awaitable[None]],
+        refused: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``renewed`` takes rules that read well, ``refused`` the text of what is wrong."""
+        self._path = path
+        self._mapper = mapper
+        self._renewed = renewed
+        self._refused = refused
+        self._clock = clock
+        self._stamp: Stamp = None
+        self.problem = ""  # "": the rules in force are those of the file
+        self.renewed_s = clock()
+
+    async def first(self) -> RuleSet:
+        """Return the rules at start; raises ``ConfigInvalid`` or ``OSError``."""
+        self._stamp = await asyncio.to_thread(_stamp, self._path)
+        return await asyncio.to_thread(load, self._path, self._mapper)
+
+    async def follow(self, interval_s: float) -> None:
+        """Look at the file for ever."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take over the file if it has changed and reads well."""
+        stamp = await asyncio.to_thread(_stamp, self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            rules = await asyncio.to_thread(load, self._path, self._mapper)
+        except (ConfigInvalid, OSError) as error:
+            self.problem = str(error)
+            log.error("rules not reloaded, the old ones stay", error=self.problem)
+            self._refused(self.problem)
+            return
+        await self._renewed(rules)
+        self.problem, self.renewed_s = "", self._clock()
+        log.info(
+            "rules reloaded",
+            rules=len(rules.custom),
+            external_rules=len(rules.external),
+            has_resource_rules=rules.resource is not None,
+        )
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)

@@ -1,0 +1,198 @@
+"""What the adapter says about itself on ``/metrics``.
+
+Upstream has one latency histogram; what people looked for and did not find is here by
+rule: when it was listed, how long that took, what it exposes and what it lost
+(adapter.md 6.3 and 9).
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from adapter.registry import RuleState
+from podscale.feed.client import PrometheusClient, Series
+from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
+from podscale.feed.wire import Answer
+
+# custom-metrics-apiserver: 1 s times 1.364 to the power 0..19, as text on its /metrics.
+FRESHNESS_BUCKETS = tuple(_power for _power in AGE_BUCKETS_S)
+_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class AdapterMetrics:
+    """The adapter's counters, on the server's registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.latency = Histogram(
+            "prometheus_adapter_prometheus_client_request_duration_seconds",
+            "Duration of requests to Prometheus.",
+            ("path", "server"),
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.freshness = Histogram(
+            "metrics_apiserver_metric_freshness_seconds",
+            "Age of the oldest sample of an answer when it was made.",
+            ("group",),
+            buckets=FRESHNESS_BUCKETS,
+            registry=registry,
+        )
+        self._listed_s = Gauge(
+            "podscale_adapter_rule_last_relist_timestamp_seconds",
+            "When the series of a rule were last listed successfully.",
+            ("rule",),
+            registry=registry,
+        )
+        self._seconds = Gauge(
+            "podscale_adapter_rule_relist_duration_seconds",
+            "How long the last relist of a rule took.",
+            ("rule",),
+            registry=registry,
+        )
+        self._series = Gauge(
+            "podscale_adapter_rule_series",
+            "Series that a rule's seriesQuery selects.",
+            ("rule",),
+            registry=registry,
+        )
+        self._metrics = Gauge(
+            "podscale_adapter_rule_metrics",
+            "Metrics (name and kind of object) that a rule exposes.",
+            ("rule",),
+            registry=registry,
+        )
+        self._lost = Gauge(
+            "podscale_adapter_rule_lost_series_names",
+            "Series names of a rule that expose nothing, by the stage that lost them.",
+            ("rule", "stage"),
+            registry=registry,
+        )
+        self._failures = Counter(
+            "podscale_adapter_rule_relist_failures",
+            "Relists of a rule that failed; its last good list went on serving.",
+            ("rule", "stage"),
+            registry=registry,
+        )
+        self.reloads = Counter(
+            "podscale_adapter_config_reloads",
+            "Changes of the rules file, by result.",
+            ("result",),
+            registry=registry,
+        )
+        self.config_ok = Gauge(
+            "podscale_adapter_config_last_reload_successful",
+            "Whether the rules in force are those of the file.",
+            registry=registry,
+        )
+        self.config_ok.set(1)
+        self._registry = registry
+
+    def relisted(self, state: RuleState, seconds: float, series: int) -> None:
+        """Take in one relist of one rule."""
+        rule = state.rule.id
+        self._seconds.labels(rule).set(seconds)
+        if state.failure is not None:
+            self._failures.labels(rule, state.failure.stage).inc()
+            return
+        if state.listing is None or state.listed_s is None:
+            return
+        self._listed_s.labels(rule).set(state.listed_s)
+        self._series.labels(rule).set(series)
+        self._metrics.labels(rule).set(len(state.listing.exposed))
+        for stage, count in state.listing.losses.items():
+            self._lost.labels(rule, stage).set(count)
+
+    def keep_only(self, rules: Iterable[str]) -> None:
+        """Drop the series of rules that are no longer in the file."""
+        kept = set(rules)
+        for family in (self._listed_s, self._seconds, self._series, self._metrics, self._lost):
+            for sample in list(next(iter(family.collect())).samples):
+                if sample.labels.get("rule") not in kept:
+                    family.remove_by_labels(sample.labels)
+
+    def watch_feed(self, stats: FeedStats) -> None:
+        """Export the feed's counters."""
+        self._registry.register(_FeedCollector(stats))
+
+
+class ObservedClient(PrometheusClient):
+    """The client of Prometheus with upstream's latency histogram."""
+
+    def __init__(self, options: PrometheusOptions, metrics: AdapterMetrics) -> None:
+        super().__init__(options)
+        self._query_seconds = metrics.latency.labels("/api/v1/query", options.url)
+        self._series_seconds = metrics.latency.labels("/api/v1/series", options.url)
+
+    async def query(
+        self, text: str, time_s: float, *, verb: Verb | None = None, compress: bool = False
+    ) -> Answer:
+        """Return the answer to an instant query; raises ``QueryError``."""
+        started = time.monotonic()
+        try:
+            return await super().query(text, time_s, verb=verb, compress=compress)
+        finally:
+            self._query_seconds.observe(time.monotonic() - started)
+
+    async def series(self, match: str, start_s: float) -> Series:
+        """Return what discovery knows of a selector; raises ``QueryError``."""
+        started = time.monotonic()
+        try:
+            return await super().series(match, start_s)
+        finally:
+            self._series_seconds.observe(time.monotonic() - started)
+
+
+class _FeedCollector(Collector):
+    def __init__(self, stats: FeedStats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats
+        yield _by_label("podscale_feed_queries", "Queries sent.", "purpose", stats.queries)
+        yield _by_label("podscale_feed_query_failures", "Failed queries.", "kind", stats.failures)
+        yield _by_label("podscale_feed_demotions", "Plans not widened.", "why", stats.demotions)
+        for name, about, value in (
+            ("hits", "Demands answered from a snapshot.", stats.hits),
+            ("merged", "Demands that waited for somebody else's query.", stats.merged),
+            ("misses", "Demands that caused a query.", stats.misses),
+            ("singles", "Demands answered by a query of their own.", stats.singles),
+            ("refreshes", "Refreshes of groups.", stats.refreshes),
+            ("splits", "Batches split after a failure.", stats.splits),
+            ("exclusions", "Namespaces taken out of batches.", stats.exclusions),
+            ("self_check_differences", "Widened and own query differed.", stats.check_differences),
+            ("stale", "Objects answered as stale.", stats.stale),
+        ):
+            yield CounterMetricFamily(f"podscale_feed_{name}", about, value=value)
+        yield GaugeMetricFamily(
+            "podscale_feed_queries_in_flight", "Queries running.", value=stats.in_flight
+        )
+        yield _ages(stats)
+
+
+def _by_label(name: str, about: str, label: str, counts: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, about, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family
+
+
+def _ages(stats: FeedStats) -> Metric:
+    total, buckets = 0, []
+    for bound, count in zip((*map(str, AGE_BUCKETS_S), "+Inf"), stats.age_counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return HistogramMetricFamily(
+        "podscale_feed_served_age_seconds",
+        "Age of the samples that were served, where it is known.",
+        buckets=buckets,
+        sum_value=stats.age_sum_s,
+    )
