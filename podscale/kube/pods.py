@@ -68,6 +68,11 @@ class PodStore(Columnar[Pod, PodView]):
         """Return the pods of ``namespace`` that ``selector`` matches."""
         return self._set(self._rows.cohorts.find(namespace, selector))
 
+    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
+        """Return the ``version`` that ``select`` would have, without reading the pods."""
+        cohorts = self._rows.cohorts.find(namespace, selector)
+        return len(cohorts), max((cohort.version for cohort in cohorts), default=0)
+
     def owned_by(self, uid: str) -> PodSet:
         """Return the pods whose controller has this UID."""
         return self._set(self._rows.cohorts.owned_by(uid))
@@ -84,7 +89,7 @@ class PodStore(Columnar[Pod, PodView]):
             [rows.names[row] for row in where.tolist()],
             table,
             version=(len(cohorts), max((cohort.version for cohort in cohorts), default=0)),
-            spans=[(cohort.namespace, len(cohort.rows)) for cohort in cohorts],
+            spans=[(cohort.namespace, len(cohort.rows), cohort.key[2]) for cohort in cohorts],
             templates={number: self.template(number) for number in set(table["template"].tolist())},
             owners={cohort.owner.uid: cohort.owner for cohort in cohorts if cohort.owner},
             get=self.get,

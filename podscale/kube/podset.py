@@ -64,12 +64,12 @@ class PodSet:
         table: NDArray[np.void],
         *,
         version: tuple[int, int],
-        spans: Sequence[tuple[str, int]],
+        spans: Sequence[tuple[str, int, str]],
         templates: Mapping[int, Template],
         owners: Mapping[str, OwnerReference],
         get: Callable[[str, str], PodView | None],
     ) -> None:
-        """``spans``: namespace and number of pods, in the order of ``names``."""
+        """``spans``: namespace, number of pods and their controller's UID, in order."""
         self.names = names
         self.version = version
         self.templates = templates  # the distinct ones, by number
@@ -84,7 +84,12 @@ class PodSet:
     @property
     def namespaces(self) -> list[str]:
         """The namespace of each pod."""
-        return [namespace for namespace, count in self._spans for _ in range(count)]
+        return [namespace for namespace, count, _uid in self._spans for _ in range(count)]
+
+    @property
+    def owner_uids(self) -> list[str]:
+        """The UID of each pod's controller, a key of ``owners``; "": it has none."""
+        return [uid for _, count, uid in self._spans for _ in range(count)]
 
     @property
     def phase(self) -> NDArray[np.uint8]:
