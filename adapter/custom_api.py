@@ -29,7 +29,7 @@ class CustomApi:
     """An ``ApiGroup``."""
 
     name = GROUP
-    versions: Sequence[str] = ("v1beta2", "v1beta1")
+    versions: Sequence[str] = ("v1beta1", "v1beta2")  # upstream prefers the first
     offers_table = False
 
     def __init__(

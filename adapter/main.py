@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 from msgspec import Struct
@@ -67,6 +67,7 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
     for warning in flags.warnings:
         log.warning(warning)
+    return_code = 0
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,16 +77,21 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
             log.info("serving", port=served.server.port)
             await stop.wait()
             await served.server.drain()
-    except ConfigInvalid as error:
-        print(error, file=sys.stderr)  # noqa: T201 - what an editor can jump to, unadorned
-        return 2
-    except FlagError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 2
-    except (KubeError, TlsError, TrustError, OSError, ValueError) as error:
-        log.error("cannot start", error=str(error))
-        return 1
-    return 0
+    except* (ConfigInvalid, FlagError) as refused:
+        print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
+        return_code = 2
+    except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
+        log.error("cannot start", error=str(_first(failed)))
+        return_code = 1
+    return return_code
+
+
+def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
+    # Task groups wrap what their body raises; people want the sentence inside.
+    first: Exception | BaseExceptionGroup[Exception] = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 @asynccontextmanager
@@ -114,7 +120,7 @@ async def serving(
         async with (
             ObservedClient(prometheus, metrics) as client,
             Feed(client, flags_.feed_options(flags)) as feed,
-            asyncio.TaskGroup() as group,
+            AsyncExitStack() as stack,
         ):
             metrics.watch_feed(feed.stats)
             recorder = Recorder(api, "podscale-adapter")
@@ -122,6 +128,7 @@ async def serving(
             adapter = Adapter(flags, ground, others=others, told=_told(recorder, is_launcher))
             await adapter.prepare()
             adapter.register(health)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             source = Source(PODS, Pod)
             tasks = [
                 group.create_task(discovery.run(), name="discovery"),
