@@ -1,0 +1,31 @@
+"""``python -m tests.bench NAME``: run one bench; it fails unless all its goals hold."""
+
+import importlib
+import sys
+
+BENCHES = {
+    "adapter": ("bench_requests", "bench_prometheus", "bench_relist", "bench_store"),
+    "hpa": ("bench_decide", "bench_hpa"),
+    "vpa": ("bench_vpa_model", "bench_vpa"),
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the parts of the named benches one after another; return the exit status."""
+    if not names or set(names) - set(BENCHES):
+        print(f"usage: python -m tests.bench {'|'.join(BENCHES)}", file=sys.stderr)
+        return 2
+    failed = []
+    for name in names:
+        for part in BENCHES[name]:
+            print(f"\n== {part}", flush=True)
+            module = importlib.import_module(f"tests.bench.{part}")
+            if module.main() != 0:
+                failed.append(part)
+    if failed:
+        print(f"\ngoals missed in: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,3 @@
+module podscale.io/bench/httpyard
+
+go 1.22
