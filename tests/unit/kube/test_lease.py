@@ -1,0 +1,271 @@
+"""Elections in virtual time, against a little API server that can be cut off."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from podscale.kube.errors import NotLeading
+from podscale.kube.fenced import Fenced, leader_label
+from podscale.kube.lease import Elector, LeaseTimes, Term
+from podscale.kube.resource import LEASES, PODS
+from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
+
+pytestmark = pytest.mark.looptime
+
+PATH = LEASES.path("podscale", "hpa")
+
+
+class Frozen:
+    """A clock of its own process: what the loop shows plus a jump."""
+
+    def __init__(self) -> None:
+        self.jump_s = 0.0
+
+    def __call__(self) -> float:
+        return asyncio.get_running_loop().time() + self.jump_s
+
+
+class Replica:
+    """One process that wants to lead."""
+
+    def __init__(
+        self,
+        cluster: LittleCluster,
+        identity: str,
+        on_change: Callable[[bool], Awaitable[None]] | None = None,
+    ) -> None:
+        self.api = MemoryApi(cluster)
+        self.clock = Frozen()
+        self.elector = Elector(
+            self.api,
+            namespace="podscale",
+            name="hpa",
+            identity=identity,
+            clock=self.clock,
+            wall=lambda: 1_700_000_000.0 + self.clock(),
+            on_change=on_change,
+        )
+        self.terms: list[Term] = []
+        self.ended = 0
+        self.task = asyncio.create_task(self.elector.run(self.work))
+
+    async def work(self, term: Term) -> None:
+        self.terms.append(term)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+def spec(cluster: LittleCluster) -> dict[str, object]:
+    found = cluster.objects[PATH]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_one_leads_and_the_other_waits():
+    cluster = LittleCluster()
+    one, other = Replica(cluster, "one"), Replica(cluster, "other")
+    await asyncio.sleep(120)
+    leaders = [replica for replica in (one, other) if replica.elector.is_leader]
+    assert len(leaders) == 1
+    assert len(one.terms) + len(other.terms) == 1
+    await one.stop()
+    await other.stop()
+
+
+async def test_the_lease_is_written_as_go_reads_it():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+    written = spec(cluster)
+    assert written["holderIdentity"] == "one"
+    assert written["leaseDurationSeconds"] == 15
+    assert written["leaseTransitions"] == 0
+    for time_ in (written["acquireTime"], written["renewTime"]):
+        seconds, fraction = str(time_).removesuffix("Z").split(".")
+        assert len(fraction) == 6
+        assert len(seconds) == 19
+    await one.stop()
+
+
+async def test_a_leader_that_stops_hands_over_within_a_retry():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(1)
+    other = Replica(cluster, "other")
+    await asyncio.sleep(10)
+    await one.stop()
+    assert one.ended == 1
+    assert spec(cluster)["holderIdentity"] == ""
+    await asyncio.sleep(2.5)
+    assert other.elector.is_leader
+    assert other.terms[0].transitions == 1
+    await other.stop()
+
+
+async def test_a_leader_that_dies_is_followed_after_the_lease_duration_and_a_retry():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(1)
+    other = Replica(cluster, "other")
+    await asyncio.sleep(10)
+    one.api.is_cut_off = True  # as a kill: no release, no renewal
+    died = asyncio.get_running_loop().time()
+    while not other.elector.is_leader:  # noqa: ASYNC110 - virtual time
+        await asyncio.sleep(0.1)
+    waited = asyncio.get_running_loop().time() - died
+    assert 12 < waited <= 15 + 2 * 1.2 + 0.2
+    assert other.terms[0].previous_holder == "one"
+    assert other.terms[0].previous_renew_time is not None
+    await one.stop()
+    await other.stop()
+
+
+async def test_a_cut_off_leader_stops_before_another_may_start():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(1)
+    other = Replica(cluster, "other")
+    await asyncio.sleep(10)
+    one.api.is_cut_off = True
+    for _ in range(400):
+        await asyncio.sleep(0.1)
+        assert not (one.elector.may_write() and other.elector.may_write())
+    assert one.ended == 1
+    assert other.elector.is_leader
+    await one.stop()
+    await other.stop()
+
+
+async def test_a_frozen_leader_knows_at_the_next_write_that_it_lost():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+    writes = Fenced(one.api, one.elector)
+    cluster.put(pods_path("shop", "web"), pod())
+    body = json.dumps({"metadata": {"labels": {"a": "b"}}}).encode()
+    await writes.request("PATCH", pods_path("shop", "web"), body=body)
+    one.clock.jump_s = 11.0  # SIGSTOP, SIGCONT: no task has run yet
+    with pytest.raises(NotLeading):
+        await writes.request("PATCH", pods_path("shop", "web"), body=body)
+    assert (await writes.request("GET", pods_path("shop", "web"))).status == 200
+    await one.stop()
+
+
+async def test_a_leader_frozen_while_a_write_waits_does_not_send_it():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+    cluster.put(pods_path("shop", "web"), pod())
+    one.api.delay_s = 1.0
+    write = asyncio.create_task(
+        Fenced(one.api, one.elector).request("PATCH", pods_path("shop", "web"), body=b"{}")
+    )
+    await asyncio.sleep(0.5)
+    one.clock.jump_s = 11.0
+    with pytest.raises(NotLeading):
+        await write
+    assert ("PATCH", pods_path("shop", "web"), {}) not in cluster.requests
+    await one.stop()
+
+
+async def test_an_unanswered_renewal_that_arrived_is_not_a_loss():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+
+    def swallow(method: str, path: str, query: object) -> Refusal | None:
+        if method != "PUT":
+            return None
+        cluster.fault = lambda *_: None
+        cluster.put(PATH, cluster.objects[PATH])
+        return Refusal(504, "Timeout", "the answer is lost, the write is not")
+
+    cluster.fault = swallow
+    await asyncio.sleep(20)
+    assert one.elector.is_leader
+    assert len(one.terms) == 1
+    await one.stop()
+
+
+async def test_a_lease_taken_by_somebody_else_ends_the_term_at_the_next_renewal():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+    taken = {**cluster.objects[PATH], "spec": {**spec(cluster), "holderIdentity": "thief"}}
+    cluster.put(PATH, taken)
+    await asyncio.sleep(3)
+    assert not one.elector.is_leader
+    assert one.ended == 1
+    assert one.elector.holder == "thief"
+    await one.stop()
+    assert spec(cluster)["holderIdentity"] == "thief"
+
+
+async def test_work_that_fails_releases_the_lease_and_is_raised():
+    cluster = LittleCluster()
+    elector = Elector(MemoryApi(cluster), namespace="podscale", name="hpa", identity="one")
+
+    async def work(term: Term) -> None:
+        await asyncio.sleep(3)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await elector.run(work)
+    assert spec(cluster)["holderIdentity"] == ""
+
+
+async def test_labels_of_the_lease_survive_renewals():
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(3)
+    lease = cluster.objects[PATH]
+    cluster.put(PATH, {**lease, "metadata": {**lease["metadata"], "labels": {"kept": "yes"}}})  # type: ignore[dict-item]
+    await asyncio.sleep(10)
+    assert one.elector.is_leader
+    assert cluster.objects[PATH]["metadata"]["labels"] == {"kept": "yes"}  # type: ignore[index]
+    await one.stop()
+
+
+async def test_the_leader_label_goes_with_the_lease():
+    cluster = LittleCluster()
+    for name in ("one", "dead"):
+        cluster.put(pods_path("podscale", name), pod())
+    cluster.put(pods_path("podscale", "dead"), pod({"podscale.io/leader": "hpa"}))
+    cluster.put(pods_path("podscale", "vpa"), pod({"podscale.io/leader": "updater"}))
+
+    def label(name: str) -> object:
+        return cluster.objects[pods_path("podscale", name)]["metadata"]["labels"].get(  # type: ignore[index]
+            "podscale.io/leader"
+        )
+
+    on_change = leader_label(MemoryApi(cluster), namespace="podscale", pod="one", part="hpa")
+    one = Replica(cluster, "one", on_change)
+    await asyncio.sleep(5)
+    assert (label("one"), label("dead"), label("vpa")) == ("hpa", None, "updater")
+    await one.stop()
+    assert label("one") is None
+
+
+async def test_a_label_that_cannot_be_written_does_not_end_the_term():
+    cluster = LittleCluster()
+    cluster.fault = lambda _method, path, _query: (
+        Refusal(403, "Forbidden") if path.startswith(PODS.path("podscale")) else None
+    )
+    on_change = leader_label(MemoryApi(cluster), namespace="podscale", pod="one", part="hpa")
+    one = Replica(cluster, "one", on_change)
+    await asyncio.sleep(30)
+    assert one.elector.is_leader
+    await one.stop()
+
+
+def test_times_that_cannot_be_safe_are_refused():
+    with pytest.raises(ValueError, match="duration > renew deadline"):
+        LeaseTimes(duration_s=10, renew_deadline_s=10, retry_s=2)
