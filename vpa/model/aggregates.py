@@ -9,9 +9,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model import buckets
+from vpa.model import buckets, estimator
 from vpa.model.histograms import ZERO_TIME, Columns, Floats, HistogramMatrix
 from vpa.model.policy import Windows
+from vpa.model.recommendation import RecommenderSettings, ResourceUsage
 
 
 class AggregateKey(Struct, frozen=True):
@@ -51,6 +52,12 @@ class Span:
         self.first[into] = np.minimum(self.first[into], other.first[columns])
         self.last[into] = np.maximum(self.last[into], other.last[columns])
         self.samples[into] += other.samples[columns]
+
+    def confidence(self, columns: Columns, interval_s: float) -> Floats:
+        """Return the estimators' confidence of each column."""
+        return estimator.confidence(
+            self.first[columns], self.last[columns], self.samples[columns], interval_s
+        )
 
     def grow(self, capacity: int) -> None:
         """Make room for more columns."""
@@ -126,6 +133,34 @@ class Aggregates:
         since = np.where(empty, self.created[columns], last)
         expired = now - since >= self.kept_s[columns]
         return np.asarray(expired | (empty & ~contributive))
+
+    def usage(
+        self, columns: Columns, settings: RecommenderSettings
+    ) -> list[dict[str, ResourceUsage]]:
+        """Return what the estimators read, per column; a resource without a sample is absent.
+
+        Confidence comes from CPU samples, as upstream counts; memory without any CPU sample
+        has its own span, or its upper bound would stay infinite for ever (D6).
+        """
+        found: list[dict[str, ResourceUsage]] = [{} for _ in columns]
+        for resource, matrix, own in (
+            ("cpu", self.cpu, self.cpu_span),
+            ("memory", self.memory, self.memory_span),
+        ):
+            parameters = settings.of(resource)
+            interval = parameters.confidence_interval_s
+            fractions = parameters.percentiles
+            values = matrix.percentiles(
+                (fractions.lower, fractions.target, fractions.upper), columns
+            )
+            certain = self.cpu_span.confidence(columns, interval)
+            alone = self.cpu_span.samples[columns] == 0
+            certain = np.where(alone, own.confidence(columns, interval), certain)
+            measured = (own.samples[columns] > 0) | ~matrix.is_empty(columns)
+            for i in np.flatnonzero(measured):
+                lower, target, upper = values[:, i].tolist()
+                found[i][resource] = ResourceUsage((lower, target, upper), float(certain[i]))
+        return found
 
     def _grow(self, capacity: int) -> None:
         more = capacity - self.created.size

@@ -34,14 +34,7 @@ class Histogram:
 
     def merge(self, other: "Histogram") -> None:
         """Add the samples of ``other``, which does not change."""
-        mine = self.matrix
-        if other.matrix is mine:
-            mine.merge(self.columns, other.columns)
-            return
-        copy = mine.allocate()
-        mine.copy_from(copy, other.matrix, other.columns)
-        mine.merge(self.columns, copy)
-        mine.release(copy)
+        self.matrix.merge(self.columns, other.matrix, other.columns)
 
     def percentile(self, fraction: float) -> float:
         """Return the end of the bucket where ``fraction`` of the weight is reached; 0 if empty."""

@@ -154,17 +154,23 @@ class HistogramMatrix:
         self.total[columns] = np.where(total < epsilon, 0.0, total)
         self._tighten(columns)
 
-    def merge(self, into: Columns, columns: Columns) -> None:
-        """Add the samples of ``columns`` to those of ``into``, pairwise; each of both once."""
+    def merge(self, into: Columns, other: "HistogramMatrix", columns: Columns) -> None:
+        """Add the samples of columns of ``other`` to ``into``, pairwise; each of both once.
+
+        ``other`` has the same layout and half-lives, may be this matrix, and is not changed.
+        """
         if not into.size:
             return
-        shared = np.maximum(self.reference[into], self.reference[columns])
+        theirs_at = other.reference[columns]
+        shared = np.maximum(self.reference[into], theirs_at)
         self._shift(into, shared)
-        theirs = self._scaled(columns, shared)
-        self.weights[:, into] += theirs[0]
-        self.total[into] += theirs[1]
-        self.lowest[into] = np.minimum(self.lowest[into], theirs[2])
-        self.highest[into] = np.maximum(self.highest[into], theirs[3])
+        factors = other.factors(columns, shared)
+        weights = other.weights[:, columns] * factors
+        lowest, highest = self._bounds(weights, other.lowest[columns], other.highest[columns])
+        self.weights[:, into] += weights
+        self.total[into] += other.total[columns] * factors
+        self.lowest[into] = np.minimum(self.lowest[into], lowest)
+        self.highest[into] = np.maximum(self.highest[into], highest)
         self._forget(into)
 
     def load(self, columns: Columns, weights: Floats, total: Floats, references: Floats) -> None:
@@ -289,7 +295,8 @@ class HistogramMatrix:
         rounded: Floats = np.floor((times - ZERO_TIME) / half_life + 0.5) * half_life + ZERO_TIME
         return rounded
 
-    def _factors(self, columns: Columns, references: Floats) -> Floats:
+    def factors(self, columns: Columns, references: Floats) -> Floats:
+        """Return what weights have to be multiplied by to count from other references."""
         apart = (self.reference[columns] - references) / self.half_life[columns]
         steps = np.maximum(np.floor(apart + 0.5), -5000.0).astype(np.int64)
         factors: Floats = np.ldexp(np.ones(columns.size), steps)
@@ -300,21 +307,11 @@ class HistogramMatrix:
         if not moving.any():
             return
         columns, references = columns[moving], references[moving]
-        factors = self._factors(columns, references)
+        factors = self.factors(columns, references)
         self.weights[:, columns] *= factors
         self.total[columns] *= factors
         self.reference[columns] = references
         self._tighten(columns)
-
-    def _scaled(
-        self, columns: Columns, references: Floats
-    ) -> tuple[Floats, Floats, NDArray[np.integer], NDArray[np.integer]]:
-        # A copy of columns as they would be at other references; what merges must not
-        # change the histogram it reads (upstream's merge does).
-        factors = self._factors(columns, references)
-        weights = self.weights[:, columns] * factors
-        lowest, highest = self._bounds(weights, self.lowest[columns], self.highest[columns])
-        return weights, self.total[columns] * factors, lowest, highest
 
     def _tighten(self, columns: Columns) -> None:
         lowest, highest = self._bounds(

@@ -26,10 +26,7 @@ def integer_cpu_containers(annotations: Mapping[str, str] | None) -> frozenset[s
 
 
 def integer_cpu(recommendation: Recommendation, containers: frozenset[str]) -> Recommendation:
-    """Return the recommendation with every CPU bound of ``containers`` in whole cores.
-
-    uncappedTarget stays as the estimators left it.
-    """
+    """Return the recommendation with every CPU amount of ``containers`` in whole cores."""
     if not containers:
         return recommendation
     return Recommendation(
@@ -49,8 +46,13 @@ def whole_cores(resources: ResourceList) -> ResourceList:
 
 
 def _rounded(entry: ContainerRecommendation) -> ContainerRecommendation:
-    bounds = (entry.target, entry.lower_bound, entry.upper_bound)
-    target, lower, upper = (whole_cores(bound) if bound is not None else None for bound in bounds)
+    def cores(resources: ResourceList | None) -> ResourceList | None:
+        return whole_cores(resources) if resources is not None else None
+
     return ContainerRecommendation(
-        entry.container_name, target, lower, upper, entry.uncapped_target
+        entry.container_name,
+        cores(entry.target),
+        cores(entry.lower_bound),
+        cores(entry.upper_bound),
+        cores(entry.uncapped_target),
     )

@@ -18,6 +18,14 @@ class ResourceList(dict[str, Quantity]):
     """Amounts by resource name, as decoded from JSON. Treated as immutable."""
 
 
+EMPTY = ResourceList()
+
+
+def of(resources: Mapping[str, Quantity] | None, name: str) -> Quantity:
+    """Return the amount of one resource; an absent one is zero, as upstream's accessors say."""
+    return (resources or EMPTY).get(name, ZERO)
+
+
 def resource_list(wire: Mapping[str, str | int | float]) -> ResourceList:
     """Return the list that ``wire`` writes; raises ``QuantityError``."""
     return ResourceList({name: quantity.from_wire(value) for name, value in wire.items()})

@@ -79,6 +79,12 @@ class AmountTrace(Struct, frozen=True):
     policy: str = ""  # containerName of the policy entry that applied
 
     @property
+    def uncapped(self) -> Quantity:
+        """Return the amount before policy and nodes: after rounding, whole cores included."""
+        rounded = [step.after for step in self.steps if step.reason == "CpuRoundedToCore"]
+        return rounded[0] if rounded else self.estimated
+
+    @property
     def amount(self) -> int:
         """Return the published amount in milli-cores or bytes."""
         return units("cpu" if self.estimated.format == "DecimalSI" else "memory", self.published)
@@ -138,9 +144,8 @@ def recommend(
                 )
     for bound in BOUNDS:
         _fit_nodes(traces, bound, shapes)
-    entries = tuple(
-        entry for usage in wanted if (entry := _entry(usage.name, traces)).target is not None
-    )
+    published = (_entry(usage.name, traces) for usage in wanted)
+    entries = tuple(entry for entry in published if entry.target is not None)
     return RecommendationTrace(
         recommendation=Recommendation(container_recommendations=entries),
         amounts=traces,
@@ -225,7 +230,7 @@ def _entry(
                 continue
             lists.setdefault(bound, ResourceList())[resource] = trace.published
             if bound == "target":
-                uncapped[resource] = trace.estimated
+                uncapped[resource] = trace.uncapped
     return ContainerRecommendation(
         container_name=container,
         target=lists.get("target"),

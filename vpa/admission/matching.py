@@ -1,0 +1,109 @@
+"""Which VPA decides about a pod: index by target, then selector, then age.
+
+Used by admission for a pod that is created and by the updater for pods that run. The
+topmost controller of the pod is found by the shell (``kube``), this is the choice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.core.selector import Selector
+from vpa.model.objects import Pod, Vpa, has_startup_boost, update_mode
+
+
+class Controller(Struct, frozen=True):
+    """The topmost well-known or scalable owner of a pod."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class Candidate(Struct, frozen=True):
+    """A VPA and the selector of its target; None if the target could not be resolved."""
+
+    vpa: Vpa
+    selector: Selector | None
+
+
+class Match(Struct, frozen=True):
+    """The VPA that decides, and others that match the same pod and do not."""
+
+    chosen: Candidate | None
+    others: tuple[Candidate, ...] = ()
+
+
+class TargetIndex:
+    """VPAs by the target they name; replaced entry by entry as objects change."""
+
+    def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
+        self._by_target: dict[Controller, dict[str, Candidate]] = {}
+        self._targets: dict[tuple[str, str], Controller] = {}
+        for candidate in candidates:
+            self.put(candidate)
+
+    def put(self, candidate: Candidate) -> None:
+        """Add a VPA or replace the one of its name; without a target it is not found."""
+        vpa = candidate.vpa
+        self.remove(vpa.metadata.namespace, vpa.metadata.name)
+        target = target_of(vpa)
+        if target is not None:
+            self._targets[vpa.metadata.namespace, vpa.metadata.name] = target
+            self._by_target.setdefault(target, {})[vpa.metadata.name] = candidate
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Forget a VPA."""
+        target = self._targets.pop((namespace, name), None)
+        if target is None:
+            return
+        named = self._by_target[target]
+        del named[name]
+        if not named:
+            del self._by_target[target]
+
+    def of(self, controller: Controller) -> Sequence[Candidate]:
+        """Return the VPAs that name this controller."""
+        return tuple(self._by_target.get(controller, {}).values())
+
+
+def target_of(vpa: Vpa) -> Controller | None:
+    """Return what the VPA points to."""
+    target = vpa.spec.target_ref
+    if target is None:
+        return None
+    return Controller(vpa.metadata.namespace, target.kind, target.name)
+
+
+def match(pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate]) -> Match:
+    """Return which of the VPAs of a pod's controller decides: the oldest, then by name.
+
+    ``candidates`` are those that may act at all; see ``acts_at_admission``.
+    """
+    labels = pod_labels or {}
+    matching = [
+        candidate
+        for candidate in candidates
+        if candidate.selector is not None and candidate.selector.matches(labels)
+    ]
+    matching.sort(key=lambda candidate: seniority(candidate.vpa))
+    return Match(matching[0] if matching else None, tuple(matching[1:]))
+
+
+def match_at_admission(pod: Pod, controller: Controller | None, index: TargetIndex) -> Match:
+    """Return the VPA that patches a new pod; a pod without a controller has none."""
+    if controller is None:
+        return Match(None)
+    candidates = [c for c in index.of(controller) if acts_at_admission(c.vpa)]
+    return match(pod.metadata.labels, candidates)
+
+
+def acts_at_admission(vpa: Vpa) -> bool:
+    """Return whether new pods are patched: in every mode but Off, and for a boost in Off."""
+    return update_mode(vpa) != "Off" or has_startup_boost(vpa)
+
+
+def seniority(vpa: Vpa) -> tuple[float, str]:
+    """Return the order in which VPAs of one pod come; the first one decides."""
+    created = vpa.metadata.creation_timestamp
+    return (created.timestamp() if created is not None else float("-inf"), vpa.metadata.name)

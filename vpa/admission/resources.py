@@ -1,0 +1,101 @@
+"""Requests and limits that a pod's containers should have.
+
+From the capped recommendation to one entry per container, in the order of the pod's spec.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from vpa.capping.limits import proportional_limits
+from vpa.capping.processor import LimitRanges, cap_for_pod
+from vpa.model.objects import (
+    LimitRangeItem,
+    Pod,
+    Recommendation,
+    ResourcePolicy,
+    Vpa,
+    controlled_values,
+    requests_and_limits,
+    update_mode,
+)
+from vpa.model.quantities import EMPTY, RESOURCES, ResourceList
+
+
+class ContainerResources(Struct, frozen=True):
+    """What to set on one container; both empty: leave it as it is."""
+
+    requests: ResourceList = EMPTY
+    limits: ResourceList = EMPTY
+
+
+class PodResources(Struct, frozen=True):
+    """One entry per container, and phrases for the annotation by container name."""
+
+    containers: tuple[ContainerResources, ...]
+    notes: Mapping[str, tuple[str, ...]]
+
+
+class Unavailable(Struct, frozen=True):
+    """The resources cannot be computed now; the pod passes unchanged."""
+
+    reason: str  # stable CamelCase token
+    message: str
+
+
+def container_resources(
+    pod: Pod,
+    policy: ResourcePolicy | None,
+    recommendation: Recommendation | None,
+    item: LimitRangeItem | None,
+    *,
+    include_unrecommended: bool,
+) -> PodResources:
+    """Return resources and notes; ``include_unrecommended`` keeps what is not recommended
+    as it is now, which a resize has to write out.
+    """
+    entries, notes = [], {}
+    for container in pod.spec.containers:
+        name = container.name
+        requests, limits = requests_and_limits(pod, name)
+        found = recommendation.of(name) if recommendation is not None else None
+        if found is None and not include_unrecommended:
+            entries.append(ContainerResources())
+            continue
+        wanted = (requests if found is None else found.target) or EMPTY
+        # A key that is no resource name would make the whole patch invalid.
+        wanted = ResourceList({key: value for key, value in wanted.items() if key})
+        scaled = EMPTY
+        if controlled_values(policy, name) == "RequestsAndLimits":
+            default = item.default if item is not None else None
+            scaled, texts = proportional_limits(limits, requests, wanted, default)
+            if texts:
+                notes[name] = tuple(texts)
+        if include_unrecommended:
+            wanted = _filled(wanted, requests)
+            scaled = _filled(scaled, limits)
+        entries.append(ContainerResources(wanted, scaled))
+    return PodResources(tuple(entries), notes)
+
+
+def pod_resources(
+    pod: Pod, vpa: Vpa, ranges: LimitRanges | Unavailable
+) -> PodResources | Unavailable:
+    """Return what admission or a resize sets; empty entries without a recommendation."""
+    if isinstance(ranges, Unavailable):
+        return ranges
+    if vpa.status.recommendation is None:
+        return PodResources(tuple(ContainerResources() for _ in pod.spec.containers), {})
+    capped = cap_for_pod(vpa, pod, ranges)
+    policy = vpa.spec.resource_policy if update_mode(vpa) != "Off" else None
+    found = container_resources(
+        pod, policy, capped.recommendation, ranges.container, include_unrecommended=False
+    )
+    names = {*found.notes, *capped.caps}
+    notes = {name: (*capped.notes(name), *found.notes.get(name, ())) for name in names}
+    return PodResources(found.containers, notes)
+
+
+def _filled(resources: ResourceList, present: ResourceList | None) -> ResourceList:
+    kept = {name: (present or EMPTY)[name] for name in RESOURCES if name in (present or EMPTY)}
+    return ResourceList({**kept, **resources})

@@ -1,0 +1,254 @@
+"""Validation of VPA objects by field, and what is filled in at CREATE.
+
+Field paths and types of errors are upstream's (``validation.go``); the texts are ours.
+Annotations of our own are checked by ``model.annotations``.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
+from vpa.model.objects import (
+    ContainerPolicy,
+    StartupBoost,
+    UpdatePolicy,
+    Vpa,
+    VpaSpec,
+    amount,
+    container_policies,
+)
+from vpa.model.quantities import EMPTY, RESOURCES
+
+REQUIRED = "Required value"
+UNSUPPORTED = "Unsupported value"
+INVALID = "Invalid value"
+FORBIDDEN = "Forbidden"
+TOO_MANY = "Too many"
+
+UPDATE_MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
+
+
+class Gates(Struct, frozen=True):
+    """Feature gates of upstream's components."""
+
+    in_place: bool = False
+    cpu_startup_boost: bool = False
+    per_vpa_config: bool = False
+
+
+class Options(Struct, frozen=True):
+    """What is allowed: gates, and on update what the stored object has already."""
+
+    is_create: bool
+    in_place: bool
+    cpu_startup_boost: bool
+    per_vpa_config: bool
+    existing_resources: frozenset[str] = frozenset()
+
+
+class FieldError(Struct, frozen=True):
+    """One finding; ``type`` is one of Kubernetes's."""
+
+    field: str
+    type: str
+    message: str
+
+
+class Validation(Struct, frozen=True):
+    """All findings about one object."""
+
+    errors: tuple[FieldError, ...]
+    warnings: tuple[str, ...]
+
+
+def options_for(old: Vpa | None, gates: Gates) -> Options:
+    """Return the options for a new object, or for an update of ``old``.
+
+    A gated field that the stored object uses stays legal, or it could not be edited.
+    """
+    return Options(
+        is_create=old is None,
+        in_place=gates.in_place or uses_in_place(old),
+        cpu_startup_boost=gates.cpu_startup_boost or uses_startup_boost(old),
+        per_vpa_config=gates.per_vpa_config or uses_per_vpa_config(old),
+        existing_resources=_existing_resources(old),
+    )
+
+
+def uses_in_place(old: Vpa | None) -> bool:
+    """Return whether the stored object has mode InPlace."""
+    policy = old.spec.update_policy if old is not None else None
+    return policy is not None and policy.update_mode == "InPlace"
+
+
+def uses_startup_boost(old: Vpa | None) -> bool:
+    """Return whether the stored object has a boost, its own or a container's."""
+    if old is None:
+        return False
+    boost = old.spec.startup_boost
+    return (boost is not None and boost.cpu is not None) or any(
+        policy.startup_boost is not None for policy in container_policies(old.spec.resource_policy)
+    )
+
+
+def uses_per_vpa_config(old: Vpa | None) -> bool:
+    """Return whether the stored object sets what the gate PerVPAConfig covers."""
+    if old is None:
+        return False
+    update = old.spec.update_policy
+    return (update is not None and update.evict_after_oom_seconds is not None) or any(
+        any(value is not None for _, value in _gated(policy))
+        for policy in container_policies(old.spec.resource_policy)
+    )
+
+
+def validate(spec: VpaSpec, options: Options) -> Validation:
+    """Return everything that is wrong with ``spec``, in the order of its fields."""
+    errors: list[FieldError] = []
+    warnings: list[str] = []
+    if spec.target_ref is None and options.is_create:
+        errors.append(FieldError("spec.targetRef", REQUIRED, "name the controller to size"))
+    if spec.update_policy is not None:
+        _update_policy(spec.update_policy, options, errors, warnings)
+    for index, policy in enumerate(container_policies(spec.resource_policy)):
+        path = f"spec.resourcePolicy.containerPolicies[{index}]"
+        _container_policy(path, policy, options, errors, warnings)
+    if spec.startup_boost is not None:
+        errors.extend(_startup_boost("spec.startupBoost", spec.startup_boost, options))
+    if len(spec.recommenders or ()) > 1:
+        errors.append(FieldError("spec.recommenders", TOO_MANY, "at most one recommender"))
+    return Validation(tuple(errors), tuple(warnings))
+
+
+def defaults(spec: VpaSpec) -> list[Mapping[str, Any]]:
+    """Return the JSON patch that fills in the update policy."""
+    if spec.update_policy is not None:
+        return []
+    return [{"op": "add", "path": "/spec/updatePolicy", "value": {"updateMode": "Recreate"}}]
+
+
+def _update_policy(
+    policy: UpdatePolicy, options: Options, errors: list[FieldError], warnings: list[str]
+) -> None:
+    path = "spec.updatePolicy"
+    mode = policy.update_mode
+    if mode is None:
+        errors.append(
+            FieldError(f"{path}.updateMode", REQUIRED, "an updatePolicy needs its updateMode")
+        )
+    elif mode not in UPDATE_MODES:
+        text = f"{mode!r} is not one of {', '.join(UPDATE_MODES)}"
+        errors.append(FieldError(f"{path}.updateMode", UNSUPPORTED, text))
+    elif mode == "Auto":
+        warnings.append(f"{path}: mode Auto is deprecated and acts as Recreate; name the mode")
+    elif mode == "InPlace" and not options.in_place:
+        text = "mode InPlace needs the feature gate InPlace of the admission webhook"
+        errors.append(FieldError(f"{path}.updateMode", FORBIDDEN, text))
+    if policy.min_replicas is not None and policy.min_replicas <= 0:
+        errors.append(FieldError(f"{path}.minReplicas", INVALID, "must be at least 1"))
+    seconds = policy.evict_after_oom_seconds
+    if seconds is not None:
+        errors.extend(_gated_number(f"{path}.evictAfterOOMSeconds", seconds, 1, options))
+
+
+def _container_policy(
+    path: str,
+    policy: ContainerPolicy,
+    options: Options,
+    errors: list[FieldError],
+    warnings: list[str],
+) -> None:
+    if not policy.container_name:
+        errors.append(FieldError(f"{path}.containerName", REQUIRED, "name a container, or *"))
+    if policy.mode is not None and policy.mode not in ("Auto", "Off"):
+        errors.append(FieldError(f"{path}.mode", UNSUPPORTED, "must be Auto or Off"))
+    lowest, highest = policy.min_allowed or EMPTY, policy.max_allowed or EMPTY
+    for resource, least in lowest.items():
+        errors.extend(_resolution(f"{path}.minAllowed[{resource}]", resource, least))
+        most = highest.get(resource)
+        if most is not None and most.nano < least.nano:
+            text = f"{most} is less than minAllowed, {least}"
+            errors.append(FieldError(f"{path}.maxAllowed[{resource}]", INVALID, text))
+    for resource, most in highest.items():
+        errors.extend(_resolution(f"{path}.maxAllowed[{resource}]", resource, most))
+    if policy.mode == "Off" and policy.controlled_values == "RequestsAndLimits":
+        text = "a container with mode Off has no controlledValues"
+        errors.append(FieldError(f"{path}.controlledValues", FORBIDDEN, text))
+    for index, resource in enumerate(policy.controlled_resources or ()):
+        if resource in RESOURCES:
+            continue
+        field = f"{path}.controlledResources[{index}]"
+        if resource in options.existing_resources:
+            warnings.append(f"{field}: {resource!r} has no effect; only cpu and memory have")
+        else:
+            errors.append(FieldError(field, UNSUPPORTED, f"{resource!r} is not cpu or memory"))
+    least_values = {"oomBumpUpRatio": 1, "oomMinBumpUp": 0}
+    for name, value in _gated(policy):
+        if value is not None:
+            least_value = least_values.get(name, 1)
+            errors.extend(_gated_number(f"{path}.{name}", value, least_value, options))
+    if policy.startup_boost is not None:
+        errors.extend(_startup_boost(f"{path}.startupBoost", policy.startup_boost, options))
+
+
+def _gated(policy: ContainerPolicy) -> tuple[tuple[str, str | int | float | None], ...]:
+    return (
+        ("oomBumpUpRatio", policy.oom_bump_up_ratio),
+        ("oomMinBumpUp", policy.oom_min_bump_up),
+        ("memoryAggregationIntervalSeconds", policy.memory_aggregation_interval_seconds),
+        ("memoryAggregationIntervalCount", policy.memory_aggregation_interval_count),
+    )
+
+
+def _gated_number(
+    field: str, value: str | int | float, least: int, options: Options
+) -> list[FieldError]:
+    if not options.per_vpa_config:
+        text = "needs the feature gate PerVPAConfig of the admission webhook"
+        return [FieldError(field, FORBIDDEN, text)]
+    try:
+        small = amount(value).nano < least * NANO
+    except QuantityError as error:
+        return [FieldError(field, INVALID, str(error))]
+    return [FieldError(field, INVALID, f"must be at least {least}")] if small else []
+
+
+def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[FieldError]:
+    if not options.cpu_startup_boost:
+        text = "needs the feature gate CPUStartupBoost of the admission webhook"
+        return [FieldError(path, FORBIDDEN, text)]
+    cpu = boost.cpu
+    if cpu is None:
+        return []
+    path += ".cpu"
+    if cpu.type == "Factor":
+        if cpu.factor is None:
+            return [FieldError(f"{path}.factor", REQUIRED, "type Factor needs it")]
+        text = "must be at least 1"
+        return [FieldError(f"{path}.factor", INVALID, text)] if cpu.factor < 1 else []
+    if cpu.type == "Quantity":
+        if cpu.quantity is None:
+            return [FieldError(f"{path}.quantity", REQUIRED, "type Quantity needs it")]
+        try:
+            return _resolution(f"{path}.quantity", "cpu", amount(cpu.quantity))
+        except QuantityError as error:
+            return [FieldError(f"{path}.quantity", INVALID, str(error))]
+    kind = UNSUPPORTED if cpu.type else REQUIRED
+    return [FieldError(f"{path}.type", kind, "must be Factor or Quantity")]
+
+
+def _resolution(field: str, resource: str, value: Quantity) -> list[FieldError]:
+    if resource == "cpu" and value.nano % MICRO:
+        return [FieldError(field, INVALID, f"{value} is not a whole number of milli-cores")]
+    if resource == "memory" and value.nano % NANO:
+        return [FieldError(field, INVALID, f"{value} is not a whole number of bytes")]
+    return []
+
+
+def _existing_resources(old: Vpa | None) -> frozenset[str]:
+    policies = container_policies(old.spec.resource_policy) if old is not None else ()
+    return frozenset(
+        resource for policy in policies for resource in policy.controlled_resources or ()
+    )

@@ -1,0 +1,178 @@
+"""A recommendation made to fit one pod: what admission would really set.
+
+Pod LimitRange over all containers, then per container the Container LimitRange, the VPA's
+policy, and with RequestsOnly the container's limit. Updater and admission run the same
+function, which is why nothing is evicted that admission would not change.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.capping.limitranges import Cap, apply_container_range
+from vpa.capping.podrange import apply_pod_range, with_missing
+from vpa.model.objects import (
+    ContainerPolicy,
+    ContainerRecommendation,
+    LimitRangeItem,
+    Pod,
+    Recommendation,
+    ResourcePolicy,
+    Vpa,
+    container_policy,
+    controlled_values,
+    is_off,
+    requests_and_limits,
+)
+from vpa.model.policy import capped
+from vpa.model.quantities import EMPTY, RESOURCES, ResourceList
+
+
+class LimitRanges(Struct, frozen=True):
+    """The merged LimitRanges of the pod's namespace."""
+
+    container: LimitRangeItem | None = None
+    pod: LimitRangeItem | None = None
+
+
+class Capped(Struct, frozen=True):
+    """The recommendation of one pod, and what changed its targets, by container."""
+
+    recommendation: Recommendation | None
+    caps: Mapping[str, tuple[Cap, ...]] = {}
+    pod_range: frozenset[tuple[str, str]] = frozenset()  # (container, resource) it changed
+
+    def notes(self, container: str) -> list[str]:
+        """Return the phrases for the pod's annotation."""
+        return [cap.note for cap in self.caps.get(container, ()) if cap.note]
+
+
+_UPPER, _TARGET, _LOWER = "upper_bound", "target", "lower_bound"
+
+
+def cap_for_pod(vpa: Vpa, pod: Pod, ranges: LimitRanges) -> Capped:
+    """Return the VPA's recommendation as it applies to ``pod``.
+
+    Containers that the pod does not have are dropped, and so are those with mode Off:
+    upstream still applies what was recommended to them before (D19).
+    """
+    policy = vpa.spec.resource_policy
+    recommendation = vpa.status.recommendation
+    if recommendation is None:
+        return Capped(None if policy is None else Recommendation(container_recommendations=()))
+    present = {container.name for container in pod.spec.containers}
+    entries = [
+        entry
+        for entry in recommendation.container_recommendations or ()
+        if entry.container_name in present and not is_off(policy, entry.container_name)
+    ]
+    changed: frozenset[tuple[str, str]] = frozenset()
+    if ranges.pod is not None:
+        before = with_missing(entries, pod, policy)
+        entries = _within_pod_range(before, pod, ranges.pod)
+        changed = _changed(before, entries)
+    results, caps = [], {}
+    for entry in entries:
+        result, found = _capped_entry(entry, pod, ranges.container, policy)
+        results.append(result)
+        if found:
+            caps[entry.container_name] = tuple(found)
+    return Capped(Recommendation(container_recommendations=tuple(results)), caps, changed)
+
+
+def _within_pod_range(
+    entries: list[ContainerRecommendation], pod: Pod, item: LimitRangeItem
+) -> list[ContainerRecommendation]:
+    bounds: dict[str, dict[str, ResourceList]] = {}
+    for field in (_UPPER, _TARGET, _LOWER):
+        lists: dict[str, ResourceList] = {
+            entry.container_name: found
+            for entry in entries
+            if (found := getattr(entry, field)) is not None
+        }
+        for resource in RESOURCES:
+            if lists:
+                lists = apply_pod_range(resource, lists, pod, item)
+        bounds[field] = lists
+    return [
+        ContainerRecommendation(
+            entry.container_name,
+            bounds[_TARGET].get(entry.container_name),
+            bounds[_LOWER].get(entry.container_name),
+            bounds[_UPPER].get(entry.container_name),
+            entry.uncapped_target,
+        )
+        for entry in entries
+    ]
+
+
+def _changed(
+    before: list[ContainerRecommendation], after: list[ContainerRecommendation]
+) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (old.container_name, resource)
+        for old, new in zip(before, after, strict=True)
+        for resource, value in (new.target or {}).items()
+        if old.target is None or old.target.get(resource) != value
+    )
+
+
+def _capped_entry(
+    entry: ContainerRecommendation,
+    pod: Pod,
+    item: LimitRangeItem | None,
+    policy: ResourcePolicy | None,
+) -> tuple[ContainerRecommendation, list[Cap]]:
+    name = entry.container_name
+    requests, limits = requests_and_limits(pod, name)
+    own = container_policy(policy, name)
+    requests_only = controlled_values(policy, name) == "RequestsOnly"
+    ceiling = limits if requests_only and limits is not None else ResourceList()
+
+    def fit(bound: ResourceList | None) -> tuple[ResourceList | None, list[Cap]]:
+        if bound is None:
+            return None, []
+        ranged, caps = apply_container_range(bound, requests, limits, item)
+        ranged, of_policy = _within_policy(ranged, own)
+        ranged, of_limit = _below(ranged, ceiling)
+        return ranged, [*caps, *of_policy, *of_limit]
+
+    target, caps = fit(entry.target)
+    return (
+        ContainerRecommendation(
+            name,
+            target,
+            fit(entry.lower_bound)[0],
+            fit(entry.upper_bound)[0],
+            entry.uncapped_target,
+        ),
+        caps,
+    )
+
+
+def _within_policy(
+    resources: ResourceList, policy: ContainerPolicy | None
+) -> tuple[ResourceList, list[Cap]]:
+    if policy is None:
+        return resources, []
+    lowest, highest = policy.min_allowed or EMPTY, policy.max_allowed or EMPTY
+    result, caps = ResourceList(), []
+    for name, value in resources.items():
+        result[name], found = capped(name, value, lowest, highest)
+        for cap in found:
+            bound = "minAllowed" if cap.reason == "MinAllowed" else "maxAllowed"
+            caps.append(Cap(name, cap.reason, f"{name} capped to {bound}", cap.bound))
+    return result, caps
+
+
+def _below(
+    resources: ResourceList, ceiling: Mapping[str, Quantity]
+) -> tuple[ResourceList, list[Cap]]:
+    result, caps = ResourceList(resources), []
+    for name, limit in ceiling.items():
+        if name in result and result[name].milli > limit.milli:
+            result[name] = limit
+            note = f"{name} capped to container limit"
+            caps.append(Cap(name, "ContainerLimit", note, limit))
+    return result, caps

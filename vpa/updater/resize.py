@@ -1,0 +1,167 @@
+"""In-place updates: what the kubelet says about a resize, and what to do next.
+
+A resize that hangs or failed ends in an eviction (InPlaceOrRecreate) or is waited for
+(InPlace). Times are counted from when the updater first saw the resize, by pod UID.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from vpa.model.objects import Condition, Pod, Vpa, condition, update_mode
+from vpa.updater.disruption import Budget, Group
+from vpa.updater.priority import UpdaterSettings
+
+ResizeState = Literal[
+    "ResizeNone",
+    "ResizeDeferred",
+    "ResizeInfeasible",
+    "ResizeInProgress",
+    "ResizeError",
+    "ResizeUnknown",
+]
+InPlace = Literal[
+    "InPlaceApproved",
+    "InPlaceDeferred",
+    "InPlaceEvict",
+    "InPlaceInfeasible",
+    "InPlaceInfeasibleCached",
+]
+
+DEFERRED_LIMIT_S = 300.0
+IN_PROGRESS_LIMIT_S = 3600.0
+
+
+class InPlaceDecision(Struct, frozen=True):
+    """What to do with a pod that wants an in-place update, and the token that says why."""
+
+    decision: InPlace
+    reason: str
+
+
+def resize_state(conditions: Sequence[Condition] | None) -> ResizeState:
+    """Return the state that the pod's conditions tell; a pending resize comes first."""
+    found = {entry.type: entry for entry in conditions or () if entry.status == "True"}
+    pending = found.get("PodResizePending")
+    if pending is not None:
+        reasons: dict[str, ResizeState] = {
+            "Deferred": "ResizeDeferred",
+            "Infeasible": "ResizeInfeasible",
+        }
+        return reasons.get(pending.reason, "ResizeUnknown")
+    progress = found.get("PodResizeInProgress")
+    if progress is None:
+        return "ResizeNone"
+    if not progress.reason and not progress.message:
+        return "ResizeInProgress"
+    return "ResizeError" if progress.reason == "Error" else "ResizeUnknown"
+
+
+def state_of(pod: Pod) -> ResizeState:
+    """Return the resize state of a pod."""
+    return resize_state(pod.status.conditions)
+
+
+def message_of(pod: Pod) -> str:
+    """Return what the kubelet says about the resize."""
+    for kind in ("PodResizePending", "PodResizeInProgress"):
+        found = condition(pod, kind)
+        if found is not None and found.message:
+            return found.message
+    return ""
+
+
+def limit_s(state: ResizeState) -> float:
+    """Return how long a resize may stay in a state before InPlaceOrRecreate evicts."""
+    limits = {"ResizeDeferred": DEFERRED_LIMIT_S, "ResizeInProgress": IN_PROGRESS_LIMIT_S}
+    return limits.get(state, 0.0)
+
+
+def is_overdue(state: ResizeState, since_s: float) -> bool:
+    """Return whether the resize is given up; failed and unknown ones are at once."""
+    limit = limit_s(state)
+    return since_s > limit if limit else state != "ResizeNone"
+
+
+def is_non_disruptive(pod: Pod) -> bool:
+    """Return whether no container demands a restart for any resource."""
+    return not any(
+        policy.restart_policy == "RestartContainer"
+        for container in pod.spec.containers
+        for policy in container.resize_policy or ()
+    )
+
+
+def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
+    """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
+    group = budget.group(pod)
+    if not isinstance(group, Group):
+        return False
+    if pod.status.phase == "Pending":
+        return True
+    if group.eviction_forbidden:
+        return False
+    state = state_of(pod)
+    if state != "ResizeNone" and not is_overdue(state, since_s):
+        return False
+    return budget.allows(group)
+
+
+def can_update_in_place(
+    pod: Pod,
+    vpa: Vpa,
+    budget: Budget,
+    settings: UpdaterSettings,
+    *,
+    has_recommendation: bool,
+    was_tried: bool,
+    since_s: float,
+) -> InPlaceDecision:
+    """Return what a pod that is due for an update in place gets in this loop.
+
+    ``was_tried``: mode InPlace has this size on record as refused by the node.
+    """
+    in_place_only = update_mode(vpa) == "InPlace"
+    if in_place_only and not settings.in_place:
+        return InPlaceDecision("InPlaceDeferred", "FeatureGateOff")
+    group = budget.group(pod)
+    if not isinstance(group, Group):
+        return InPlaceDecision("InPlaceDeferred", "TooFewReplicas")
+    if pod.status.phase == "Pending":
+        return InPlaceDecision("InPlaceDeferred", "PodPending")
+    if not has_recommendation:
+        return InPlaceDecision("InPlaceDeferred", "NoRecommendation")
+    if in_place_only and was_tried:
+        return InPlaceDecision("InPlaceInfeasibleCached", "ResizeInfeasible")
+    state = state_of(pod)
+    if state != "ResizeNone":
+        if in_place_only:
+            if state == "ResizeInfeasible":
+                return InPlaceDecision("InPlaceInfeasible", state)
+            return InPlaceDecision("InPlaceDeferred", state)
+        if not is_overdue(state, since_s):
+            return InPlaceDecision("InPlaceDeferred", state)
+        if budget.allows(group):
+            return InPlaceDecision("InPlaceEvict", state)
+        return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
+    if settings.skip_disruption_budget and is_non_disruptive(pod):
+        return InPlaceDecision("InPlaceApproved", "BudgetSkipped")
+    if budget.allows(group):
+        return InPlaceDecision("InPlaceApproved", "WithinBudget")
+    return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
+
+
+def can_unboost(
+    pod: Pod, budget: Budget, expired: Sequence[str], settings: UpdaterSettings
+) -> bool:
+    """Return whether the boosts that are over may be taken back by a resize now."""
+    group = budget.group(pod)
+    return (
+        settings.cpu_startup_boost
+        and bool(expired)
+        and pod.status.phase != "Pending"
+        and isinstance(group, Group)
+        and state_of(pod) == "ResizeNone"
+        and budget.allows(group)
+    )
