@@ -199,7 +199,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         observation,
         _counted_pods(observation),
         scale,
-        _tolerance(hpa, settings, pass_.variation),
+        tolerance_of(hpa, settings, pass_.variation),
         settings,
         now,
         pass_.variation,
@@ -241,7 +241,8 @@ def _counted_pods(observation: Observation) -> Pods:
     return observation.pods.chosen(own)
 
 
-def _tolerance(hpa: HPA, settings: Settings, variation: Variation) -> Tolerance:
+def tolerance_of(hpa: HPA, settings: Settings, variation: Variation = ACTUAL) -> Tolerance:
+    """Return the band that applies to ``hpa``."""
     if not variation.tolerance:
         return Tolerance(0.0, 0.0)
     down = up = settings.tolerance

@@ -7,7 +7,7 @@ extensions of ``hpa-executed.yaml`` and ``explain.yaml``.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpa.decide import wire
+from hpa.decide import Outcome, wire
 from hpa.decide.observation import (
     MetricAnswer,
     Observation,
@@ -393,3 +393,16 @@ def past(inputs: Mapping[str, Any]) -> Past:
         events(inputs.get("scale_up_events")),
         events(inputs.get("scale_down_events")),
     )
+
+
+def outcome(inputs: Mapping[str, Any]) -> Outcome:
+    faults, target = inputs.get("faults", {}), inputs["target"]
+    status_error = faults.get("status_update")
+    if "scale_update" in faults:
+        return Outcome("failed", faults["scale_update"], status_error)
+    if faults.get("scale_update_conflicts", 0) >= 5:
+        is_core = target["kind"] == "ReplicationController"
+        resource = f"{target['kind'].lower()}s" + ("" if is_core else ".apps")
+        text = f'Operation cannot be fulfilled on {resource} "web": the object has been modified'
+        return Outcome("conflict", text, status_error)
+    return Outcome("written", "", status_error)

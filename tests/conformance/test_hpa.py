@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpa.decide import Outcome, conclude, decide, replay
+from hpa.decide import conclude, decide, replay
 from hpa.decide.decision import Conclusion
 from hpa.decide.history import stored
 from hpa.decide.limits import change_within, down_limit, limit, limit_legacy, up_limit
@@ -318,23 +318,10 @@ def selector_store(case: Case, inputs: Case, expected: Case) -> None:
         assert len(found) == match["count"]
 
 
-def outcome_of(inputs: Case) -> Outcome:
-    faults, target = inputs.get("faults", {}), inputs["target"]
-    status_error = faults.get("status_update")
-    if "scale_update" in faults:
-        return Outcome("failed", faults["scale_update"], status_error)
-    if faults.get("scale_update_conflicts", 0) >= 5:
-        is_core = target["kind"] == "ReplicationController"
-        resource = f"{target['kind'].lower()}s" + ("" if is_core else ".apps")
-        text = f'Operation cannot be fulfilled on {resource} "web": the object has been modified'
-        return Outcome("conflict", text, status_error)
-    return Outcome("written", "", status_error)
-
-
 def concluded(case: Case, inputs: Case) -> tuple[Any, Conclusion]:
     decision = decide(given.observation(inputs), given.past(inputs), given.settings(case), NOW)
     assert replay(decision.trace) == decision
-    return decision, conclude(decision, outcome_of(inputs), NOW)
+    return decision, conclude(decision, given.outcome(inputs), NOW)
 
 
 def reconcile(case: Case, inputs: Case, expected: Case) -> None:
@@ -342,7 +329,7 @@ def reconcile(case: Case, inputs: Case, expected: Case) -> None:
     status = done.status
     got: dict[str, Any] = {
         "desired_replicas": status.desired_replicas,
-        "scale_updated": decision.replicas is not None and outcome_of(inputs).scale == "written",
+        "scale_updated": decision.replicas is not None and given.outcome(inputs).scale == "written",
         "conditions": shown_conditions(status.conditions, expected.get("conditions", [])),
         "reconciliation": {"action": done.labels.action, "error": done.labels.error},
         "metric_computations": {m.type: [m.action, m.error] for m in done.labels.metrics},

@@ -1,0 +1,43 @@
+"""Amounts in the words of people: milli-units, shares and ages."""
+
+from podscale.core.quantity import format_milli
+
+_TWO_POWERS = ("", "Ki", "Mi", "Gi", "Ti")
+
+
+def amount(milli: int, name: str = "") -> str:
+    """Return an amount of the metric or resource ``name``; memory in powers of two."""
+    if name != "memory":
+        return format_milli(milli) if abs(milli) < 1_000_000 or milli % 1000 else f"{milli // 1000}"
+    size = milli / 1000
+    power = 0
+    while abs(size) >= 1024 and power < len(_TWO_POWERS) - 1:
+        size /= 1024
+        power += 1
+    return f"{size:.4g}{_TWO_POWERS[power]}"
+
+
+def share(ratio: float) -> str:
+    """Return a ratio as a percentage."""
+    return f"{ratio * 100:.4g} %"
+
+
+def age(seconds: float) -> str:
+    """Return a span of time, rounded."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 pod``, ``2 pods``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: tuple[str, ...] | list[str], most: int = 5) -> str:
+    """Return the names, cut after ``most``."""
+    shown = ", ".join(names[:most])
+    rest = len(names) - most
+    return f"{shown} and {rest} more" if rest > 0 else shown

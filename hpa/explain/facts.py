@@ -1,0 +1,298 @@
+"""The facts an explanation states, under stable keys. Amounts are milli-units, ages seconds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from hpa.decide.limits import change_within
+from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.observation import ScaleEvent
+from hpa.decide.pods import Pods
+from hpa.decide.reconcile import tolerance_of
+from hpa.decide.spec import MetricSpec
+from hpa.decide.steps import Measured
+from hpa.explain.reading import Told
+from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
+from podscale.core.metrics import ExternalSamples
+
+Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
+Facts = dict[str, Fact]
+
+
+def facts(told: Told, reasons: Sequence[str]) -> Facts:
+    """Return the facts of ``reasons``; where two use one key, the earlier reason's stands."""
+    found: Facts = {}
+    for reason in reasons:
+        for key, value in _BY_REASON.get(reason, _none)(told).items():
+            found.setdefault(key, value)
+    for key, value in _always(told).items():
+        found.setdefault(key, value)
+    return found
+
+
+def _always(told: Told) -> Facts:
+    hpa, scale = told.hpa, told.scale
+    found: Facts = {
+        "hpa": f"{hpa.namespace}/{hpa.name}",
+        "target": told.target,
+        "min": hpa.min_replicas,
+        "max": hpa.max_replicas,
+    }
+    if scale is not None:
+        found["current"] = found["spec_replicas"] = scale.spec_replicas
+        found["status_replicas"] = scale.status_replicas
+        found["pods_matched"] = len(told.pods)
+    if told.trace.decided is not None:
+        found["decided"] = told.trace.decided
+    if told.measured:
+        band = tolerance_of(hpa, told.trace.settings)
+        found["tolerance_up"], found["tolerance_down"] = band.up, band.down
+        shown = told.winner or told.measured[0]
+        found |= metric_facts(told, shown)
+    return found
+
+
+def metric_facts(told: Told, measured: Measured) -> Facts:
+    """Return what one metric showed."""
+    spec = told.spec(measured)
+    found: Facts = {"metric": spec.name, "metric_type": spec.type}
+    if spec.container:
+        found["container"] = spec.container
+    if spec.type in ("Resource", "ContainerResource"):
+        found["resource"] = spec.name
+    for key, target in (
+        ("target_utilization", spec.average_utilization),
+        ("target_average_value", spec.average_value_milli),
+        ("target_value", spec.value_milli),
+    ):
+        if target is not None:
+            found[key] = target
+    if isinstance(measured.result, Valid):
+        calculation = measured.result.calculation
+        found["ratio"] = calculation.ratio
+        if calculation.corrected is not None:
+            found["corrected_ratio"] = calculation.corrected
+        if calculation.utilization is not None:
+            found["utilization"] = calculation.utilization
+        is_value = spec.type in ("Object", "External") and spec.average_value_milli is None
+        found["value" if is_value else "average_value"] = calculation.usage
+        if calculation.groups is not None:
+            found["ready_pods"] = calculation.groups.ready
+    else:
+        found["message"] = measured.result.text
+    return found
+
+
+def _none(told: Told) -> Facts:  # noqa: ARG001 - one signature for all
+    return {}
+
+
+def _first_invalid(told: Told) -> Facts:
+    return _invalid(told, *told.invalid()[0]) if told.invalid() else {}
+
+
+def _invalid(told: Told, measured: Measured, result: Invalid) -> Facts:
+    found = metric_facts(told, measured)
+    if result.failure is not None:
+        found["message"] = result.failure.message or result.text
+        age = getattr(result.failure, "age_s", None)
+        if age is not None:
+            found["age_s"] = age
+    spec = told.spec(measured)
+    if result.problem is not None:
+        found["pod"] = result.problem.pod
+        found["container"] = result.problem.container
+        found["resource"] = spec.name
+    elif spec.type == "ContainerResource" and len(told.pods):
+        found["pod"] = min(told.pods.names)
+    return found
+
+
+def _unready(told: Told) -> Facts:
+    found = _first_invalid(told)
+    for groups in told.groups():
+        found["pods"] = list(groups.unready or groups.missing)
+        break
+    return found
+
+
+def _bucket(name: str) -> Callable[[Told], Facts]:
+    def pods(told: Told) -> Facts:
+        for groups in told.groups():
+            names: tuple[str, ...] = getattr(groups, name)
+            if names:
+                return {"pods": list(names)}
+        return {}
+
+    return pods
+
+
+def _foreign(told: Told) -> Facts:
+    names = foreign_pods(told)
+    owners = owners_of(told.pods, names)
+    return {"pods": list(names), "owner": owners[0] if len(owners) == 1 else list(owners)}
+
+
+def owners_of(pods: Pods, names: Sequence[str]) -> list[str]:
+    """Return the distinct topmost controllers of the pods named."""
+    rows = [row for row, name in enumerate(pods.names) if name in names]
+    return sorted({pods.owners[pods.owner[row]] for row in rows})
+
+
+def _gone(told: Told) -> Facts:
+    return {"pods": list(gone_pods(told))}
+
+
+def _left_out(told: Told) -> Facts:
+    return {"pods": list(unready_pods(told))}
+
+
+def _series(told: Told) -> Facts:
+    for spec, answer in zip(told.hpa.metrics, told.observation.answers, strict=False):
+        if isinstance(answer, ExternalSamples) and len(answer.series) > 1:
+            values = [each.sample.value_milli for each in answer.series]
+            return {"metric": spec.name, "series": len(values), "values": list(values)}
+    return {}
+
+
+def _recommendation(told: Told) -> Facts:
+    if told.window is None or told.window.held_by is None:
+        return {}
+    held = told.window.held_by
+    is_up = told.window.direction == "up"
+    return {
+        "recommendation": {"replicas": held.replicas, "age_s": told.trace.now - held.at},
+        "window_s": window_of(told, is_up=is_up),
+        "desired": told.window.before,
+    }
+
+
+def window_of(told: Told, *, is_up: bool) -> float:
+    """Return the width of the stabilization window of one direction."""
+    behavior = told.hpa.behavior
+    written = None
+    if behavior is not None:
+        written = behavior.up.window_s if is_up else behavior.down.window_s
+    return told.trace.settings.downscale_stabilization_s if written is None else float(written)
+
+
+def _rate(told: Told) -> Facts:
+    limit = told.limit
+    if limit is None:
+        return {}
+    found: Facts = {"desired": limit.before}
+    if limit.limit is not None:
+        found["limit"] = limit.limit
+    if limit.policy is not None:
+        policy, past = limit.policy, told.trace.past
+        found["policy"] = {
+            "type": policy.type,
+            "value": policy.value,
+            "periodSeconds": policy.period_seconds,
+        }
+        events = events_within(told, (*past.scale_ups, *past.scale_downs), policy.period_seconds)
+        found["events"] = [
+            {"change": each.change, "age_s": told.trace.now - each.at} for each in events
+        ]
+        found["used"] = change_within(past.scale_ups, policy.period_seconds, told.trace.now)
+    return found
+
+
+def events_within(told: Told, events: Sequence[ScaleEvent], period_s: float) -> list[ScaleEvent]:
+    """Return the events that still count against a policy."""
+    return [each for each in events if each.at > told.trace.now - period_s]
+
+
+def _bound(told: Told) -> Facts:
+    return {} if told.limit is None else {"desired": told.limit.before}
+
+
+def _winner(told: Told) -> Facts:
+    return {} if told.winner is None else metric_facts(told, told.winner)
+
+
+def _rivals(told: Told) -> Facts:
+    seen = told.observation
+    return {"hpas": sorted({told.hpa.name, *seen.rivals, *seen.same_target})}
+
+
+def _same_target(told: Told) -> Facts:
+    return {"hpas": sorted({told.hpa.name, *told.observation.same_target})}
+
+
+def _selector(told: Told) -> Facts:
+    return {"selector": "" if told.scale is None else told.scale.selector}
+
+
+def _refused(told: Told) -> Facts:
+    outcome = told.trace.outcome
+    return {} if outcome is None else {"message": outcome.scale_error}
+
+
+def _paused(told: Told) -> Facts:  # noqa: ARG001 - one signature for all
+    return {"annotation": "podscale.io/paused"}
+
+
+def _unreadable(told: Told) -> Facts:
+    return {"message": getattr(told.observation.scale, "text", "")}
+
+
+def spec_of(told: Told) -> MetricSpec | None:
+    """Return the metric that the first reason is about: the winner, or the first invalid."""
+    if told.winner is not None:
+        return told.spec(told.winner)
+    return told.spec(told.measured[0]) if told.measured else None
+
+
+_BY_REASON: Mapping[str, Callable[[Told], Facts]] = {
+    "Paused": _paused,
+    "TargetNotFound": _unreadable,
+    "ScaleForbidden": _unreadable,
+    "SelectorMissing": _selector,
+    "SelectorInvalid": _selector,
+    "SameTargetAsOtherHPA": _same_target,
+    "AmbiguousSelector": _rivals,
+    "AllPodsUnready": _unready,
+    **dict.fromkeys(
+        (
+            "NoPodsMatched",
+            "MetricUnavailable",
+            "MetricNotFound",
+            "MetricNoData",
+            "MetricStale",
+            "MetricRefused",
+            "MetricNotANumber",
+            "MetricAmbiguous",
+            "RequestMissing",
+            "ContainerNotFound",
+        ),
+        _first_invalid,
+    ),
+    "ForeignPodsCounted": _foreign,
+    "StalePodsInAnswer": _gone,
+    "SeriesSummed": _series,
+    "NotReadyPodsLeftOut": _left_out,
+    "MissingPodMetrics": _bucket("missing"),
+    "CpuInitialization": _bucket("initializing"),
+    "NeverReadyPods": _bucket("never_ready"),
+    "PendingPods": _bucket("pending"),
+    "FinishedPodsIgnored": _bucket("finished"),
+    "TerminatingPodsIgnored": _bucket("terminating"),
+    "LargestProposalWins": _winner,
+    "WithinTolerance": _winner,
+    "MetricAboveTarget": _winner,
+    "ScaleUpStabilized": _recommendation,
+    "ScaleDownStabilized": _recommendation,
+    **dict.fromkeys(
+        (
+            "ScaleUpRateLimited",
+            "ScaleDownRateLimited",
+            "LegacyScaleUpLimit",
+            "ScaleUpDisabled",
+            "ScaleDownDisabled",
+        ),
+        _rate,
+    ),
+    **dict.fromkeys(("MaxReplicasReached", "MinReplicasReached", "MinEqualsMax"), _bound),
+    "ScaleUpdateFailed": _refused,
+    "ScaleUpdateConflict": _refused,
+}

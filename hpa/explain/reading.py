@@ -1,0 +1,103 @@
+"""A trace taken apart: the steps that explanations ask for, by name."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from msgspec import Struct
+
+from hpa.decide import Observation, Scale, Trace
+from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.pods import Groups, Pods
+from hpa.decide.spec import HPA, MetricSpec
+from hpa.decide.steps import Blocked, Chosen, LimitApplied, Measured, Step, WindowApplied
+
+AStep = TypeVar("AStep", bound=Step)
+
+
+class Told(Struct, frozen=True):
+    """One trace and its parts; None where the pass did not get that far."""
+
+    trace: Trace
+    measured: tuple[Measured, ...]
+    chosen: Chosen | None
+    blocked: Blocked | None
+    window: WindowApplied | None
+    limit: LimitApplied | None
+
+    @property
+    def observation(self) -> Observation:
+        return self.trace.observation
+
+    @property
+    def hpa(self) -> HPA:
+        return self.trace.observation.hpa
+
+    @property
+    def scale(self) -> Scale | None:
+        scale = self.trace.observation.scale
+        return scale if isinstance(scale, Scale) else None
+
+    @property
+    def current(self) -> int | None:
+        return None if self.scale is None else self.scale.spec_replicas
+
+    @property
+    def pods(self) -> Pods:
+        """The pods that counted: all behind the selector, or the target's own."""
+        pods = self.observation.pods
+        if not self.hpa.options.pods_by_owner:
+            return pods
+        return pods.chosen(pods.rows_owned_by(self.target))
+
+    @property
+    def target(self) -> str:
+        return f"{self.hpa.target.kind}/{self.hpa.target.name}"
+
+    @property
+    def winner(self) -> Measured | None:
+        """The metric whose proposal counts."""
+        if self.chosen is None or self.chosen.index is None:
+            return None
+        return next(each for each in self.measured if each.index == self.chosen.index)
+
+    def spec(self, measured: Measured) -> MetricSpec:
+        return self.hpa.metrics[measured.index]
+
+    def invalid(self) -> list[tuple[Measured, Invalid]]:
+        """The metrics that could not be used, in the order of the spec."""
+        return [(each, each.result) for each in self.measured if isinstance(each.result, Invalid)]
+
+    def valid(self) -> list[tuple[Measured, Valid]]:
+        """The metrics that could be used, in the order of the spec."""
+        return [(each, each.result) for each in self.measured if isinstance(each.result, Valid)]
+
+    def groups(self) -> Iterator[Groups]:
+        """How pods counted, the winner's view first."""
+        winner = self.winner
+        ordered = [winner, *self.measured] if winner is not None else list(self.measured)
+        for each in ordered:
+            if isinstance(each.result, Invalid):
+                if each.result.groups is not None:
+                    yield each.result.groups
+            elif each.result.calculation.groups is not None:
+                yield each.result.calculation.groups
+
+
+def tell(trace: Trace) -> Told:
+    """Return ``trace`` taken apart."""
+    return Told(
+        trace,
+        tuple(step for step in trace.steps if isinstance(step, Measured)),
+        step_of(trace, Chosen),
+        step_of(trace, Blocked),
+        step_of(trace, WindowApplied),
+        step_of(trace, LimitApplied),
+    )
+
+
+def step_of(trace: Trace, kind: type[AStep]) -> AStep | None:
+    """Return the step of that kind, which a pass takes at most once."""
+    for step in trace.steps:
+        if isinstance(step, kind):
+            return step
+    return None

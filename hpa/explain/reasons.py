@@ -1,0 +1,209 @@
+"""The reasons of a decision, the one to name first in front.
+
+The rule is written down in the header of ``cases/explain.yaml``: gate, target, conflict,
+metrics that cannot be used; then what is *binding*, that is, without which alone the
+number would be another one; then the last step that changed the number; then the plain
+outcome. A decision that was not put into effect says so before everything.
+"""
+
+from hpa.decide import Trace
+from hpa.decide.metrics import Valid
+from hpa.decide.reconcile import wakes
+from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Paused, TargetUnreadable, Woken
+from hpa.explain import whatif
+from hpa.explain.failures import kinds_of
+from hpa.explain.reading import Told, step_of, tell
+
+# In the order in which binding reasons are named.
+_DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
+    ("ForeignPodsCounted", whatif.without_foreign_pods),
+    ("StalePodsInAnswer", whatif.without_gone_pods),
+    ("SeriesSummed", whatif.with_one_series),
+    ("RolloutReplicasDiffer", whatif.without_rollout),
+    ("NotReadyPodsLeftOut", whatif.with_all_pods_ready),
+    ("MissingPodMetrics", whatif.averaging("missing")),
+    ("CpuInitialization", whatif.averaging("initializing")),
+    ("NeverReadyPods", whatif.averaging("never_ready")),
+    ("PendingPods", whatif.averaging("pending")),
+    ("LargestProposalWins", whatif.without_largest),
+)
+
+
+def reasons(trace: Trace) -> list[str]:
+    """Return every reason that took part, the first one in front, none twice."""
+    told = tell(trace)
+    named = _named(told)
+    if is_ineffective(trace):
+        named.insert(0, _ineffective(trace))
+    return list(dict.fromkeys(named))
+
+
+def is_ineffective(trace: Trace) -> bool:
+    """Return whether another size was decided and not put into effect."""
+    told = tell(trace)
+    if trace.decided is None or trace.decided == told.current:
+        return False
+    if trace.settings.mode == "shadow":
+        return True
+    return trace.outcome is not None and trace.outcome.scale in ("failed", "conflict")
+
+
+def _ineffective(trace: Trace) -> str:
+    if trace.settings.mode == "shadow" or trace.outcome is None:
+        return "ShadowMode"
+    return "ScaleUpdateConflict" if trace.outcome.scale == "conflict" else "ScaleUpdateFailed"
+
+
+def _named(told: Told) -> list[str]:
+    for step in told.trace.steps:
+        match step:
+            case Paused():
+                return ["Paused"]
+            case TargetUnreadable():
+                return [_unreadable(step)]
+            case KeptAtZero():
+                return [_at_zero(told)]
+            case Corrected():
+                return [step.reason]
+            case Conflict(is_same_target=True):
+                return ["SameTargetAsOtherHPA", "AmbiguousSelector"]
+            case Conflict():
+                return [step.reason]
+    return _by_metrics(told)
+
+
+def _unreadable(step: TargetUnreadable) -> str:
+    is_forbidden = step.kind == "Forbidden" or (
+        step.kind == "Other" and "forbidden" in step.text.lower()
+    )
+    return "ScaleForbidden" if is_forbidden else "TargetNotFound"
+
+
+def _at_zero(told: Told) -> str:
+    before = told.hpa.status
+    went_by_itself = before.desired_replicas == 0 and before.last_scale_s is not None
+    if went_by_itself and not wakes(told.hpa):
+        return "NoWakeUpMetric"
+    return "DisabledAtZero"
+
+
+def _by_metrics(told: Told) -> list[str]:
+    kinds = [kind for each in told.invalid() for kind in kinds_of(told, *each)]
+    if told.blocked is not None:
+        is_all = told.blocked.best is None
+        return [*kinds, "AllMetricsInvalid" if is_all else "ScaleDownBlockedByInvalidMetric"]
+    winner = told.winner
+    if winner is not None and winner.fallback is not None:
+        # The fallback decides, so the failure does.
+        named = [*kinds, *_outcome(told)]
+        current = told.current or 0
+        if not told.valid():
+            named.append("AllMetricsInvalid")
+        if any(result.replicas < current for _, result in told.valid()):
+            named.append("ScaleDownBlockedByInvalidMetric")
+        return named
+    ignored = ["InvalidMetricIgnored", *kinds] if kinds else []
+    return [*_outcome(told), *ignored]
+
+
+def _outcome(told: Told) -> list[str]:
+    final = told.trace.decided
+    steps, plain, rules = _steps(told), _plain(told), _rules(told)
+    otherwise = list(reversed(steps)) or plain
+    binding = [token for token, ask in _DATA if (found := ask(told)) is not None and found != final]
+    # A single rule that is named in any case needs no second decision: the steady pass.
+    if [token for token, _ in rules] != otherwise:
+        binding += [token for token, ask in rules if ask(told) != final]
+    # "Below target" is upstream's word for every fall, true or not.
+    tells = plain != ["AllMetricsBelowTarget"] or _leans_down(told)
+    beside = plain if tells else []
+    return [*(binding or otherwise), *steps, *beside, *_beside(told)]
+
+
+def _rules(told: Told) -> list[tuple[str, whatif.WhatIf]]:
+    found: list[tuple[str, whatif.WhatIf]] = []
+    if any(whatif.is_within_tolerance(result, told.current) for _, result in told.valid()):
+        found.append(("WithinTolerance", whatif.without_tolerance))
+    if told.window is not None:
+        found.append((_window(told), whatif.without_window))
+    if told.limit is not None:
+        is_rate = told.limit.reason in ("ScaleUpLimit", "ScaleDownLimit")
+        found.append((limit_reason(told), whatif.without_rate if is_rate else whatif.without_bound))
+    return found
+
+
+def _steps(told: Told) -> list[str]:
+    # The steps that changed the number, in order.
+    found = []
+    if told.window is not None:
+        found.append(_window(told))
+    if told.limit is not None:
+        found.append(limit_reason(told))
+    if step_of(told.trace, Woken) is not None:
+        found.append("MinReplicasReached")
+    return found
+
+
+def _window(told: Told) -> str:
+    is_up = told.window is not None and told.window.direction == "up"
+    return "ScaleUpStabilized" if is_up else "ScaleDownStabilized"
+
+
+def limit_reason(told: Told) -> str:
+    """Return the reason of the limit that changed the number."""
+    hpa, reason = told.hpa, "" if told.limit is None else told.limit.reason
+    match reason:
+        case "TooManyReplicas" | "TooFewReplicas":
+            if hpa.min_replicas == hpa.max_replicas:
+                return "MinEqualsMax"
+            return "MaxReplicasReached" if reason == "TooManyReplicas" else "MinReplicasReached"
+        case "ScaleDownLimit":
+            is_disabled = hpa.behavior is not None and hpa.behavior.down.select == "Disabled"
+            return "ScaleDownDisabled" if is_disabled else "ScaleDownRateLimited"
+    if hpa.behavior is None:
+        return "LegacyScaleUpLimit"
+    return "ScaleUpDisabled" if hpa.behavior.up.select == "Disabled" else "ScaleUpRateLimited"
+
+
+def _plain(told: Told) -> list[str]:
+    # What can be said without any limit: it moves, or why the metrics leave it where it is.
+    final, current = told.trace.decided, told.current
+    if final is None or current is None:
+        return []
+    if final > current:
+        return ["MetricAboveTarget"]
+    if final < current:
+        return ["AllMetricsBelowTarget"]
+    if current == 0:
+        return ["IdleAtZero"]
+    if told.chosen is None or told.chosen.replicas != current:
+        return []
+    winner = told.winner
+    if winner is None or not isinstance(winner.result, Valid):
+        return []
+    match winner.result.calculation.outcome:
+        case "WithinTolerance":
+            return ["WithinTolerance"]
+        case "DirectionWouldFlip":
+            return ["DirectionWouldFlip"]
+    return ["RoundedUpToCurrent"]
+
+
+def _leans_down(told: Told) -> bool:
+    return all(result.calculation.ratio <= 1.0 for _, result in told.valid())
+
+
+def _beside(told: Told) -> list[str]:
+    # True beside the first reason, deciding nothing by themselves.
+    found = []
+    numbers = {each.replicas for each in told.measured if each.replicas is not None}
+    if len(numbers) > 1:
+        found.append("LargestProposalWins")
+    groups = list(told.groups())
+    if any(each.finished for each in groups):
+        found.append("FinishedPodsIgnored")
+    if any(each.terminating for each in groups):
+        found.append("TerminatingPodsIgnored")
+    if told.trace.decided == 0 and not wakes(told.hpa):
+        found.append("NoWakeUpMetric")
+    return found

@@ -1,0 +1,228 @@
+"""One decision told in plain words, in the order in which it was made."""
+
+from collections.abc import Iterator, Sequence
+
+from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.pods import Groups
+from hpa.decide.spec import MetricSpec
+from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Measured, Paused, TargetUnreadable
+from hpa.explain.amounts import age, amount, count, listed, share
+from hpa.explain.facts import events_within, owners_of, window_of
+from hpa.explain.reading import Told
+from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
+from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
+
+_BUCKETS = {
+    "missing": "{} reported nothing (idle when growing, on target or at their whole request "
+    "when shrinking)",
+    "pending": "{} still pending (idle when growing, left out when shrinking)",
+    "initializing": "{} started lately, samples not trusted yet (idle when growing, left out "
+    "when shrinking)",
+    "never_ready": "{} not ready since their start (idle when growing, left out when shrinking)",
+    "finished": "{} finished and left out",
+    "terminating": "{} being deleted and left out",
+}
+
+
+def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences; which ones there are depends on how far the pass got."""
+    hpa, scale = told.hpa, told.scale
+    if scale is not None:
+        bounds = f"between {hpa.min_replicas} and {hpa.max_replicas}"
+        yield (
+            f"{told.target} has {count(scale.spec_replicas, 'replica')} and may have {bounds}; "
+            f"{count(len(told.pods), 'pod')} match its selector."
+        )
+        if scale.status_replicas != scale.spec_replicas:
+            yield f"Its status reports {scale.status_replicas}, as during a rollout."
+    yield from _before_metrics(told)
+    yield from _about_pods(told, reasons)
+    for measured in told.measured:
+        yield from _metric(told, measured)
+    yield from _choice(told)
+    yield from _window(told)
+    yield from _limit(told)
+    yield from _done(told)
+    for problem in hpa.options.problems:
+        yield f"An annotation could not be read: {problem}."
+
+
+def _before_metrics(told: Told) -> Iterator[str]:
+    for step in told.trace.steps:
+        match step:
+            case Paused():
+                yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
+            case TargetUnreadable():
+                yield f"The scale of {told.target} cannot be read: {step.text}."
+            case KeptAtZero():
+                yield "At zero replicas the HPA is switched off unless it went there itself."
+            case Corrected(reason="AboveMaxCorrected"):
+                yield f"{step.before} is above maxReplicas; corrected without reading metrics."
+            case Corrected():
+                yield f"{step.before} is below minReplicas; corrected without reading metrics."
+            case Conflict():
+                yield f"Nothing is computed: {step.text}."
+
+
+def _about_pods(told: Told, reasons: Sequence[str]) -> Iterator[str]:
+    if not told.measured:
+        return
+    foreign = foreign_pods(told)
+    if foreign:
+        owners = listed([each or "no controller" for each in owners_of(told.pods, foreign)])
+        yield f"{listed(foreign)} belong to {owners} and are counted, because labels decide."
+    gone = gone_pods(told)
+    if gone:
+        yield f"The metrics still tell of {listed(gone)}, which do not exist."
+    if "NotReadyPodsLeftOut" in reasons:
+        yield f"A Value target multiplies by ready pods; {listed(unready_pods(told))} are not."
+
+
+def _metric(told: Told, measured: Measured) -> Iterator[str]:
+    spec = told.spec(measured)
+    name = _name(spec)
+    if isinstance(measured.result, Invalid):
+        yield f"{name} cannot be used: {why_not(measured.result)}."
+        if measured.fallback is not None:
+            yield f"Its fallback stands in and asks for {measured.fallback}."
+        return
+    result: Valid = measured.result
+    found = result.calculation
+    when = _when(told, told.observation.answers[measured.index])
+    yield f"{name} {_measurement(spec, result)}{when}, {share(found.ratio)} of the target."
+    if found.groups is not None:
+        yield from _groups(found.groups)
+    if found.corrected is not None:
+        yield f"With those pods filled in it is {share(found.corrected)} of the target."
+    why = {
+        "WithinTolerance": "within the tolerance",
+        "DirectionWouldFlip": "because filling in silent pods would turn the direction round",
+        "TargetMissed": "rounded up",
+    }[found.outcome]
+    yield f"It asks for {count(found.replicas, 'replica')}, {why}."
+
+
+def why_not(result: Invalid) -> str:
+    """Return why a metric cannot be used, without upstream's chain of prefixes."""
+    if result.failure is not None and result.failure.message:
+        return result.failure.message
+    return result.text.rsplit(": ", 1)[-1] if result.failure is not None else result.text
+
+
+def _name(spec: MetricSpec) -> str:
+    match spec.type:
+        case "Resource":
+            return f"Resource {spec.name}"
+        case "ContainerResource":
+            return f"Resource {spec.name} of container {spec.container}"
+        case "Object" if spec.described is not None:
+            return f"Metric {spec.name} of {spec.described.kind} {spec.described.name}"
+        case "External":
+            return f"External metric {spec.name}"
+    return f"Metric {spec.name}" if spec.name else f"A metric of type {spec.type}"
+
+
+def _measurement(spec: MetricSpec, result: Valid) -> str:
+    found = result.calculation
+    shown = amount(found.usage, spec.name)
+    if found.utilization is not None:
+        target = f"{spec.average_utilization} %"
+        return f"is used at {found.utilization} % of the requests ({shown} a pod, target {target})"
+    if spec.average_value_milli is not None:
+        return f"is {shown} a pod (target {amount(spec.average_value_milli, spec.name)})"
+    return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
+
+
+def _when(told: Told, answer: MetricAnswer | None) -> str:
+    samples = []
+    series = ""
+    match answer:
+        case PodSamples():
+            samples = list(answer.pods.values())
+        case ObjectSample():
+            samples = [answer.sample]
+        case ExternalSamples():
+            samples = [each.sample for each in answer.series]
+            series = f" as the sum of {len(samples)} series" if len(samples) > 1 else ""
+    times = [each.time_s for each in samples if each.time_s is not None]
+    # Times before the epoch stand for "not set".
+    if not times or min(times) < 0:
+        return series
+    return f"{series}, measured {age(told.trace.now - min(times))} ago"
+
+
+def _groups(groups: Groups) -> Iterator[str]:
+    parts = [f"{count(groups.ready, 'pod')} ready and counted"]
+    for bucket, text in _BUCKETS.items():
+        names: tuple[str, ...] = getattr(groups, bucket)
+        if names:
+            parts.append(text.format(listed(names)))
+    if len(parts) > 1:
+        yield f"Pods: {'; '.join(parts)}."
+
+
+def _choice(told: Told) -> Iterator[str]:
+    if told.blocked is not None:
+        if told.blocked.best is None:
+            yield "No metric could be used, so the size is kept."
+        else:
+            best = told.blocked.best
+            yield f"The others ask for {best}; with a metric unreadable nothing is removed."
+    winner = told.winner
+    if winner is not None and len(told.measured) > 1 and told.chosen is not None:
+        name = _name(told.spec(winner))
+        yield f"The largest proposal counts: {told.chosen.replicas}, of {name}."
+
+
+def _window(told: Told) -> Iterator[str]:
+    step = told.window
+    if step is None:
+        return
+    is_up = step.direction == "up"
+    width = age(window_of(told, is_up=is_up))
+    kind = "scale-up" if is_up else "scale-down"
+    text = f"The {kind} window of {width} turns {step.before} into {step.replicas}"
+    if step.held_by is not None:
+        made = age(told.trace.now - step.held_by.at)
+        text += f", because {step.held_by.replicas} was recommended {made} ago"
+    yield f"{text}."
+
+
+def _limit(told: Told) -> Iterator[str]:
+    step = told.limit
+    if step is None:
+        return
+    match step.reason:
+        case "TooManyReplicas":
+            yield f"maxReplicas cuts {step.before} to {step.replicas}."
+        case "TooFewReplicas":
+            yield f"minReplicas raises {step.before} to {step.replicas}."
+        case _ if step.policy is not None:
+            policy = step.policy
+            much = count(policy.value, "pod") if policy.type == "Pods" else f"{policy.value} %"
+            per = f"{much} in {policy.period_seconds} s"
+            yield f"A policy allows {per}: {step.before} becomes {step.replicas}."
+            past = (*told.trace.past.scale_ups, *told.trace.past.scale_downs)
+            for event in events_within(told, past, policy.period_seconds):
+                made = age(told.trace.now - event.at)
+                yield f"A change by {event.change} made {made} ago still counts against it."
+        case _ if told.hpa.behavior is None:
+            yield f"One pass goes at most to {step.limit}: {step.before} becomes {step.replicas}."
+        case _:
+            yield f"The direction is disabled: {step.before} becomes {step.replicas}."
+
+
+def _done(told: Told) -> Iterator[str]:
+    trace, current = told.trace, told.current
+    if trace.decided is None or current is None:
+        return
+    if trace.decided == current:
+        yield f"The size stays at {current}."
+    elif trace.settings.mode == "shadow":
+        yield f"In shadow mode {trace.decided} is not written; the size is still {current}."
+    elif trace.outcome is not None and trace.outcome.scale in ("failed", "conflict"):
+        error = trace.outcome.scale_error
+        yield f"{trace.decided} could not be written; the size is still {current}: {error}."
+    else:
+        yield f"The size changes from {current} to {trace.decided}."

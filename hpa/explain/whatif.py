@@ -1,0 +1,204 @@
+"""What the number would have been: a decision made again with one thing taken away.
+
+Each function returns the number without that one thing, or None where it plays no part.
+"""
+
+from collections.abc import Callable, Collection
+
+from msgspec import structs
+
+from hpa.decide import Observation, decide
+from hpa.decide.metrics import Valid
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.pods import Phase, Ready
+from hpa.decide.variation import ACTUAL, Bucket, Variation
+from hpa.explain.reading import Told
+from podscale.core.metrics import ExternalSamples, PodSamples
+
+WhatIf = Callable[[Told], int | None]
+
+
+def number(
+    told: Told, variation: Variation = ACTUAL, observation: Observation | None = None
+) -> int | None:
+    """Return the size decided under a variation, or on another observation."""
+    trace = told.trace
+    seen = trace.observation if observation is None else observation
+    settings = structs.replace(trace.settings, mode="replace")
+    return decide(seen, trace.past, settings, trace.now, variation).trace.decided
+
+
+def foreign_pods(told: Told) -> list[str]:
+    """Return the pods that count and are not the target's own."""
+    pods = told.pods
+    if not pods.owner:
+        return []
+    own = set(pods.rows_owned_by(told.target))
+    return [name for row, name in enumerate(pods.names) if row not in own]
+
+
+def gone_pods(told: Told) -> list[str]:
+    """Return the pods that metrics tell of and that do not exist (any more)."""
+    if told.hpa.options.pods_by_owner:
+        return []  # their samples are left out
+    known = set(told.pods.names)
+    return sorted(
+        {
+            pod
+            for answer in told.observation.answers
+            if isinstance(answer, PodSamples)
+            for pod in answer.pods
+            if pod not in known
+        }
+    )
+
+
+def unready_pods(told: Told) -> list[str]:
+    """Return the pods that a Value target leaves out."""
+    pods = told.pods
+    return [
+        name
+        for row, name in enumerate(pods.names)
+        if pods.phase[row] not in (Phase.SUCCEEDED, Phase.FAILED)
+        and not (pods.phase[row] == Phase.RUNNING and pods.ready[row] == Ready.TRUE)
+    ]
+
+
+def without_foreign_pods(told: Told) -> int | None:
+    """Count the target's own pods only."""
+    foreign = set(foreign_pods(told))
+    if not foreign:
+        return None
+    seen = told.observation
+    rows = [row for row, name in enumerate(seen.pods.names) if name not in foreign]
+    return number(
+        told,
+        observation=structs.replace(
+            seen, pods=seen.pods.chosen(rows), answers=_without(seen.answers, foreign)
+        ),
+    )
+
+
+def without_gone_pods(told: Told) -> int | None:
+    """Drop the samples of pods that do not exist."""
+    gone = set(gone_pods(told))
+    if not gone:
+        return None
+    answers = _without(told.observation.answers, gone)
+    return number(told, observation=structs.replace(told.observation, answers=answers))
+
+
+def with_one_series(told: Told) -> int | None:
+    """Take single series in place of their sum; the actual number if one of them gives it."""
+    answers = told.observation.answers
+    found = None
+    for index, answer in enumerate(answers):
+        if not isinstance(answer, ExternalSamples) or len(answer.series) < 2:
+            continue
+        numbers = []
+        for one in answer.series:
+            alone = structs.replace(answer, series=[one])
+            varied = (*answers[:index], alone, *answers[index + 1 :])
+            seen = structs.replace(told.observation, answers=varied)
+            numbers.append(number(told, observation=seen))
+        if told.trace.decided not in numbers:
+            return numbers[0]
+        found = told.trace.decided
+    return found
+
+
+def without_rollout(told: Told) -> int | None:
+    """Let status.replicas be spec.replicas."""
+    scale = told.scale
+    if scale is None or scale.status_replicas == scale.spec_replicas:
+        return None
+    settled = structs.replace(scale, status_replicas=scale.spec_replicas)
+    return number(told, observation=structs.replace(told.observation, scale=settled))
+
+
+def with_all_pods_ready(told: Told) -> int | None:
+    """Let a Value target multiply by every pod that has not ended."""
+    if not unready_pods(told) or not any(
+        spec.type in ("Object", "External") and spec.value_milli for spec in told.hpa.metrics
+    ):
+        return None
+    return number(told, Variation(ready_only=False))
+
+
+def averaging(bucket: Bucket) -> WhatIf:
+    """Let the pods of ``bucket`` count as the average of the others."""
+
+    def ask(told: Told) -> int | None:
+        if not any(getattr(groups, bucket) for groups in told.groups()):
+            return None
+        return number(told, Variation(averaged=bucket))
+
+    return ask
+
+
+def without_largest(told: Told) -> int | None:
+    """Leave only the metrics that ask for fewer pods, where another one holds the number."""
+    current, chosen = told.current, told.chosen
+    if current is None or chosen is None or chosen.replicas != current:
+        return None
+    fewer = [
+        each.index
+        for each in told.measured
+        if each.replicas is not None and each.replicas < current
+    ]
+    if not fewer:
+        return None
+    seen = told.observation
+    hpa = structs.replace(seen.hpa, metrics=tuple(seen.hpa.metrics[index] for index in fewer))
+    answers = tuple(seen.answers[index] for index in fewer)
+    return number(told, observation=structs.replace(seen, hpa=hpa, answers=answers))
+
+
+def without_tolerance(told: Told) -> int | None:
+    """Let every deviation from the target count."""
+    current = told.current
+    if not any(
+        result.calculation.outcome == "WithinTolerance" and result.replicas == current
+        for _, result in told.valid()
+    ):
+        return None
+    return number(told, Variation(tolerance=False))
+
+
+def without_window(told: Told) -> int | None:
+    """Forget earlier recommendations."""
+    if told.window is None:
+        return None
+    return number(told, Variation(window=False))
+
+
+def without_rate(told: Told) -> int | None:
+    """Lift the rate limit of this pass."""
+    if told.limit is None or told.limit.reason not in ("ScaleUpLimit", "ScaleDownLimit"):
+        return None
+    return number(told, Variation(rate=False))
+
+
+def without_bound(told: Told) -> int | None:
+    """Lift minReplicas and maxReplicas."""
+    if told.limit is None or told.limit.reason not in ("TooManyReplicas", "TooFewReplicas"):
+        return None
+    return number(told, Variation(bound=False))
+
+
+def is_within_tolerance(result: Valid, current: int | None) -> bool:
+    """Return whether the metric keeps the size because its ratio lies in the band."""
+    return result.calculation.outcome == "WithinTolerance" and result.replicas == current
+
+
+def _without(
+    answers: tuple[MetricAnswer | None, ...], names: Collection[str]
+) -> tuple[MetricAnswer | None, ...]:
+    return tuple(
+        structs.replace(
+            answer, pods={pod: each for pod, each in answer.pods.items() if pod not in names}
+        )
+        if isinstance(answer, PodSamples)
+        else answer
+        for answer in answers
+    )
