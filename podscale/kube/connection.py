@@ -46,11 +46,10 @@ class Connection:
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
-        # These two run when a connection is ready and nothing has been written to it:
-        # the last moment at which a write can be stopped, at every attempt (aiohttp
-        # repeats a PUT by itself when the server had closed an idle connection).
-        trace.on_connection_create_end.append(_call_guard)
-        trace.on_connection_reuseconn.append(_call_guard)
+        # In spite of its name it runs when the connection stands and nothing has been
+        # written to it: the last moment at which a write can be stopped, at every attempt
+        # (aiohttp repeats a PUT by itself when the server had closed an idle connection).
+        trace.on_request_headers_sent.append(_call_guard)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
