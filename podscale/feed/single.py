@@ -114,7 +114,7 @@ class Singles:
         plan, answer = demand.plan, held.answer
         if answer.kind != "vector" and not (plan.api == "external" and answer.kind == "scalar"):
             return Refused(
-                "ResultNotVector",
+                f"ResultIs{answer.kind.capitalize()}",
                 f"the query of the rule gives a {answer.kind}, not a vector: correct metricsQuery",
             )
         key = (plan.key, held.stamps is not None)

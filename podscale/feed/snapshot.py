@@ -19,6 +19,10 @@ from podscale.feed.wire import Answer
 
 K = TypeVar("K")
 
+# Prometheus stamps an instant answer with the evaluation time, which says nothing; a time
+# that differs from it is the source's own word about the sample.
+_SAME_TIME_S = 0.0015
+
 _serials = count(1)
 
 Stamps = Mapping[tuple[str, str], float]  # (namespace, object) -> time of the newest sample
@@ -34,9 +38,16 @@ class Rows(Struct):
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
     labels: list[dict[str, str]] = field(default_factory=list)
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
+    times: dict[int, float] = field(default_factory=dict)  # row -> its own time, if it has one
     stamps: dict[str, float] | None = None  # None: the age is not known
     warnings: tuple[str, ...] = ()
     is_scalar: bool = False
+
+    def append(self, value: float, time_s: float) -> None:
+        """Take in one sample as stamped by the source."""
+        if abs(time_s - self.asked_s) > _SAME_TIME_S:
+            self.times[len(self.values)] = time_s
+        self.values.append(value)
 
     def extend(self, other: "Rows") -> None:
         """Take in the rows of other names of the same namespace."""
@@ -46,6 +57,7 @@ class Rows(Struct):
         self.labels += other.labels
         self.objects |= {name: row + shift for name, row in other.objects.items()}
         self.containers |= {key: row + shift for key, row in other.containers.items()}
+        self.times |= {row + shift: time_s for row, time_s in other.times.items()}
         self.duplicated |= other.duplicated
         if self.stamps is not None and other.stamps is not None:
             self.stamps |= other.stamps
@@ -74,12 +86,12 @@ def rows_by_namespace(
     """Return the rows of a batch for each of its namespaces, empty ones included."""
     found = {namespace: Rows(asked_s, warnings=answer.warnings) for namespace in namespaces}
     label = plan.labels.namespace
-    for metric, value in zip(answer.metrics, answer.values, strict=True):
+    for metric, value, time_s in zip(answer.metrics, answer.values, answer.times, strict=True):
         rows = found.get(metric.get(label, "") if label else "")
         if rows is not None:
             if plan.api == "external" and not carries_namespace:
                 metric.pop(label, None)
-            _add(rows, metric, value, plan)
+            _add(rows, metric, value, time_s, plan)
     if stamps is not None:
         for rows in found.values():
             rows.stamps = {}
@@ -94,8 +106,8 @@ def rows_of_one(answer: Answer, stamps: Stamps | None, plan: Plan, asked_s: floa
     whatever namespace label the rows carry, the query was for this one.
     """
     rows = Rows(asked_s, warnings=answer.warnings, is_scalar=answer.kind == "scalar")
-    for metric, value in zip(answer.metrics, answer.values, strict=True):
-        _add(rows, metric, value, plan)
+    for metric, value, time_s in zip(answer.metrics, answer.values, answer.times, strict=True):
+        _add(rows, metric, value, time_s, plan)
     if stamps is not None:
         rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}
     return rows
@@ -128,18 +140,18 @@ def reading(
     )
 
 
-def _add(rows: Rows, metric: dict[str, str], value: float, plan: Plan) -> None:
+def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: Plan) -> None:
     row = len(rows.values)
     if plan.api == "external":
         rows.names.append("")
         rows.labels.append(metric)
-        rows.values.append(value)
+        rows.append(value, time_s)
         return
     name = metric.get(plan.labels.object, "")
     if not name:
         return  # an absent label reads as "": never an object
     rows.names.append(name)
-    rows.values.append(value)
+    rows.append(value, time_s)
     if plan.labels.container:
         key = (name, metric.get(plan.labels.container, ""))
         known = rows.containers.get(key)
@@ -158,7 +170,7 @@ def _ages(
 ) -> tuple[list[float], dict[str, float], list[int] | None]:
     """Return the time of each kept row, the stale objects, and the rows kept (None: all)."""
     if rows.stamps is None:
-        return [math.nan] * len(rows.values), {}, None
+        return [rows.times.get(row, math.nan) for row in range(len(rows.values))], {}, None
     times: list[float] = []
     stale: dict[str, float] = {}
     kept: list[int] = []

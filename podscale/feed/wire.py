@@ -39,6 +39,7 @@ class Answer(Struct):
     kind: ResultType
     metrics: list[dict[str, str]]
     values: list[float]
+    times: list[float]  # as stamped by the source; Prometheus writes the evaluation time
     is_float_only: bool = True  # False: at least one entry was a native histogram
     is_partial: bool = False
     warnings: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class VectorReader:
     def __init__(self) -> None:
         self._metrics: list[dict[str, str]] = []
         self._values: list[float] = []
+        self._times: list[float] = []
         self._is_float_only = True
 
     def page(self, page: bytes) -> None:
@@ -76,6 +78,7 @@ class VectorReader:
                 continue
             self._metrics.append(sample.metric)
             self._values.append(float(sample.value[1]))
+            self._times.append(sample.value[0])
 
     def end(self, rest: bytes) -> Answer:
         """Return the answer; ``rest`` is the document without the entries taken so far."""
@@ -85,12 +88,15 @@ class VectorReader:
             self.page(bytes(data.result))
         elif data.result_type == "scalar":
             self._metrics.append({})
-            self._values.append(float(_point.decode(data.result)[1]))
+            time_s, text = _point.decode(data.result)
+            self._values.append(float(text))
+            self._times.append(time_s)
         warnings = tuple(envelope.warnings or ())
         return Answer(
             data.result_type,
             self._metrics,
             self._values,
+            self._times,
             self._is_float_only,
             envelope.is_partial or any(map(_is_partial_response, warnings)),
             warnings,
