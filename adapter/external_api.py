@@ -85,6 +85,8 @@ class ExternalApi:
                 return ApiResponse(bodies.external_values(metric, ()))
             if failures.is_absence(answer):
                 return failures.metric_not_found("namespaces", metric, failure=answer)
+            if answer.reason == "ResultIsMatrix":  # metricsQuery is a range query
+                return status.bare_error("encountered an unexpected query result type")
             return failures.source_failed(answer)
         items = [
             (
