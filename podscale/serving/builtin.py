@@ -1,5 +1,6 @@
 """The paths every one of our servers has: index, discovery, OpenAPI, health, metrics."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
@@ -31,11 +32,12 @@ def routes(
     metrics: SelfMetrics,
     verbosity: Verbosity,
     port: Callable[[], int],
+    release: str,
 ) -> list[Route]:
     """Return the built-in routes; ``others`` only appear in the index."""
     found: list[Route] = [
         *_discovery_routes(groups, port),
-        *_openapi_routes(groups),
+        *_openapi_routes(groups, release),
         *_health_routes(health),
         Route("/version", _constant(ApiResponse(value=_VERSION))),
         Route("/version/", _constant(ApiResponse(value=_VERSION)), is_listed=False),
@@ -120,8 +122,8 @@ def _document(request: ApiRequest, document: Document, content_type: str) -> Api
     return ApiResponse(document.body, 200, UNSET, "" if is_plain else content_type, headers)
 
 
-def _openapi_routes(groups: Sequence[ApiGroup]) -> Iterable[Route]:
-    documents = openapi.build(groups)
+def _openapi_routes(groups: Sequence[ApiGroup], release: str) -> Iterable[Route]:
+    documents = openapi.build(groups, release)
 
     def v2(request: ApiRequest) -> ApiResponse:
         headers = (("ETag", documents.v2_etag),)
@@ -169,8 +171,10 @@ def _text(report: Report) -> ApiResponse:
 
 
 def _metrics(metrics: SelfMetrics) -> Handler:
-    def handle(_request: ApiRequest) -> ApiResponse:
-        return ApiResponse(body=generate_latest(metrics.registry), content_type=_EXPOSITION)
+    async def handle(_request: ApiRequest) -> Answered:
+        # In a thread: thousands of lines take milliseconds, and process metrics read files.
+        body = await asyncio.to_thread(generate_latest, metrics.registry)
+        return ApiResponse(body=body, content_type=_EXPOSITION)
 
     return handle
 

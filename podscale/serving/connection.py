@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Coroutine
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -21,7 +22,8 @@ from podscale.serving.peer import Peer, peer_of
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
-_CONCATENATED = 64 * 1024
+_SLICE = 256 * 1024
+_PIPELINED = 64 * 1024
 _REASONS = {code.value: code.phrase for code in HTTPStatus}
 
 
@@ -52,8 +54,10 @@ class Limits(Struct, frozen=True):
 class Respond(Protocol):
     """The chain behind the connections."""
 
-    def __call__(self, request: HttpRequest, peer: Peer) -> Reply | Coroutine[Any, Any, Reply]:
-        """Return the reply, or a coroutine that does."""
+    def __call__(
+        self, request: HttpRequest, peer: Peer, *, is_full: bool
+    ) -> Reply | Coroutine[Any, Any, Reply]:
+        """Return the reply, or a coroutine that does; never a coroutine when ``is_full``."""
         ...
 
 
@@ -96,6 +100,9 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._is_advancing = False
         self._is_paused = False
+        self._is_reading_paused = False
+        self._unsent = memoryview(b"")
+        self._closes = False
         self._has_continued = False
         self._phase = "header"
         self.give_up_at = _NEVER  # loop time after which the sweep ends this connection
@@ -109,7 +116,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered or a reply has not left us."""
-        return self._task is not None or self._is_paused
+        return self._task is not None or self._is_paused or bool(self._unsent)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, its handshake done."""
@@ -132,11 +139,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on, unless a request is still being answered."""
         self._parser.feed(data)
-        if self._task is None and not self._is_paused:
+        if not self.is_busy:
             self._advance()
-        elif self._parser.buffered > _CONCATENATED and self._transport is not None:
+        elif self._parser.buffered > _PIPELINED and self._transport is not None:
             # Pipelining is allowed and pointless; it must not become our memory.
             self._transport.pause_reading()
+            self._is_reading_paused = True
 
     def eof_received(self) -> bool:
         """Close after the reply under way: TLS has no half-open connections."""
@@ -152,6 +160,8 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self.give_up_at = _NEVER
         self._phase = "answering"
+        if self._unsent:
+            self._send()
         if self._task is None:
             self._advance()
 
@@ -182,8 +192,11 @@ class Connection(asyncio.Protocol):
         if self._is_advancing:
             return
         self._is_advancing = True
+        if self._is_reading_paused and self._transport is not None and not self.is_busy:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
         try:
-            while self._task is None and not self._is_paused and self._transport is not None:
+            while not self.is_busy and self._transport is not None:
                 item = self._parser.next()
                 if item is None:
                     self._wait_for_more()
@@ -219,47 +232,45 @@ class Connection(asyncio.Protocol):
         peer = self._peer
         if peer is None:
             return
+        is_reading = request.method in ("GET", "HEAD")
+        limits = host.limits
+        is_full = host.reading >= limits.reading if is_reading else host.mutating >= limits.mutating
         try:
-            outcome = host.respond(request, peer)
+            outcome = host.respond(request, peer, is_full=is_full)
         except Exception:  # noqa: BLE001 - the last line of defence: a reply, never a traceback
             outcome = _failed(request)
         if isinstance(outcome, Reply):
             self._write(request, outcome)
             return
-        is_reading = request.method in ("GET", "HEAD")
-        if is_reading and host.reading >= host.limits.reading:
-            outcome.close()
-            self._write(request, encoded(status.too_many_requests()))
-            return
-        if not is_reading and host.mutating >= host.limits.mutating:
-            outcome.close()
-            self._write(request, encoded(status.too_many_requests()))
-            return
-        self._task = host.spawn(self._await(request, outcome, is_reading))
-
-    async def _await(
-        self, request: HttpRequest, work: Coroutine[Any, Any, Reply], is_reading: bool
-    ) -> None:
-        host = self._host
+        # Counted here, not in the task: a burst would pass before the first task runs.
         if is_reading:
             host.reading += 1
         else:
             host.mutating += 1
+        self._task = host.spawn(self._await(request, outcome))
+        self._task.add_done_callback(partial(self._answered, outcome, is_reading))
+
+    def _answered(
+        self, work: Coroutine[Any, Any, Reply], is_reading: bool, _task: "asyncio.Task[None]"
+    ) -> None:
+        # Not in the task itself: one that is cancelled before its first step runs nothing.
+        work.close()
+        if is_reading:
+            self._host.reading -= 1
+        else:
+            self._host.mutating -= 1
+
+    async def _await(self, request: HttpRequest, work: Coroutine[Any, Any, Reply]) -> None:
         try:
             reply = await work
         except Exception:  # noqa: BLE001 - as above
             reply = _failed(request)
         finally:
             self._task = None
-            if is_reading:
-                host.reading -= 1
-            else:
-                host.mutating -= 1
         transport = self._transport
         if transport is None:
             return
         try:
-            transport.resume_reading()
             self._write(request, reply)
             self._advance()
         except Exception:  # noqa: BLE001 - one connection's failure must not end the task group
@@ -277,12 +288,24 @@ class Connection(asyncio.Protocol):
         body = reply.body
         if request is not None and request.method == "HEAD":
             body = b""
-        if len(body) < _CONCATENATED:
+        self._closes = closes
+        if len(body) < _SLICE:
             transport.write(head + body)
-        else:
-            transport.write(head)
-            transport.write(body)
-        if closes:
+            if closes:
+                transport.close()
+            return
+        transport.write(head)
+        self._unsent = memoryview(body)
+        self._send()
+
+    def _send(self) -> None:
+        # In slices, stopping when the transport has enough: given the whole body it would
+        # buffer all of it, and never tell that the client reads nothing.
+        transport = self._transport
+        while self._unsent and not self._is_paused and transport is not None:
+            transport.write(self._unsent[:_SLICE])
+            self._unsent = self._unsent[_SLICE:]
+        if not self._unsent and self._closes and transport is not None:
             transport.close()
 
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:

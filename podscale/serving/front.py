@@ -7,7 +7,8 @@ answers at once, the whole chain runs in one turn of the loop.
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from podscale.serving.api import (
 )
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
-from podscale.serving.connection import Reply
+from podscale.serving.connection import Reply, encoded
 from podscale.serving.http1 import HttpRequest
 from podscale.serving.negotiate import JSON, formatted, media
 from podscale.serving.peer import Peer
@@ -42,7 +43,23 @@ _TIMEOUT_BODY = (
     b'the allotted timeout","reason":"Timeout","details":{},"code":504}\n'
 )
 
-Outcome = Reply | Coroutine[Any, Any, Reply]
+# Upstream's timeout filter writes this with Go's http.Error: as text.
+_TIMED_OUT = Reply(504, _TEXT, _TIMEOUT_BODY)
+
+
+class _Waiting(Struct, frozen=True):
+    """A step whose result is not at hand, and what to do with it."""
+
+    pending: Awaitable[Any]
+    resume: Callable[[Any], "Outcome"]
+
+    def drop(self) -> None:
+        """Give the step up before it began."""
+        if isinstance(self.pending, Coroutine):
+            self.pending.close()
+
+
+Outcome = Reply | _Waiting
 
 
 class _Exchange(Struct, frozen=True):
@@ -79,25 +96,28 @@ class Front:
         self._metrics = metrics
         self._timeout_s = timeout_s
 
-    def respond(self, request: HttpRequest, peer: Peer) -> Outcome:
-        """Return the reply, or a coroutine of it."""
+    def respond(
+        self, request: HttpRequest, peer: Peer, *, is_full: bool = False
+    ) -> Reply | Coroutine[Any, Any, Reply]:
+        """Return the reply, or a coroutine of it.
+
+        ``is_full``: too many are waiting already, so what would have to wait gets 429.
+        """
         started = asyncio.get_running_loop().time()
         target = parse_target(request.method, request.target)
         exchange, is_public = self._exchange(request, target, started)
-        if is_public:
-            outcome = self._dispatch(exchange, ANONYMOUS_USER)
-        else:
-            user = self._authenticator.authenticate(request, peer)
-            if user is None:
-                outcome = self._encode(exchange, status.unauthorized())
-            elif isinstance(user, User):
-                outcome = self._permit(exchange, user)
-            else:
-                outcome = self._after_authentication(exchange, user)
-        if isinstance(outcome, Reply):
-            self._count(request, target, outcome, started)
-            return outcome
-        return self._within_deadline(exchange, outcome, started)
+        outcome = (
+            self._dispatch(exchange, ANONYMOUS_USER)
+            if is_public
+            else self._identify(exchange, peer)
+        )
+        if isinstance(outcome, _Waiting):
+            if not is_full:
+                return self._wait(exchange, outcome, started)
+            outcome.drop()
+            outcome = encoded(status.too_many_requests())
+        self._count(request, target, outcome, started)
+        return outcome
 
     def _exchange(
         self, request: HttpRequest, target: Target, started: float
@@ -135,28 +155,19 @@ class Front:
                     return candidate
         return route
 
-    async def _after_authentication(
-        self, exchange: _Exchange, pending: Coroutine[Any, Any, User | None]
-    ) -> Reply:
-        user = await pending
-        if user is None:
-            return await _settled(self._encode(exchange, status.unauthorized()))
-        return await _settled(self._permit(exchange, user))
+    def _identify(self, exchange: _Exchange, peer: Peer) -> Outcome:
+        found = self._authenticator.authenticate(exchange.request, peer)
+        if found is None or isinstance(found, User):
+            return self._identified(exchange, found)
+        return _Waiting(found, partial(self._identified, exchange))
 
-    def _permit(self, exchange: _Exchange, user: User) -> Outcome:
+    def _identified(self, exchange: _Exchange, user: User | None) -> Outcome:
+        if user is None:
+            return self._encode(exchange, status.unauthorized())
         permission = self._authorizer.authorize(user, exchange.target.info)
         if isinstance(permission, Permission):
             return self._permitted(exchange, user, permission)
-        return self._after_authorization(exchange, user, permission)
-
-    async def _after_authorization(
-        self, exchange: _Exchange, user: User, pending: Coroutine[Any, Any, Permission]
-    ) -> Reply:
-        try:
-            permission = await pending
-        except ReviewFailed as error:
-            return _internal_text(exchange.request.target, str(error))
-        return await _settled(self._permitted(exchange, user, permission))
+        return _Waiting(permission, partial(self._permitted, exchange, user))
 
     def _permitted(self, exchange: _Exchange, user: User, permission: Permission) -> Outcome:
         if permission.is_allowed:
@@ -192,15 +203,7 @@ class Front:
             return self._encode(exchange, _status_of(error, exchange))
         if isinstance(answer, ApiResponse | Status):
             return self._encode(exchange, answer)
-        return self._after_handling(exchange, answer)
-
-    async def _after_handling(self, exchange: _Exchange, pending: Awaitable[Answered]) -> Reply:
-        answer: Answered
-        try:
-            answer = await pending
-        except Exception as error:  # noqa: BLE001 - as above
-            answer = _status_of(error, exchange)
-        return await _settled(self._encode(exchange, answer))
+        return _Waiting(answer, partial(self._encode, exchange))
 
     def _encode(self, exchange: _Exchange, answer: Answered) -> Outcome:
         if isinstance(answer, Status):
@@ -221,28 +224,32 @@ class Front:
             content_type = wanted.content_type
         reply = Reply(answer.status, content_type, body, answer.headers)
         if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
-            return _compressed(reply)
+            return _Waiting(_compressed(reply), _same)
         return reply
 
-    async def _within_deadline(
-        self, exchange: _Exchange, work: Coroutine[Any, Any, Reply], started: float
-    ) -> Reply:
+    async def _wait(self, exchange: _Exchange, waiting: "_Waiting", started: float) -> Reply:
+        scope = asyncio.timeout_at(exchange.deadline)
+        outcome: Outcome = waiting
         try:
-            async with asyncio.timeout_at(exchange.deadline):
-                reply = await work
-        except TimeoutError:
-            # Upstream's timeout filter writes this with Go's http.Error: as text.
-            reply = Reply(504, _TEXT, _TIMEOUT_BODY)
-        self._count(exchange.request, exchange.target, reply, started)
-        return reply
+            async with scope:
+                while isinstance(outcome, _Waiting):
+                    outcome = outcome.resume(await outcome.pending)
+        except ReviewFailed as error:
+            outcome = _internal_text(exchange.request.target, str(error))
+        except Exception as error:  # noqa: BLE001 - a handler's bug is its caller's 500
+            outcome = _TIMED_OUT
+            if not scope.expired():
+                outcome = encoded(_status_of(error, exchange))
+        self._count(exchange.request, exchange.target, outcome, started)
+        return outcome
 
     def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
         seconds = asyncio.get_running_loop().time() - started
         self._metrics.observe(request.method, target.info, reply.status, seconds)
 
 
-async def _settled(outcome: Outcome) -> Reply:
-    return outcome if isinstance(outcome, Reply) else await outcome
+def _same(reply: Reply) -> Reply:
+    return reply
 
 
 def _takes_gzip(request: HttpRequest, headers: Sequence[tuple[str, str]]) -> bool:

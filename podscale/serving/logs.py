@@ -36,9 +36,12 @@ class Verbosity:
 def configure(form: Format, verbosity: Verbosity, stream: TextIO | None = None) -> None:
     """Set up structlog and route the standard library's warnings and errors into it."""
     target = stream or sys.stderr
-    renderers: list[Any] = [structlog.dev.ConsoleRenderer(colors=target.isatty())]
+    console = structlog.dev.ConsoleRenderer(
+        colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+    renderers: list[Any] = [console]
     if form == "json":
-        renderers = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
             verbosity,

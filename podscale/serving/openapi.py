@@ -6,7 +6,6 @@ both want stable bytes: the hash in a v3 URL, and the ETag of v2, are the conten
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version as package_version
 from typing import Any
 
 import msgspec
@@ -27,12 +26,12 @@ class OpenApi(Struct, frozen=True):
     v3: Mapping[str, bytes]  # "apis/<group>/<version>" → document
 
 
-def build(groups: Sequence[ApiGroup]) -> OpenApi:
-    """Return the documents of ``groups``."""
+def build(groups: Sequence[ApiGroup], release: str) -> OpenApi:
+    """Return the documents of ``groups``; ``release`` is podscale's version."""
     documents: dict[str, bytes] = {}
     definitions: dict[str, Any] = {}
     paths: dict[str, Any] = {}
-    info = {"title": "podscale", "version": package_version("podscale")}
+    info = {"title": "podscale", "version": release}
     for group in sorted(groups, key=lambda one: one.name):
         for version in group.versions:
             prefix = f"/apis/{group.name}/{version}"

@@ -7,6 +7,7 @@ certificates come from files, the keeper or --cert-dir, everything is watched.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 import structlog
 from msgspec import Struct
@@ -103,6 +104,7 @@ async def running(
             metrics=metrics,
             verbosity=verbosity,
             port=lambda: listening[0],
+            release=await asyncio.to_thread(version, "podscale"),
         ),
     ]
     front = Front(
@@ -116,25 +118,32 @@ async def running(
     server = Server(front.respond, limits=limits or _limits(flags))
     server.register(health)
     metrics.watch(server, lambda: tls.pair.not_after)
+    failure: BaseException | None = None
     async with server, asyncio.TaskGroup() as background:
-        if port is not None or listening[0]:
-            listening[0] = await server.listen(
-                flags.text("bind-address"),
-                listening[0],
-                tls.context,
-                shares_port=flags.switch("permit-port-sharing"),
-            )
-        tasks = [background.create_task(_follow_files(flags, files, tls, trust))]
-        if trust.needs_lookup and clusters.authentication is not None:
-            tasks.append(background.create_task(trust.follow(clusters.authentication)))
-        if keeper is not None and files.pair is None:
-            tasks.append(background.create_task(keeper.run(tls)))
+        tasks: list[asyncio.Task[None]] = []
         try:
+            if port is not None or listening[0]:
+                listening[0] = await server.listen(
+                    flags.text("bind-address"),
+                    listening[0],
+                    tls.context,
+                    shares_port=flags.switch("permit-port-sharing"),
+                )
+            tasks.append(background.create_task(_follow_files(flags, files, tls, trust)))
+            if trust.needs_lookup and clusters.authentication is not None:
+                tasks.append(background.create_task(trust.follow(clusters.authentication)))
+            if keeper is not None and files.pair is None:
+                tasks.append(background.create_task(keeper.run(tls)))
             delay_s = flags.seconds("shutdown-delay-duration")
             yield Running(server, listening[0], tls, trust, delay_s)
+        except BaseException as error:  # noqa: BLE001 - raised below, outside the task groups
+            failure = error
         finally:
             for task in tasks:
                 task.cancel()
+    if failure is not None:
+        # Here, so that what the block raised arrives as it is and not in two groups.
+        raise failure
 
 
 async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | None) -> ServingTls:
