@@ -1,0 +1,21 @@
+"""``podscale adapter``: prometheus-adapter's flags and manifests, unchanged."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from podscale.cli.program import program
+
+if TYPE_CHECKING:
+    from podscale.serving.flags import Flag, Flags
+
+
+def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]":
+    from adapter import flags, main
+
+    def run(parsed: "Flags", is_launcher: bool) -> Coroutine[Any, Any, int]:
+        return main.run(parsed, is_launcher=is_launcher)
+
+    return flags.TABLE, run
+
+
+command = program("adapter", "Serve the three metrics APIs from Prometheus.", _load)

@@ -1,0 +1,51 @@
+"""Commands that are programs with Kubernetes-style flags, rather than click commands.
+
+``--flag=value``, ``--flag value`` and klog's ``-v=4`` must mean what they mean to the
+upstream program, so such a command hands its words unread to ``podscale.serving.flags``.
+"""
+
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from podscale.cli.cluster import EXIT_USAGE
+
+if TYPE_CHECKING:
+    from podscale.serving.flags import Flag, Flags
+
+# Loads the flag table, and what runs with the parsed flags and the name of the launcher.
+Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]"]
+
+
+def program(name: str, summary: str, load: Load) -> click.Command:
+    """Return the command ``name``; ``load`` imports what it needs when it is run."""
+
+    @click.command(
+        name,
+        help=summary,
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+    )
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.pass_context
+    def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+        from podscale.serving import flags
+
+        table, run = load()
+        if {"-h", "--help"} & set(words):
+            click.echo(f"{summary}\n\nUsage: podscale {name} [flags]\n\n{flags.usage(table)}")
+            return
+        try:
+            parsed = flags.parse(words, table)
+        except flags.FlagError as error:
+            click.echo(f"podscale {name}: {error} (--help lists all flags)", err=True)
+            ctx.exit(EXIT_USAGE)
+        # Taken out, so that a child of ours does not think it is a launcher.
+        is_launcher = os.environ.pop("PODSCALE_LAUNCHER", "") != ""
+        import uvloop
+
+        ctx.exit(uvloop.run(run(parsed, is_launcher)))
+
+    return command
