@@ -1,0 +1,153 @@
+"""The prover's conditions, its printer, its skeleton."""
+
+import pytest
+
+from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.prover.printer import printed
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.skeleton import skeleton
+from podscale.feed.prover.tree import NotPromql, parse
+from tests.unit.feed.prometheus import pods_plan
+from tests.unit.feed.verdicts import VERDICTS
+
+
+@pytest.mark.parametrize(
+    ("api", "template", "outcome"), [pytest.param(*rest, id=name) for name, *rest in VERDICTS]
+)
+def test_verdict(api, template, outcome):
+    verdict = prove(pods_plan(template=template, api=api))
+    assert verdict.outcome == outcome, verdict
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-(1)",
+        "(-1) ^ 2",
+        "-1 ^ 2",
+        "-a ^ b ^ c",
+        "a - b - c",
+        "x offset -5m @ end()",
+        "x{} @ 12.5 offset 1w",
+        "(-x)[5m:1m] offset 3s",
+        "rate(x[1h30m])[1d:]",
+        "a == bool on(x) group_left(z, y) b",
+        "a * ignoring(x) group_right b",
+        "a / ignoring() group_left b",
+        'a{b="x\\n\\"é\\u00a0\\\\",c!~"d|e"}',
+        "a{b=`raw\\n`}",
+        '{"a.b",x="1","c d"="2"}',
+        "sum without() (x)",
+        'sum by ("a b", c) (x)',
+        "NaN + Inf - 1e-9 + 0x1F + -Inf",
+        "topk(3, -a)",
+        "a or b unless on(x) c and ignoring(y) d",
+        'count_values("v", a)',
+        '{__name__=~"a.*"}',
+        "clamp(a, -1, 1)",
+        "a atan2 b % c",
+        "quantile by (x) (0.9, rate(y[5m]))",
+        "time() - 1.7e308 * 3",
+        "sum(sum) by (by)",
+    ],
+)
+def test_printed_text_reads_back_as_the_same_tree(text):
+    tree = parse(text)
+    assert parse(printed(tree)) == tree
+    assert printed(parse(printed(tree))) == printed(tree)
+
+
+@pytest.mark.parametrize("text", ["", "a{", "a + fill(0) b", 'a{b="c" or d="e"}', "a @ -5"])
+def test_what_our_tree_cannot_say_is_refused(text):
+    with pytest.raises(NotPromql):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "names", "is_covered"),
+    [
+        ("n1", ("web-0",), True),
+        ("n1", ("web-0", "Web_1.example:8080"), True),
+        ("n1", ("a+b",), False),
+        ("n1", ("web-0", "a|b"), False),
+        ("n1", ("*",), False),
+        ("n1", ('q"uote',), False),
+        ("n1", ("",), False),
+        ("n1", (), False),
+        ("n1", ("line\n",), False),
+        ("N1", ("web-0",), False),
+        ("n1|n2", ("web-0",), False),
+        (".*", ("web-0",), False),
+        ("-n1", ("web-0",), False),
+        ("n1\n", ("web-0",), False),
+        ("", ("web-0",), False),
+    ],
+)
+def test_hostile_values_are_not_covered_by_the_proof(namespace, names, is_covered):
+    verdict = prove(pods_plan())
+    assert verdict.skeleton.covers(namespace, names) == is_covered
+
+
+def test_a_request_whose_text_differs_from_the_skeleton_is_not_covered():
+    def render(matchers, values):
+        return f"sum by (pod) ({'b' if values['namespace'] == 'prod' else 'a'}{{{matchers}}})"
+
+    plan = Plan("custom", "r", "a", KeyLabels("namespace", "pod"), render)
+    filled = skeleton(plan)
+    assert filled.covers("dev", ("p0",))
+    assert not filled.covers("prod", ("p0",))
+
+
+def test_a_value_cut_by_the_template_is_static_or_not_covered():
+    plan = pods_plan()
+
+    def render(matchers, values):
+        return f'sum by (pod) (a{{{matchers},tier="{values["namespace"][:2]}"}})'
+
+    cut = Plan("custom", "r", "a", plan.labels, render)
+    assert not skeleton(cut).covers("n1", ("p0",))
+
+
+def test_one_label_in_two_roles_is_not_widened():
+    labels = KeyLabels("pod", "pod")
+    plan = Plan("custom", "r", "a", labels, lambda matchers, _: f"sum by (pod) (a{{{matchers}}})")
+    assert prove(plan).outcome == "per-request"
+
+
+@pytest.mark.parametrize(
+    ("template", "stamp"),
+    [
+        (
+            "sum by (pod) (rate(a{<M>}[5m]))",
+            'max by (namespace,pod) (timestamp(a{namespace=~"n1|n2"}))',
+        ),
+        (
+            'max_over_time(sum by (pod) (rate(a{x="y",<M>}[5m]))[5m:30s])',
+            'max by (namespace,pod) (timestamp(a{x="y",namespace=~"n1|n2"}))',
+        ),
+        (
+            "a{<M>} * on() group_left cap",
+            'max by (namespace,pod) (timestamp(a{namespace=~"n1|n2"}))',
+        ),
+        ("a{<M>} offset 5m", None),
+        ("a{<M>} @ end()", None),
+        ("max_over_time(a{<M>}[5m:1m] offset 1h)", None),
+        ("max_over_time(a{<M>}[5m:1m] @ 100)", None),
+        ("a{<M>} / on(namespace,pod) b{<M>}", None),
+        ('sum by (pod) (a{namespace="<namespace>"})', None),  # pods of the answer are not its keys
+    ],
+)
+def test_the_age_is_asked_for_where_one_bound_selector_tells_it(template, stamp):
+    verdict = prove(pods_plan(template=template))
+    assert verdict.outcome == "widen"
+    assert verdict.stamp_text(("n1", "n2")) == stamp
+
+
+def test_named_and_wide_texts_differ_by_the_names_only():
+    verdict = prove(pods_plan(template="sum by (pod) (rate(a{<M>}[5m]))"))
+    head = 'sum by (namespace,pod) (rate(a{namespace=~"n1|n2"'
+    assert verdict.text(("n1", "n2")) == head + "}[300000ms]))"
+    assert verdict.text(("n1", "n2"), ("p", "q")) == head + ',pod=~"p|q"}[300000ms]))'
+    assert verdict.text(("n1",), ("p",)) == (
+        'sum by (namespace,pod) (rate(a{namespace="n1",pod="p"}[300000ms]))'
+    )
