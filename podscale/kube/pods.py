@@ -57,7 +57,7 @@ class PodStore(Columnar[Pod, PodView]):
         self._odd_uids: dict[int, str] = {}
         self._annotations: dict[int, dict[str, str]] = {}
         self._resizes: dict[int, tuple[PodCondition, ...]] = {}
-        self._key = msgspec.msgpack.Encoder()
+        self._key = msgspec.msgpack.Encoder(enc_hook=float)  # Time is the only one of its kind
 
     def get(self, namespace: str, name: str) -> PodView | None:
         """Return one pod."""

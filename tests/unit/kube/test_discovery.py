@@ -1,0 +1,194 @@
+"""Discovery over sockets: both forms of documents, failures of parts, misses."""
+
+import asyncio
+
+import pytest
+
+from podscale.kube.connect import Target, connect
+from podscale.kube.discovery import Discovery
+from podscale.kube.errors import KubeError, NoMatch
+from podscale.kube.resource import Resource
+from podscale.kube.restmapper import Mapper
+from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, served
+
+
+def found(plural: str, kind: str, *, scope: str = "Namespaced", scale: bool = False) -> dict:
+    return {
+        "resource": plural,
+        "responseKind": {"group": "", "version": "", "kind": kind},
+        "scope": scope,
+        "singularResource": kind.lower(),
+        "verbs": ["get", "list", "watch"],
+        "subresources": [{"subresource": "scale"}] if scale else [],
+    }
+
+
+def group(name: str, *versions: tuple[str, list[dict]], freshness: str = "Current") -> dict:
+    return {
+        "metadata": {"name": name},
+        "versions": [
+            {"version": version, "resources": resources, "freshness": freshness}
+            for version, resources in versions
+        ],
+    }
+
+
+def aggregated(*groups: dict) -> dict:
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "items": list(groups),
+    }
+
+
+CORE = aggregated(
+    group("", ("v1", [found("pods", "Pod"), found("nodes", "Node", scope="Cluster")]))
+)
+APPS = group("apps", ("v1", [found("deployments", "Deployment", scale=True)]))
+CUSTOM = group("custom.metrics.k8s.io", ("v1beta2", []), ("v1beta1", []))
+
+
+def new_cluster(*groups: dict) -> LittleCluster:
+    cluster = LittleCluster()
+    cluster.answers["/api"] = CORE
+    cluster.answers["/apis"] = aggregated(*groups)
+    return cluster
+
+
+async def test_aggregated_discovery_takes_two_requests():
+    cluster = new_cluster(APPS, CUSTOM)
+    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+        mapper = await Discovery(api).refresh()
+    assert len(cluster.requests) == 2
+    assert mapper.parse("deployment.apps").has_scale
+    assert not mapper.parse("node").namespaced
+    assert mapper.versions("custom.metrics.k8s.io") == ("v1beta2", "v1beta1")
+
+
+def old_cluster() -> LittleCluster:
+    cluster = LittleCluster()
+    cluster.answers |= {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/api/v1": {
+            "groupVersion": "v1",
+            "resources": [
+                {"name": "pods", "kind": "Pod", "singularName": "pod", "namespaced": True},
+                {"name": "pods/status", "kind": "Pod", "namespaced": True},
+            ],
+        },
+        "/apis": {
+            "kind": "APIGroupList",
+            "groups": [
+                {
+                    "name": "apps",
+                    "versions": [
+                        {"groupVersion": "apps/v1beta1", "version": "v1beta1"},
+                        {"groupVersion": "apps/v1", "version": "v1"},
+                    ],
+                    "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"},
+                },
+                {
+                    "name": "down.example.com",
+                    "versions": [{"groupVersion": "down.example.com/v1", "version": "v1"}],
+                },
+            ],
+        },
+        "/apis/apps/v1": {
+            "resources": [
+                {"name": "deployments", "kind": "Deployment", "namespaced": True},
+                {"name": "deployments/scale", "kind": "Scale", "namespaced": True},
+            ]
+        },
+        "/apis/apps/v1beta1": {
+            "resources": [{"name": "deployments", "kind": "Deployment", "namespaced": True}]
+        },
+    }
+    cluster.fault = lambda _method, path, _query: (
+        Refusal(503, "ServiceUnavailable") if "down.example.com" in path else None
+    )
+    return cluster
+
+
+async def test_old_discovery_reads_every_group_and_one_that_is_down_spares_the_rest():
+    cluster = old_cluster()
+    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+        discovery = Discovery(api)
+        mapper = await discovery.refresh()
+    assert discovery.failed_groups == ("down.example.com/v1",)
+    assert [r.version for r in mapper.for_kind("Deployment", "apps")] == ["v1", "v1beta1"]
+    assert [r.version for r in mapper.for_kind("Deployment", "apps", "v1beta1")] == [
+        "v1beta1",
+        "v1",
+    ]
+    assert mapper.resource_for("deployment").has_scale
+    assert mapper.resource_for("POD").plural == "pods"
+
+
+async def test_a_group_that_goes_down_keeps_what_it_served():
+    cluster = new_cluster(APPS)
+    discovery = Discovery(MemoryApi(cluster))
+    await discovery.refresh()
+    cluster.answers["/apis"] = aggregated(group("apps", ("v1", []), freshness="Stale"))
+    mapper = await discovery.refresh()
+    assert mapper.parse("deployments.apps").kind == "Deployment"
+    assert discovery.failed_groups == ("apps/v1",)
+
+
+async def test_half_of_discovery_down_leaves_the_other_half_and_what_was_known():
+    cluster = new_cluster(APPS)
+    discovery = Discovery(MemoryApi(cluster))
+    await discovery.refresh()
+    cluster.fault = lambda _method, path, _query: (
+        Refusal(503, "ServiceUnavailable") if path == "/apis" else None
+    )
+    mapper = await discovery.refresh()
+    assert mapper.parse("deployments.apps").kind == "Deployment"
+    assert mapper.parse("pods").kind == "Pod"
+
+
+async def test_nothing_at_all_is_an_error_and_keeps_the_mapper():
+    cluster = new_cluster(APPS)
+    discovery = Discovery(MemoryApi(cluster))
+    before = await discovery.refresh()
+    cluster.fault = lambda *_: Refusal(503, "ServiceUnavailable")
+    with pytest.raises(KubeError):
+        await discovery.refresh()
+    assert discovery.mapper is before
+
+
+@pytest.mark.looptime
+async def test_a_new_crd_is_found_at_the_first_miss_and_misses_are_rationed():
+    cluster = new_cluster(APPS)
+    discovery = Discovery(MemoryApi(cluster), min_gap_s=5)
+    await discovery.refresh()
+    await asyncio.sleep(6)
+    cluster.answers["/apis"] = aggregated(
+        APPS, group("cheese.io", ("v1", [found("brands", "Brand")]))
+    )
+    assert (await discovery.resource_for("brand")).group == "cheese.io"
+    asked = len(cluster.requests)
+    for _ in range(20):
+        with pytest.raises(NoMatch):
+            await discovery.resource_for("bogus")
+    assert len(cluster.requests) == asked
+    await asyncio.sleep(6)
+    with pytest.raises(NoMatch, match='no matches for kind "Bogus"'):
+        await discovery.for_kind("Bogus", "cheese.io")
+    assert len(cluster.requests) == asked + 2
+
+
+def test_the_first_group_wins_and_a_prefix_counts_only_without_an_exact_group():
+    mapper = Mapper(
+        [
+            Resource("", "v1", "events", "Event"),
+            Resource("events.k8s.io", "v1", "events", "Event"),
+            Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False),
+            Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics"),
+        ]
+    )
+    assert mapper.resource_for("events").group == ""
+    assert mapper.parse("event.events").group == "events.k8s.io"
+    assert mapper.parse("StorageClass.storage").plural == "storageclasses"
+    assert mapper.parse("podmetrics").plural == "pods"
+    with pytest.raises(NoMatch, match="no matches for storage/v1, Resource=storageclass"):
+        mapper.resource_for("storageclass", "storage", "v1")

@@ -1,0 +1,216 @@
+"""Pods in columns: what goes in comes out, and what is gone leaves nothing behind."""
+
+import math
+
+import pytest
+
+from podscale.core import selector
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import Phase, PodStore, Ready
+from podscale.kube.watching import Changes, Kind
+from podscale.kube.wire import decode, encode, parse_time
+
+FULL = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "shop",
+        "uid": "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+        "resourceVersion": "41",
+        "labels": {"app": "web", "pod-template-hash": "abc"},
+        "annotations": {"vpaUpdates": "Pod resources updated by web", "other": "x"},
+        "creationTimestamp": "2026-11-21T10:00:00Z",
+        "ownerReferences": [
+            {"kind": "ReplicaSet", "name": "web-abc", "uid": "rs-1", "controller": True}
+        ],
+    },
+    "spec": {
+        "nodeName": "node-1",
+        "nodeSelector": {"pool": "big"},
+        "overhead": {"cpu": "10m"},
+        "resources": {"requests": {"cpu": "2"}},
+        "initContainers": [
+            {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}}
+        ],
+        "containers": [
+            {
+                "name": "app",
+                "resources": {
+                    "requests": {"cpu": "0.1", "memory": "128Mi"},
+                    "limits": {"memory": "1Gi"},
+                },
+                "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}],
+            }
+        ],
+    },
+    "status": {
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "startTime": "2026-11-21T10:00:01Z",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:09Z"},
+            {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "full"},
+        ],
+        "containerStatuses": [
+            {
+                "name": "app",
+                "ready": True,
+                "restartCount": 3,
+                "state": {"running": {"startedAt": "2026-11-21T10:00:05Z"}},
+                "lastState": {
+                    "terminated": {"reason": "OOMKilled", "finishedAt": "2026-11-21T10:00:04Z"}
+                },
+                "resources": {"requests": {"cpu": "200m"}},
+            }
+        ],
+    },
+}
+
+
+def made(name: str, version: int = 1, **labels: str) -> Pod:
+    obj = {**FULL, "metadata": {**FULL["metadata"], "name": name, "resourceVersion": str(version)}}
+    if labels:
+        obj["metadata"]["labels"] = labels
+    return decode(encode(obj), Pod)
+
+
+def store(*pods: Pod) -> PodStore:
+    kept = PodStore()
+    feed(kept, *(("ADDED", pod) for pod in pods))
+    return kept
+
+
+def feed(kept: PodStore, *events: tuple[Kind, Pod]) -> None:
+    kept.apply(Changes(list(events), events[-1][1].metadata.resource_version), scope="", now=0.0)
+
+
+def test_a_pod_comes_out_as_it_went_in():
+    view = store(made("web-1", 41)).get("shop", "web-1")
+    assert view is not None
+    assert (view.namespace, view.name, view.resource_version) == ("shop", "web-1", "41")
+    assert view.uid == FULL["metadata"]["uid"]
+    assert view.labels == {"app": "web", "pod-template-hash": "abc"}
+    assert view.annotations == {"vpaUpdates": "Pod resources updated by web"}
+    assert view.owner is not None
+    assert (view.owner.kind, view.owner.uid) == ("ReplicaSet", "rs-1")
+    assert (view.node, view.phase, view.ready) == ("node-1", Phase.RUNNING, Ready.TRUE)
+    assert view.started == parse_time("2026-11-21T10:00:01Z")
+    assert view.created == parse_time("2026-11-21T10:00:00Z")
+    assert view.ready_since == parse_time("2026-11-21T10:00:09Z")
+    assert math.isnan(view.deleted)
+    (app,) = view.template.containers
+    assert app.requests_milli == {"cpu": 100, "memory": 128 * 2**20 * 1000}
+    assert app.limits_milli == {"memory": 2**30 * 1000}
+    assert app.resize_policy == {"memory": "RestartContainer"}
+    (proxy,) = view.template.init_containers
+    assert proxy.is_sidecar
+    assert view.template.pod_requests_milli == {"cpu": 2000}
+    assert view.template.overhead_milli == {"cpu": 10}
+    assert view.template.qos_class == "Burstable"
+    (state,) = view.states
+    assert (state.restart_count, state.phase, state.requests_milli) == (3, "running", {"cpu": 200})
+    assert state.last_terminated is not None
+    assert state.last_terminated.reason == "OOMKilled"
+    assert [(c.type, c.reason) for c in view.resize] == [("PodResizePending", "Deferred")]
+
+
+@pytest.mark.parametrize("uid", ["", "uid-7", "3F2504E0-4F89-11D3-9A0C-0305E82C3301", "x" * 36])
+def test_any_uid_comes_out_as_it_went_in(uid):
+    obj = {**FULL, "metadata": {**FULL["metadata"], "uid": uid}}
+    kept = store(decode(encode(obj), Pod))
+    view = kept.get("shop", "web-1")
+    assert view is not None
+    assert view.uid == uid
+
+
+def test_a_bare_pod_has_no_times_and_no_condition():
+    view = store(decode(b'{"metadata":{"name":"p","namespace":"n"}}', Pod)).get("n", "p")
+    assert view is not None
+    assert (view.phase, view.ready, view.owner, view.resource_version) == (0, 0, None, "")
+    assert all(map(math.isnan, (view.started, view.created, view.ready_since, view.deleted)))
+
+
+def test_a_selection_is_columns_of_the_pods_that_match():
+    kept = store(
+        made("web-1", 1, app="web", tier="front"),
+        made("web-2", 2, app="web", tier="front"),
+        made("web-3", 3, app="web", tier="back"),
+        made("api-1", 4, app="api"),
+    )
+    chosen = kept.select("shop", selector.parse("app=web,tier!=back"))
+    assert sorted(chosen.names) == ["web-1", "web-2"]
+    assert chosen.phase.tolist() == [Phase.RUNNING] * 2
+    assert len(chosen.templates) == 1
+    assert list(chosen.owners) == ["rs-1"]
+    assert set(chosen.template.tolist()) == set(chosen.templates)
+    assert sorted(view.name for view in chosen.views()) == ["web-1", "web-2"]
+    assert kept.names("shop", selector.parse("app in (api,web)")) == [
+        "api-1", "web-1", "web-2", "web-3",
+    ]  # fmt: skip
+    assert kept.names("shop", selector.NOTHING) == []
+    assert len(kept.select("elsewhere", selector.EVERYTHING)) == 0
+    assert len(kept.owned_by("rs-1")) == 4
+
+
+def test_a_selection_is_a_snapshot_and_its_version_tells_change():
+    kept = store(made("web-1", 1, app="web"), made("api-1", 2, app="api"))
+    chosen = kept.select("shop", selector.parse("app=web"))
+    feed(kept, ("MODIFIED", made("api-1", 3, app="api")))
+    assert kept.select("shop", selector.parse("app=web")).version == chosen.version
+    feed(kept, ("MODIFIED", made("web-1", 4, app="web")))
+    assert kept.select("shop", selector.parse("app=web")).version != chosen.version
+    feed(kept, ("DELETED", made("web-1", 5, app="web")))
+    assert chosen.names == ["web-1"]
+    assert chosen.phase.tolist() == [Phase.RUNNING]
+    assert list(chosen.views()) == []
+
+
+def test_changed_labels_move_a_pod():
+    kept = store(made("web-1", 1, app="web"), made("web-2", 2, app="web"))
+    feed(kept, ("MODIFIED", made("web-1", 3, app="api")))
+    assert kept.names("shop", selector.parse("app=web")) == ["web-2"]
+    assert kept.names("shop", selector.parse("app=api")) == ["web-1"]
+
+
+def test_what_is_gone_leaves_nothing_behind():
+    kept = PodStore()
+    version = 0
+    for round_ in range(5):
+        for index in range(200):
+            version += 1
+            feed(kept, ("ADDED", made(f"web-{index}", version, app=f"a{index % 7}-{round_}")))
+        for index in range(200):
+            version += 1
+            feed(kept, ("DELETED", made(f"web-{index}", version)))
+    assert len(kept) == 0
+    assert len(kept._rows.cohorts) == 0
+    assert not kept._rows.cohorts._by_pair
+    assert not kept._rows.cohorts._by_owner
+    assert (len(kept._templates), len(kept._states), len(kept._nodes)) == (0, 0, 0)
+    assert not kept._annotations
+    assert not kept._resizes
+    assert not kept._odd_uids
+    assert len(kept._rows.names) == 200
+
+
+def test_subscribers_see_both_states():
+    kept = PodStore()
+    seen = []
+    kept.subscribe(lambda change: seen.append((change.old, change.new)))
+    feed(kept, ("ADDED", made("web-1", 1, app="web")))
+    feed(kept, ("MODIFIED", made("web-1", 2, app="api")))
+    feed(kept, ("DELETED", made("web-1", 3)))
+    assert [(o and o.labels["app"], n and n.labels["app"]) for o, n in seen] == [
+        (None, "web"),
+        ("web", "api"),
+        ("api", None),
+    ]
+
+
+def test_a_quantity_that_is_none_spares_the_others():
+    obj = {
+        **FULL,
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "x": "?"}}}]},
+    }
+    view = store(decode(encode(obj), Pod)).get("shop", "web-1")
+    assert view is not None
+    assert view.template.containers[0].requests_milli == {"cpu": 1000}
