@@ -294,9 +294,11 @@ def summed(values: list[int]) -> int:
 
 def _value(target: int, usage: int, pass_: Measuring) -> Calculation | _Unusable:
     current, pods = pass_.scale.spec_replicas, pass_.pods
-    if current and not pass_.tolerance.holds(usage / target) and not len(pods):
-        return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
-    counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
+    counted = 0
+    if current and not pass_.tolerance.holds(usage / target):  # otherwise nobody counts
+        if not len(pods):
+            return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
+        counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
     return by_value(current, target, usage, counted, pass_.tolerance)
 
 

@@ -13,7 +13,7 @@ from hpa.decide import conditions as words
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import Event, is_true, put, warning
 from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, MetricLabels, Trace
-from hpa.decide.limits import down_limit, limit, limit_legacy, up_limit
+from hpa.decide.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
 from hpa.decide.metrics import Measuring
 from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
@@ -34,6 +34,8 @@ from hpa.decide.steps import (
     Woken,
 )
 from hpa.decide.variation import ACTUAL, Variation
+
+_NO_RATE = RateLimit(0)
 
 
 def decide(
@@ -297,8 +299,9 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
             stable,
             hpa.min_replicas,
             hpa.max_replicas,
-            up_limit(current, *events, behavior.up, now),
-            down_limit(current, *events, behavior.down, now),
+            # Only the direction taken has a limit to be met.
+            up_limit(current, *events, behavior.up, now) if stable > current else _NO_RATE,
+            down_limit(current, *events, behavior.down, now) if stable < current else _NO_RATE,
             variation,
         )
     text = words.LIMIT_TEXT[bounded.reason]

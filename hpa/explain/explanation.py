@@ -46,9 +46,9 @@ class Explanation(Struct, frozen=True):
 def explain(trace: Trace) -> Explanation:
     """Return the explanation of ``trace``. Costs a few decisions: it asks "what if"."""
     told = tell(trace)
-    first, *also = reasons(trace)
+    first, *also = reasons(told)
     known = facts(told, [first, *also])
-    is_vain = is_ineffective(trace)
+    is_vain = is_ineffective(told)
     return Explanation(
         first,
         tuple(also),
@@ -63,7 +63,7 @@ def explain(trace: Trace) -> Explanation:
 
 def first_reason(trace: Trace) -> str:
     """Return the reason named first, for metrics and for what traces to keep."""
-    return reasons(trace)[0]
+    return reasons(tell(trace))[0]
 
 
 def _after(told: Told, *, is_vain: bool) -> int | None:

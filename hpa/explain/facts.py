@@ -109,7 +109,7 @@ def _invalid(told: Told, measured: Measured, result: Invalid) -> Facts:
 
 def _unready(told: Told) -> Facts:
     found = _first_invalid(told)
-    for groups in told.groups():
+    for groups in told.groups:
         found["pods"] = list(groups.unready or groups.missing)
         break
     return found
@@ -117,7 +117,7 @@ def _unready(told: Told) -> Facts:
 
 def _bucket(name: str) -> Callable[[Told], Facts]:
     def pods(told: Told) -> Facts:
-        for groups in told.groups():
+        for groups in told.groups:
             names: tuple[str, ...] = getattr(groups, name)
             if names:
                 return {"pods": list(names)}

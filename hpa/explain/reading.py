@@ -1,6 +1,5 @@
 """A trace taken apart: the steps that explanations ask for, by name."""
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 from msgspec import Struct
@@ -23,6 +22,8 @@ class Told(Struct, frozen=True):
     blocked: Blocked | None
     window: WindowApplied | None
     limit: LimitApplied | None
+    winner: Measured | None  # the metric whose proposal counts
+    groups: tuple[Groups, ...]  # how pods counted, the winner's view first
 
     @property
     def observation(self) -> Observation:
@@ -53,13 +54,6 @@ class Told(Struct, frozen=True):
     def target(self) -> str:
         return f"{self.hpa.target.kind}/{self.hpa.target.name}"
 
-    @property
-    def winner(self) -> Measured | None:
-        """The metric whose proposal counts."""
-        if self.chosen is None or self.chosen.index is None:
-            return None
-        return next(each for each in self.measured if each.index == self.chosen.index)
-
     def spec(self, measured: Measured) -> MetricSpec:
         return self.hpa.metrics[measured.index]
 
@@ -71,28 +65,35 @@ class Told(Struct, frozen=True):
         """The metrics that could be used, in the order of the spec."""
         return [(each, each.result) for each in self.measured if isinstance(each.result, Valid)]
 
-    def groups(self) -> Iterator[Groups]:
-        """How pods counted, the winner's view first."""
-        winner = self.winner
-        ordered = [winner, *self.measured] if winner is not None else list(self.measured)
-        for each in ordered:
-            if isinstance(each.result, Invalid):
-                if each.result.groups is not None:
-                    yield each.result.groups
-            elif each.result.calculation.groups is not None:
-                yield each.result.calculation.groups
-
 
 def tell(trace: Trace) -> Told:
     """Return ``trace`` taken apart."""
-    return Told(
-        trace,
-        tuple(step for step in trace.steps if isinstance(step, Measured)),
-        step_of(trace, Chosen),
-        step_of(trace, Blocked),
-        step_of(trace, WindowApplied),
-        step_of(trace, LimitApplied),
-    )
+    measured: list[Measured] = []
+    chosen = blocked = window = limit = None
+    for step in trace.steps:
+        match step:
+            case Measured():
+                measured.append(step)
+            case Chosen():
+                chosen = step
+            case Blocked():
+                blocked = step
+            case WindowApplied():
+                window = step
+            case LimitApplied():
+                limit = step
+    winner = None
+    ordered = measured
+    if chosen is not None and chosen.index is not None:
+        winner = measured[chosen.index]
+        ordered = [winner, *measured]
+    groups = tuple([found for each in ordered if (found := _groups(each)) is not None])
+    return Told(trace, tuple(measured), chosen, blocked, window, limit, winner, groups)
+
+
+def _groups(measured: Measured) -> Groups | None:
+    result = measured.result
+    return result.groups if isinstance(result, Invalid) else result.calculation.groups
 
 
 def step_of(trace: Trace, kind: type[AStep]) -> AStep | None:

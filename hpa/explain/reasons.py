@@ -12,7 +12,7 @@ from hpa.decide.reconcile import wakes
 from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Paused, TargetUnreadable, Woken
 from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
-from hpa.explain.reading import Told, step_of, tell
+from hpa.explain.reading import Told, step_of
 
 # In the order in which binding reasons are named.
 _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
@@ -29,18 +29,17 @@ _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
 )
 
 
-def reasons(trace: Trace) -> list[str]:
+def reasons(told: Told) -> list[str]:
     """Return every reason that took part, the first one in front, none twice."""
-    told = tell(trace)
     named = _named(told)
-    if is_ineffective(trace):
-        named.insert(0, _ineffective(trace))
+    if is_ineffective(told):
+        named.insert(0, _ineffective(told.trace))
     return list(dict.fromkeys(named))
 
 
-def is_ineffective(trace: Trace) -> bool:
+def is_ineffective(told: Told) -> bool:
     """Return whether another size was decided and not put into effect."""
-    told = tell(trace)
+    trace = told.trace
     if trace.decided is None or trace.decided == told.current:
         return False
     if trace.settings.mode == "shadow":
@@ -199,7 +198,7 @@ def _beside(told: Told) -> list[str]:
     numbers = {each.replicas for each in told.measured if each.replicas is not None}
     if len(numbers) > 1:
         found.append("LargestProposalWins")
-    groups = list(told.groups())
+    groups = list(told.groups)
     if any(each.finished for each in groups):
         found.append("FinishedPodsIgnored")
     if any(each.terminating for each in groups):

@@ -42,15 +42,11 @@ def gone_pods(told: Told) -> list[str]:
     if told.hpa.options.pods_by_owner:
         return []  # their samples are left out
     known = set(told.pods.names)
-    return sorted(
-        {
-            pod
-            for answer in told.observation.answers
-            if isinstance(answer, PodSamples)
-            for pod in answer.pods
-            if pod not in known
-        }
-    )
+    gone: set[str] = set()
+    for answer in told.observation.answers:
+        if isinstance(answer, PodSamples) and not answer.pods.keys() <= known:
+            gone |= answer.pods.keys() - known
+    return sorted(gone)
 
 
 def unready_pods(told: Told) -> list[str]:
@@ -118,7 +114,8 @@ def without_rollout(told: Told) -> int | None:
 
 def with_all_pods_ready(told: Told) -> int | None:
     """Let a Value target multiply by every pod that has not ended."""
-    if not unready_pods(told) or not any(
+    pods = told.pods
+    if pods.phase.count(Phase.RUNNING) == pods.ready.count(Ready.TRUE) == len(pods) or not any(
         spec.type in ("Object", "External") and spec.value_milli for spec in told.hpa.metrics
     ):
         return None
@@ -129,7 +126,7 @@ def averaging(bucket: Bucket) -> WhatIf:
     """Let the pods of ``bucket`` count as the average of the others."""
 
     def ask(told: Told) -> int | None:
-        if not any(getattr(groups, bucket) for groups in told.groups()):
+        if not any(getattr(groups, bucket) for groups in told.groups):
             return None
         return number(told, Variation(averaged=bucket))
 
