@@ -12,6 +12,9 @@ from msgspec import Struct
 ResultType = Literal["vector", "scalar", "string", "matrix"]
 
 
+_Shapes = frozenset[tuple[str, ...]]  # lists of label names, as they were written
+
+
 class WireSample(Struct, gc=False):
     """One entry of a vector; a native histogram has no ``value``."""
 
@@ -107,7 +110,9 @@ class SeriesReader:
     """Collects the label names of series; values are dropped page by page."""
 
     def __init__(self) -> None:
-        self._shapes: dict[str, set[tuple[str, ...]]] = {}
+        # 50,000 names of one exporter share a handful of label lists, and of sets of them.
+        self._shapes: dict[str, _Shapes] = {}
+        self._interned: dict[_Shapes, _Shapes] = {}
         self.count = 0
 
     def page(self, page: bytes) -> None:
@@ -118,10 +123,9 @@ class SeriesReader:
         for labels in entries:
             name, shape = labels.get("__name__", ""), tuple(labels)
             known = shapes.get(name)
-            if known is None:
-                shapes[name] = {shape}
-            elif shape not in known:
-                known.add(shape)
+            if known is None or shape not in known:
+                grown = frozenset((shape,)) if known is None else known | {shape}
+                shapes[name] = self._interned.setdefault(grown, grown)
 
     def end(self, rest: bytes) -> tuple[str, ...]:
         """Take the last entries; return the warnings."""
@@ -131,16 +135,9 @@ class SeriesReader:
         return tuple(envelope.warnings or ())
 
     def names(self) -> dict[str, frozenset[frozenset[str]]]:
-        """Return name -> sets of label names. Equal sets are one object: 50,000 names of one
-        exporter share a handful of them.
-        """
-        sets: dict[tuple[str, ...], frozenset[str]] = {}
-        groups: dict[frozenset[frozenset[str]], frozenset[frozenset[str]]] = {}
-        found: dict[str, frozenset[frozenset[str]]] = {}
-        for name, shapes in self._shapes.items():
-            group = frozenset(sets.setdefault(shape, frozenset(shape)) for shape in shapes)
-            found[name] = groups.setdefault(group, group)
-        return found
+        """Return name -> sets of label names; equal sets are one object."""
+        found = {shapes: frozenset(map(frozenset, shapes)) for shapes in self._interned}
+        return {name: found[shapes] for name, shapes in self._shapes.items()}
 
 
 def refusal(body: bytes) -> Refusal | None:

@@ -29,6 +29,7 @@ class Asked:
     time_s: float
     headers: dict[str, str]
     form: list[tuple[str, str]]
+    request: web.Request
 
     @property
     def is_stamp(self) -> bool:
@@ -67,6 +68,7 @@ class FakePrometheus:
             float(fields.get("time", "nan")),
             dict(request.headers),
             form,
+            request,
         )
         self.asked.append(asked)
         self.arrived.set()
@@ -76,6 +78,8 @@ class FakePrometheus:
                 reaction = await reaction
             if reaction is not None:
                 return reaction
+        if asked.path.endswith("/series"):
+            return web.json_response({"status": "success", "data": []})
         return web.json_response(vector(self.evaluated(asked), asked.time_s))
 
     def evaluated(self, asked: Asked) -> list[tuple[dict[str, str], float]]:
@@ -119,12 +123,12 @@ def refused(status, error_type, error="as the test wants"):
 
 
 @asynccontextmanager
-async def serving(fake):
+async def serving(fake, tls=None):
     """Serve until the end of the block; ``fake.url`` says where."""
     app = web.Application(client_max_size=1 << 24)
     app.router.add_route("*", "/{path:.*}", fake.handle)
-    server = TestServer(app)
-    await server.start_server()
+    server = TestServer(app, scheme="https" if tls else "http")
+    await server.start_server(ssl=tls)
     fake.url = str(server.make_url("/"))
     try:
         yield fake

@@ -1,0 +1,324 @@
+"""The client against a fake Prometheus: requests as sent, answers as read, failures by class."""
+
+import asyncio
+import gzip
+import json
+import math
+import ssl
+
+import pytest
+import trustme
+from aiohttp import web
+
+from podscale.core.metrics import Refused, Unavailable
+from podscale.feed.client import PrometheusClient, format_time
+from podscale.feed.errors import QueryError
+from podscale.feed.options import PrometheusOptions
+from tests.unit.feed.prometheus import FakePrometheus, refused, serving, vector
+
+
+@pytest.fixture
+async def fake():
+    async with serving(FakePrometheus({("n1", "p0"): 1.0})) as server:
+        yield server
+
+
+def connected(fake, path="", **options):
+    options = {"deadline_s": 2.0} | options
+    return PrometheusClient(PrometheusOptions(url=fake.url.rstrip("/") + path, **options))
+
+
+def body(text, status=200, **headers):
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)
+
+
+async def test_a_query_is_sent_as_upstream_does_but_with_a_deadline(fake):
+    async with connected(fake, "/prefix/?tenant=a") as client:
+        await client.query("a + b", 1700000000.25)
+    (asked,) = fake.asked
+    assert (asked.verb, asked.path) == ("GET", "/prefix/api/v1/query")
+    assert asked.form == [("query", "a + b"), ("time", "1700000000.25"), ("timeout", "1s")]
+
+
+async def test_post_carries_the_parameters_of_the_url(fake):
+    async with connected(fake, "?tenant=a", verb="POST") as client:
+        await client.query("a", 1.0)
+        await client.series("{job='x'}", 5.0)
+    query, series = fake.asked
+    assert (query.verb, query.form[0]) == ("POST", ("tenant", "a"))
+    assert (series.verb, series.path) == ("POST", "/api/v1/series")
+    assert series.form == [("tenant", "a"), ("match[]", "{job='x'}"), ("start", "5")]
+
+
+async def test_long_queries_go_by_post_unless_get_was_asked_for(fake):
+    long = "a" * 3000
+    async with connected(fake) as client:
+        await client.query(long, 1.0)
+    async with connected(fake, verb="GET") as client:
+        await client.query(long, 1.0, verb="POST")
+    assert [asked.verb for asked in fake.asked] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"),
+    [(1.0, "1"), (1.5, "1.5"), (1700000000.1239, "1700000000.124"), (1700000000.0, "1700000000")],
+)
+def test_time_has_at_most_three_decimals(time_s, text):
+    assert format_time(time_s) == text
+
+
+async def test_headers_tokens_and_passwords_are_sent_and_read_again(fake, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    options = {"headers": (("X-Scope-OrgID", "a=b"),), "token_file": token}
+    async with connected(fake, **options) as client:
+        await client.query("a", 1.0)
+        token.write_text("second\n")
+        client._credentials._looked_s = -math.inf  # a second has passed
+        await client.query("a", 1.0)
+        token.unlink()
+        client._credentials._looked_s = -math.inf
+        await client.query("a", 1.0)  # a file that is gone keeps the last good one
+    assert [asked.headers["Authorization"] for asked in fake.asked] == [
+        "Bearer first",
+        "Bearer second",
+        "Bearer second",
+    ]
+    assert fake.asked[0].headers["X-Scope-OrgID"] == "a=b"
+    async with connected(fake, username="u", password="p") as client:
+        await client.query("a", 1.0)
+    assert fake.asked[-1].headers["Authorization"] == "Basic dTpw"
+
+
+async def test_an_unreadable_file_is_an_error_at_start(fake, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        await connected(fake, token_file=tmp_path / "none").__aenter__()
+
+
+@pytest.mark.parametrize("url", ["localhost:9090", "ftp://x", "http://", ""])
+def test_a_url_without_scheme_or_host_is_refused(url):
+    with pytest.raises(ValueError, match="not an http or https URL"):
+        PrometheusClient(PrometheusOptions(url=url))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "failure"),
+    [
+        (lambda: refused(400, "bad_data"), "bad-data", Refused),
+        (lambda: refused(401, "x"), "unauthorized", Refused),
+        (lambda: refused(403, "x"), "forbidden", Refused),
+        (lambda: refused(422, "execution"), "execution", Refused),
+        (lambda: refused(503, "timeout"), "timeout", Unavailable),
+        (lambda: refused(503, "canceled"), "gateway", Unavailable),
+        (lambda: refused(500, "internal"), "gateway", Unavailable),
+        (lambda: web.Response(status=429), "throttled", Unavailable),
+        (lambda: web.Response(status=502, text="<html>"), "gateway", Unavailable),
+        (lambda: web.Response(status=413), "oversize", Unavailable),
+        (lambda: web.Response(status=404, text="<html>"), "nonsense", Unavailable),
+        (lambda: web.Response(status=400, text="<html>"), "nonsense", Unavailable),
+        (lambda: web.Response(text="<html>sign in</html>"), "nonsense", Unavailable),
+        (lambda: body('{"status":"success","data":{"resultType":"vec'), "nonsense", Unavailable),
+        (lambda: body('{"status":"error","errorType":"x"}'), "nonsense", Unavailable),
+        (lambda: body('{"status":"success","data":{"resultType":"vector","result":'
+                      '[{"metric":{},"value":[1,"x"]}]}}'), "nonsense", Unavailable),
+        (lambda: body("[]"), "nonsense", Unavailable),
+        (lambda: body(""), "nonsense", Unavailable),
+    ],
+)  # fmt: skip
+async def test_failures_have_a_class(fake, answer, kind, failure):
+    fake.react = lambda _: answer()
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("secret_metric", 1.0)
+        fake.react = None
+        assert (await client.query("a", 1.0)).values == [1.0]  # the connection recovers
+    assert caught.value.kind == kind
+    assert isinstance(caught.value.failure, failure)
+    assert "secret_metric" not in caught.value.failure.message
+
+
+async def test_the_wait_that_a_429_asks_for_is_kept(fake):
+    fake.react = lambda _: web.Response(status=429, headers={"Retry-After": "7"})
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0)
+    assert caught.value.failure.retry_after_s == 7.0
+
+
+async def test_prometheus_down_is_unreachable(fake, unused_tcp_port):
+    options = PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")
+    async with PrometheusClient(options) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0)
+    assert caught.value.kind == "unreachable"
+
+
+@pytest.mark.parametrize("by_parts", [False, True])
+async def test_a_hanging_answer_ends_at_the_deadline(fake, by_parts):
+    release = asyncio.Event()
+
+    async def react(asked):
+        if by_parts:
+            response = web.StreamResponse()
+            await response.prepare(asked.request)
+            await response.write(b'{"status":')
+        await release.wait()
+
+    fake.react = react
+    async with connected(fake, deadline_s=0.2) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0)
+    release.set()
+    assert caught.value.kind == "deadline"
+    assert caught.value.failure.is_timeout
+
+
+async def test_a_body_cut_off_is_nonsense(fake):
+    async def react(asked):
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(asked.request)
+        await response.write(b'{"status":"success"')
+        asked.request.transport.close()
+
+    fake.react = react
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0)
+    assert caught.value.kind in ("nonsense", "unreachable")
+
+
+async def test_a_body_over_the_limit_is_oversize_however_it_is_packed(fake):
+    rows = [({"pod": f"p{i}"}, 1.0) for i in range(20_000)]
+    text = json.dumps(vector(rows, 1.0), separators=(",", ":")).encode()
+    fake.react = lambda _: web.Response(
+        body=gzip.compress(text), headers={"Content-Encoding": "gzip"}
+    )
+    async with connected(fake, body_limit_bytes=len(text) - 1) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0, compress=True)
+    assert caught.value.kind == "oversize"
+    async with connected(fake, body_limit_bytes=len(text)) as client:
+        assert len((await client.query("a", 1.0, compress=True)).values) == 20_000
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5000])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+async def test_vectors_of_any_size_are_read_whole_and_in_order(fake, count, separators):
+    rows = [({"pod": f"p{i}", "x": '"},{"'}, float(i)) for i in range(count)]
+    text = json.dumps(vector(rows, 1.0, warnings=["PromQL warning: x"]), separators=separators)
+    fake.react = lambda _: body(text)
+    async with connected(fake) as client:
+        answer = await client.query("a", 1.0)
+    assert list(zip(answer.metrics, answer.values, strict=True)) == rows
+    assert answer.warnings == ("PromQL warning: x",)
+    assert not answer.is_partial
+
+
+async def test_special_values_scalars_and_strings_are_told_apart(fake):
+    def result(kind, data):
+        return body(json.dumps({"status": "success", "data": {"resultType": kind, "result": data}}))
+
+    values = ["NaN", "+Inf", "-Inf", "1e30", "-0"]
+    answers = [
+        result("vector", [{"metric": {}, "value": [1, value]} for value in values]),
+        result("scalar", [1, "2.5"]),
+        result("string", [1, "text"]),
+        result("matrix", [{"metric": {}, "values": [[1, "2"]]}]),
+        result("vector", [{"metric": {}, "histogram": [1, {"count": "2"}]}]),
+    ]
+    fake.react = lambda _: answers.pop(0)
+    async with connected(fake) as client:
+        got = [await client.query("a", 1.0) for _ in range(5)]
+    assert [str(value) for value in got[0].values] == ["nan", "inf", "-inf", "1e+30", "-0.0"]
+    assert [answer.kind for answer in got] == ["vector", "scalar", "string", "matrix", "vector"]
+    assert got[1].values == [2.5]
+    assert (got[4].values, got[4].is_float_only) == ([], False)
+
+
+async def test_series_are_reduced_to_names_and_label_names(fake):
+    entries = [
+        {"__name__": f"m{i % 7}", "namespace": "n", **({"pod": str(i)} if i % 2 else {})}
+        for i in range(3000)
+    ]
+    document = {"status": "success", "data": entries, "warnings": ["slow"]}
+    fake.react = lambda _: body(json.dumps(document, separators=(",", ":")))
+    async with connected(fake) as client:
+        series = await client.series("{namespace!=''}", 5.0)
+    assert series.count == 3000
+    assert set(series.names) == {f"m{i}" for i in range(7)}
+    assert series.names["m0"] == {
+        frozenset({"__name__", "namespace"}),
+        frozenset({"__name__", "namespace", "pod"}),
+    }
+    assert series.names["m0"] is series.names["m1"]
+    assert series.warnings == ("slow",)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"status":"success","data":null}', '{"status":"success","data":[]}']
+)
+async def test_no_series_is_no_failure(fake, text):
+    fake.react = lambda _: body(text)
+    async with connected(fake) as client:
+        assert (await client.series("x", 1.0)).count == 0
+
+
+async def test_a_connection_that_died_while_idle_is_replaced(fake):
+    async with connected(fake) as client:
+        await client.query("a", 1.0, verb="POST")
+
+        def react(asked):
+            if len(fake.asked) == 2:
+                asked.request.transport.abort()
+
+        fake.react = react
+        answer = await client.query("a", 1.0, verb="POST")
+    assert answer.values == [1.0]
+
+
+class TestTls:
+    """CA, client certificate and their rotation."""
+
+    @pytest.fixture
+    async def secure(self, tmp_path):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        seen = []
+
+        def react(asked):
+            certificate = asked.request.transport.get_extra_info("peercert")
+            seen.append(dict(pair[0] for pair in certificate["subject"])["commonName"])
+
+        async with serving(FakePrometheus({("n1", "p0"): 1.0}, react=react), context) as server:
+            yield server, authority, tmp_path, seen
+
+    def issue(self, authority, directory, name):
+        leaf = authority.issue_cert(f"{name}.example", common_name=name)
+        leaf.cert_chain_pems[0].write_to_path(directory / "tls.crt")
+        leaf.private_key_pem.write_to_path(directory / "tls.key")
+
+    async def test_rotated_client_certificates_take_effect(self, secure):
+        fake, authority, directory, seen = secure
+        self.issue(authority, directory, "first")
+        files = {
+            "ca_file": directory / "ca.pem",
+            "client_cert_file": directory / "tls.crt",
+            "client_key_file": directory / "tls.key",
+        }
+        async with connected(fake, **files) as client:
+            await client.query("a", 1.0)
+            self.issue(authority, directory, "second")
+            client._credentials._looked_s = -math.inf
+            await client.query("a", 1.0)
+        assert seen == ["first", "second"]
+
+    async def test_an_unknown_authority_is_unreachable(self, secure):
+        fake, _, _, _ = secure
+        async with connected(fake) as client:
+            with pytest.raises(QueryError) as caught:
+                await client.query("a", 1.0)
+        assert caught.value.kind == "unreachable"
