@@ -58,7 +58,9 @@ class Wire:
         prometheus: ScriptedPrometheus,
         authorities: Authorities,
         loop: asyncio.AbstractEventLoop,
+        config: dict[str, Any],
     ) -> None:
+        self.config = config
         self.served = served
         self.cluster = cluster
         self.prometheus = prometheus
@@ -149,9 +151,9 @@ def wire(
                 main.serving(flags, Verbosity(), port=0, others=others or [])
             )
             adapter = served.adapter
-            while not (adapter.relister.is_tried and adapter.objects.pods.is_synced):
+            while not (adapter.relister.is_tried and adapter.objects.pods.is_synced):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-            started.append(Wire(served, scripted, prometheus, authorities, loop))
+            started.append(Wire(served, scripted, prometheus, authorities, loop, config))
             ready.set()
             await stop.wait()
 

@@ -157,8 +157,7 @@ class ScriptedCluster:
             bookmark = {"metadata": {"resourceVersion": "9"}}
             line = json.dumps({"type": "BOOKMARK", "object": bookmark})
             await response.write(line.encode() + b"\n")
-            while True:  # until the client goes, or the server is stopped
-                await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # until the client goes, or the server is stopped
         self.calls.append(f"KGET {request.path_qs}")
         return web.json_response(
             {"kind": "List", "metadata": {"resourceVersion": "9"}, "items": items}
@@ -188,12 +187,16 @@ class ScriptedPrometheus:
         self.requests: list[web.BaseRequest] = []
         self.forms: list[dict[str, str]] = []
         self.mode = ""
-        self._series = {query: found for query, found in series}
+        self._series = {row[0]: row[1] for row in series}
         self._answers = [(re.compile(pattern), answer) for pattern, answer in answers]
 
     def raw(self, query: str) -> Any:
         """Return the row of the fixture that answers ``query``; ``[]`` for none."""
         return next((answer for pattern, answer in self._answers if pattern.search(query)), [])
+
+    def series(self, query: str) -> list[dict[str, str]]:
+        """Return the series of one ``match[]``."""
+        return self._series.get(query, [])
 
     def app(self) -> web.Application:
         """Return the server."""
@@ -206,7 +209,7 @@ class ScriptedPrometheus:
         self.requests.append(request)
         self.forms.append(form)
         if request.path.endswith("/series"):
-            found = self._series.get(form["match[]"], [])
+            found = self.series(form["match[]"])
             return web.json_response({"status": "success", "data": found})
         query = form["query"]
         self.calls.append(f"PROM {query}")

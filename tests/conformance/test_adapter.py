@@ -18,7 +18,11 @@ from adapter.queries import QueryTemplate
 from podscale.core import duration, gotemplate, quantity, selector
 from podscale.kube.errors import NoMatch
 from tests.conformance import adapter_pure as pure
-from tests.conformance.adapter_cases import cases, part_b_mapper
+from tests.conformance import adapter_world as world
+from tests.conformance.adapter_cases import cases, deviations, part_b_mapper, rows
+from tests.conformance.adapter_compare import assert_same
+from tests.conformance.adapter_deviations import RULES, Case, Expected
+from tests.conformance.adapter_wire import CONDITIONS, wire
 
 MAPPER = part_b_mapper()
 
@@ -224,3 +228,82 @@ def test_resource_normalisation(row):
 def test_url_segment(row):
     segment, group, name = row
     assert mapping.split(segment) == (group, name)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The adapter in the world of C.1 to C.3."""
+    with wire(
+        tmp_path_factory.mktemp("adapter"),
+        world.part_c_config(),
+        lambda authorities: world.ScriptedCluster(
+            world.part_c_resources(), rows("C1"), authorities
+        ),
+        world.part_c_prometheus(),
+        *CONDITIONS,
+        "--prometheus-timeout=2s",
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def in_conflict(tmp_path_factory):
+    """The adapter in the world of C.9."""
+    with wire(
+        tmp_path_factory.mktemp("conflicts"),
+        world.conflicts_config(),
+        lambda authorities: world.ScriptedCluster(
+            world.part_c_resources(), rows("C1"), authorities
+        ),
+        world.conflicts_prometheus(),
+        *CONDITIONS,
+    ) as running:
+        yield running
+
+
+def demand(running, path, status, content_type, body, calls=(), options=None, mode=""):
+    """Ask for ``path``; the answer must be the row's, changed by the listed deviations."""
+    objects = {row["kind"]: row["objects"] for row in rows("C1")}
+    case = Case(path, options or {}, running.prometheus, objects, mode, running.config)
+    expected = Expected(status, content_type, body, list(calls))
+    for topic in deviations():
+        if not callable(expected.body):  # else a rule has said all there is to say
+            expected = RULES[topic](case, expected)
+    running.prometheus.mode = mode
+    try:
+        answer = running.ask(path, options)
+    finally:
+        running.prometheus.mode = ""
+    if mode:
+        expected = expected._replace(calls=answer.calls)  # the row does not show them
+    assert_same(answer, expected)
+
+
+@cases("C4", "C5", "C6")
+def test_wire(row, served):
+    path, status, content_type, body, calls = row
+    demand(served, path, status, content_type, body, calls)
+
+
+@cases("C7")
+def test_wire_access(row, served):
+    path, options, status, content_type, body, calls = row
+    demand(served, path, status, content_type, body, calls, options)
+
+
+@cases("C8")
+def test_wire_prometheus_fails(row, served):
+    mode, path, status, content_type, body = row
+    demand(served, path, status, content_type, body, mode=mode)
+
+
+@cases("C8-2")
+def test_wire_prometheus_hangs(row, served):
+    path, status, content_type, body, _seconds = row
+    demand(served, path, status, content_type, body, mode="hang")
+
+
+@cases("C9-4")
+def test_wire_conflicts(row, in_conflict):
+    path, status, content_type, body, calls = row
+    demand(in_conflict, path, status, content_type, body, calls)
