@@ -1,0 +1,135 @@
+"""Writes: the scale, the status. Everything goes through an ``Api`` that is fenced by the Lease.
+
+Follows the end of ``reconcileAutoscaler``: a scale PUT is repeated on conflicts only, five
+attempts in all, each with the newest resourceVersion.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from hpa import statuses
+from hpa.catalog import Entry
+from hpa.decide.decision import Outcome
+from hpa.decide.spec import Status
+from hpa.objects import Autoscaler
+from hpa.targets import Seen, Targets
+from podscale.kube.api import MERGE_PATCH, Api
+from podscale.kube.errors import Conflict, KubeError, NotLeading
+from podscale.kube.objects import scale as wire
+from podscale.kube.resource import Resource
+from podscale.kube.store import Store
+from podscale.kube.wire import decode, encode
+
+ATTEMPTS = 5
+_PAUSE_S = 0.01
+WRITE_TIMEOUT_S = 10.0
+
+Kind = Literal["scale", "status"]
+
+
+class Written(Struct, frozen=True):
+    """What became of one status write."""
+
+    error: str | None = None
+    is_written: bool = False
+
+
+class Actor:
+    """Writes scales and statuses of one resource's autoscalers."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        store: Store[Autoscaler],
+        targets: Targets,
+        *,
+        note: Callable[[Kind, str], None],
+        timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
+        """``note`` is told of every request: its kind and ``ok``, ``conflict`` or ``error``."""
+        self._api = api
+        self._resource = resource
+        self._store = store
+        self._targets = targets
+        self._note = note
+        self._timeout_s = timeout_s
+
+    async def rescale(self, entry: Entry, seen: Seen, replicas: int) -> Outcome:
+        """Write the size; raises ``NotLeading`` when it may not be written any more."""
+        resource = seen.resource
+        if resource is None:
+            return Outcome("failed", "the target's resource is not known")
+        namespace, name = entry.target[0], entry.target[3]
+        error = ""
+        for attempt in range(ATTEMPTS):
+            try:
+                if attempt:
+                    await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
+                    seen = await self._targets.reread(resource, namespace, name)
+                scale = await self._put(resource, namespace, name, seen, replicas)
+            except NotLeading:
+                raise
+            except Conflict as conflict:
+                self._note("scale", "conflict")
+                error = str(conflict)
+                continue
+            except (KubeError, msgspec.DecodeError) as failure:
+                self._note("scale", "error")
+                return Outcome("failed", str(failure))
+            self._note("scale", "ok")
+            self._targets.accept(entry, scale)
+            return Outcome("written")
+        return Outcome("conflict", error)
+
+    async def write_status(self, entry: Entry, old: Status, new: Status) -> Written:
+        """Patch what differs; raises ``NotLeading``."""
+        fields = statuses.changes(old, new)
+        if not fields:
+            return Written()
+        meta = entry.written.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": fields}
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                self._resource.path(*entry.key, "status"),
+                body=encode(patch),
+                content_type=MERGE_PATCH,
+                timeout_s=self._timeout_s,
+            )
+            self._store.accept(decode(answer.body, Autoscaler))
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as failure:
+            self._note("status", "conflict" if isinstance(failure, Conflict) else "error")
+            return Written(str(failure))
+        self._note("status", "ok")
+        return Written(is_written=True)
+
+    async def _put(
+        self, resource: Resource, namespace: str, name: str, seen: Seen, replicas: int
+    ) -> wire.Scale:
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "resourceVersion": seen.resource_version,
+            "uid": seen.uid,
+        }
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {key: value for key, value in metadata.items() if value},
+            "spec": {"replicas": replicas},
+        }
+        answer = await self._api.request(
+            "PUT",
+            resource.path(namespace, name, "scale"),
+            body=encode(body),
+            timeout_s=self._timeout_s,
+        )
+        return decode(answer.body, wire.Scale)

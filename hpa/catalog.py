@@ -1,0 +1,181 @@
+"""The autoscalers we know, each read once per change, found by key, namespace and target.
+
+Fed by the store's callbacks; what a pass needs again and again (the defaulted spec, the
+parsed selector, the questions for the metrics) is kept here with the object.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import structlog
+from msgspec import structs
+
+from hpa.decide.pods import Pods
+from hpa.decide.reading import read_status
+from hpa.decide.spec import HPA
+from hpa.objects import Autoscaler, to_decide
+from hpa.questions import Asked
+from podscale.core.quantity import QuantityError
+from podscale.core.selector import Selector
+from podscale.kube.change import Change
+from podscale.kube.store import Store
+
+_log = structlog.get_logger()
+
+Key = tuple[str, str]  # namespace, name
+TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
+
+
+class Entry:
+    """One autoscaler and what was derived from it."""
+
+    __slots__ = (
+        "hpa", "is_busy", "key", "looked_at", "pods", "pods_version", "problem",
+        "questions", "questions_for", "rivals", "rivals_version", "selector", "selector_text",
+        "target", "uid", "written",
+    )  # fmt: skip
+
+    def __init__(self, written: Autoscaler) -> None:
+        self.key: Key = (written.metadata.namespace, written.metadata.name)
+        self.uid = written.metadata.uid
+        self.written = written
+        self.hpa: HPA | None = None  # None: it cannot be read, see ``problem``
+        self.problem = ""
+        self.target: TargetKey = ("", "", "", "")
+        self.is_busy = False  # a pass over it has not ended
+        self.looked_at = 0.0  # wall time of the last decision
+        self.selector_text = ""
+        self.selector: Selector | None = None
+        self.pods = Pods()
+        self.pods_version: object = None
+        self.rivals: tuple[str, ...] = ()
+        self.rivals_version: object = None
+        self.questions: tuple[Asked, ...] = ()
+        self.questions_for: object = None  # what the questions were derived from
+        self.read(written, None)
+
+    def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
+        """Take in a new state; returns whether anything but the status changed."""
+        self.written = written
+        if (
+            old is not None
+            and self.hpa is not None
+            and old.spec == written.spec
+            and old.metadata.annotations == written.metadata.annotations
+            and old.metadata.generation == written.metadata.generation
+        ):
+            self.hpa = structs.replace(self.hpa, status=read_status(written.status))
+            return False
+        try:
+            self.hpa, self.problem = to_decide(written), ""
+        except QuantityError as error:
+            # Only a CRD lets such an object through; it harms nobody but itself.
+            self.hpa, self.problem = None, str(error)
+            _log.warning("autoscaler not readable", key="/".join(self.key), error=self.problem)
+        reference = written.spec.scale_target_ref
+        group, _, version = reference.api_version.rpartition("/")
+        self.target = (self.key[0], group if version else "", reference.kind, reference.name)
+        self.questions_for = None
+        return True
+
+
+class Listener(Protocol):
+    """Who is told of changes, from the task that feeds the store."""
+
+    def changed(self, entry: Entry, is_new: bool) -> None:
+        """The object is new, or something other than its status changed."""
+        ...
+
+    def updated(self, entry: Entry, old: Autoscaler) -> None:
+        """The object has a new state, whatever changed in it."""
+        ...
+
+    def gone(self, entry: Entry) -> None:
+        """The object was deleted."""
+        ...
+
+
+class Catalog:
+    """All autoscalers of one resource."""
+
+    def __init__(
+        self,
+        store: Store[Autoscaler],
+        listener: Listener,
+    ) -> None:
+        self._entries: dict[str, dict[str, Entry]] = {}
+        self._by_target: dict[TargetKey, set[str]] = {}
+        self._count = 0
+        self._listener = listener
+        self.leave = store.subscribe(self._note)
+        for written in store.values():
+            self._add(written)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entries in list(self._entries.values()):
+            yield from list(entries.values())
+
+    def get(self, key: Key) -> Entry | None:
+        """Return one entry."""
+        entries = self._entries.get(key[0])
+        return entries.get(key[1]) if entries else None
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have autoscalers."""
+        return list(self._entries)
+
+    def in_namespace(self, namespace: str) -> list[Entry]:
+        """Return the entries of one namespace."""
+        return list(self._entries.get(namespace, {}).values())
+
+    def same_target(self, entry: Entry) -> tuple[str, ...]:
+        """Return the names of the others that scale the same object, sorted."""
+        names = self._by_target.get(entry.target, ())
+        if len(names) < 2:
+            return ()
+        return tuple(sorted(name for name in names if name != entry.key[1]))
+
+    def _note(self, change: Change[Autoscaler]) -> None:
+        if change.new is None:
+            self._remove((change.namespace, change.name))
+            return
+        entry = self.get((change.namespace, change.name))
+        if entry is None:
+            self._add(change.new)
+            return
+        before, target = entry.written, entry.target
+        is_changed = entry.read(change.new, before)
+        if entry.target != target:
+            self._unindex(target, entry.key[1])
+            self._by_target.setdefault(entry.target, set()).add(entry.key[1])
+        if is_changed:
+            self._listener.changed(entry, False)
+        self._listener.updated(entry, before)
+
+    def _add(self, written: Autoscaler) -> None:
+        entry = Entry(written)
+        self._entries.setdefault(entry.key[0], {})[entry.key[1]] = entry
+        self._by_target.setdefault(entry.target, set()).add(entry.key[1])
+        self._count += 1
+        self._listener.changed(entry, True)
+
+    def _remove(self, key: Key) -> None:
+        entry = self.get(key)
+        if entry is None:
+            return
+        del self._entries[key[0]][key[1]]
+        if not self._entries[key[0]]:
+            del self._entries[key[0]]
+        self._unindex(entry.target, key[1])
+        self._count -= 1
+        self._listener.gone(entry)
+
+    def _unindex(self, target: TargetKey, name: str) -> None:
+        names = self._by_target.get(target)
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self._by_target[target]

@@ -1,0 +1,320 @@
+"""The loop: which autoscalers are due, term after term of leadership.
+
+Namespaces take turns in slots of the period; new and changed objects come at once. One
+slot that is late delays no other: each runs as a task of its own.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+from msgspec import Struct, structs
+
+from hpa.act import Actor
+from hpa.catalog import Catalog, Entry, Key
+from hpa.decide import Settings
+from hpa.decide.conditions import Event
+from hpa.decide.settings import acts_at_once
+from hpa.foreign import Foreign
+from hpa.memory import Memory
+from hpa.objects import Autoscaler, status_writer
+from hpa.observe import Observer
+from hpa.passes import Limits, Passes
+from hpa.schedule import Schedule
+from hpa.selfmetrics import HpaMetrics
+from hpa.shards import Shards
+from hpa.stores import Stores
+from hpa.targets import Kinds, Targets
+from hpa.traces import Traces
+from podscale.core.metrics import MetricsProvider
+from podscale.kube.api import Api
+from podscale.kube.errors import KubeError, NotLeading
+from podscale.kube.events import Recorder
+from podscale.kube.lease import Term
+from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.resource import HPAS, Resource
+from podscale.kube.restmapper import Mapper
+
+_log = structlog.get_logger()
+
+_AT_ONCE = 500  # as many are decided on right at the start, more wait for their slots
+_GATHER_S = 0.02  # changes that come together are decided together
+
+
+class Options(Struct, frozen=True):
+    """How the controller works; what it decides by is ``Settings``."""
+
+    resource: Resource = HPAS
+    limits: Limits = Limits()
+
+
+class Controller:
+    """Reconciles one resource. A ``Listener`` of its own catalog."""
+
+    def __init__(
+        self,
+        api: Api,
+        stores: Stores,
+        kinds: Kinds,
+        provider: MetricsProvider,
+        settings: Settings,
+        options: Options,
+        *,
+        mapper: Callable[[], Mapper],
+        recorder: Recorder,
+        metrics: HpaMetrics,
+        traces: Traces,
+        shards: Shards | None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``api`` is fenced by the Lease; ``shards`` None stores no history (shadow)."""
+        self._stores = stores
+        self._settings = settings
+        self._options = options
+        self._provider = provider
+        self._mapper = mapper
+        self._recorder = recorder
+        self._metrics = metrics
+        self._wall = wall
+        self.traces = traces
+        self.schedule = Schedule(settings.sync_period_s)
+        self.foreign = Foreign(wall(), settings.sync_period_s) if options.resource == HPAS else None
+        self._shards = None if settings.mode == "shadow" else shards
+        self.memory = Memory(self._shards)
+        self.targets = Targets(
+            api,
+            kinds,
+            deployments=stores.deployments,
+            stateful_sets=stores.stateful_sets,
+            replica_sets=stores.replica_sets,
+            replication_controllers=stores.replication_controllers,
+        )
+        self._actor = Actor(
+            api, options.resource, stores.autoscalers, self.targets, note=metrics.wrote
+        )
+        self._urgent: set[Key] = set()
+        self._is_urgent = asyncio.Event()
+        self._passes: Passes | None = None
+        self.catalog = Catalog(stores.autoscalers, self)
+        self._observer = Observer(self.catalog, self.targets, stores.pods, settings)
+        metrics.replicas = self._sizes
+
+    async def run(self, term: Term) -> None:
+        """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored."""
+        await self._stores.wait_synced()
+        await self._load(term)
+        self.traces.clear()
+        for entry in self.catalog:
+            entry.is_busy = False
+        # What was listed stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
+        self._metrics.is_leader = 1
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._passes = self._passes_of(group)
+                if self._shards is not None:
+                    group.create_task(self._store(self._shards), name="store histories")
+                if len(self.catalog) <= _AT_ONCE:
+                    self._urgent.update(entry.key for entry in self.catalog)
+                    self._is_urgent.set()
+                group.create_task(self._hurry(group), name="decide urgently")
+                await self._tick(group)
+        finally:
+            self._passes = None
+            self._metrics.is_leader = 0
+            if self._shards is not None:
+                await self._flush(self._shards)
+
+    async def run_alone(self) -> None:
+        """Reconcile without a Lease (``--leader-elect=false``)."""
+        await self.run(Term(0, "", None))
+
+    def changed(self, entry: Entry, is_new: bool) -> None:
+        """Decide on new objects and new specs at once, from the release on that does."""
+        namespace = entry.key[0]
+        if is_new:
+            self.schedule.add(namespace)
+            self._metrics.autoscalers += 1
+            self._note_writer(entry, is_first=True)
+        if entry.hpa is not None:
+            self.schedule.own_period(entry.key, entry.hpa.options.sync_period_s, self._wall())
+        if self._passes is None or not acts_at_once(self._settings, 0, 1):
+            return
+        self._urgent.add(entry.key)
+        self._is_urgent.set()
+
+    def updated(self, entry: Entry, old: Autoscaler) -> None:
+        """Notice who wrote the status, and adopt a rescale that was not ours."""
+        self._note_writer(entry, is_first=False)
+        status = entry.written.status
+        if (
+            entry.hpa is not None
+            and status.last_scale_time != old.status.last_scale_time
+            and self.is_bystander(entry.key)
+        ):
+            self.memory.adopt(entry, entry.hpa)
+
+    def gone(self, entry: Entry) -> None:
+        """Forget a deleted object, its history included."""
+        key = entry.key
+        self._metrics.autoscalers -= 1
+        self._urgent.discard(key)
+        self.schedule.own_period(key, None, 0.0)
+        if not self.catalog.in_namespace(key[0]):
+            self.schedule.drop(key[0])
+        self.memory.forget(key)
+        self.traces.forget(key)
+        self._observer.forget(entry)
+        if self._passes is not None:
+            self._passes.forget(key)
+        if self.foreign is not None:
+            self.foreign.forget(key)
+
+    def foreign_controller(self, key: Key) -> str | None:
+        """Return who else scales this object: the ForeignController condition."""
+        if self.foreign is None or self._settings.mode == "shadow":
+            return None
+        return self.foreign.acting(key, self._wall())
+
+    def is_bystander(self, key: Key) -> bool:
+        """Whether another controller acts on this object, by our mode or by its deeds."""
+        return self._settings.mode == "shadow" or self.foreign_controller(key) is not None
+
+    async def _load(self, term: Term) -> None:
+        pause_s = 1.0
+        while True:
+            try:
+                count = await self.memory.load(term.previous_renew_time)
+            except NotLeading:
+                raise
+            except KubeError as error:
+                # Without the histories a window could be forgotten: nothing shrinks then.
+                _log.warning("histories not readable yet", error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, 30.0)
+                continue
+            if count:
+                _log.info("histories taken over", count=count)
+            return
+
+    def _passes_of(self, group: asyncio.TaskGroup) -> Passes:
+        return Passes(
+            group=group,
+            stores=self._stores,
+            targets=self.targets,
+            observer=self._observer,
+            actor=self._actor,
+            provider=self._provider,
+            memory=self.memory,
+            traces=self.traces,
+            metrics=self._metrics,
+            foreign=self.foreign,
+            settings=self._settings,
+            limits=self._options.limits,
+            mapper=self._mapper,
+            say=self._say,
+            wall=self._wall,
+        )
+
+    async def _tick(self, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        schedule = self.schedule
+        tick, at = 0, loop.time()
+        while True:
+            now = loop.time()
+            if at > now:
+                await asyncio.sleep(at - now)
+            self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
+            entries = [
+                entry
+                for namespace in schedule.namespaces(tick)
+                for entry in self.catalog.in_namespace(namespace)
+                if not schedule.has_own_period(entry.key)
+            ]
+            entries += self._entries(schedule.due(self._wall()))
+            if entries:
+                group.create_task(self._run(entries), name=f"slot {tick % schedule.slots}")
+            self._metrics.foreign = self._count_foreign()
+            tick += 1
+            # A loop that was held up (a frozen process) goes on from now, without a burst.
+            at = max(at + schedule.tick_s, loop.time() - schedule.tick_s)
+
+    async def _hurry(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._is_urgent.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._is_urgent.clear()
+            entries = self._entries(self._urgent)
+            busy = {entry.key for entry in entries if entry.is_busy}
+            self._urgent = busy  # a spec that changed during a pass gets another one
+            if busy:
+                self._is_urgent.set()
+            free = [entry for entry in entries if entry.key not in busy]
+            if free:
+                group.create_task(self._run(free), name="urgent")
+
+    async def _run(self, entries: list[Entry]) -> None:
+        if self._passes is None:
+            return
+        try:
+            await self._passes.run(entries)
+        except Exception:  # noqa: BLE001 - the next slot is another try
+            _log.exception("slot failed", autoscalers=len(entries))
+            for entry in entries:
+                entry.is_busy = False
+
+    async def _store(self, shards: Shards) -> None:
+        while True:
+            try:
+                await shards.run()
+            except NotLeading:
+                await asyncio.sleep(1.0)  # the end of the term is near; the guard said it first
+
+    async def _flush(self, shards: Shards) -> None:
+        # On SIGTERM we still lead: the next leader must find everything.
+        try:
+            async with asyncio.timeout(2.0):
+                await shards.flush()
+        except (KubeError, TimeoutError) as error:
+            _log.warning("histories not flushed", error=str(error))
+
+    def _entries(self, keys: Iterable[Key]) -> list[Entry]:
+        found = (self.catalog.get(key) for key in keys)
+        return [entry for entry in found if entry is not None]
+
+    def _note_writer(self, entry: Entry, *, is_first: bool) -> None:
+        if self.foreign is not None:
+            writer = status_writer(entry.written)
+            self.foreign.note(entry.key, writer, self._wall(), is_first=is_first)
+
+    def _count_foreign(self) -> int:
+        if self.foreign is None or not self.foreign.is_anyone_active(self._wall()):
+            return 0
+        return sum(self.foreign_controller(entry.key) is not None for entry in self.catalog)
+
+    def _say(self, entry: Entry, event: Event) -> None:
+        meta, resource = entry.written.metadata, self._options.resource
+        about = ObjectReference(
+            kind=resource.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            api_version=resource.api_version,
+            resource_version=meta.resource_version,
+        )
+        self._recorder.event(about, event.type, event.reason, event.message)
+
+    def _sizes(self) -> Iterable[tuple[str, str, int]]:
+        for entry in self.catalog:
+            trace = self.traces.last(entry.key)
+            if trace is not None and trace.decided is not None:
+                yield (*entry.key, trace.decided)
+
+
+def for_mode(settings: Settings, mode: str) -> Settings:
+    """Return the settings of ``replace``, ``own`` (which decides alike) or ``shadow``."""
+    return structs.replace(settings, mode="shadow" if mode == "shadow" else "replace")

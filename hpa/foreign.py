@@ -1,0 +1,76 @@
+"""Whether somebody else scales: read from who wrote an HPA's status, and when.
+
+Kubernetes' own controller cannot be asked whether it runs, but it leaves its name in
+``managedFields``. A status it wrote before we came is watched for two of its periods
+before we touch the object; one it writes while we look makes us a bystander. Pure: times
+are the caller's wall clock.
+"""
+
+from hpa.catalog import Key
+from hpa.objects import ManagedField
+
+QUIET_S = 600.0  # silent for so long, another controller counts as gone
+IN_TREE_PERIOD_S = 15.0
+_OURS = "podscale"
+_PEOPLE = ("kubectl", "k9s", "helm", "argocd", "flux")
+
+
+class Foreign:
+    """What is known of other controllers."""
+
+    def __init__(self, started: float, sync_period_s: float) -> None:
+        self._started = started
+        self.probation_s = 2 * max(sync_period_s, IN_TREE_PERIOD_S) + 5
+        self._writers: dict[Key, ManagedField] = {}  # the last foreign writer of each status
+        self._first_seen: dict[Key, float] = {}
+        self._live: dict[Key, float] = {}  # when a foreign write was seen as it happened
+        self._active: dict[str, float] = {}  # manager → when it was seen writing anything
+
+    def note(self, key: Key, writer: ManagedField | None, now: float, *, is_first: bool) -> None:
+        """Take in who wrote a status last; ``is_first``: we see the object for the first time."""
+        self._first_seen.setdefault(key, now)
+        if writer is None or not _counts(writer.manager):
+            self._writers.pop(key, None)
+            return
+        known = self._writers.get(key)
+        self._writers[key] = writer
+        if not is_first and (known is None or known.time != writer.time):
+            self._live[key] = now
+            self._active[writer.manager] = now
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a deleted object."""
+        for known in (self._writers, self._first_seen, self._live):
+            known.pop(key, None)
+
+    def acting(self, key: Key, now: float) -> str | None:
+        """Return the controller that scales this object, None where nobody else does."""
+        writer = self._writers.get(key)
+        if writer is None:
+            return None
+        if now - self._live.get(key, -QUIET_S) < QUIET_S:
+            return writer.manager
+        return writer.manager if self._is_active(writer.manager, now) else None
+
+    def is_anyone_active(self, now: float) -> bool:
+        """Whether any other controller was seen writing lately."""
+        return any(self._is_active(manager, now) for manager in self._active)
+
+    def is_on_probation(self, key: Key, now: float) -> bool:
+        """Whether it is too early to tell, so that nothing may be written yet."""
+        since = max(self._started, self._first_seen.get(key, now))
+        if now - since >= self.probation_s:
+            return False
+        if key in self._writers:
+            return True
+        # Never written: new, and whoever else acts in this cluster will come to it too.
+        return self.is_anyone_active(now) or (
+            bool(self._writers) and now - self._started < self.probation_s
+        )
+
+    def _is_active(self, manager: str, now: float) -> bool:
+        return now - self._active.get(manager, -QUIET_S) < QUIET_S
+
+
+def _counts(manager: str) -> bool:
+    return bool(manager) and not manager.startswith((_OURS, *_PEOPLE))

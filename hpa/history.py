@@ -1,0 +1,123 @@
+"""What is remembered about one HPA, in the few numbers that survive a restart.
+
+A list of recommendations becomes runs of equal values, each with the time it was last
+recommended: windows ask for the largest or smallest value after a time, and one entry at
+a run's end answers that as the whole run would. Pure.
+"""
+
+from msgspec import Struct
+
+from hpa.decide.history import remember_scale
+from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
+from hpa.decide.spec import HPA
+
+LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """One HPA's history, on the wire; times are unix seconds."""
+
+    runs: tuple[tuple[int, float], ...] = ()  # replicas, last recommended at; oldest first
+    ups: tuple[tuple[int, float], ...] = ()  # change, at
+    downs: tuple[tuple[int, float], ...] = ()
+    good: tuple[tuple[str, int, float], ...] = ()  # metric, replicas, at
+    size: int | None = None  # of the target at the last pass
+    at: float = 0.0  # of the last pass
+
+
+class Mark(Struct, frozen=True):
+    """What decides whether a history has to be written again."""
+
+    newest: int | None
+    ups: tuple[ScaleEvent, ...]
+    downs: tuple[ScaleEvent, ...]
+    good: tuple[tuple[str, int], ...]
+    size: int | None
+
+
+def mark(past: Past, size: int | None) -> Mark:
+    """Return the mark of a history; while it stays equal the stored form stays good."""
+    newest = max(past.recommendations or (), key=lambda each: each.at, default=None)
+    good = tuple((each.metric, each.replicas) for each in past.good) if past.good else ()
+    replicas = None if newest is None else newest.replicas
+    return Mark(replicas, past.scale_ups, past.scale_downs, good, size)
+
+
+def to_record(past: Past, size: int | None, now: float) -> Record:
+    """Return the stored form, without what no window can reach any more."""
+    since = now - LONGEST_WINDOW_S
+    runs: list[tuple[int, float]] = []
+    for each in sorted(past.recommendations or (), key=lambda each: each.at):
+        if each.at < since:
+            continue
+        if runs and runs[-1][0] == each.replicas:
+            runs[-1] = (each.replicas, _rounded(each.at))
+        else:
+            runs.append((each.replicas, _rounded(each.at)))
+    return Record(
+        tuple(runs),
+        _events(past.scale_ups, since),
+        _events(past.scale_downs, since),
+        tuple((each.metric, each.replicas, _rounded(each.at)) for each in past.good),
+        size,
+        _rounded(now),
+    )
+
+
+def from_record(record: Record, alive_until: float | None) -> Past:
+    """Return the history; the last run reaches to when its writer last showed life."""
+    recommendations = [Recommendation(replicas, at) for replicas, at in record.runs]
+    if recommendations and alive_until is not None:
+        last = recommendations[-1]
+        recommendations[-1] = Recommendation(last.replicas, max(last.at, alive_until))
+    return Past(
+        tuple(recommendations),
+        tuple(ScaleEvent(change, at) for change, at in record.ups),
+        tuple(ScaleEvent(change, at) for change, at in record.downs),
+        tuple(GoodProposal(*each) for each in record.good),
+    )
+
+
+def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]:
+    """Return the history with the newest rescale that only the status tells of, and the
+    size that the target should have now.
+
+    A leader that died between writing the scale and storing its history left both in the
+    status, or neither; the latter shows as a difference in size (``drifted``).
+    """
+    status = hpa.status
+    newest = max((each.at for each in (*past.scale_ups, *past.scale_downs)), default=float("-inf"))
+    # The status has whole seconds.
+    if status.last_scale_s is None or status.last_scale_s <= newest + 1:
+        return past, size
+    if status.current_replicas == status.desired_replicas:
+        return past, size
+    past = remember_scale(
+        past, hpa.behavior, status.current_replicas, status.desired_replicas, status.last_scale_s
+    )
+    return past, status.desired_replicas
+
+
+def drifted(past: Past, hpa: HPA, expected: int | None, actual: int, now: float) -> Past:
+    """Return the history with a difference in size that nothing explains, as of now."""
+    if expected is None or expected == actual:
+        return past
+    return remember_scale(past, hpa.behavior, expected, actual, now)
+
+
+def adopted(past: Past, hpa: HPA) -> Past:
+    """Return the history with a rescale that another controller wrote into the status."""
+    status = hpa.status
+    if status.last_scale_s is None:
+        return past
+    return remember_scale(
+        past, hpa.behavior, status.current_replicas, status.desired_replicas, status.last_scale_s
+    )
+
+
+def _events(events: tuple[ScaleEvent, ...], since: float) -> tuple[tuple[int, float], ...]:
+    return tuple((each.change, _rounded(each.at)) for each in events if each.at >= since)
+
+
+def _rounded(at: float) -> float:
+    return round(at, 3)

@@ -1,0 +1,90 @@
+"""What one HPA asks the metrics provider: a question per metric of its spec.
+
+Follows the requests of ``metrics/client.go``, Kubernetes 1.37: a metric selector that is
+not set and an empty one both ask for every series.
+"""
+
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.spec import HPA, MetricSelector, MetricSpec
+from podscale.core import selector as selectors
+from podscale.core.metrics import (
+    Answer,
+    ContainerColumns,
+    ExternalMetric,
+    NotFound,
+    ObjectMetric,
+    PodMetric,
+    PodResource,
+    Question,
+    Refused,
+    Unavailable,
+)
+from podscale.kube.errors import NoMatch
+from podscale.kube.restmapper import Mapper
+
+Asked = Question | NotFound | Refused | None
+
+
+def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[Asked, ...]:
+    """Return one question per metric; a failure where it cannot even be asked, None for a
+    type that nobody knows.
+
+    ``selector`` is the canonical text of the scale's selector.
+    """
+    return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
+
+
+def admitted(answer: Answer) -> MetricAnswer:
+    """Return the answer as a decision takes it."""
+    if isinstance(answer, ContainerColumns):
+        return Unavailable("WrongAnswer", "the provider answered another question")
+    return answer
+
+
+def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Asked:
+    namespace = hpa.namespace
+    match metric.type:
+        case "Resource":
+            return PodResource(namespace, selector, metric.name)
+        case "ContainerResource":
+            return PodResource(namespace, selector, metric.name, metric.container)
+    try:
+        wanted = _text(metric.selector)
+    except selectors.SelectorError as error:
+        return Refused("BadSelector", str(error))
+    match metric.type:
+        case "Pods":
+            return PodMetric(namespace, metric.name, selector, wanted)
+        case "External":
+            return ExternalMetric(namespace, metric.name, wanted)
+        case "Object":
+            return _object(metric, namespace, wanted, mapper)
+    return None
+
+
+def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> Asked:
+    described = metric.described
+    if described is None:
+        return None
+    if described.kind == "Namespace":
+        # Upstream ignores the name: it is the HPA's own namespace that is asked about.
+        return ObjectMetric(namespace, "namespaces", namespace, metric.name, wanted)
+    group, _, version = described.api_version.rpartition("/")
+    try:
+        resource = mapper.for_kind(described.kind, group, version)[0]
+    except NoMatch as error:
+        return NotFound("NoMatch", str(error))
+    return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
+
+
+def _text(selector: MetricSelector | None) -> str:
+    if selector is None:
+        return ""
+    written: dict[str, object] = {
+        "matchLabels": dict(selector.match_labels),
+        "matchExpressions": [
+            {"key": each.key, "operator": each.operator, "values": list(each.values)}
+            for each in selector.match_expressions
+        ],
+    }
+    return str(selectors.from_wire(written))

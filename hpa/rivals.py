@@ -1,0 +1,93 @@
+"""Which other HPAs select a pod of ours: an index over selectors, per namespace.
+
+Follows the optimised selector store (kubernetes PR 139142): each selector lies under one
+of the label values it requires, so that the check looks at few of them. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from podscale.core.selector import Selector
+
+_Pair = tuple[str, str]
+_ANY: _Pair = ("", "")  # selectors that require no particular value
+
+
+class Rivals:
+    """The selectors of all HPAs that have been reconciled."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, _Space] = {}
+
+    def put(self, namespace: str, name: str, selector: Selector) -> None:
+        """Remember the selector of one HPA."""
+        self._spaces.setdefault(namespace, _Space()).put(name, selector)
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Forget an HPA."""
+        space = self._spaces.get(namespace)
+        if space is not None:
+            space.drop(name)
+
+    def version(self, namespace: str) -> int:
+        """Return a number that changes whenever ``of`` may answer differently."""
+        space = self._spaces.get(namespace)
+        return space.version if space is not None else 0
+
+    def of(self, namespace: str, name: str, labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+        """Return the others that select one of these label sets, sorted by name."""
+        space = self._spaces.get(namespace)
+        if space is None:
+            return ()
+        found: set[str] = set()
+        for each in labels:
+            found |= space.matching(each)
+        found.discard(name)
+        return tuple(sorted(found))
+
+
+class _Space:
+    """The selectors of one namespace."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._selectors: dict[str, tuple[Selector, tuple[_Pair, ...]]] = {}
+        self._under: dict[_Pair, dict[str, Selector]] = {}
+
+    def put(self, name: str, selector: Selector) -> None:
+        known = self._selectors.get(name)
+        if known is not None and known[0] == selector:
+            return
+        self.drop(name)
+        self.version += 1
+        pairs = _pairs(selector)
+        self._selectors[name] = (selector, pairs)
+        for pair in pairs:
+            self._under.setdefault(pair, {})[name] = selector
+
+    def drop(self, name: str) -> None:
+        known = self._selectors.pop(name, None)
+        if known is None:
+            return
+        self.version += 1
+        for pair in known[1]:
+            members = self._under[pair]
+            members.pop(name, None)
+            if not members:
+                del self._under[pair]
+
+    def matching(self, labels: Mapping[str, str]) -> set[str]:
+        found = set()
+        for pair in (_ANY, *labels.items()):
+            for name, selector in self._under.get(pair, {}).items():
+                if selector.matches(labels):
+                    found.add(name)
+        return found
+
+
+def _pairs(selector: Selector) -> tuple[_Pair, ...]:
+    if selector.nothing:
+        return ()
+    for requirement in selector.requirements:
+        if requirement.operator in ("=", "==", "in"):
+            return tuple((requirement.key, value) for value in requirement.values)
+    return (_ANY,)

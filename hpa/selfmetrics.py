@@ -1,0 +1,169 @@
+"""What the HPA part says about itself, under upstream's names where upstream has one.
+
+Collected from plain tallies at scrape time: ten thousand passes a period are too many
+for a label lookup each.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from hpa.decide.decision import Labels
+
+PREFIX = "horizontal_pod_autoscaler_controller_"
+OWN = "podscale_hpa_"
+# As upstream: 15 buckets, doubling from a millisecond; the last is about one period.
+DURATIONS = tuple(0.001 * 2**power for power in range(15))
+AGES = (1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0)
+LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
+
+_Labels = tuple[str, ...]
+
+
+class Replicas(Protocol):
+    """Where the desired sizes are read from at scrape time."""
+
+    def __call__(self) -> Iterable[tuple[str, str, int]]: ...
+
+
+class Tally:
+    """A histogram per label set, without a lock: everything runs in one loop."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts: dict[_Labels, list[int]] = {}
+        self.sums: dict[_Labels, float] = {}
+
+    def add(self, labels: _Labels, value: float, times: int = 1) -> None:
+        """Count ``value``."""
+        counts = self.counts.get(labels)
+        if counts is None:
+            counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
+            self.sums[labels] = 0.0
+        counts[bisect_left(self.bounds, value)] += times
+        self.sums[labels] += value * times
+
+    def family(self, name: str, text: str, names: tuple[str, ...]) -> HistogramMetricFamily:
+        """Return the histogram as it is exposed."""
+        family = HistogramMetricFamily(name, text, labels=names)
+        for labels, counts in self.counts.items():
+            total, buckets = 0, []
+            for bound, count in zip((*self.bounds, float("inf")), counts, strict=True):
+                total += count
+                buckets.append(("+Inf" if bound == float("inf") else repr(bound), total))
+            family.add_metric(labels, buckets, self.sums[labels])
+        return family
+
+
+class HpaMetrics(Collector):
+    """The tallies of one HPA part."""
+
+    def __init__(self) -> None:
+        self.passes: dict[_Labels, int] = {}
+        self.pass_seconds = Tally(DURATIONS)
+        self.computations: dict[_Labels, int] = {}
+        self.computation_seconds = Tally(DURATIONS)
+        self.tick_lag = Tally(LAGS)
+        self.data_age = Tally(AGES)
+        self.decisions: dict[_Labels, int] = {}
+        self.writes: dict[_Labels, int] = {}
+        self.saved = 0
+        self.skipped = 0  # own write not visible, or the pass before still under way
+        self.autoscalers = 0
+        self.foreign = 0
+        self.is_leader = 0
+        self.replicas: Replicas = lambda: ()
+
+    def passed(self, labels: Labels, seconds: float) -> None:
+        """Count one pass with its metrics."""
+        key = (labels.action, labels.error)
+        self.passes[key] = self.passes.get(key, 0) + 1
+        self.pass_seconds.add(key, seconds)
+        for each in labels.metrics:
+            metric = (each.action, each.error, each.type)
+            self.computations[metric] = self.computations.get(metric, 0) + 1
+            self.computation_seconds.add(metric, seconds)
+
+    def decided(self, reason: str) -> None:
+        """Count one decision by its first reason."""
+        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + 1
+
+    def wrote(self, kind: str, result: str) -> None:
+        """Count one request that writes."""
+        self.writes[(kind, result)] = self.writes.get((kind, result), 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield everything as it stands."""
+        yield _counter(
+            PREFIX + "reconciliations", "Passes by what they did.", ("action", "error"), self.passes
+        )
+        yield self.pass_seconds.family(
+            PREFIX + "reconciliation_duration_seconds",
+            "From the look at an autoscaler to its last write.",
+            ("action", "error"),
+        )
+        names = ("action", "error", "metric_type")
+        yield _counter(
+            PREFIX + "metric_computation", "Metrics by what they asked for.", names,
+            self.computations,
+        )  # fmt: skip
+        yield self.computation_seconds.family(
+            PREFIX + "metric_computation_duration_seconds",
+            "The pass a metric was computed in: metrics are read in batches.",
+            names,
+        )
+        yield _gauge(
+            PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.", self.autoscalers
+        )
+        yield from self._sizes()
+        yield _counter(
+            PREFIX + "stale_sync_skips", "Passes put off: an earlier write was under way.",
+            ("group", "resource"), {("autoscaling", "horizontalpodautoscalers"): self.skipped},
+        )  # fmt: skip
+        yield self.tick_lag.family(
+            OWN + "tick_lag_seconds", "How late a slot of the period began.", ()
+        )
+        yield self.data_age.family(
+            OWN + "data_age_seconds", "Age of the oldest sample decided on.", ()
+        )
+        yield _counter(
+            OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions
+        )
+        yield _counter(OWN + "writes", "Requests that write.", ("kind", "result"), self.writes)
+        yield _counter(
+            OWN + "writes_saved", "Status writes put off by --status-deadband.", (),
+            {(): self.saved},
+        )  # fmt: skip
+        yield _gauge(
+            OWN + "foreign_controllers", "Autoscalers that another controller scales.", self.foreign
+        )
+        yield _gauge(OWN + "leader", "1 while this process acts.", self.is_leader)
+
+    def _sizes(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            PREFIX + "desired_replicas", "The size decided last.", labels=("namespace", "hpa_name")
+        )
+        for namespace, name, size in self.replicas():
+            family.add_metric((namespace, name), size)
+        yield family
+
+
+def _counter(
+    name: str, text: str, names: tuple[str, ...], values: Mapping[_Labels, int]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=names)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

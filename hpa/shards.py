@@ -1,0 +1,187 @@
+"""Histories in ConfigMaps: spread by a hash, each far below etcd's limit, written when changed."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from zlib import crc32
+
+import msgspec
+import structlog
+
+from hpa.catalog import Key
+from hpa.history import Record
+from podscale.kube.api import Api
+from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.objects.cluster import ConfigMap
+from podscale.kube.resource import CONFIG_MAPS
+from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
+
+_log = structlog.get_logger()
+LABEL = "podscale.io/history"
+FEWEST = 16
+LARGEST_BYTES = 200 * 1024  # quoted as a string it stays below 256 KB
+_FIELD = "history"
+_TIMEOUT_S = 10.0
+_HISTORY = msgspec.json.Decoder(dict[str, Record])
+
+
+class Shards:
+    """The ConfigMaps of one part, in its own namespace."""
+
+    def __init__(
+        self, api: Api, namespace: str, part: str, *, gap_s: float = 5.0, gather_s: float = 0.2
+    ) -> None:
+        """A shard is written ``gather_s`` after a change, and then at most every ``gap_s``."""
+        self._api = api
+        self._namespace = namespace
+        self._part = part
+        self._gap_s = gap_s
+        self._gather_s = gather_s
+        self._count = FEWEST
+        self._texts: dict[int, dict[str, bytes]] = {}
+        self._versions: dict[int, str] = {}
+        self._dirty: set[int] = set()
+        self._written: dict[int, float] = {}
+        self._changed = asyncio.Event()
+
+    async def load(self) -> dict[Key, Record]:
+        """Return everything stored; a ConfigMap that cannot be read is left out and logged.
+
+        Raises ``KubeError`` when they cannot be listed.
+        """
+        answer = await self._api.request(
+            "GET",
+            CONFIG_MAPS.path(self._namespace),
+            query={"labelSelector": f"{LABEL}={self._part}"},
+            timeout_s=_TIMEOUT_S,
+        )
+        found: dict[str, Record] = {}
+        for stored in decode(answer.body, ListOf[ConfigMap]).items or []:
+            number = stored.metadata.name.removeprefix(self._name(""))
+            if not number.isdecimal():
+                continue
+            self._versions[int(number)] = stored.metadata.resource_version
+            try:
+                records = _HISTORY.decode((stored.data or {}).get(_FIELD, "{}"))
+            except msgspec.DecodeError as error:
+                _log.warning("history not readable", name=stored.metadata.name, error=str(error))
+                continue
+            for key, record in records.items():
+                # Two shards tell of one object only when their number was being doubled.
+                if key not in found or found[key].at < record.at:
+                    found[key] = record
+        while self._count <= max(self._versions, default=0):
+            self._count *= 2
+        for key, record in found.items():
+            self._texts.setdefault(self._shard(key), {})[key] = encode(record)
+        return {(*key.partition("/")[::2],): record for key, record in found.items()}
+
+    def put(self, key: Key, record: Record | None) -> None:
+        """Change the history of one object, or forget it (None); ``run`` writes it."""
+        text = "/".join(key)
+        shard = self._shard(text)
+        texts = self._texts.setdefault(shard, {})
+        if record is None:
+            if texts.pop(text, None) is None:
+                return
+        else:
+            texts[text] = encode(record)
+        self._dirty.add(shard)
+        self._changed.set()
+
+    async def run(self, clock: Callable[[], float] | None = None) -> None:
+        """Write what changed, for ever."""
+        now = clock or asyncio.get_running_loop().time
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(self._gather_s)
+            self._changed.clear()
+            waiting = [
+                shard
+                for shard in self._dirty
+                if now() - self._written.get(shard, float("-inf")) >= self._gap_s
+            ]
+            for shard in waiting:
+                self._written[shard] = now()
+                await self._flush(shard)
+            if self._dirty:
+                self._changed.set()
+
+    async def flush(self) -> None:
+        """Write everything that waits; at the end of a term."""
+        for shard in list(self._dirty):
+            await self._flush(shard)
+
+    async def _flush(self, shard: int) -> None:
+        self._dirty.discard(shard)
+        body = self._body(shard)
+        if len(body) > LARGEST_BYTES:
+            self._double()
+            return
+        try:
+            await self._write(shard, body)
+        except NotLeading:
+            self._dirty.add(shard)
+            raise
+        except (KubeError, msgspec.DecodeError) as error:
+            self._dirty.add(shard)
+            _log.warning("history not written", shard=shard, error=str(error))
+
+    async def _write(self, shard: int, body: bytes) -> None:
+        path = CONFIG_MAPS.path(self._namespace, self._name(shard))
+        for _ in range(3):
+            version = self._versions.get(shard)
+            try:
+                answer = await self._api.request(
+                    "PUT" if version else "POST",
+                    path if version else CONFIG_MAPS.path(self._namespace),
+                    body=self._object(shard, body, version),
+                    timeout_s=_TIMEOUT_S,
+                )
+            except (Conflict, ObjectNotFound):
+                # Of an earlier leader's last write, or deleted by hand: we lead, ours counts.
+                await self._look_again(shard, path)
+                continue
+            written = decode(answer.body, PartialObjectMetadata)
+            self._versions[shard] = written.metadata.resource_version
+            return
+        raise KubeError(f"ConfigMap {self._name(shard)} keeps changing; who else writes it?")
+
+    async def _look_again(self, shard: int, path: str) -> None:
+        try:
+            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            self._versions.pop(shard, None)
+            return
+        found = decode(answer.body, PartialObjectMetadata)
+        self._versions[shard] = found.metadata.resource_version
+
+    def _object(self, shard: int, body: bytes, version: str | None) -> bytes:
+        metadata: dict[str, object] = {
+            "name": self._name(shard),
+            "namespace": self._namespace,
+            "labels": {LABEL: self._part},
+        }
+        if version:
+            metadata["resourceVersion"] = version
+        data: Mapping[str, str] = {_FIELD: body.decode()}
+        return encode({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    def _body(self, shard: int) -> bytes:
+        texts = self._texts.get(shard, {})
+        lines = [encode(key) + b":" + text for key, text in sorted(texts.items())]
+        return b"{" + b",\n".join(lines) + b"}"
+
+    def _double(self) -> None:
+        self._count *= 2
+        texts = [item for each in self._texts.values() for item in each.items()]
+        self._texts = {}
+        for key, text in texts:
+            self._texts.setdefault(self._shard(key), {})[key] = text
+        self._dirty.update(range(self._count))
+        self._changed.set()
+
+    def _shard(self, key: str) -> int:
+        return crc32(key.encode()) % self._count
+
+    def _name(self, shard: int | str) -> str:
+        return f"podscale-{self._part}-history-{shard}"

@@ -1,0 +1,103 @@
+"""The watches that the HPA lives on: its objects, the pods, and the workloads it scales."""
+
+import asyncio
+from collections.abc import Sequence
+
+from hpa.objects import Autoscaler
+from podscale.kube.api import Api
+from podscale.kube.errors import Forbidden
+from podscale.kube.freshness import Freshness
+from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.pods import PodStore
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
+from podscale.kube.store import Store
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+
+_LOOK_S = 0.05
+
+
+class Stores:
+    """All stores of one HPA part."""
+
+    def __init__(self, namespaces: Sequence[str] = (), *, pods: PodStore | None = None) -> None:
+        """``namespaces``: only these; none named is all. ``pods`` may be somebody else's,
+        who then feeds it."""
+        self.scopes = tuple(namespaces) or ("",)
+        self.autoscalers: Store[Autoscaler] = Store(self.scopes)
+        self.owns_pods = pods is None
+        self.pods = PodStore(self.scopes) if pods is None else pods
+        self.deployments: Store[Workload] = Store(self.scopes)
+        self.stateful_sets: Store[Workload] = Store(self.scopes)
+        self.replica_sets: Store[Workload] = Store(self.scopes)
+        self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
+
+    async def run(
+        self, api: Api, resource: Resource, *, selector: str = "", rhythm: Rhythm = DEFAULT_RHYTHM
+    ) -> None:
+        """Feed every store for ever. ``selector`` narrows the autoscalers."""
+        scopes = self.scopes
+        async with asyncio.TaskGroup() as group:
+            sources = [
+                Source(resource, Autoscaler, namespace=s, label_selector=selector, rhythm=rhythm)
+                for s in scopes
+            ]
+            group.create_task(Reflector(api, sources, self.autoscalers).run())
+            if self.owns_pods:
+                pods = [Source(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
+                group.create_task(Reflector(api, pods, self.pods).run())
+            for kind, store in (
+                (DEPLOYMENTS, self.deployments),
+                (STATEFUL_SETS, self.stateful_sets),
+                (REPLICA_SETS, self.replica_sets),
+            ):
+                workloads = [Source(kind, Workload, namespace=s, rhythm=rhythm) for s in scopes]
+                group.create_task(Reflector(api, workloads, store).run())
+            controllers = [
+                Source(REPLICATION_CONTROLLERS, ReplicationController, namespace=s, rhythm=rhythm)
+                for s in scopes
+            ]
+            group.create_task(Reflector(api, controllers, self.replication_controllers).run())
+
+    async def wait_synced(self) -> None:
+        """Wait for the first lists; a workload that may not be listed is read by GET instead."""
+        await self.autoscalers.wait_synced()
+        await self.pods.wait_synced()
+        for _name, store in self._workloads():
+            synced = asyncio.ensure_future(store.wait_synced())
+            while not synced.done() and not isinstance(store.freshness().error, Forbidden):
+                await asyncio.wait({synced}, timeout=_LOOK_S)
+            synced.cancel()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether autoscalers and pods have been listed."""
+        return self.autoscalers.is_synced and self.pods.is_synced
+
+    def is_current(self, now: float | None = None) -> bool:
+        """Whether the watches of autoscalers and pods may be believed."""
+        return self.autoscalers.is_current(now) and self.pods.is_current(now)
+
+    def freshness(self) -> dict[str, Freshness]:
+        """Return the state of every watch, for health and logs."""
+        return {
+            "autoscalers": self.autoscalers.freshness(),
+            "pods": self.pods.freshness(),
+            **{name: store.freshness() for name, store in self._workloads()},
+        }
+
+    def _workloads(self) -> "list[tuple[str, Store[Workload] | Store[ReplicationController]]]":
+        return [
+            ("deployments", self.deployments),
+            ("statefulsets", self.stateful_sets),
+            ("replicasets", self.replica_sets),
+            ("replicationcontrollers", self.replication_controllers),
+        ]

@@ -1,0 +1,208 @@
+"""The scale of a target: from the watched workloads, or by one GET for every other kind.
+
+Texts of failures are the API server's, because they reach conditions and events.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from hpa.catalog import Entry
+from hpa.decide.observation import Scale, ScaleUnreadable
+from podscale.core import selector as selectors
+from podscale.kube.api import Api
+from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.objects import scale as wire
+from podscale.kube.resource import (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
+from podscale.kube.store import Store
+from podscale.kube.wire import LabelSelector, ObjectMeta, builtins, decode
+
+WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
+GET_TIMEOUT_S = 5.0
+_KEPT_SELECTORS = 100_000
+
+Workload = wire.Workload | wire.ReplicationController
+
+
+class Kinds(Protocol):
+    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
+
+
+class Seen(Struct, frozen=True):
+    """A scale, and how to write it."""
+
+    scale: Scale | ScaleUnreadable
+    resource: Resource | None = None
+    resource_version: str = ""
+    uid: str = ""
+
+
+class Targets:
+    """Reads scales. ``stores`` are those of ``WATCHED``, by kind."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Kinds,
+        *,
+        deployments: Store[wire.Workload],
+        stateful_sets: Store[wire.Workload],
+        replica_sets: Store[wire.Workload],
+        replication_controllers: Store[wire.ReplicationController],
+        timeout_s: float = GET_TIMEOUT_S,
+    ) -> None:
+        self._api = api
+        self._kinds = kinds
+        self._timeout_s = timeout_s
+        self.replica_sets = replica_sets
+        self.replication_controllers = replication_controllers
+        self._workloads: Mapping[tuple[str, str], tuple[Resource, Store[wire.Workload]]] = {
+            ("apps", "Deployment"): (DEPLOYMENTS, deployments),
+            ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
+            ("apps", "ReplicaSet"): (REPLICA_SETS, replica_sets),
+        }
+        self._selectors: dict[str, tuple[object, str]] = {}  # by UID
+
+    def at_hand(self, entry: Entry) -> Seen | None:
+        """Return the scale if no request is needed for it."""
+        namespace, group, kind, name = entry.target
+        watched = self._workloads.get((group, kind))
+        if watched is not None:
+            resource, store = watched
+            if not store.is_synced:
+                return None
+            return self._seen(resource, store.get(namespace, name), name)
+        if (group, kind) == ("", "ReplicationController"):
+            controllers = self.replication_controllers
+            if not controllers.is_synced:
+                return None
+            return self._seen(REPLICATION_CONTROLLERS, controllers.get(namespace, name), name)
+        return None
+
+    def is_current(self, entry: Entry, now: float | None = None) -> bool:
+        """Whether what ``at_hand`` says may be believed; a GET always may."""
+        _, group, kind, _ = entry.target
+        watched = self._workloads.get((group, kind))
+        if watched is not None:
+            return not watched[1].is_synced or watched[1].is_current(now)
+        return True
+
+    async def fetch(self, entry: Entry) -> Seen:
+        """Return the scale by GET; the first mapping that has one wins, as upstream's."""
+        namespace, group, kind, name = entry.target
+        version = entry.written.spec.scale_target_ref.api_version.rpartition("/")[2]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                resources = await self._kinds.for_kind(kind, group, version)
+        except NoMatch as error:
+            return Seen(ScaleUnreadable(str(error), "mapping", "NotFound"))
+        except (KubeError, TimeoutError) as error:
+            return Seen(ScaleUnreadable(str(error) or "discovery timed out", "mapping"))
+        first: ScaleUnreadable | None = None
+        for resource in resources:
+            try:
+                return await self._get(resource, namespace, name)
+            except (KubeError, msgspec.DecodeError) as error:
+                first = first or ScaleUnreadable(str(error), "get", _kind_of(error))
+        return Seen(first or ScaleUnreadable("unrecognized resource", "get", "NotFound"))
+
+    async def reread(self, resource: Resource, namespace: str, name: str) -> Seen:
+        """Return the newest scale by GET, for a write that met a conflict; raises ``KubeError``."""
+        return await self._get(resource, namespace, name)
+
+    def accept(self, entry: Entry, written: wire.Scale) -> None:
+        """Make our own write visible at once: the answer carries the workload's version."""
+        namespace, group, kind, name = entry.target
+        version = written.metadata.resource_version
+        if (group, kind) == ("", "ReplicationController"):
+            controller = self.replication_controllers.get(namespace, name)
+            if controller is not None:
+                self.replication_controllers.accept(
+                    wire.ReplicationController(
+                        _versioned(controller, version),
+                        msgspec.structs.replace(controller.spec, replicas=written.spec.replicas),
+                        controller.status,
+                    )
+                )
+            return
+        watched = self._workloads.get((group, kind))
+        workload = watched[1].get(namespace, name) if watched is not None else None
+        if watched is not None and workload is not None:
+            watched[1].accept(
+                wire.Workload(
+                    _versioned(workload, version),
+                    msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
+                    workload.status,
+                )
+            )
+
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Seen:
+        answer = await self._api.request(
+            "GET", resource.path(namespace, name, "scale"), timeout_s=self._timeout_s
+        )
+        scale = decode(answer.body, wire.Scale)
+        return Seen(
+            Scale(scale.spec.replicas, scale.status.replicas, scale.status.selector),
+            resource,
+            scale.metadata.resource_version,
+            scale.metadata.uid,
+        )
+
+    def _seen(self, resource: Resource, found: Workload | None, name: str) -> Seen:
+        if found is None:
+            group = f".{resource.group}" if resource.group else ".autoscaling"
+            text = f'{resource.plural}/scale{group} "{name}" not found'
+            return Seen(ScaleUnreadable(text, "get", "NotFound"), resource)
+        meta = found.metadata
+        replicas = found.spec.replicas
+        return Seen(
+            Scale(
+                1 if replicas is None else replicas, found.status.replicas, self._selector_of(found)
+            ),
+            resource,
+            meta.resource_version,
+            meta.uid,
+        )
+
+    def _selector_of(self, found: Workload) -> str:
+        written, uid = found.spec.selector, found.metadata.uid
+        known = self._selectors.get(uid)
+        if known is not None and (known[0] is written or known[0] == written):
+            return known[1]
+        if len(self._selectors) >= _KEPT_SELECTORS:
+            self._selectors.clear()  # those of workloads long gone among them
+        text = _text(written)
+        self._selectors[uid] = (written, text)
+        return text
+
+
+def _text(written: LabelSelector | dict[str, str] | None) -> str:
+    if written is None:
+        return ""
+    if isinstance(written, LabelSelector):
+        try:
+            return str(selectors.from_wire(builtins(written)))
+        except selectors.SelectorError:
+            return ""
+    return str(selectors.from_labels(written))
+
+
+def _versioned(found: Workload, version: str) -> ObjectMeta:
+    return msgspec.structs.replace(found.metadata, resource_version=version)
+
+
+def _kind_of(error: Exception) -> Literal["NotFound", "Forbidden", "Other"]:
+    if isinstance(error, ObjectNotFound):
+        return "NotFound"
+    return "Forbidden" if isinstance(error, Forbidden) else "Other"

@@ -1,0 +1,145 @@
+"""Decisions kept for questions: the last in full, before it those at which something changed.
+
+A change is another size decided, or other steps on the way to it; in between the kept
+trace speaks for the passes that followed. Packed traces replay like fresh ones.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from hpa.catalog import Key
+from hpa.decide.decision import Trace
+from hpa.decide.metrics import Valid
+from hpa.decide.observation import Scale
+from hpa.decide.steps import Measured
+
+MOST = 32
+MOST_BYTES = 8 * 1024  # per autoscaler
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Trace)
+
+Shape = tuple[object, ...]
+
+
+class Packed(Struct, frozen=True):
+    """One decision, and when it was made."""
+
+    at: float
+    reason: str
+    body: bytes
+
+
+class Kept:
+    """The traces of one autoscaler."""
+
+    __slots__ = ("last", "older", "reason", "shape", "since", "size")
+
+    def __init__(self, first: Trace) -> None:
+        self.last = first
+        self.shape: Shape = ()
+        self.reason = ""
+        self.older: deque[Packed] = deque()
+        self.size = 0
+        self.since = first.now  # nothing is known before
+
+
+class Traces:
+    """The traces of all autoscalers."""
+
+    def __init__(self, first_reason: Callable[[Trace], str]) -> None:
+        self._first_reason = first_reason
+        self._kept: dict[Key, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, key: Key, trace: Trace) -> str:
+        """Keep one decision; returns its first reason, computed only where steps changed."""
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = Kept(trace)
+        kept.last = trace
+        shape = shape_of(trace)
+        if shape == kept.shape:
+            return kept.reason
+        kept.shape = shape
+        kept.reason = self._first_reason(trace)
+        packed = Packed(trace.now, kept.reason, pack(trace))
+        kept.older.append(packed)
+        kept.size += len(packed.body)
+        while len(kept.older) > MOST or kept.size > MOST_BYTES:
+            kept.size -= len(kept.older.popleft().body)
+            kept.since = kept.older[0].at if kept.older else trace.now
+        return kept.reason
+
+    def last(self, key: Key) -> Trace | None:
+        """Return the newest trace."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept.last
+
+    def at(self, key: Key, time_s: float) -> Trace | None:
+        """Return the trace that was in force at ``time_s``; None: that is not known any more."""
+        kept = self._kept.get(key)
+        if kept is None or time_s < kept.since:
+            return None
+        if kept.last.now <= time_s:
+            return kept.last
+        found = [each for each in kept.older if each.at <= time_s]
+        return unpack(found[-1].body) if found else None
+
+    def known_since(self, key: Key) -> float | None:
+        """Return since when ``at`` can answer."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept.since
+
+    def changes(self, key: Key) -> list[tuple[float, str]]:
+        """Return when something changed and the first reason then, oldest first."""
+        kept = self._kept.get(key)
+        return [] if kept is None else [(each.at, each.reason) for each in kept.older]
+
+    def forget(self, key: Key) -> None:
+        """Drop the traces of a deleted autoscaler."""
+        self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop everything: another leader decides from now on."""
+        self._kept.clear()
+
+
+def pack(trace: Trace) -> bytes:
+    """Return a trace in few bytes."""
+    return zlib.compress(_encoder.encode(trace), 1)
+
+
+def unpack(body: bytes) -> Trace:
+    """Return the trace that ``pack`` was given."""
+    return _decoder.decode(zlib.decompress(body))
+
+
+def shape_of(trace: Trace) -> Shape:
+    """Return what has to differ for a decision to count as another one."""
+    scale = trace.observation.scale
+    outcome = trace.outcome
+    size = scale.spec_replicas if isinstance(scale, Scale) else None
+    steps: list[object] = [
+        trace.decided,
+        size,
+        None if outcome is None else outcome.scale,
+    ]
+    for step in trace.steps:
+        if isinstance(step, Measured):
+            result = step.result
+            if isinstance(result, Valid):
+                found, groups = result.calculation, result.calculation.groups
+                buckets = () if groups is None else (groups.missing, groups.unready, groups.ignored)
+                steps.append((found.replicas, found.outcome, *map(bool, buckets)))
+            else:
+                steps.append((result.cause, step.fallback))
+        else:
+            steps.append(type(step))
+    return tuple(steps)
