@@ -21,6 +21,7 @@ Mask = NDArray[np.bool_]
 # Every CPU sample weighs the same: upstream weighs by request, which it no longer fills in.
 CPU_WEIGHT = 0.1
 MEMORY_WEIGHT = 1.0
+_REMEMBERED = 8  # windows of a container that an explanation can name
 
 
 class Sink(Protocol):
@@ -47,6 +48,24 @@ class OpenWindow(Struct, frozen=True):
         return max(self.memory_peak, self.oom_peak)
 
 
+class OomNote(Struct, frozen=True):
+    """What an OOM added, and what the window would hold without it."""
+
+    time_s: float
+    requested: int  # bytes
+    bumped: int  # bytes
+    measured: int  # peak of the window's samples, 0: none
+
+
+class PeakWindow(Struct, frozen=True):
+    """A memory window, open or past, with the peak that it put into the histogram."""
+
+    start_s: float
+    end_s: float
+    peak: int  # bytes
+    oom: OomNote | None = None
+
+
 class Containers:
     """Rows of containers. ``column`` is the aggregate that a row feeds, the same number in
     the CPU and in the memory histograms.
@@ -60,6 +79,11 @@ class Containers:
         self.window_end = np.full(capacity, ZERO_TIME)
         self.memory_peak = np.zeros(capacity)
         self.oom_peak = np.zeros(capacity)
+        # The last windows of each container, for explanations: a ring per row.
+        self._slot = np.zeros(capacity, dtype=np.intp)
+        self._log_end = np.full((capacity, _REMEMBERED), ZERO_TIME)
+        self._log_peak = np.zeros((capacity, _REMEMBERED))
+        self._ooms: dict[int, dict[float, OomNote]] = {}
         self._free: list[int] = []
         self._next = 0
 
@@ -78,6 +102,8 @@ class Containers:
         for times in (self.last_cpu, self.last_memory, self.window_end):
             times[row] = ZERO_TIME
         self.memory_peak[row] = self.oom_peak[row] = 0.0
+        self._log_end[row] = ZERO_TIME
+        self._ooms.pop(row, None)
         self._free.append(row)
 
     def peak(self, rows: NDArray[np.intp]) -> Floats:
@@ -96,8 +122,23 @@ class Containers:
             float(self.last_memory[row]),
         )
 
+    def past_windows(self, row: int) -> list[PeakWindow]:
+        """Return the windows that are remembered of a container, oldest first."""
+        notes = self._ooms.get(row, {})
+        windows = []
+        for end, peak in sorted(zip(self._log_end[row], self._log_peak[row], strict=True)):
+            if end == ZERO_TIME:
+                continue
+            note = notes.get(float(end))
+            # A later sample above the bump has taken its place.
+            held = note if note is not None and note.bumped == int(peak) else None
+            start = float(end - self.interval[row])
+            windows.append(PeakWindow(start, float(end), int(peak), held))
+        return windows
+
     def resume(self, row: int, window: OpenWindow) -> None:
         """Put a container back into the window that an earlier process had opened for it."""
+        self._log(as_rows(row), np.array([window.end_s]), np.array([float(window.peak)]))
         self.window_end[row] = window.end_s
         self.memory_peak[row] = window.memory_peak
         self.oom_peak[row] = window.oom_peak
@@ -136,9 +177,15 @@ class Containers:
             return None
         used = max(requested, int(self.memory_peak[row]))
         needed = max(used + int(windows.oom_min_bytes), scale(used, windows.oom_ratio))
-        rows = np.array([row], dtype=np.intp)
         at = np.array([time_s])
-        self._take(sink, rows, np.array([float(needed)]), at, self.oom_peak)
+        self._take(sink, as_rows(row), np.array([float(needed)]), at, self.oom_peak)
+        if self.oom_peak[row] == needed:
+            end = float(self.window_end[row])
+            note = OomNote(time_s, requested, needed, int(self.memory_peak[row]))
+            kept = self._ooms.setdefault(row, {})
+            kept[end] = note
+            while len(kept) > _REMEMBERED:
+                del kept[min(kept)]
         return needed
 
     def _take(self, sink: Sink, rows: Columns, used: Floats, times: Floats, peaks: Floats) -> None:
@@ -164,6 +211,15 @@ class Containers:
             # Stamped with the window's end, up to an interval in the future.
             sink.add(self.column[added], used[new], MEMORY_WEIGHT, self.window_end[added])
         peaks[added] = used[new]
+        self._log(added, self.window_end[added], used[new])
+
+    def _log(self, rows: Columns, ends: Floats, peaks: Floats) -> None:
+        slot = self._slot[rows]
+        moves = self._log_end[rows, slot] != ends
+        slot = (slot + moves) % _REMEMBERED
+        self._slot[rows] = slot
+        self._log_end[rows, slot] = ends
+        self._log_peak[rows, slot] = peaks
 
     def _grow(self, capacity: int) -> None:
         more = capacity - self.column.size
@@ -172,6 +228,14 @@ class Containers:
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more)]))
         for name in ("last_cpu", "last_memory", "window_end"):
             setattr(self, name, np.concatenate([getattr(self, name), np.full(more, ZERO_TIME)]))
+        self._slot = np.concatenate([self._slot, np.zeros(more, dtype=np.intp)])
+        self._log_end = np.vstack([self._log_end, np.full((more, _REMEMBERED), ZERO_TIME)])
+        self._log_peak = np.vstack([self._log_peak, np.zeros((more, _REMEMBERED))])
+
+
+def as_rows(row: int) -> Columns:
+    """Return one row number as rows."""
+    return np.array([row], dtype=np.intp)
 
 
 def _usable(values: Floats) -> Mask:

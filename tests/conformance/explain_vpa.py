@@ -1,0 +1,263 @@
+"""Runs one ``vpa-*`` case of explain.yaml through the product's explanations."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from podscale.core import quantity, selector
+from tests.conformance.cases import Case, document
+from tests.conformance.vpa_cases import Sampled, recommender_settings, seconds, series
+from vpa.admission.matching import Candidate, Controller, target_of
+from vpa.admission.patch import BoostSettings
+from vpa.capping.processor import LimitRanges
+from vpa.explain.admission import ValueQuestion, explain_admission
+from vpa.explain.explanation import WORDS, Explanation, explanation
+from vpa.explain.recommendation import (
+    AmountQuestion,
+    Measured,
+    TargetState,
+    explain_amount,
+)
+from vpa.explain.update import explain_update
+from vpa.model.estimator import Bound
+from vpa.model.held import holding
+from vpa.model.nodes import NodeShape
+from vpa.model.objects import (
+    LimitRangeItem,
+    Pod,
+    Recommendation,
+    Vpa,
+    controller_of,
+    decode,
+)
+from vpa.model.recommendation import ContainerUsage, recommend
+from vpa.updater.decide import LoopView, Pdb, PodView, decide_update
+from vpa.updater.disruption import Owner, OwnerSize, budget_for
+from vpa.updater.lease import Lease
+from vpa.updater.pace import pace_of
+from vpa.updater.priority import UpdaterSettings
+
+Json = Any
+
+
+def check(case: Case) -> None:
+    """Assert that the explanation names what the case demands, and nothing wrong."""
+    expected, found = case["expected"], explain_vpa(case)
+    named = set(found.reasons)
+    assert found.first == expected["first_reason"], found
+    assert set(expected["also"]) <= named, found
+    assert not set(expected["never"]) & named, found
+    assert named <= set(document("explain.yaml")["reasons"]), found
+    assert all(reason in WORDS for reason in found.reasons)
+    for name, fact in expected.get("names", {}).items():
+        assert name in found.facts, f"{name} is not among {found.facts}"
+        assert _same(fact, found.facts[name]), f"{name}: {found.facts[name]!r}, not {fact!r}"
+    for name, value in expected["decision"].items():
+        assert _same(value, found.decision[name]), f"{name}: {found.decision}"
+
+
+def explain_vpa(case: Case) -> Explanation:
+    """Return the explanation of the case's question."""
+    run = {
+        "vpa-recommendation": _recommendation,
+        "vpa-update": _update,
+        "vpa-admission": _admission,
+    }[case["kind"]]
+    return run(case["inputs"])
+
+
+def _same(expected: Json, found: Json) -> bool:
+    # Numbers and quantities by value, everything else as it is.
+    first, second = _number(expected), _number(found)
+    if first is None or second is None:
+        return bool(expected == found)
+    return math.isclose(first, second, rel_tol=1e-9)
+
+
+def _number(value: Json) -> float | None:
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        return float(quantity.from_wire(value))
+    except quantity.QuantityError:
+        return None
+
+
+def _recommendation(i: dict[str, Json]) -> Explanation:
+    vpa = decode(i["vpa"], Vpa)
+    ask = i["ask"]
+    question = AmountQuestion(ask["container"], ask["resource"], ask["field"])
+    settings = recommender_settings({}, i["flags"])
+    usages, containers = [], {}
+    for entry in i["containers"]:
+        sampled = Sampled()
+        for resource, value, at in series(entry["series"], entry.get("ooms", [])):
+            sampled.feed(resource, value, at)
+        containers[entry["name"]] = sampled
+        usages.append(ContainerUsage(entry["name"], sampled.usage(settings)))
+    trace = recommend(
+        usages,
+        settings,
+        policy=vpa.spec.resource_policy,
+        annotations=vpa.metadata.annotations,
+        shapes=[decode(node, NodeShape) for node in i.get("nodes", [])],
+    )
+    return explain_amount(
+        question,
+        vpa,
+        target=_target_state(vpa, i["targets"]),
+        recommender=i.get("recommender", "default"),
+        pods_matched=i["pods_matched"],
+        trace=trace,
+        measured=_measured(question, containers.get(ask["container"]), settings),
+    )
+
+
+def _measured(question: AmountQuestion, sampled: Sampled | None, settings: Any) -> Measured:
+    if sampled is None:
+        return Measured()
+    span = sampled.aggregates.cpu_span
+    held = None
+    if question.resource == "memory":
+        bound: Bound = "target" if question.field == "uncappedTarget" else question.field
+        windows = sampled.containers.past_windows(sampled.row)
+        fraction = settings.memory.percentiles.of(bound)
+        held = holding(sampled.aggregates.memory, int(sampled.columns[0]), windows, fraction)
+    first, last = float(span.first[0]), float(span.last[0])
+    known = bool(np.isfinite(first))
+    samples = float(span.samples[0])
+    return Measured(samples, first if known else None, last if known else None, held)
+
+
+def _target_state(vpa: Vpa, targets: list[dict[str, Json]]) -> TargetState:
+    ref = vpa.spec.target_ref
+    assert ref is not None
+    for target in targets:
+        if (target["kind"], target["name"]) == (ref.kind, ref.name):
+            above = target["controller"]
+            topmost = f"{above['kind']}/{above['name']}" if above is not None else None
+            return TargetState(True, topmost, bool(target["selector"]))
+    return TargetState(False)
+
+
+class _Owners:
+    # What the API server knows of controllers, all in one namespace.
+
+    def __init__(self, owners: list[dict[str, Json]]) -> None:
+        self.known = {(o["kind"], o["name"]): o for o in owners}
+
+    def topmost(self, pod: Pod) -> Controller | None:
+        owner = controller_of(pod)
+        if owner is None:
+            return None
+        kind, name = owner.kind, owner.name
+        while (entry := self.known.get((kind, name))) and entry["controller"]:
+            kind, name = entry["controller"]["kind"], entry["controller"]["name"]
+        return Controller(pod.metadata.namespace, kind, name)
+
+    def selector(self, kind: str, name: str) -> selector.Selector | None:
+        entry = self.known.get((kind, name))
+        text = entry.get("selector") if entry is not None else None
+        return selector.parse(text) if text else None
+
+    def candidates(self, pod: Pod, vpas: list[Vpa]) -> list[Candidate]:
+        top = self.topmost(pod)
+        return [
+            Candidate(vpa, self.selector(top.kind, top.name))
+            for vpa in vpas
+            if top is not None and target_of(vpa) == top
+        ]
+
+    def sizes(self) -> dict[Owner, OwnerSize]:
+        return {
+            Owner(kind, name): OwnerSize(
+                replicas=entry.get("replicas"),
+                desired=entry.get("desiredNumberScheduled"),
+                ready=entry.get("numberReady"),
+            )
+            for (kind, name), entry in self.known.items()
+        }
+
+
+def _updater_settings(flags: dict[str, Json], gates: dict[str, bool]) -> UpdaterSettings:
+    return UpdaterSettings(
+        update_threshold=float(flags.get("pod-update-threshold", 0.1)),
+        min_replicas=int(flags.get("min-replicas", 2)),
+        eviction_tolerance=float(flags.get("eviction-tolerance", 0.5)),
+        skip_disruption_budget=bool(flags.get("in-place-skip-disruption-budget", False)),
+        in_place=gates.get("InPlace", False),
+        per_vpa_config=gates.get("PerVPAConfig", False),
+        cpu_startup_boost=gates.get("CPUStartupBoost", False),
+    )
+
+
+def _update(i: dict[str, Json]) -> Explanation:
+    now = seconds(i["now"])
+    vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
+    pods = [decode(pod, Pod) for pod in i["pods"]]
+    owners = _Owners(i["owners"])
+    pod = next(pod for pod in pods if pod.metadata.name == i["ask"]["pod"])
+    matching = [
+        entry.vpa
+        for entry in owners.candidates(pod, vpas)
+        if entry.selector is not None and entry.selector.matches(pod.metadata.labels or {})
+    ]
+    asked = [vpa for vpa in matching if vpa.metadata.name == i["ask"]["vpa"]]
+    if not asked:
+        return explanation(["NoVpaMatches"], [], {"action": "none"})
+    vpa = asked[0]
+    # A VPA's group are the pods that it governs, finished and leaving ones left out.
+    group = [
+        other
+        for other in pods
+        if vpa in [entry.vpa for entry in owners.candidates(other, vpas)]
+        and other.status.phase not in ("Succeeded", "Failed")
+        and other.metadata.deletion_timestamp is None
+    ]
+    settings = _updater_settings(i["flags"], i["feature_gates"])
+    lease, pdb = i["lease"], i["pdb"]
+    refused = (i.get("infeasible_records") or {}).get(pod.metadata.name)
+    view = PodView(
+        pod=pod,
+        vpa=vpa,
+        rivals=tuple(other for other in matching if other is not vpa),
+        ranges=_ranges(i),
+        resize_since_s=float(i.get("resize_first_seen_age_s", 0)),
+        was_refused=decode(refused, Recommendation) if refused is not None else None,
+        pdb=_pdb(pdb),
+    )
+    loop = LoopView(
+        now=now,
+        lease=Lease(lease["name"], None, now - lease["renew_age_s"]) if lease else None,
+    )
+    pace = pace_of(vpa.metadata.annotations)
+    budget = budget_for(group, vpa, owners.sizes(), settings)
+    return explain_update(decide_update(view, budget, loop, settings, pace))
+
+
+def _pdb(pdb: dict[str, Json] | None) -> Pdb | None:
+    if pdb is None:
+        return None
+    refuses = pdb.get("eviction_status") == 429 or pdb.get("disruptionsAllowed") == 0
+    return Pdb(pdb["name"], refuses)
+
+
+def _ranges(i: dict[str, Json]) -> LimitRanges:
+    def item(name: str) -> LimitRangeItem | None:
+        return decode(i[name], LimitRangeItem) if i.get(name) is not None else None
+
+    return LimitRanges(item("container_limit_range"), item("pod_limit_range"))
+
+
+def _admission(i: dict[str, Json]) -> Explanation:
+    pod = decode(i["pod"], Pod)
+    vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
+    owners = _Owners(i["owners"])
+    ask = i["ask"]
+    question = ValueQuestion(ask["container"], ask["resource"], ask["field"], ask.get("vpa"))
+    boost = BoostSettings(
+        i["feature_gates"].get("CPUStartupBoost", False),
+        quantity.parse(str(i["flags"].get("max-allowed-cpu-boost", "0"))),
+    )
+    return explain_admission(question, pod, owners.candidates(pod, vpas), _ranges(i), boost)

@@ -1,0 +1,199 @@
+"""Why a new pod got the request or limit that it has.
+
+The first gate that says no; else the last step that changed the value.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.admission.boost import BoostInvalid, boost_of, boosted
+from vpa.admission.matching import Candidate, acts_at_admission, match
+from vpa.admission.patch import BoostSettings
+from vpa.admission.resources import ContainerResources, PodResources, pod_resources
+from vpa.capping.limitranges import Cap
+from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
+from vpa.explain.explanation import Explanation, Fact, Facts, explanation
+from vpa.model.objects import (
+    Pod,
+    Recommendation,
+    Vpa,
+    container_policy,
+    controlled_values,
+    is_off,
+    requests_and_limits,
+    update_mode,
+)
+from vpa.model.policy import Windows, settings_of
+from vpa.model.quantities import EMPTY, of
+
+# The order in which caps are applied; the last one that changed the value is named first.
+_CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "ContainerLimit")
+
+
+class ValueQuestion(Struct, frozen=True):
+    """Which value is asked for, and of which VPA if not the one that decided."""
+
+    container: str
+    resource: str
+    field: Literal["request", "limit"]
+    vpa: str | None = None
+
+
+def explain_admission(
+    question: ValueQuestion,
+    pod: Pod,
+    candidates: Sequence[Candidate],
+    ranges: LimitRanges,
+    boost: BoostSettings,
+) -> Explanation:
+    """Return why admission set that value; ``candidates`` name the pod's controller."""
+    acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
+    found = match(pod.metadata.labels, acting)
+    if found.chosen is None:
+        idle = match(pod.metadata.labels, candidates)
+        reason = "NoVpaMatches" if idle.chosen is None else "UpdateModeOff"
+        return explanation([reason], [], {"value": None})
+    vpa = found.chosen.vpa
+    resources = _resources(pod, vpa, ranges, question, boost)
+    value = _value(resources.set, question)
+    decision: Facts = {"value": str(value) if value is not None else None}
+    raised = resources.boosted and question.resource == "cpu"
+    reasons, facts = _reasons(question, pod, vpa, ranges, resources, raised)
+    if question.vpa is not None and question.vpa != vpa.metadata.name:
+        reasons.insert(0, "OlderVpaWins")
+        facts.insert(0, {"vpa": vpa.metadata.name})
+    return explanation(reasons, facts, decision)
+
+
+class _Resources(Struct, frozen=True):
+    # What admission sets on the container asked for.
+    set: ContainerResources
+    boosted: bool
+
+
+def _resources(
+    pod: Pod, vpa: Vpa, ranges: LimitRanges, question: ValueQuestion, boost: BoostSettings
+) -> _Resources:
+    found = pod_resources(pod, vpa, ranges)
+    off = update_mode(vpa) == "Off"
+    for index, container in enumerate(pod.spec.containers):
+        if container.name != question.container:
+            continue
+        wanted = ContainerResources()
+        if isinstance(found, PodResources) and not off:
+            wanted = found.containers[index]
+        if not boost.enabled or is_off(vpa.spec.resource_policy, container.name):
+            return _Resources(wanted, False)
+        raised = boosted(container, vpa, wanted, boost.max_cpu)
+        if raised is None or isinstance(raised, BoostInvalid):
+            return _Resources(wanted, False)
+        return _Resources(raised, True)
+    return _Resources(ContainerResources(), False)
+
+
+def _value(resources: ContainerResources, question: ValueQuestion) -> Quantity | None:
+    listed = resources.requests if question.field == "request" else resources.limits
+    return listed.get(question.resource)
+
+
+def _reasons(
+    question: ValueQuestion,
+    pod: Pod,
+    vpa: Vpa,
+    ranges: LimitRanges,
+    resources: _Resources,
+    raised: bool,
+) -> tuple[list[str], list[Facts]]:
+    reasons: list[str] = []
+    facts: list[Facts] = []
+    requests, limits = requests_and_limits(pod, question.container)
+    if question.field == "limit" and question.resource in resources.set.limits:
+        request, limit = of(requests, question.resource), of(limits, question.resource)
+        ratio = limit.nano / request.nano if request.nano and limit.nano else 1.0
+        reasons.append("LimitKeptProportional")
+        facts.append({"ratio": ratio, "limit": str(limit), "request": str(request)})
+    if raised:
+        reasons.append("StartupBoost")
+        facts.append(_boost_facts(vpa, question.container))
+    gate = _gate(question, vpa)
+    if gate is not None:
+        reasons.append(gate[0])
+        facts.append(gate[1])
+        return reasons, facts
+    capped = cap_for_pod(vpa, pod, ranges)
+    caps = [
+        cap for cap in capped.caps.get(question.container, ()) if cap.resource == question.resource
+    ]
+    caps.sort(key=lambda cap: _CAPS.index(cap.reason), reverse=True)
+    reasons += [cap.reason for cap in caps]
+    facts += [_cap_facts(cap) for cap in caps]
+    _add_pod_range(question, capped, ranges, reasons, facts)
+    recommendation = vpa.status.recommendation or Recommendation()
+    recommended = recommendation.of(question.container)
+    target = (recommended.target if recommended is not None else None) or EMPTY
+    facts.append({"recommended": str(of(target, question.resource))})
+    reasons.append("RecommendationApplied")
+    return reasons, facts
+
+
+def _add_pod_range(
+    question: ValueQuestion,
+    capped: Capped,
+    ranges: LimitRanges,
+    reasons: list[str],
+    facts: list[Facts],
+) -> None:
+    if (question.container, question.resource) not in capped.pod_range or ranges.pod is None:
+        return
+    reasons.append("PodLimitRange")
+    bounds: dict[str, Fact] = {}
+    for name, listed in (("min", ranges.pod.min), ("max", ranges.pod.max)):
+        if question.resource in (listed or EMPTY):
+            bounds[name] = str(of(listed, question.resource))
+    facts.append(bounds)
+
+
+def _gate(question: ValueQuestion, vpa: Vpa) -> tuple[str, Facts] | None:
+    if update_mode(vpa) == "Off":
+        return "UpdateModeOff", {"mode": "Off"}
+    recommendation = vpa.status.recommendation
+    if recommendation is None or not recommendation.container_recommendations:
+        return "NoRecommendation", {}
+    policy = vpa.spec.resource_policy
+    container: Facts = {"container": question.container}
+    if is_off(policy, question.container):
+        return "ContainerModeOff", container
+    found = recommendation.of(question.container)
+    if found is None:
+        return "NoRecommendationForContainer", container
+    entry = container_policy(policy, question.container)
+    controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+    if question.resource not in controlled or question.resource not in (found.target or EMPTY):
+        return "ResourceNotControlled", {**container, "resource": question.resource}
+    if question.field == "limit" and controlled_values(policy, question.container) != (
+        "RequestsAndLimits"
+    ):
+        return "ContainerLimit", {**container, "controlledValues": "RequestsOnly"}
+    return None
+
+
+def _boost_facts(vpa: Vpa, container: str) -> Facts:
+    boost = boost_of(vpa, container)
+    if boost is None or boost.cpu is None:
+        return {}
+    facts: dict[str, Fact] = {"type": boost.cpu.type or "Factor"}
+    if boost.cpu.factor is not None:
+        facts["factor"] = boost.cpu.factor
+    if boost.cpu.quantity is not None:
+        facts["quantity"] = str(boost.cpu.quantity)
+    if boost.cpu.duration_seconds is not None:
+        facts["duration_s"] = boost.cpu.duration_seconds
+    return facts
+
+
+def _cap_facts(cap: Cap) -> Facts:
+    names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
+    return {names.get(cap.reason, "max"): str(cap.limit)}

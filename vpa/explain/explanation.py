@@ -1,0 +1,211 @@
+"""What an explanation is: reasons, the one to name first in front, and the facts behind.
+
+The tokens are the closed set that conditions of the API group ``vpa.podscale.io``, metrics
+and tests share. Each has a sentence, and says what would have to change.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+Fact = str | int | float | bool | None
+Facts = Mapping[str, Fact]
+
+
+class Explanation(Struct, frozen=True):
+    """Why one thing is as it is."""
+
+    reasons: tuple[str, ...]  # the first one is named first
+    facts: Facts
+    decision: Facts
+
+    @property
+    def first(self) -> str:
+        """Return the reason to name first."""
+        return self.reasons[0]
+
+    def sentences(self) -> list[str]:
+        """Return a sentence per reason, in their order."""
+        return [sentence(reason) for reason in self.reasons]
+
+
+class Words(Struct, frozen=True):
+    """A reason in words: what it means and what would have to change."""
+
+    means: str
+    change: str
+
+
+def sentence(reason: str) -> str:
+    """Return what a reason means; the token itself for one without words."""
+    words = WORDS.get(reason)
+    return words.means if words is not None else reason
+
+
+def explanation(reasons: Sequence[str], facts: Sequence[Facts], decision: Facts) -> Explanation:
+    """Return the explanation; of facts with one name the earlier ones count."""
+    merged: dict[str, Fact] = {}
+    for some in facts:
+        for name, fact in some.items():
+            merged.setdefault(name, fact)
+    return Explanation(tuple(dict.fromkeys(reasons)), merged, decision)
+
+
+WORDS: Mapping[str, Words] = {
+    "TargetNotFound": Words(
+        "The object that targetRef names does not exist.", "Correct the name or create it."
+    ),
+    "TargetNotTopmost": Words(
+        "targetRef names an object that belongs to another controller.",
+        "Name the topmost controller.",
+    ),
+    "TargetWithoutSelector": Words(
+        "The target does not say which pods are its own.",
+        "The custom resource has to report status.selector in its scale.",
+    ),
+    "OtherRecommender": Words(
+        "spec.recommenders gives this VPA to another recommender.",
+        "Run that recommender, or remove the entry.",
+    ),
+    "NoPodsMatched": Words(
+        "No pod matches, so nothing can be measured.", "Start pods with the target's labels."
+    ),
+    "ContainerModeOff": Words("The container's policy has mode Off.", "Set its mode to Auto."),
+    "ResourceNotControlled": Words(
+        "The resource is missing from controlledResources of the container's policy.",
+        "Add it there.",
+    ),
+    "NoSamples": Words(
+        "The container was never measured, and nothing is guessed.", "Usage has to arrive."
+    ),
+    "PercentileOfUsage": Words(
+        "The amount is a percentile of the decayed usage plus the safety margin.",
+        "The usage has to change.",
+    ),
+    "LowConfidence": Words(
+        "The history is short, so the bound lies far out.",
+        "It closes in with time: twice the target after a day, 1.14 times after a week.",
+    ),
+    "MemoryPeakHolds": Words(
+        "One window of high memory still carries the percentile.",
+        "It fades: in three windows for the target, in four for the upper bound.",
+    ),
+    "OomBump": Words(
+        "The container was killed for memory, and what it would have needed counts as used.",
+        "It fades like a peak; oomBumpUpRatio and oomMinBumpUp set how high it is.",
+    ),
+    "PodMinimum": Words(
+        "The recommender gives no pod less; its containers share that minimum.",
+        "Lower the minimum of the recommender, or of this VPA by annotation.",
+    ),
+    "CpuRoundedToCore": Words("An annotation asks for whole cores.", "Remove the annotation."),
+    "MinAllowed": Words("minAllowed of the container's policy raised it.", "Lower minAllowed."),
+    "MaxAllowed": Words(
+        "maxAllowed, of the container's policy or of the cluster, cut it.", "Raise maxAllowed."
+    ),
+    "NodeSize": Words("No node could run a larger pod beside its DaemonSets.", "Add larger nodes."),
+    "OutsideBounds": Words(
+        "A request lies outside the recommended bounds.", "Change the request or the bounds."
+    ),
+    "WithinBoundsYoung": Words(
+        "The requests lie within the bounds and the pod is young.",
+        "It has to get older, or leave its bounds.",
+    ),
+    "DriftedPastThreshold": Words(
+        "The pod is old enough and its requests are too far from the target.",
+        "The difference has to shrink.",
+    ),
+    "WithinUpdateThreshold": Words(
+        "The requests are close enough to the target.",
+        "The difference has to grow, or --pod-update-threshold to fall.",
+    ),
+    "NothingToChange": Words(
+        "A new pod would get what this one has.", "The recommendation or its caps have to change."
+    ),
+    "EvictionRequirementNotMet": Words(
+        "An eviction requirement of the VPA does not hold.",
+        "The target has to move that way, or the requirement to go.",
+    ),
+    "TooFewReplicas": Words(
+        "Fewer pods live than the VPA or --min-replicas demands.",
+        "Run more replicas, or lower minReplicas.",
+    ),
+    "BudgetExhausted": Words(
+        "Enough pods of the group are down already, or may not go down now.",
+        "Replacements have to run, or --eviction-tolerance to rise.",
+    ),
+    "PdbRefuses": Words(
+        "A PodDisruptionBudget refuses the eviction.", "It has to allow a disruption."
+    ),
+    "AdmissionNotAlive": Words(
+        "The admission webhook shows no sign of life; evicted pods would come back unchanged.",
+        "The admission part has to run and to renew its Lease.",
+    ),
+    "UpdateModeOff": Words("updateMode is Off: it only recommends.", "Set another mode."),
+    "UpdateModeInitial": Words(
+        "updateMode is Initial: only new pods are sized.",
+        "Set Recreate or InPlaceOrRecreate, or replace the pods.",
+    ),
+    "OlderVpaWins": Words(
+        "An older VPA covers the same pods and decides.", "Delete one of the two."
+    ),
+    "NoRecommendation": Words(
+        "The VPA has no recommendation yet.", "The recommender has to publish one."
+    ),
+    "QuickOom": Words(
+        "A container ran out of memory soon after its start.",
+        "It has to live longer than the threshold.",
+    ),
+    "ResizeDeferred": Words(
+        "The kubelet will resize when there is room.",
+        "The node needs room; InPlaceOrRecreate evicts after five minutes.",
+    ),
+    "ResizeInfeasible": Words(
+        "The node can never give this size.",
+        "Recommend less, or run on a larger node; InPlaceOrRecreate evicts.",
+    ),
+    "ResizeInProgress": Words(
+        "The kubelet is applying the resize.",
+        "It has to end; InPlaceOrRecreate evicts after an hour.",
+    ),
+    "ResizeError": Words(
+        "The kubelet could not apply the resize.",
+        "Repair what its message says; InPlaceOrRecreate evicts.",
+    ),
+    "QosClassWouldChange": Words(
+        "The resize would change the pod's QoS class, which the API server refuses.",
+        "Give the template requests and limits of the wanted class.",
+    ),
+    "FellBackToEviction": Words(
+        "A resize was not possible, so the pod is evicted.", "Mode InPlace never evicts."
+    ),
+    "NoVpaMatches": Words(
+        "No VPA targets the pod's topmost controller with a matching selector.",
+        "Correct targetRef, or let the target own the pod.",
+    ),
+    "NoRecommendationForContainer": Words(
+        "The VPA recommends nothing for this container.", "It has to be measured for a while."
+    ),
+    "RecommendationApplied": Words(
+        "The recommended request was set.", "The recommendation has to change."
+    ),
+    "PodLimitRange": Words(
+        "Scaled until all containers together fit the Pod LimitRange.", "Change the LimitRange."
+    ),
+    "LimitRangeMax": Words(
+        "Cut until the limit fits Max of the Container LimitRange.",
+        "Change the LimitRange, or the ratio of limit to request.",
+    ),
+    "LimitRangeMin": Words("Raised to Min of the Container LimitRange.", "Change the LimitRange."),
+    "ContainerLimit": Words(
+        "With RequestsOnly a request cannot pass the container's limit.",
+        "Raise the limit, or let the VPA control limits too.",
+    ),
+    "LimitKeptProportional": Words(
+        "The limit keeps its ratio to the request.",
+        "controlledValues RequestsOnly leaves limits alone.",
+    ),
+    "StartupBoost": Words(
+        "The pod gets more CPU while it starts.", "It ends by itself; startupBoost asks for it."
+    ),
+}

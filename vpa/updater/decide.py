@@ -1,0 +1,319 @@
+"""What the updater does with one pod, and why: every gate in one order.
+
+The controller acts on the answer and ``explain`` shows it; both run this function on the
+same observation, so they cannot disagree.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.admission.matching import seniority
+from vpa.admission.resources import ContainerResources, Unavailable, pod_resources
+from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
+from vpa.model.objects import Pod, Recommendation, Vpa, requests_and_limits, update_mode
+from vpa.model.quantities import EMPTY
+from vpa.updater import preflight, priority, requirements, resize
+from vpa.updater.disruption import Budget, Group, TooFew
+from vpa.updater.lease import Lease
+from vpa.updater.modes import Action, wants_in_place
+from vpa.updater.pace import Pace
+from vpa.updater.priority import Due, UpdaterSettings
+
+Fact = str | int | float | bool | None
+
+
+class Pdb(Struct, frozen=True):
+    """What the PodDisruptionBudget of the pod says to an eviction now."""
+
+    name: str
+    refuses: bool
+
+
+class PodView(Struct, frozen=True):
+    """One pod and what surrounds it, as seen in this loop."""
+
+    pod: Pod
+    vpa: Vpa
+    rivals: tuple[Vpa, ...] = ()  # other VPAs that match the pod
+    ranges: LimitRanges = LimitRanges()
+    resize_since_s: float = 0.0  # for how long the updater has seen the pod's resize
+    was_refused: Recommendation | None = None  # a size that the node could not give
+    allocatable: Mapping[str, Quantity] | None = None  # of the pod's node
+    pdb: Pdb | None = None
+    disrupted_today: int = 0  # pods of this VPA
+
+
+class LoopView(Struct, frozen=True):
+    """What is the same for all pods of the loop."""
+
+    now: float
+    lease: Lease | None  # None: the check is switched off
+    lease_timeout_s: float = 60.0
+
+
+class UpdateDecision(Struct, frozen=True):
+    """What to do with the pod; ``reasons`` are tokens, the one to name first in front."""
+
+    action: Action
+    reasons: tuple[str, ...]
+    facts: Mapping[str, Fact]
+    record_infeasible: bool = False
+    due: Due | None = None
+    resources: tuple[ContainerResources, ...] = ()  # what the pod should get
+
+
+def decide_update(
+    view: PodView, budget: Budget, loop: LoopView, settings: UpdaterSettings, pace: Pace
+) -> UpdateDecision:
+    """Return the decision about one pod; ``budget`` counts what this loop has begun.
+
+    A gate that says no ends it; ``reasons`` then begin with that gate, and name why the
+    pod would have been updated where that was known by then.
+    """
+    vpa, pod = view.vpa, view.pod
+    mode = update_mode(vpa)
+    if loop.lease is not None and not loop.lease.is_alive(loop.now, loop.lease_timeout_s):
+        age = loop.lease.age_s(loop.now)
+        return _no("AdmissionNotAlive", {"lease": loop.lease.name, "age_s": age})
+    if mode in ("Off", "Initial"):
+        return _no(f"UpdateMode{mode}", {"mode": mode})
+    older = _older(vpa, view.rivals)
+    if older is not None:
+        return _no("OlderVpaWins", {"vpa": older.metadata.name})
+    if not (vpa.status.recommendation or Recommendation()).container_recommendations:
+        return _no("NoRecommendation", {})
+    capped = cap_for_pod(vpa, pod, view.ranges)
+    wanted = pod_resources(pod, vpa, view.ranges)
+    if isinstance(wanted, Unavailable):
+        return _no("NoRecommendation", {"message": wanted.message})
+    if not changes(pod, wanted.containers):
+        return _no("NothingToChange", _cap_facts(capped), *_cap_reasons(capped))
+    due = priority.due(pod, vpa, capped.recommendation, settings, loop.now)
+    why = _due_facts(due, settings)
+    if not due.is_due:
+        return _no(due.reason, why)
+    policy = vpa.spec.update_policy
+    unmet = requirements.unmet(
+        pod, capped.recommendation, policy.eviction_requirements if policy is not None else None
+    )
+    if unmet is not None:
+        resources = ", ".join(unmet.resources)
+        facts: dict[str, Fact] = {"changeRequirement": unmet.change_requirement}
+        facts["resources"] = resources
+        return _no("EvictionRequirementNotMet", {**facts, **why}, due.reason)
+    group = budget.group(pod)
+    if not isinstance(group, Group):
+        return _no("TooFewReplicas", {**_group_facts(group), **why}, due.reason)
+    held = pace.allows(loop.now, view.disrupted_today)
+    if held is not None:
+        return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
+    gate = _Gate(view, budget, group, settings, due, why, wanted.containers)
+    if wants_in_place(mode, in_place_gate=settings.in_place):
+        return gate.in_place()
+    return gate.evict()
+
+
+def changes(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
+    """Return whether any container would have other requests or limits than it has now."""
+    for container, resources in zip(pod.spec.containers, wanted, strict=True):
+        requests, limits = requests_and_limits(pod, container.name)
+        for present, listed in ((requests, resources.requests), (limits, resources.limits)):
+            held = present or EMPTY
+            for name, value in listed.items():
+                if name not in held or held[name].nano != value.nano:
+                    return True
+    return False
+
+
+class _Gate:
+    # The gates after the pod is known to be due: resize, budget, PodDisruptionBudget.
+
+    def __init__(
+        self,
+        view: PodView,
+        budget: Budget,
+        group: Group,
+        settings: UpdaterSettings,
+        due: Due,
+        why: Mapping[str, Fact],
+        wanted: tuple[ContainerResources, ...],
+    ) -> None:
+        self.view, self.budget, self.group = view, budget, group
+        self.settings, self.due, self.why, self.wanted = settings, due, why, wanted
+        self.state = resize.state_of(view.pod)
+
+    def in_place(self) -> UpdateDecision:
+        view = self.view
+        refused = view.was_refused
+        tried = (
+            update_mode(view.vpa) == "InPlace"
+            and refused is not None
+            and not priority.has_lower(refused, view.vpa.status.recommendation)
+        )
+        step = resize.can_update_in_place(
+            view.pod,
+            view.vpa,
+            self.budget,
+            self.settings,
+            has_recommendation=True,
+            was_tried=tried,
+            since_s=view.resize_since_s,
+        )
+        if step.decision == "InPlaceInfeasibleCached":
+            return self._refuse("ResizeInfeasible", self._resize_facts())
+        if self.state != "ResizeNone":
+            return self._resizing(step)
+        if view.pod.status.phase == "Pending":
+            # Nothing runs yet that could be resized; the kubelet starts it with its requests.
+            return self._refuse("ResizeDeferred", {"phase": "Pending"})
+        refusal = preflight.refusal(view.pod, self.wanted, view.ranges, view.allocatable)
+        if refusal is not None:
+            facts: dict[str, Fact] = {**refusal.facts, "message": refusal.message}
+            if update_mode(view.vpa) == "InPlace":
+                return self._refuse(refusal.reason, facts)
+            return self.evict(refusal.reason, facts)
+        if step.decision == "InPlaceApproved":
+            return self._go("resize", [self.due.reason], {})
+        return self._refuse("BudgetExhausted", self._budget_facts())
+
+    def evict(
+        self, fallback: str | None = None, facts: Mapping[str, Fact] | None = None
+    ) -> UpdateDecision:
+        """Evict, or say what forbids it; ``fallback`` is why no resize was possible."""
+        first = [fallback] if fallback is not None else []
+        given = dict(facts or {})
+        view = self.view
+        pending = view.pod.status.phase == "Pending"
+        if not pending and self.group.eviction_forbidden:
+            return self._no([*first, "TooFewReplicas"], {**given, **_group_facts(self.group)})
+        overdue = resize.is_overdue(self.state, view.resize_since_s)
+        if not pending and self.state != "ResizeNone" and not overdue and fallback is None:
+            return self._refuse(self._state_reason(), self._resize_facts())
+        if not pending and not self.budget.allows(self.group):
+            return self._no([*first, "BudgetExhausted"], {**given, **self._budget_facts()})
+        if view.pdb is not None and view.pdb.refuses:
+            return self._no([*first, "PdbRefuses"], {**given, "pdb": view.pdb.name})
+        if fallback is not None:
+            return self._go("evict", [fallback, "FellBackToEviction", self.due.reason], given)
+        return self._go("evict", [self.due.reason], given)
+
+    def _resizing(self, step: resize.InPlaceDecision) -> UpdateDecision:
+        reason, facts = self._state_reason(), self._resize_facts()
+        if step.decision == "InPlaceInfeasible":
+            decision = self._go("resize", [reason, self.due.reason], facts)
+            return UpdateDecision(
+                decision.action,
+                decision.reasons,
+                decision.facts,
+                record_infeasible=True,
+                due=self.due,
+                resources=self.wanted,
+            )
+        in_place_only = update_mode(self.view.vpa) == "InPlace"
+        overdue = resize.is_overdue(self.state, self.view.resize_since_s)
+        if in_place_only or not overdue:
+            return self._refuse(reason, facts)
+        return self.evict(reason, facts)
+
+    def _state_reason(self) -> str:
+        # An unknown condition of the kubelet is treated, and named, as an error.
+        return "ResizeError" if self.state == "ResizeUnknown" else self.state
+
+    def _resize_facts(self) -> dict[str, Fact]:
+        facts: dict[str, Fact] = {"since_s": self.view.resize_since_s}
+        limit = resize.limit_s(self.state)
+        if limit:
+            facts["limit_s"] = limit
+        message = resize.message_of(self.view.pod)
+        if message:
+            facts["message"] = message
+        return facts
+
+    def _budget_facts(self) -> dict[str, Fact]:
+        group, begun = self.group, self.budget.disrupted(self.group)
+        return {**_group_facts(group), "disrupted": begun}
+
+    def _refuse(self, reason: str, facts: Mapping[str, Fact]) -> UpdateDecision:
+        return self._no([reason], facts)
+
+    def _no(self, reasons: Sequence[str], facts: Mapping[str, Fact]) -> UpdateDecision:
+        return self._go("none", [*reasons, self.due.reason], facts)
+
+    def _go(
+        self, action: Action, reasons: Sequence[str], facts: Mapping[str, Fact]
+    ) -> UpdateDecision:
+        return UpdateDecision(
+            action,
+            tuple(dict.fromkeys(reasons)),
+            {**self.why, **facts},
+            due=self.due,
+            resources=self.wanted,
+        )
+
+
+def _no(reason: str, facts: Mapping[str, Fact], *also: str) -> UpdateDecision:
+    return UpdateDecision("none", tuple(dict.fromkeys((reason, *also))), dict(facts))
+
+
+def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:
+    older = [rival for rival in rivals if seniority(rival) < seniority(vpa)]
+    return min(older, key=seniority) if older else None
+
+
+def _group_facts(group: Group | TooFew | None) -> dict[str, Fact]:
+    if group is None:
+        return {"live": 0}
+    facts: dict[str, Fact] = {"live": group.live, "required": group.required}
+    facts["owner"] = f"{group.owner.kind}/{group.owner.name}"
+    if isinstance(group, Group):
+        facts |= {
+            "configured": group.configured,
+            "replicas": group.configured,
+            "running": group.running,
+            "pending": group.pending,
+            "tolerance": group.tolerance,
+        }
+    return facts
+
+
+def _due_facts(due: Due, settings: UpdaterSettings) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {
+        "threshold": settings.update_threshold,
+        "difference": due.priority.resource_diff,
+        "lifetime_s": settings.lifetime_s,
+    }
+    if due.age_s is not None:
+        facts["age_s"] = due.age_s
+    outside = due.outside
+    if outside is not None:
+        facts |= {
+            "container": outside.container,
+            "resource": outside.resource,
+            "request": str(outside.request) if outside.request is not None else None,
+        }
+        for name, bound in (("lowerBound", outside.lower), ("upperBound", outside.upper)):
+            if bound is not None:
+                facts[name] = str(bound)
+    if due.oom is not None:
+        facts |= {
+            "container": due.oom.container,
+            "ran_s": due.oom.ran_s,
+            "threshold_s": due.oom.threshold_s,
+        }
+    return facts
+
+
+def _cap_reasons(capped: Capped) -> list[str]:
+    reasons = [cap.reason for caps in capped.caps.values() for cap in caps]
+    return [*reasons, *(["PodLimitRange"] if capped.pod_range else [])]
+
+
+def _cap_facts(capped: Capped) -> dict[str, Fact]:
+    names = {"ContainerLimit": "limit", "MinAllowed": "min", "LimitRangeMin": "min"}
+    return {
+        names.get(cap.reason, "max"): str(cap.limit)
+        for caps in capped.caps.values()
+        for cap in caps
+    }
