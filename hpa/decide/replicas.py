@@ -26,7 +26,7 @@ class Calculation(Struct, frozen=True):
     """What one metric asks for and how it came about."""
 
     replicas: int
-    ratio: float  # as measured
+    ratio: float | None  # as measured; None: per pod of a target that reports no pods
     outcome: Outcome
     usage: int  # what the status reports: an average, or the sum for a Value target
     utilization: int | None = None  # percent, as measured
@@ -129,7 +129,8 @@ def by_average_value(
     per_pod = usage_per_pod(usage, status_replicas, guards_zero=guards_zero, caps=caps)
     if tolerance.holds(ratio):
         return Calculation(status_replicas, ratio, "WithinTolerance", per_pod)
-    return Calculation(ceil32(usage / target), ratio, "TargetMissed", per_pod)
+    shown = ratio if math.isfinite(ratio) else None
+    return Calculation(ceil32(usage / target), shown, "TargetMissed", per_pod)
 
 
 def usage_per_pod(usage: int, status_replicas: int, *, guards_zero: bool, caps: bool = True) -> int:

@@ -68,7 +68,8 @@ def metric_facts(told: Told, measured: Measured) -> Facts:
             found[key] = target
     if isinstance(measured.result, Valid):
         calculation = measured.result.calculation
-        found["ratio"] = calculation.ratio
+        if calculation.ratio is not None:
+            found["ratio"] = calculation.ratio
         if calculation.corrected is not None:
             found["corrected_ratio"] = calculation.corrected
         if calculation.utilization is not None:

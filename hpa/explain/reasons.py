@@ -189,7 +189,7 @@ def _plain(told: Told) -> list[str]:
 
 
 def _leans_down(told: Told) -> bool:
-    return all(result.calculation.ratio <= 1.0 for _, result in told.valid())
+    return all((result.calculation.ratio or 0.0) <= 1.0 for _, result in told.valid())
 
 
 def _beside(told: Told) -> list[str]:

@@ -90,7 +90,7 @@ def _metric(told: Told, measured: Measured) -> Iterator[str]:
     result: Valid = measured.result
     found = result.calculation
     when = _when(told, told.observation.answers[measured.index])
-    yield f"{name} {_measurement(spec, result)}{when}, {share(found.ratio)} of the target."
+    yield f"{name} {_measurement(spec, result)}{when}{_share(found.ratio)}."
     if found.groups is not None:
         yield from _groups(found.groups)
     if found.corrected is not None:
@@ -132,6 +132,10 @@ def _measurement(spec: MetricSpec, result: Valid) -> str:
     if spec.average_value_milli is not None:
         return f"is {shown} a pod (target {amount(spec.average_value_milli, spec.name)})"
     return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f", {share(ratio)} of the target"
 
 
 def _when(told: Told, answer: MetricAnswer | None) -> str:

@@ -1,0 +1,59 @@
+"""A stored trace gives its decision again, bit for bit."""
+
+import os
+from random import Random
+
+import msgspec
+
+from hpa.decide import Conclusion, Decision, Outcome, Trace, conclude, decide, replay
+from hpa.explain import explain
+from tests.property.hpa import worlds
+from tests.property.hpa.worlds import NOW
+
+SEED = 20_260_000
+COUNT = 3_000 if os.environ.get("PODSCALE_SHORT") else 100_000
+EXPLAINED = COUNT // 20
+
+encode = msgspec.msgpack.encode
+OUTCOMES = (
+    Outcome(),
+    Outcome("conflict", "the object has been modified"),
+    Outcome("failed", "forbidden"),
+    Outcome("not_tried"),
+    Outcome("written", "", "backend down"),
+)
+
+
+def made(draw: Random) -> Decision:
+    return decide(worlds.observation(draw), worlds.past(draw, NOW), worlds.settings(draw), NOW)
+
+
+def test_replayed_traces_give_their_decisions() -> None:
+    kinds: set[tuple[str, ...]] = set()
+    for number in range(COUNT):
+        draw = Random(SEED + number)
+        decision = made(draw)
+        done = conclude(decision, draw.choice(OUTCOMES), NOW + 0.5)
+        stored = encode(done.trace)
+        again = replay(msgspec.msgpack.decode(stored, type=Trace))
+        assert encode(again) == encode(decision), number
+        kinds.add(tuple(type(step).__name__ for step in decision.trace.steps))
+    print(f"{COUNT} traces from seed {SEED}, {len(kinds)} different ways of deciding")
+    assert len(kinds) > 25
+
+
+def test_everything_decided_can_be_stored_and_explained() -> None:
+    for number in range(EXPLAINED):
+        draw = Random(SEED - 1 - number)
+        decision = made(draw)
+        done = conclude(decision, draw.choice(OUTCOMES), NOW + 0.5)
+        assert msgspec.msgpack.decode(encode(done), type=Conclusion) == done
+        # JSON has no infinity: what is read back decides the same all the same.
+        text = msgspec.json.encode(done.trace)
+        again = replay(msgspec.json.decode(text, type=Trace))
+        assert encode(again) == encode(decision)
+        told = explain(done.trace)
+        assert told.first_reason
+        assert told.sentences or told.first_reason
+        assert told.change
+        msgspec.json.encode(told.to_json())
