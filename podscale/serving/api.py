@@ -16,7 +16,7 @@ from podscale.serving.status import Status
 from podscale.serving.user import User
 
 
-class Media(Struct, frozen=True):
+class Media(Struct, frozen=True, gc=False):
     """How the client wants its answer, after negotiation."""
 
     content_type: str = "application/json"  # or "application/yaml"
@@ -24,7 +24,7 @@ class Media(Struct, frozen=True):
     is_pretty: bool = False
 
 
-class ApiRequest(Struct, frozen=True):
+class ApiRequest(Struct, frozen=True, gc=False):
     """One authenticated and authorized request."""
 
     method: str
@@ -43,7 +43,7 @@ class ApiRequest(Struct, frozen=True):
         return values[0] if values else ""
 
 
-class ApiResponse(Struct, frozen=True):
+class ApiResponse(Struct, frozen=True, gc=False):
     """An answer: JSON bytes, a value to encode, or other bytes with their own type.
 
     JSON goes out as YAML or indented when the client asked for it, so a handler

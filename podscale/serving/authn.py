@@ -51,8 +51,7 @@ class Authenticator:
         self._metrics = metrics
         self._wall = wall
         self._verified: dict[Peer, Verified] = {}
-        self._success = metrics.authentication_attempts.labels("success")
-        self._failure = metrics.authentication_attempts.labels("failure")
+        self._attempts = metrics.authentication.counts
 
     def use(self, trust: Trust) -> None:
         """Judge by ``trust`` from now on, connections that are already open included."""
@@ -79,17 +78,17 @@ class Authenticator:
         if token:
             return self._reviewed(token)
         if failed:
-            self._failure.inc()
+            self._attempts["failure"] += 1
             return None
         return ANONYMOUS_USER
 
     def _accepted(self, user: User) -> User:
-        self._success.inc()
+        self._attempts["success"] += 1
         return with_authenticated_group(user)
 
     def _reviewed(self, token: str) -> User | Coroutine[Any, Any, User | None] | None:
         if self._reviews is None:
-            self._failure.inc()
+            self._attempts["failure"] += 1
             return None
         known = self._reviews.cached(token)
         if known is not None:
@@ -101,7 +100,7 @@ class Authenticator:
 
     def _judged(self, user: User | None) -> User | None:
         if user is None:
-            self._failure.inc()
+            self._attempts["failure"] += 1
             return None
         return self._accepted(user)
 
@@ -151,7 +150,7 @@ def _proxied(request: HttpRequest, proxy: FrontProxy) -> User | None:
         return None
     groups = [value for header in proxy.group_headers for value in request.all(header)]
     extra: dict[str, list[str]] = {}
-    for header in request.headers:
+    for header in [one for one in request.headers if one.startswith(proxy.extra_prefixes)]:
         for prefix in proxy.extra_prefixes:
             if header.startswith(prefix):
                 key = unquote(header.removeprefix(prefix))

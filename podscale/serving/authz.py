@@ -32,7 +32,7 @@ _LONGEST_DENIAL_S = 10.0
 _EVERYTHING = "*"
 
 
-class ResourceAttributes(Struct, frozen=True, omit_defaults=True):
+class ResourceAttributes(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is asked about a resource request."""
 
     namespace: str = ""
@@ -44,7 +44,7 @@ class ResourceAttributes(Struct, frozen=True, omit_defaults=True):
     name: str = ""
 
 
-class NonResourceAttributes(Struct, frozen=True, omit_defaults=True):
+class NonResourceAttributes(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is asked about any other request."""
 
     path: str = ""
@@ -118,9 +118,7 @@ class Authorizer:
         self._clock = clock
         self._known: dict[_Key, tuple[float, Permission]] = {}
         self._asking: Flights[_Key, Permission] = Flights()
-        self._allowed = metrics.authorization_attempts.labels("allowed")
-        self._denied = metrics.authorization_attempts.labels("denied")
-        self._error = metrics.authorization_attempts.labels("error")
+        self._attempts = metrics.authorization.counts
 
     def is_always_allowed(self, info: RequestInfo) -> bool:
         """Return whether everybody may ask for this path, unauthenticated callers too."""
@@ -158,11 +156,11 @@ class Authorizer:
                 await self._permission(user, attributes(info), self._allowed_ttl_s)
             )
         except ReviewFailed:
-            self._error.inc()
+            self._attempts["error"] += 1
             raise
 
     def _counted(self, permission: Permission) -> Permission:
-        (self._allowed if permission.is_allowed else self._denied).inc()
+        self._attempts["allowed" if permission.is_allowed else "denied"] += 1
         return permission
 
     async def _permission(self, user: User, asked: Attributes, ttl_s: float) -> Permission:

@@ -27,7 +27,7 @@ _PIPELINED = 64 * 1024
 _REASONS = {code.value: code.phrase for code in HTTPStatus}
 
 
-class Reply(Struct, frozen=True):
+class Reply(Struct, frozen=True, gc=False):
     """An encoded answer. Header values hold no line breaks."""
 
     status: int
@@ -71,6 +71,7 @@ class Host(Protocol):
     failed_handshakes: int
     respond: Respond
     connections: "set[Connection]"
+    audit_ids: "AuditIds"
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -311,7 +312,7 @@ class Connection(asyncio.Protocol):
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
         if not audit_id or len(audit_id) > 64:
-            audit_id = _audit_id()
+            audit_id = self._host.audit_ids.next()
         head = (
             f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}\r\n"
             f"Audit-Id: {audit_id}\r\n"
@@ -348,7 +349,15 @@ def _failed(request: HttpRequest) -> Reply:
     return encoded(status.internal_error("the request could not be answered, see the log"))
 
 
-def _audit_id() -> str:
-    # A version 4 UUID; uuid.uuid4() costs three times as much.
-    bits = f"{secrets.randbits(128):032x}"
-    return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+class AuditIds:
+    """Version 4 UUIDs in form: random once, then counted up; a random one each costs 2 µs."""
+
+    def __init__(self) -> None:
+        bits = secrets.token_hex(10)
+        self._prefix = f"{bits[:8]}-{bits[8:12]}-4{bits[12:15]}-a{bits[15:18]}-"
+        self._last = secrets.randbits(44)
+
+    def next(self) -> str:
+        """Return one that this process has not given out."""
+        self._last += 1
+        return f"{self._prefix}{self._last:012x}"

@@ -62,7 +62,7 @@ class _Waiting(Struct, frozen=True):
 Outcome = Reply | _Waiting
 
 
-class _Exchange(Struct, frozen=True):
+class _Exchange(Struct, frozen=True, gc=False):
     """One request on its way through the chain."""
 
     request: HttpRequest
@@ -245,7 +245,7 @@ class Front:
 
     def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
         seconds = asyncio.get_running_loop().time() - started
-        self._metrics.observe(request.method, target.info, reply.status, seconds)
+        self._metrics.requests.observe(request.method, target.info, reply.status, seconds)
 
 
 def _same(reply: Reply) -> Reply:

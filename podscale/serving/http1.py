@@ -22,11 +22,12 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_LONGEST_KEPT = 120
 # Repeating one of these means that somebody wants two readers to differ.
 _SINGLE = ("host", "content-length", "transfer-encoding", "authorization", "content-type")
 
 
-class HttpRequest(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True, gc=False):
     """One complete request."""
 
     method: str
@@ -52,7 +53,7 @@ class Refusal(Struct, frozen=True):
     status: Status
 
 
-class _Head(Struct, frozen=True):
+class _Head(Struct, frozen=True, gc=False):
     method: str
     target: str
     headers: Mapping[str, str]
@@ -224,11 +225,11 @@ def _head(lines: list[str]) -> _Head | Refusal:
     headers: dict[str, str] = {}
     several: dict[str, list[str]] = {}
     for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        key = _lower(name)
-        if not colon or not key:
+        # Clients repeat the same lines for ever. Long ones are not kept: tokens are long, and
+        # belong in nobody's cache.
+        key, value = _kept_line(line) if len(line) <= _LONGEST_KEPT else _line(line)
+        if not key:
             return _malformed("a header line is not NAME: VALUE")
-        value = value.strip(" \t")
         if key not in headers:
             headers[key] = value
         elif key in _SINGLE:
@@ -244,6 +245,12 @@ def _head(lines: list[str]) -> _Head | Refusal:
     return _Head(method, target, headers, repeated, is_http10)
 
 
-@lru_cache(maxsize=1024)  # clients send the same dozen names for ever
-def _lower(name: str) -> str:
-    return name.lower() if _TOKEN.fullmatch(name) else ""
+def _line(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    key = name.lower() if colon and _TOKEN.fullmatch(name) else ""
+    return key, value.strip(" \t")
+
+
+@lru_cache(maxsize=2048)
+def _kept_line(line: str) -> tuple[str, str]:
+    return _line(line)

@@ -21,7 +21,7 @@ _VERBS = {
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
-class RequestInfo(Struct, frozen=True):
+class RequestInfo(Struct, frozen=True, gc=False):
     """What a request touches."""
 
     is_resource: bool

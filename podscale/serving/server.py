@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from podscale.serving.connection import Connection, Limits, Respond, http_date
+from podscale.serving.connection import AuditIds, Connection, Limits, Respond, http_date
 from podscale.serving.health import OK, Health, Verdict
 
 _SWEEP_S = 1.0
@@ -33,6 +33,7 @@ class Server:
         self.reading = 0
         self.mutating = 0
         self.failed_handshakes = 0
+        self.audit_ids = AuditIds()
         self.is_draining = False
         self._is_stopping = False
         self._empty = asyncio.Event()

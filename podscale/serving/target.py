@@ -16,7 +16,7 @@ _KEPT = 4096
 _LONGEST_KEPT = 512
 
 
-class Target(Struct, frozen=True):
+class Target(Struct, frozen=True, gc=False):
     """Path, query and what they mean."""
 
     path: str  # decoded

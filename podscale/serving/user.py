@@ -8,7 +8,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 
 
-class User(Struct, frozen=True):
+class User(Struct, frozen=True, gc=False):
     """One authenticated identity. Hashable: it is a part of cache keys."""
 
     name: str

@@ -1,0 +1,125 @@
+"""Counting on the hot path: plain additions now, metric families when somebody scrapes.
+
+A counter and a histogram of prometheus_client cost 2.5 µs a request, a tenth of our
+whole chain; all additions happen on the loop's thread, so they need no lock.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from podscale.serving.request_info import RequestInfo
+
+_BUCKETS = (
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+)  # fmt: skip
+# Resource names come from URLs, and an external metric's name is a resource: past this
+# many the rest is counted together, so that nobody grows our memory by asking.
+_MOST_RESOURCES = 100
+_MOST_KEYS = 20 * _MOST_RESOURCES
+_OTHER = "other"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_LABELS = (
+    "verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component",
+)  # fmt: skip
+
+_Series = tuple[str, ...]
+
+
+class _Count:
+    """Requests of one label set: how many per status, how long."""
+
+    __slots__ = ("buckets", "codes", "seconds")
+
+    def __init__(self) -> None:
+        self.codes: dict[int, int] = {}
+        self.buckets = [0] * (len(_BUCKETS) + 1)
+        self.seconds = 0.0
+
+
+class Requests(Collector):
+    """``apiserver_request_total`` and ``apiserver_request_duration_seconds``."""
+
+    def __init__(self) -> None:
+        self._by_info: dict[tuple[str, RequestInfo], _Count] = {}
+        self._by_labels: dict[_Series, _Count] = {}
+        self._resources: set[tuple[str, str]] = set()
+
+    def observe(self, method: str, info: RequestInfo, code: int, seconds: float) -> None:
+        """Count one answered request."""
+        count = self._by_info.get((method, info)) or self._find(method, info, code)
+        count.codes[code] = count.codes.get(code, 0) + 1
+        count.buckets[bisect_left(_BUCKETS, seconds)] += 1
+        count.seconds += seconds
+
+    def _find(self, method: str, info: RequestInfo, code: int) -> _Count:
+        labels = self._labels(method, info, code)
+        count = self._by_labels.setdefault(labels, _Count())
+        if len(self._by_info) >= _MOST_KEYS:
+            self._by_info = {}
+        if labels[4] != _OTHER:
+            self._by_info[(method, info)] = count
+        return count
+
+    def _labels(self, method: str, info: RequestInfo, code: int) -> _Series:
+        verb = method if method in _METHODS else _OTHER
+        verb = "LIST" if info.verb == "list" else verb
+        if not info.is_resource:
+            return (verb, "", "", "", "", "", "", "apiserver")
+        known = (info.group, info.resource)
+        if known not in self._resources:
+            if len(self._resources) >= _MOST_RESOURCES or code >= 400:
+                return (verb, "", "", "", _OTHER, "", "", "apiserver")
+            self._resources.add(known)
+        scope = "namespace" if info.namespace else "cluster"
+        if info.name and info.name != "*":
+            scope = "resource"
+        return (verb, "", info.group, info.version, info.resource, "", scope, "apiserver")
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield both families."""
+        total = CounterMetricFamily(
+            "apiserver_request",
+            "Requests by verb, group, version, resource and HTTP status.",
+            labels=[*_LABELS, "code"],
+        )
+        duration = HistogramMetricFamily(
+            "apiserver_request_duration_seconds",
+            "From the complete header to the reply.",
+            labels=_LABELS,
+        )
+        for labels, count in list(self._by_labels.items()):
+            for code, times in sorted(count.codes.items()):
+                total.add_metric([*labels, str(code)], times)
+            duration.add_metric(labels, _cumulative(count.buckets), count.seconds)
+        yield total
+        yield duration
+
+
+class Attempts(Collector):
+    """A counter with one label, ``result``; add to ``counts`` directly."""
+
+    def __init__(self, name: str, text: str, results: Iterable[str]) -> None:
+        self._name = name
+        self._text = text
+        self.counts: dict[str, int] = dict.fromkeys(results, 0)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the counter."""
+        family = CounterMetricFamily(self._name, self._text, labels=["result"])
+        for result, times in dict(self.counts).items():  # a scrape runs in another thread
+            family.add_metric([result], times)
+        yield family
+
+
+def _cumulative(buckets: Iterable[int]) -> list[tuple[str, float]]:
+    found = []
+    running = 0
+    for bound, times in zip((*_BUCKETS, math.inf), buckets, strict=True):
+        running += times
+        found.append((f"{bound}" if bound < math.inf else "+Inf", float(running)))
+    return found
