@@ -1,0 +1,90 @@
+"""Bodies: reading what a client sent, writing lists, pages and answers."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+from msgspec import Struct
+
+from podscale.sandbox import patch
+from podscale.sandbox.errors import bad_request, unsupported_media
+from podscale.sandbox.resource import Resource
+from podscale.sandbox.storage import Object, Stored
+
+_JSON = "application/json"
+_PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC, patch.APPLY)
+_encode = msgspec.json.Encoder().encode
+
+
+class Page(Struct, frozen=True):
+    """A continue token: where the next page starts, and what revision the list has."""
+
+    rv: int
+    namespace: str
+    name: str
+
+
+async def read_object(request: web.BaseRequest) -> Object:
+    sent = await request.read()
+    if not sent:
+        return {}
+    try:
+        if request.content_type in ("application/yaml", "application/x-yaml"):
+            decoded = yaml.safe_load(sent)
+        else:
+            decoded = msgspec.json.decode(sent)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        if request.content_type == "application/vnd.kubernetes.protobuf":
+            raise unsupported_media("application/json, application/yaml") from None
+        raise bad_request(f"the object provided is unrecognized: {error}") from None
+    if not isinstance(decoded, dict):
+        raise bad_request("the body must be an object")
+    return decoded
+
+
+async def read_patch(request: web.BaseRequest, kind: str) -> Any:
+    if kind not in _PATCHES:
+        raise unsupported_media(", ".join(_PATCHES))
+    sent = await request.read()
+    try:
+        return yaml.safe_load(sent) if kind == patch.APPLY else msgspec.json.decode(sent)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+
+
+def encode_list(
+    resource: Resource, version: str, found: Sequence[Stored], metadata: Mapping[str, Any]
+) -> bytes:
+    api_version = resource.api_version(version)
+    head = (
+        f'{{"kind":"{resource.kind}List","apiVersion":"{api_version}","metadata":'.encode()
+        + _encode(metadata)
+        + b',"items":['
+    )
+    if resource.is_custom:
+        items = b",".join([stored.encoded(api_version, resource.kind) for stored in found])
+    else:
+        items = b",".join([stored.tail for stored in found])
+    return b"%b%b]}" % (head, items)
+
+
+def write_page(page: Page) -> str:
+    return base64.urlsafe_b64encode(_encode(page)).decode()
+
+
+def read_page(token: str) -> Page:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=Page)
+    except (ValueError, msgspec.DecodeError):
+        raise bad_request(f"continue key is not valid: {token!r}") from None
+
+
+def as_json(body: object, content_type: str = _JSON, status: int = 200) -> web.Response:
+    return as_bytes(_encode(body), status, content_type)
+
+
+def as_bytes(body: bytes, status: int = 200, content_type: str = _JSON) -> web.Response:
+    return web.Response(body=body, status=status, headers={"Content-Type": content_type})

@@ -1,0 +1,119 @@
+"""What the sandbox's API server answers when it does not do what was asked.
+
+One error, ``ApiError``, which is a ``Status`` object: reasons, codes and sentences are
+those of kube-apiserver, because clients read them.
+"""
+
+from typing import Any
+
+from podscale.core.goquote import quote
+
+
+class ApiError(Exception):
+    """A failed request: HTTP status, reason and message of the ``Status`` answered."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> dict[str, Any]:
+        """Return the ``Status`` object."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details is not None:
+            body["details"] = self.details
+        return {**body, "code": self.code}
+
+
+def _details(resource: str, name: str, **more: Any) -> dict[str, Any]:
+    plural, _, group = resource.partition(".")
+    details = {"name": name, "group": group, "kind": plural, **more}
+    return {key: value for key, value in details.items() if value != ""}
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """``resource`` is ``plural[.group]`` here and below."""
+    message = f"{resource} {quote(name)} not found"
+    return ApiError(404, "NotFound", message, _details(resource, name))
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    message = f"{resource} {quote(name)} already exists"
+    return ApiError(409, "AlreadyExists", message, _details(resource, name))
+
+
+def conflict(resource: str, name: str, why: str = "") -> ApiError:
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version "
+        "and try again"
+    )
+    message = f"Operation cannot be fulfilled on {resource} {quote(name)}: {why}"
+    return ApiError(409, "Conflict", message, _details(resource, name))
+
+
+def forbidden(resource: str, name: str, why: str) -> ApiError:
+    message = f"{resource} {quote(name)} is forbidden: {why}" if name else f"{resource} is {why}"
+    return ApiError(403, "Forbidden", message, _details(resource, name))
+
+
+def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> ApiError:
+    """``causes`` are pairs of field and complaint."""
+    shown = f"{kind}.{group}" if group else kind
+    text = ", ".join(f"{field}: {complaint}" for field, complaint in causes)
+    text = text if len(causes) == 1 else f"[{text}]"
+    details = {
+        "name": name,
+        "group": group,
+        "kind": kind,
+        "causes": [
+            {"reason": "FieldValueInvalid", "message": complaint, "field": field}
+            for field, complaint in causes
+        ],
+    }
+    details = {key: value for key, value in details.items() if value != ""}
+    return ApiError(422, "Invalid", f"{shown} {quote(name)} is invalid: {text}", details)
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def expired(message: str = "The provided continue parameter is too old") -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def method_not_allowed() -> ApiError:
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
+def unknown_path() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def unsupported_media(accepted: str) -> ApiError:
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        + accepted
+    )
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def too_many_requests(message: str, retry_after_s: int = 1) -> ApiError:
+    details = {"retryAfterSeconds": retry_after_s}
+    return ApiError(429, "TooManyRequests", message, details)

@@ -1,0 +1,69 @@
+"""Which fields can be selected by, and what an object holds there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from podscale.core import fields
+from podscale.core.fields import FieldRequirement, FieldSelectorError
+from podscale.sandbox.errors import bad_request
+from podscale.sandbox.resource import Resource
+from podscale.sandbox.storage import Object
+
+_ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
+_SELECTABLE = {
+    "pods": (
+        *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+        *("spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"),
+    ),
+    "events": (
+        *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name"),
+        *("involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion"),
+        *("involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"),
+    ),
+    "nodes": ("spec.unschedulable",),
+    "secrets": ("type",),
+    "namespaces": ("status.phase",),
+    "replicasets.apps": ("status.replicas",),
+    "replicationcontrollers": ("status.replicas",),
+    "jobs.batch": ("status.successful",),
+}
+
+
+def read(text: str, resource: Resource) -> tuple[FieldRequirement, ...]:
+    """Return the requirements of ``fieldSelector=``; raises ``ApiError`` 400."""
+    if not text:
+        return ()
+    try:
+        requirements = fields.parse(text)
+    except FieldSelectorError as error:
+        raise bad_request(str(error)) from None
+    known = _ALWAYS.union(_SELECTABLE.get(resource.name, ()))
+    for requirement in requirements:
+        if requirement.field not in known:
+            raise bad_request(f"field label not supported: {requirement.field}")
+    return requirements
+
+
+def matches_fields(content: Object, requirements: Sequence[FieldRequirement]) -> bool:
+    """Return whether the object holds what is required."""
+    values = {wanted.field: _text(at(content, wanted.field)) for wanted in requirements}
+    return fields.matches(requirements, values)
+
+
+def at(content: Any, path: str) -> Any:
+    """Return what lies at a dotted path, or None."""
+    for part in path.split("."):
+        if not isinstance(content, dict):
+            return None
+        content = content.get(part)
+    return content
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):  # `source` of an event is its component
+        return str(value.get("component", ""))
+    return str(value)

@@ -1,0 +1,74 @@
+"""Who is asking: bearer tokens, client certificates, impersonation, anonymous."""
+
+import secrets
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from podscale.sandbox.errors import unauthorized
+
+ADMIN_GROUP = "system:masters"
+_AUTHENTICATED = "system:authenticated"
+
+
+class User(Struct, frozen=True):
+    """A user as authorization sees it."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+class Tokens:
+    """Bearer tokens that the sandbox gave out."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, User] = {}
+
+    def issue(self, name: str, *groups: str) -> str:
+        """Return a new token of a user."""
+        token = secrets.token_urlsafe(24)
+        self._users[token] = User(name, (*groups, _AUTHENTICATED))
+        return token
+
+    def issue_service_account(self, namespace: str, name: str) -> str:
+        """Return a new token of a ServiceAccount."""
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+        return self.issue(f"system:serviceaccount:{namespace}:{name}", *groups)
+
+    def revoke(self, token: str) -> None:
+        """Forget a token: the next request with it gets 401."""
+        self._users.pop(token, None)
+
+    def user(self, token: str) -> User | None:
+        """Return whose token it is, or None."""
+        return self._users.get(token)
+
+
+def authenticate(
+    headers: Mapping[str, str], tokens: Tokens, certificate: Mapping[str, Any] | None
+) -> User:
+    """Return the user of a request; raises ``ApiError`` 401 for a token nobody issued."""
+    kind, _, token = headers.get("Authorization", "").partition(" ")
+    if token and kind.lower() == "bearer":
+        user = tokens.user(token.strip())
+        if user is None:
+            raise unauthorized()
+        return user
+    if certificate:
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
+        names = [value for key, value in subject if key == "commonName"]
+        groups = [value for key, value in subject if key == "organizationName"]
+        if names:
+            return User(names[0], (*groups, _AUTHENTICATED))
+    return ANONYMOUS
+
+
+def peer_certificate(connection: ssl.SSLObject | None) -> Mapping[str, Any] | None:
+    """Return the verified client certificate of a TLS connection, if it gave one."""
+    return connection.getpeercert() if connection is not None else None

@@ -1,0 +1,231 @@
+"""The resources that the sandbox serves: the built-in ones, and those of CRDs as they come."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+
+class ScalePaths(Struct, frozen=True):
+    """Where a resource keeps what its ``scale`` subresource shows (JSON paths, no leading dot)."""
+
+    spec: str = "spec.replicas"
+    status: str = "status.replicas"
+    selector: str = "spec.selector"  # an object, or the text form
+
+
+class Column(Struct, frozen=True):
+    """One printed column of a CRD."""
+
+    name: str
+    type: str
+    json_path: str
+    priority: int = 0
+
+
+class Resource(Struct, frozen=True, eq=False):
+    """One resource: how it is called, and which rules its objects follow."""
+
+    group: str
+    version: str  # the version stored and preferred
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    has_status: bool = False
+    has_generation: bool = False  # metadata.generation counts changes of the spec
+    scale: ScalePaths | None = None
+    is_custom: bool = False  # from a CRD: lists repeat kind and apiVersion in every item
+    versions: tuple[str, ...] = ()  # all served; () is only ``version``
+    schemas: dict[str, dict[str, Any]] = {}  # by version, for CRDs
+    columns: dict[str, tuple[Column, ...]] = {}  # by version, for CRDs
+    verbs: tuple[str, ...] = (
+        *("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
+    )
+
+    @property
+    def name(self) -> str:
+        """``plural[.group]``, as messages show it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def served_versions(self) -> tuple[str, ...]:
+        return self.versions or (self.version,)
+
+    def api_version(self, version: str = "") -> str:
+        """``group/version``, or the version alone for the core group."""
+        version = version or self.version
+        return f"{self.group}/{version}" if self.group else version
+
+
+class Registry:
+    """All resources by group and plural, and in discovery's order."""
+
+    def __init__(self) -> None:
+        self._resources: dict[tuple[str, str], Resource] = {
+            (resource.group, resource.plural): resource for resource in BUILTIN
+        }
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._resources.values())
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """Return the resource of a URL, or None where that version does not serve it."""
+        resource = self._resources.get((group, plural))
+        if resource is None or version not in resource.served_versions:
+            return None
+        return resource
+
+    def named(self, group: str, plural: str) -> Resource | None:
+        return self._resources.get((group, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource whose objects carry ``apiVersion`` and ``kind``."""
+        group, _, version = api_version.rpartition("/")
+        for resource in self._resources.values():
+            if (resource.group, resource.kind) == (group, kind):
+                return resource if version in resource.served_versions else None
+        return None
+
+    def add(self, resource: Resource) -> None:
+        self._resources[resource.group, resource.plural] = resource
+
+    def remove(self, group: str, plural: str) -> None:
+        self._resources.pop((group, plural), None)
+
+
+def _core(plural: str, kind: str, **more: Any) -> Resource:
+    return Resource("", "v1", plural, kind, **more)
+
+
+def _apps(plural: str, kind: str, short: str, *, scales: bool = True) -> Resource:
+    return Resource(
+        "apps",
+        "v1",
+        plural,
+        kind,
+        short_names=(short,),
+        categories=("all",),
+        has_status=True,
+        has_generation=True,
+        scale=ScalePaths() if scales else None,
+    )
+
+
+def _rbac(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
+
+
+def _spec_status(group: str, version: str, plural: str, kind: str, **more: Any) -> Resource:
+    return Resource(group, version, plural, kind, has_status=True, has_generation=True, **more)
+
+
+BUILTIN: tuple[Resource, ...] = (
+    _core("configmaps", "ConfigMap", short_names=("cm",)),
+    _core("endpoints", "Endpoints", short_names=("ep",)),
+    _core("events", "Event", short_names=("ev",)),
+    _core("limitranges", "LimitRange", short_names=("limits",)),
+    _core("namespaces", "Namespace", namespaced=False, short_names=("ns",), has_status=True),
+    _core("nodes", "Node", namespaced=False, short_names=("no",), has_status=True),
+    _core("persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), has_status=True),
+    _core(
+        "persistentvolumes",
+        "PersistentVolume",
+        namespaced=False,
+        short_names=("pv",),
+        has_status=True,
+    ),
+    _core(
+        "pods",
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        has_status=True,
+        has_generation=True,
+    ),
+    _core(
+        "replicationcontrollers",
+        "ReplicationController",
+        short_names=("rc",),
+        categories=("all",),
+        has_status=True,
+        has_generation=True,
+        scale=ScalePaths(),
+    ),
+    _core("resourcequotas", "ResourceQuota", short_names=("quota",), has_status=True),
+    _core("secrets", "Secret"),
+    _core("serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    _core("services", "Service", short_names=("svc",), categories=("all",), has_status=True),
+    _spec_status("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
+    _apps("deployments", "Deployment", "deploy"),
+    _apps("replicasets", "ReplicaSet", "rs"),
+    _apps("statefulsets", "StatefulSet", "sts"),
+    _apps("daemonsets", "DaemonSet", "ds", scales=False),
+    _spec_status("batch", "v1", "jobs", "Job", categories=("all",)),
+    _spec_status("batch", "v1", "cronjobs", "CronJob", short_names=("cj",), categories=("all",)),
+    _spec_status(
+        "autoscaling",
+        "v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        short_names=("hpa",),
+        categories=("all",),
+    ),
+    _spec_status(
+        "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",)
+    ),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease"),
+    Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",)),
+    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    _spec_status("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",)),
+    Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
+    Resource(
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        namespaced=False,
+        short_names=("sc",),
+    ),
+    Resource(
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        "PriorityClass",
+        namespaced=False,
+        short_names=("pc",),
+    ),
+    _rbac("roles", "Role", namespaced=True),
+    _rbac("rolebindings", "RoleBinding", namespaced=True),
+    _rbac("clusterroles", "ClusterRole", namespaced=False),
+    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        namespaced=False,
+        has_generation=True,
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        namespaced=False,
+        has_generation=True,
+    ),
+    _spec_status(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        namespaced=False,
+        short_names=("crd", "crds"),
+    ),
+)

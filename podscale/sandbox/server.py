@@ -1,0 +1,192 @@
+"""The sandbox's API server as one object: start it, ask it, break it."""
+
+import asyncio
+import base64
+import contextlib
+from collections import Counter
+from pathlib import Path
+from typing import Self
+
+import yaml
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
+
+from podscale.sandbox.discovery import Discovery
+from podscale.sandbox.faults import Faults
+from podscale.sandbox.identity import ADMIN_GROUP, Tokens
+from podscale.sandbox.objects import Objects
+from podscale.sandbox.pki import Pki
+from podscale.sandbox.proxy import Aggregator
+from podscale.sandbox.resource import Registry
+from podscale.sandbox.rest import Rest
+from podscale.sandbox.routes import Routes
+from podscale.sandbox.storage import Storage
+from podscale.sandbox.webhooks import Admission
+
+_MOST_BODY = 64 * 1024 * 1024
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=_MOST_BODY
+    )
+
+
+class SandboxServer:
+    """An API server in this process, on a free loopback port while the context is open.
+
+    ``objects`` reads and seeds what it stores, ``faults`` sets the weather, ``tokens``
+    gives out bearer tokens, ``pki`` certificates (with ``tls``), ``counts`` is how often
+    each (verb, resource) was asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: bool = False,
+        enforce_rbac: bool = False,
+        history: int = 20_000,
+        bookmark_interval_s: float = 60.0,
+        version: str = "v1.36.0",
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self.storage = Storage(history)
+        self.registry = Registry()
+        self.objects = Objects(self.storage, self.registry)
+        self.tokens = Tokens()
+        self.pki = Pki()
+        self.admin_token = self.tokens.issue("kubernetes-admin", ADMIN_GROUP)
+        self.faults = Faults(self.cut_watches, self.compact)
+        self._aggregator = Aggregator(self.objects, self.pki)
+        self._admission = Admission(self.objects)
+        self._stop_watches = asyncio.Event()
+        self._rest = Rest(
+            self.objects,
+            self._admission,
+            self.tokens,
+            self.faults,
+            self._stop_watches,
+            bookmark_interval_s,
+        )
+        self._routes = Routes(
+            self.objects,
+            self._rest,
+            Discovery(self.registry, self._aggregator),
+            self._aggregator,
+            self.tokens,
+            self.faults,
+            version=version,
+            enforce_rbac=enforce_rbac,
+        )
+        self._runner: web.ServerRunner | None = None
+        self._checks: asyncio.Task[None] | None = None
+        self._publish_authentication()
+
+    @property
+    def url(self) -> str:
+        """``http://127.0.0.1:PORT``, or https with ``tls``."""
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}"
+
+    @property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Requests so far by (verb, ``plural[.group][/subresource]`` or path)."""
+        return self._routes.counts
+
+    @property
+    def enforce_rbac(self) -> bool:
+        """Whether requests need a Role; SubjectAccessReviews answer accordingly."""
+        return self._routes.enforce_rbac
+
+    @enforce_rbac.setter
+    def enforce_rbac(self, value: bool) -> None:
+        self._routes.enforce_rbac = value
+
+    async def __aenter__(self) -> Self:
+        await self._aggregator.start()
+        await self._admission.start()
+        server = web.Server(self._routes.handle, request_factory=_request)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.5, access_log=None)
+        await self._runner.setup()
+        context = self.pki.server_context() if self._tls else None
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context, backlog=1024)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self._checks = asyncio.create_task(self._aggregator.check())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._checks is not None:
+            self._checks.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._checks
+        self.cut_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._admission.stop()
+        await self._aggregator.stop()
+
+    def kubeconfig(self, path: Path, token: str = "", namespace: str = "default") -> Path:
+        """Write a kubeconfig for a token (the administrator's by default) and return its path."""
+        cluster: dict[str, str] = {"server": self.url}
+        if self._tls:
+            authority = base64.b64encode(self.pki.authority.certificate).decode()
+            cluster["certificate-authority-data"] = authority
+        context = {"cluster": "sandbox", "user": "sandbox", "namespace": namespace}
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "kind": "Config",
+                    "apiVersion": "v1",
+                    "clusters": [{"name": "sandbox", "cluster": cluster}],
+                    "users": [{"name": "sandbox", "user": {"token": token or self.admin_token}}],
+                    "contexts": [{"name": "sandbox", "context": context}],
+                    "current-context": "sandbox",
+                }
+            )
+        )
+        return path
+
+    def cut_watches(self) -> None:
+        """End every open watch now; new ones are served."""
+        self._stop_watches.set()
+        self._stop_watches = self._rest.stop_watches = asyncio.Event()
+
+    def compact(self) -> None:
+        """Forget all history: watches and list pages from before get 410."""
+        for _, table in self.storage.tables():
+            table.compact()
+
+    def _publish_authentication(self) -> None:
+        self.objects.put(
+            {
+                "kind": "ConfigMap",
+                "apiVersion": "v1",
+                "metadata": {
+                    "name": "extension-apiserver-authentication",
+                    "namespace": "kube-system",
+                },
+                "data": {
+                    "client-ca-file": self.pki.authority.certificate.decode(),
+                    "requestheader-client-ca-file": (
+                        self.pki.front_proxy_authority.certificate.decode()
+                    ),
+                    "requestheader-allowed-names": '["front-proxy-client"]',
+                    "requestheader-username-headers": '["X-Remote-User"]',
+                    "requestheader-group-headers": '["X-Remote-Group"]',
+                    "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+                },
+            }
+        )
