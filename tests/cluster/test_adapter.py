@@ -58,7 +58,7 @@ def shop(plane: Plane, stack: MetricsStack) -> Iterator[str]:
             ),
             (f"{namespace}.load", Target({"namespace": namespace}, (gauge("namespace_load", 3),))),
         )
-        stack.wait_for_metric(f"{CUSTOM}/v1beta1/namespaces/{namespace}/pods/*/{RATE}", 3)
+        settle(stack, f"{CUSTOM}/v1beta1/namespaces/{namespace}/pods/*/{RATE}", 3)
         yield namespace
 
 
@@ -104,15 +104,32 @@ def test_external_and_resource_metrics_are_served(stack: MetricsStack, shop: str
 def test_kubectl_top_and_api_resources_understand_us(stack: MetricsStack, shop: str) -> None:
     top = stack.plane.kubectl("top", "pods", "-n", shop)
     assert len(top.splitlines()) == 4
-    assert "100m" in top or "99m" in top or "101m" in top
+    cpu = [int(line.split()[1].removesuffix("m")) for line in top.splitlines()[1:]]
+    assert all(90 <= each <= 110 for each in cpu)
     assert "node-0" in stack.plane.kubectl("top", "nodes")
-    listed = stack.plane.kubectl("api-resources", "--verbs=get", "-o", "name")
-    for name in (
-        f"pods/{RATE}.custom.metrics.k8s.io",
-        "queue_messages.external.metrics.k8s.io",
-        "pods.metrics.k8s.io",
-    ):
-        assert name in listed
+    listed = ["--verbs=get", "-o", "name"]
+    wait_until(
+        "the aggregator has read our discovery, which it does every minute",
+        lambda: (
+            {"queue_messages.external.metrics.k8s.io", "pods.metrics.k8s.io"}
+            <= set(stack.plane.kubectl("api-resources", *listed).split())
+        ),
+        deadline_s=100,
+    )
+    # kubectl leaves out every name with a slash, as it leaves out pods/log.
+    names = {r["name"] for r in stack.raw(f"{CUSTOM}/v1beta2")["resources"]}
+    assert {f"pods/{RATE}", "services/queue_depth", "nodes/node_temperature"} <= names
+
+
+def settle(stack: MetricsStack, path: str, count: int) -> None:
+    """Wait until ``count`` pods have their full 10 requests/s: a rate begins low."""
+
+    def probe() -> bool:
+        items = stack.raw(path)["items"]
+        return len(items) == count and all(milli(i["value"]) >= 9500 for i in items)
+
+    stack.wait_for_metric(path, count)
+    wait_until("the rates have settled", probe, deadline_s=30)
 
 
 def milli(text: str) -> int:
@@ -194,13 +211,13 @@ def test_the_in_tree_hpa_scales_up_and_down_on_what_we_serve(
             "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
             "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
         ):
-            for load, wanted in ((40.0, 4), (10.0, 1)):
-                keep_load(plane, stack, namespace, load)
+            # Rates lag behind the load they measure, so the way up may pass 4 and come back.
+            for load, wanted in ((40.0, {4, 5, 6}), (10.0, {1})):
                 wait_until(
                     f"{wanted} replicas at a load of {load}",
                     lambda wanted=wanted, load=load: (
                         keep_load(plane, stack, namespace, load)
-                        and replicas(plane, namespace) == wanted
+                        and replicas(plane, namespace) in wanted
                     ),
                     deadline_s=90,
                     programs=tuple(stack.replicas),
@@ -243,7 +260,7 @@ def test_who_may_not_read_is_refused(plane: Plane, stack: MetricsStack, shop: st
     path = f"{CUSTOM}/v1beta1/namespaces/{shop}/pods/*/{RATE}"
     refused = Client(plane.user("mallory", "dev")).request("GET", path)
     assert refused.status == 403
-    assert 'cannot get resource "pods/http_requests_per_second"' in json.dumps(refused.body)
+    assert f'cannot get resource "pods/{RATE}"' in refused.body["message"]
     assert Client(plane.anonymous()).request("GET", path).status == 403
     status, body = stack.direct(path, {"Authorization": "Bearer nonsense"})
     assert (status, body["reason"]) == (401, "Unauthorized")
@@ -267,7 +284,7 @@ def test_pods_whose_exporter_dies_become_stale_and_no_answer_falls_towards_zero(
         names = plane.ready_pods(namespace)
         stack.exporter.set(*(busy_pod(namespace, name, requests=10) for name in names))
         path = f"{CUSTOM}/v1beta1/namespaces/{namespace}/pods/*/{RATE}"
-        stack.wait_for_metric(path, 10)
+        settle(stack, path, 10)
         killed = set(names[:3])
         stack.exporter.weather("down", *(f"{namespace}.{name}" for name in killed))
         deadline = time.monotonic() + 15
@@ -319,12 +336,19 @@ def test_namespaces_delete_without_rules_and_after_an_outage_of_ours(
                 delete_and_wait(plane, namespace, deadline_s=30)
             for replica in stack.replicas:
                 replica.stop()
+            name = "v1beta1.custom.metrics.k8s.io"
+            service = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+            wait_until(
+                "the aggregator has noticed",
+                lambda: "FailedDiscoveryCheck" in json.dumps(plane.admin.get(service)["status"]),
+                deadline_s=60,
+            )
             with plane.namespace() as namespace:
                 path = f"/api/v1/namespaces/{namespace}"
                 plane.admin.request("DELETE", path)
                 wait_until(
-                    "the aggregator has noticed",
-                    lambda: "Discovery failed" in json.dumps(plane.admin.get(path)["status"]),
+                    "the namespace waits for us",
+                    lambda: "DiscoveryFailed" in json.dumps(plane.admin.get(path)["status"]),
                     deadline_s=60,
                 )
                 for replica in stack.replicas:
