@@ -1,0 +1,91 @@
+"""A million histograms: add one sample to each, read three percentiles of each.
+
+The yardstick is a Go program that does the same with one object and one slice per
+histogram, as upstream's recommender holds them; it gets the same samples through a pipe.
+A day of samples at 15 minutes comes first and is not timed.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.bench import yardstick
+from tests.bench.figures import Figures
+from vpa.model import buckets
+from vpa.model.histograms import HistogramMatrix
+
+COUNT = 1_000_000
+ROUNDS = 96
+STEP_S = 900
+START = 1_772_409_600  # 2026-03-02
+FRACTIONS = (0.5, 0.9, 0.95)
+WEIGHT = 0.1
+GOAL = 2.5
+
+
+class Usage:
+    """CPU of containers whose levels lie between milli-cores and tens of cores, each with
+    a spread of its own: about twenty buckets a histogram, far apart from each other.
+    """
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(20260302)
+        self._level = np.exp(self._random.normal(np.log(0.2), 1.2, COUNT))
+
+    def next(self) -> NDArray[np.float64]:
+        noise: NDArray[np.float64] = np.exp(self._random.normal(0.0, 0.4, COUNT))
+        return self._level * noise
+
+
+def main() -> int:
+    figures = Figures("vpa model")
+    usage = Usage()
+    matrix = HistogramMatrix(buckets.CPU, 86400.0, COUNT, FRACTIONS)
+    columns = matrix.allocate(COUNT)
+    command = [str(yardstick.program("histograms")), "/dev/stdin"]
+    command += [str(number) for number in (COUNT, ROUNDS, START, STEP_S)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as go:
+        assert go.stdin is not None
+        assert go.stdout is not None
+        for number in range(ROUNDS):
+            values = usage.next()
+            go.stdin.write(values.tobytes())
+            matrix.add(columns, values, WEIGHT, _times(number))
+        # What a pass of the recommender leaves behind: percentiles were read after it.
+        matrix.percentiles(FRACTIONS)
+        values = usage.next()
+        go.stdin.write(values.tobytes())
+        go.stdin.close()
+        theirs = json.loads(go.stdout.read())
+    gc.collect()
+    times = _times(ROUNDS)
+    began = time.process_time()
+    matrix.add(columns, values, WEIGHT, times)
+    added = time.process_time()
+    read = matrix.percentiles(FRACTIONS)
+    ended = time.process_time()
+    ours = ended - began
+    go_s = theirs["add_s"] + theirs["read_s"]
+    figures.note(f"{COUNT:,} histograms, {ROUNDS} samples each before")
+    figures.note(
+        f"Go     {go_s:.3f} s CPU (add {theirs['add_s']:.3f}, read {theirs['read_s']:.3f})"
+    )
+    figures.note(f"podscale {ours:.3f} s CPU (add {added - began:.3f}, read {ended - added:.3f})")
+    apart = abs(float(read.sum()) / theirs["sum"] - 1.0)
+    figures.at_most("sum of percentiles, relative difference to Go", apart, 1e-9)
+    figures.at_least("times faster than Go", go_s / ours, GOAL)
+    figures.at_most("bytes per histogram", matrix.nbytes / COUNT, theirs["bytes"])
+    return figures.finish()
+
+
+def _times(number: int) -> NDArray[np.float64]:
+    return np.full(COUNT, float(START + number * STEP_S))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+module podscale/tests/bench/histograms
+
+go 1.23
