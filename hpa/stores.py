@@ -28,13 +28,15 @@ _LOOK_S = 0.05
 class Stores:
     """All stores of one HPA part."""
 
-    def __init__(self, namespaces: Sequence[str] = (), *, pods: PodStore | None = None) -> None:
-        """``namespaces``: only these; none named is all. ``pods`` may be somebody else's,
-        who then feeds it."""
+    def __init__(
+        self, namespaces: Sequence[str], pods: PodStore, *, feeds_pods: bool = True
+    ) -> None:
+        """``namespaces``: only these; none named is all. ``feeds_pods``: the pods are ours
+        to feed, nobody else does it."""
         self.scopes = tuple(namespaces) or ("",)
         self.autoscalers: Store[Autoscaler] = Store(self.scopes)
-        self.owns_pods = pods is None
-        self.pods = PodStore(self.scopes) if pods is None else pods
+        self.feeds_pods = feeds_pods
+        self.pods = pods
         self.deployments: Store[Workload] = Store(self.scopes)
         self.stateful_sets: Store[Workload] = Store(self.scopes)
         self.replica_sets: Store[Workload] = Store(self.scopes)
@@ -51,7 +53,7 @@ class Stores:
                 for s in scopes
             ]
             group.create_task(Reflector(api, sources, self.autoscalers).run())
-            if self.owns_pods:
+            if self.feeds_pods:
                 pods = [Source(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
                 group.create_task(Reflector(api, pods, self.pods).run())
             for kind, store in (

@@ -82,6 +82,11 @@ class Traces:
         kept = self._kept.get(key)
         return None if kept is None else kept.last
 
+    def reason(self, key: Key) -> str:
+        """Return the first reason of the newest trace's steps."""
+        kept = self._kept.get(key)
+        return "" if kept is None else kept.reason
+
     def at(self, key: Key, time_s: float) -> Trace | None:
         """Return the trace that was in force at ``time_s``; None: that is not known any more."""
         kept = self._kept.get(key)

@@ -1,0 +1,190 @@
+"""The HPA's command line: kube-controller-manager's flags for its HPA controller, and ours.
+
+The flags of the API server that serves explanations are ``podscale.serving.flag_table``;
+a provider of metrics adds its own.
+"""
+
+from typing import Literal, TypeVar, get_args
+
+from msgspec import Struct
+
+from hpa.controller import Options, for_mode
+from hpa.decide.settings import Gates, Release, Settings
+from hpa.passes import Limits
+from podscale.core.selector import SelectorError, parse
+from podscale.kube.connect import Target
+from podscale.kube.lease import LeaseTimes
+from podscale.kube.resource import HPAS, PODAUTOSCALERS
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import Flag, Flags
+
+Mode = Literal["replace", "shadow", "own"]
+Source = Literal["feed", "api"]
+T = TypeVar("T", bound=str)
+
+UPSTREAM: tuple[Flag, ...] = (
+    Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
+    Flag("master", help="URL of the API server, instead of the kubeconfig's."),
+    Flag("horizontal-pod-autoscaler-sync-period", "duration", 15.0,
+         "How often each autoscaler is decided on; podscale.io/sync-period sets it per object."),
+    Flag("horizontal-pod-autoscaler-downscale-stabilization", "duration", 300.0,
+         "How long a higher recommendation holds the size up, where behavior says nothing."),
+    Flag("horizontal-pod-autoscaler-tolerance", "float", 0.1,
+         "How far a metric may be off its target before anything happens."),
+    Flag("horizontal-pod-autoscaler-cpu-initialization-period", "duration", 300.0,
+         "How long after a pod's start its CPU samples may be skipped."),
+    Flag("horizontal-pod-autoscaler-initial-readiness-delay", "duration", 30.0,
+         "Readiness changes this soon after a pod's start are its first readiness."),
+    Flag("concurrent-horizontal-pod-autoscaler-syncs", "int", 5,
+         "Writes in flight, where that is more than 50; deciding takes no workers."),
+    Flag("kube-api-qps", "float", 0.0, "Limit of requests per second; 0: none."),
+    Flag("kube-api-burst", "int", 0, "Requests that may go out at once under --kube-api-qps."),
+    Flag("leader-elect", "bool", True, "Act only while holding the Lease."),
+    Flag("leader-elect-lease-duration", "duration", 15.0,
+         "How long others wait after the last renewal."),
+    Flag("leader-elect-renew-deadline", "duration", 10.0,
+         "How long after its last renewal a leader still writes."),
+    Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
+    Flag("leader-elect-resource-name", default="podscale-hpa", help="Name of the Lease."),
+    Flag("leader-elect-resource-namespace",
+         help="Namespace of the Lease and of the histories; empty: the pod's own."),
+    Flag("leader-elect-resource-lock", default="leases", ignored="it is always a Lease"),
+)  # fmt: skip
+
+OWN: tuple[Flag, ...] = (
+    Flag("mode", default="replace",
+         help="replace: instead of the in-tree controller; shadow: decide and explain, write "
+              "nothing; own: act on PodAutoscalers of autoscaling.podscale.io."),
+    Flag("namespaces", "strings", (), "Only these namespaces; none named is all."),
+    Flag("selector", help="Only autoscalers with these labels."),
+    Flag("emulated-version", default="1.37",
+         help="Kubernetes release whose decisions are followed: 1.36, 1.37 or 1.38."),
+    Flag("metrics-source", default="feed",
+         help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
+              "cluster's metrics APIs, whoever serves them."),
+    Flag("metrics-timeout", "duration", 30.0, "How long one batch of metrics is waited for."),
+    Flag("metric-max-age", "duration", 0.0,
+         "Older samples fail their metric; 0: the source's own limit is the only one."),
+    Flag("status-deadband", "float", 0.1,
+         "currentMetrics alone is written when a value moved by this share of its target, or "
+         "after 5 minutes; 0 writes every change, as upstream."),
+    Flag("service",
+         help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
+              "APIService of the explanations."),
+)  # fmt: skip
+
+TABLE: tuple[Flag, ...] = (*API_SERVER, *UPSTREAM, *OWN)
+
+_FEWEST_WRITES = 50
+
+
+class Choice(Struct, frozen=True):
+    """What the flags come to."""
+
+    settings: Settings
+    options: Options
+    mode: Mode
+    source: Source
+    namespaces: tuple[str, ...]
+    selector: str
+    times: LeaseTimes
+    lease: str
+    lease_namespace: str
+    is_leader_elected: bool = True
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what makes these flags invalid, all at once."""
+    found = []
+    for name, allowed in (
+        ("mode", get_args(Mode)),
+        ("metrics-source", get_args(Source)),
+        ("emulated-version", get_args(Release)),
+    ):
+        if flags.text(name) not in allowed:
+            found.append(f"--{name} must be one of {', '.join(allowed)}")
+    found += [
+        f"--{name} must be greater than 0"
+        for name in ("horizontal-pod-autoscaler-sync-period", "metrics-timeout")
+        if flags.seconds(name) <= 0
+    ]
+    found += [
+        f"--{flag.name} must not be negative"
+        for flag in (*UPSTREAM, *OWN)
+        if flag.kind in ("duration", "float") and flags.seconds(flag.name) < 0
+    ]
+    try:
+        parse(flags.text("selector"))
+    except SelectorError as error:
+        found.append(f"--selector: {error}")
+    try:
+        lease_times(flags)
+    except ValueError as error:
+        found.append(f"--leader-elect-*: {error}")
+    return found
+
+
+def choice(flags: Flags, *, own_namespace: str) -> Choice:
+    """Return the choices of flags that ``problems`` found nothing wrong with."""
+    mode: Mode = _one_of(flags.text("mode"), "replace", "shadow", "own")
+    settings = settings_of(flags)
+    limits = Limits(
+        writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
+        answer_timeout_s=flags.seconds("metrics-timeout"),
+        status_deadband=flags.seconds("status-deadband"),
+    )
+    return Choice(
+        settings=for_mode(settings, mode),
+        options=Options(resource=PODAUTOSCALERS if mode == "own" else HPAS, limits=limits),
+        mode=mode,
+        source="api" if flags.text("metrics-source") == "api" else "feed",
+        namespaces=flags.listing("namespaces"),
+        selector=flags.text("selector"),
+        times=lease_times(flags),
+        lease=flags.text("leader-elect-resource-name"),
+        lease_namespace=flags.text("leader-elect-resource-namespace") or own_namespace,
+        is_leader_elected=flags.switch("leader-elect"),
+    )
+
+
+def settings_of(flags: Flags) -> Settings:
+    """Return what decisions are made by; gates follow the emulated release, features on."""
+    release: Release = _one_of(flags.text("emulated-version"), "1.37", "1.36", "1.38")
+    is_new = release != "1.36"
+    return Settings(
+        release=release,
+        gates=Gates(generation=is_new, optimized_selector_store=is_new),
+        tolerance=flags.seconds("horizontal-pod-autoscaler-tolerance"),
+        downscale_stabilization_s=flags.seconds(
+            "horizontal-pod-autoscaler-downscale-stabilization"
+        ),
+        cpu_initialization_s=flags.seconds("horizontal-pod-autoscaler-cpu-initialization-period"),
+        initial_readiness_delay_s=flags.seconds(
+            "horizontal-pod-autoscaler-initial-readiness-delay"
+        ),
+        sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
+        metric_max_age_s=flags.seconds("metric-max-age") or None,
+    )
+
+
+def lease_times(flags: Flags) -> LeaseTimes:
+    """Return the times of the Lease; raises ``ValueError``."""
+    return LeaseTimes(
+        flags.seconds("leader-elect-lease-duration"),
+        flags.seconds("leader-elect-renew-deadline"),
+        flags.seconds("leader-elect-retry-period"),
+    )
+
+
+def target(flags: Flags) -> Target:
+    """Return which API server to talk to."""
+    return Target(
+        kubeconfig=flags.text("kubeconfig"),
+        server=flags.text("master"),
+        qps=flags.seconds("kube-api-qps"),
+        burst=flags.number("kube-api-burst"),
+    )
+
+
+def _one_of(text: str, first: T, *others: T) -> T:
+    return next((each for each in others if each == text), first)

@@ -1,0 +1,232 @@
+"""One decision from two files: a hand-written HPA, and what would have been observed. Pure.
+
+The observation is YAML with Kubernetes' own words; amounts are quantities, times are ages
+(``10m``). Metrics stand in the order of ``spec.metrics``:
+
+    scale: {replicas: 3, statusReplicas: 3, selector: app=web}
+    pods: [{name: web-0, requests: {app: {cpu: 100m}}}]
+    metrics: [{pods: {web-0: 250m}}, {value: "7"}, {values: ["40"]}, {error: NoData}]
+"""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from hpa import decisions
+from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide, wire
+from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent
+from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
+from hpa.decide.reading import read
+from hpa.decide.settings import Gates, Release
+from hpa.explain import first_reason
+from podscale.core import quantity
+from podscale.core.duration import DurationError, parse_go
+from podscale.core.metrics import (
+    ExternalSample,
+    ExternalSamples,
+    NoData,
+    NotFound,
+    ObjectSample,
+    PodSamples,
+    Refused,
+    Sample,
+    Stale,
+    Unavailable,
+)
+
+Amount = str | int | float
+_OLD_AGE = "1h"
+
+
+class OfflineError(ValueError):
+    """A file cannot be read; the text names the field."""
+
+
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class WrittenScale(_Strict, frozen=True, rename="camel"):
+    """The scale subresource; ``error`` instead of numbers where it cannot be read."""
+
+    replicas: int = 0
+    status_replicas: int | None = None
+    selector: str = ""
+    error: str = ""
+    error_kind: Literal["NotFound", "Forbidden", "Other"] = "Other"
+
+
+class WrittenPod(_Strict, frozen=True, rename="camel"):
+    """One pod; by default running, ready and an hour old."""
+
+    name: str
+    phase: Literal["Unknown", "Pending", "Running", "Succeeded", "Failed"] = "Running"
+    ready: bool | None = True  # null: no Ready condition
+    started: str = _OLD_AGE  # age
+    ready_changed: str = _OLD_AGE  # age
+    deleted: bool = False
+    requests: dict[str, dict[str, Amount]] = {}  # container → resource → quantity
+    owner: str = ""  # Kind/name; "": the target
+
+
+class WrittenMetric(_Strict, frozen=True, rename="camel"):
+    """The answer to one metric: exactly one of pods, value, values, error."""
+
+    pods: dict[str, Amount] | None = None
+    value: Amount | None = None
+    values: list[Amount] | None = None
+    error: Literal["NotFound", "NoData", "Stale", "Unavailable", "Refused"] | None = None
+    message: str = ""
+    age: str = "0s"
+    window: str = "1m"
+
+
+class WrittenRecommendation(_Strict, frozen=True):
+    """An earlier recommendation."""
+
+    replicas: int
+    age: str
+
+
+class WrittenEvent(_Strict, frozen=True):
+    """An earlier rescale."""
+
+    change: int
+    age: str
+
+
+class Written(_Strict, frozen=True, rename="camel"):
+    """The whole observation."""
+
+    scale: WrittenScale
+    pods: list[WrittenPod] = []
+    metrics: list[WrittenMetric] = []
+    recommendations: list[WrittenRecommendation] | None = None
+    scale_ups: list[WrittenEvent] = []
+    scale_downs: list[WrittenEvent] = []
+    rivals: list[str] = []
+    same_target: list[str] = []
+
+
+def decide_files(
+    hpa_text: str, observation_text: str, *, release: str, now: float
+) -> dict[str, Any]:
+    """Return the decision as the API would serve it; raises ``OfflineError``."""
+    written_hpa = _parsed(hpa_text, wire.Autoscaler, "the HPA")
+    written = _parsed(observation_text, Written, "the observation")
+    if not written_hpa.spec.scale_target_ref.name or written_hpa.spec.max_replicas < 1:
+        raise OfflineError("the HPA: spec.scaleTargetRef and spec.maxReplicas are needed")
+    try:
+        hpa = read(written_hpa)
+        observation = Observation(
+            hpa,
+            _scale(written.scale),
+            _pods(written.pods, f"{hpa.target.kind}/{hpa.target.name}", now),
+            tuple(_answer(each, now) for each in written.metrics),
+            tuple(written.rivals),
+            tuple(written.same_target),
+        )
+        past = _past(written, now)
+    except (quantity.QuantityError, DurationError) as error:
+        raise OfflineError(str(error)) from error
+    decision = decide(observation, past, settings_for(release), now)
+    trace = decision.trace
+    return decisions.body(
+        decisions.Known(hpa.namespace or "default", hpa.name, trace, first_reason(trace), now)
+    )
+
+
+def settings_for(release: str) -> Settings:
+    """Return the settings of one release with its defaults."""
+    known: dict[str, Release] = {each: each for each in get_args(Release)}
+    if release not in known:
+        raise OfflineError(f"release {release} is none of {', '.join(known)}")
+    is_new = release != "1.36"
+    gates = Gates(generation=is_new, optimized_selector_store=is_new)
+    return Settings(release=known[release], gates=gates)
+
+
+def _parsed(text: str, type_: Any, what: str) -> Any:
+    try:
+        plain = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise OfflineError(f"{what}: {error}") from error
+    try:
+        return msgspec.convert(plain, type_)
+    except msgspec.ValidationError as error:
+        raise OfflineError(f"{what}: {error}") from error
+
+
+def _scale(written: WrittenScale) -> Scale | ScaleUnreadable:
+    if written.error:
+        return ScaleUnreadable(written.error, "get", written.error_kind)
+    status = written.replicas if written.status_replicas is None else written.status_replicas
+    return Scale(written.replicas, status, written.selector)
+
+
+def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
+    pods = sorted(written, key=lambda pod: pod.name)
+    owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
+    ready = {True: Ready.TRUE, False: Ready.FALSE, None: Ready.ABSENT}
+    return Pods(
+        names=tuple(pod.name for pod in pods),
+        phase=bytes(Phase[pod.phase.upper()] for pod in pods),
+        ready=bytes(ready[pod.ready] for pod in pods),
+        deleted=bytes(pod.deleted for pod in pods),
+        started=tuple(now - parse_go(pod.started) for pod in pods),
+        ready_since=tuple(now - parse_go(pod.ready_changed) for pod in pods),
+        template=tuple(range(len(pods))),
+        templates=tuple(_template(pod) for pod in pods),
+        owner=tuple(owners.index(pod.owner or target) for pod in pods),
+        owners=owners,
+    )
+
+
+def _template(pod: WrittenPod) -> PodTemplate:
+    return PodTemplate(
+        tuple(
+            ContainerRequest(name, {each: _milli(amount) for each, amount in requests.items()})
+            for name, requests in pod.requests.items()
+        )
+    )
+
+
+def _answer(written: WrittenMetric, now: float) -> MetricAnswer:
+    at, window_s = now - parse_go(written.age), parse_go(written.window)
+    match written.error:
+        case "NotFound":
+            return NotFound("NotFound", written.message)
+        case "NoData":
+            return NoData("NoData", written.message)
+        case "Stale":
+            return Stale("Stale", written.message)
+        case "Unavailable":
+            return Unavailable("Unavailable", written.message)
+        case "Refused":
+            return Refused("Refused", written.message)
+    if written.pods is not None:
+        samples = {pod: Sample(_milli(v), at, window_s) for pod, v in written.pods.items()}
+        return PodSamples(samples, now)
+    if written.value is not None:
+        return ObjectSample(Sample(_milli(written.value), at), now)
+    if written.values is not None:
+        series = [ExternalSample({}, Sample(_milli(each), at)) for each in written.values]
+        return ExternalSamples(series, now)
+    raise OfflineError("the observation: a metric needs pods, value, values or error")
+
+
+def _past(written: Written, now: float) -> Past:
+    recommendations = written.recommendations
+    return Past(
+        None
+        if recommendations is None
+        else tuple(Recommendation(e.replicas, now - parse_go(e.age)) for e in recommendations),
+        tuple(ScaleEvent(each.change, now - parse_go(each.age)) for each in written.scale_ups),
+        tuple(ScaleEvent(each.change, now - parse_go(each.age)) for each in written.scale_downs),
+    )
+
+
+def _milli(amount: Amount) -> int:
+    return quantity.from_wire(amount).milli

@@ -1,0 +1,48 @@
+"""A decision in plain words on a terminal; what the API tells, in the order it tells it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from podscale.cli.output import wants_colour
+
+
+def print_explanation(body: Mapping[str, Any]) -> None:
+    """Print one ScalingDecision (or SizingDecision: the same fields mean the same)."""
+    click.echo("\n".join(lines(body, colour=wants_colour())))
+
+
+def lines(body: Mapping[str, Any], *, colour: bool = False) -> list[str]:
+    """Return the text, line by line."""
+    status, spec, metadata = body["status"], body.get("spec", {}), body["metadata"]
+    found = [_strong(_title(metadata, spec, status), colour)]
+    found += [
+        f"  ! {each['type']}: {each['message']}"
+        for each in status.get("conditions", ())
+        if each.get("status") == "True"
+    ]
+    found += [f"  {sentence}" for sentence in status.get("sentences", ())]
+    if status.get("change"):
+        found.append(f"  {_strong('What would change it:', colour)} {status['change']}")
+    reasons = [status.get("first_reason", ""), *status.get("also", ())]
+    found.append(f"  ({', '.join(reason for reason in reasons if reason)})")
+    return found
+
+
+def _title(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    target = spec.get("scaleTargetRef") or spec.get("targetRef") or {}
+    what = f"{metadata.get('namespace', '')}/{metadata['name']}"
+    if target:
+        what += f" → {target.get('kind')}/{target.get('name')}"
+    size = status.get("replicas")
+    if size is not None:
+        what += f": {size} replica{'' if size == 1 else 's'}"
+    if status.get("decided") is not None:
+        what += f" (decided: {status['decided']})"
+    time = status.get("time")
+    return f"{what}, {time}" if time else what
+
+
+def _strong(text: str, colour: bool) -> str:
+    return click.style(text, bold=True) if colour else text

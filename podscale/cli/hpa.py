@@ -1,0 +1,95 @@
+"""``podscale hpa``: the controller with kube-controller-manager's flags; ``hpa eval`` offline."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from podscale.cli.program import program
+
+if TYPE_CHECKING:
+    from hpa.main import Ground, OpenProvider
+    from podscale.core.metrics import MetricsProvider
+    from podscale.serving.flags import Flag, Flags
+
+
+def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]":
+    from adapter import flags as adapter_flags
+    from hpa import flags, main
+
+    def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
+        return main.run(parsed, opener(parsed))
+
+    # Where both name a flag (--service), it is the HPA's.
+    return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE), run
+
+
+def opener(flags: "Flags") -> "OpenProvider":
+    """Return what opens the source of metrics that the flags choose."""
+    return from_api if flags.text("metrics-source") == "api" else from_feed
+
+
+@asynccontextmanager
+async def from_api(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
+    """Ask the cluster's metrics APIs, whoever serves them."""
+    from podscale.kube.metrics_api import ApiProvider
+
+    yield ApiProvider(ground.api, ground.discovery)
+
+
+@asynccontextmanager
+async def from_feed(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
+    """Read Prometheus in this process, by the adapter's rules."""
+    import asyncio
+
+    from adapter import flags as adapter_flags
+    from adapter.parts import Adapter
+    from adapter.parts import Ground as AdapterGround
+    from adapter.selfmetrics import AdapterMetrics, ObservedClient
+    from podscale.feed.feed import Feed
+    from podscale.serving.flags import FlagError
+
+    problems = adapter_flags.problems(ground.flags)
+    if problems:
+        raise FlagError(
+            f"{'; '.join(problems)} (or --metrics-source=api to ask the cluster's metrics APIs)"
+        )
+    metrics = AdapterMetrics(ground.registry)
+    await ground.discovery.refresh()
+    async with (
+        ObservedClient(adapter_flags.prometheus_options(ground.flags), metrics) as client,
+        Feed(client, adapter_flags.feed_options(ground.flags)) as feed,
+    ):
+        metrics.watch_feed(feed.stats)
+        adapter = Adapter(
+            ground.flags,
+            AdapterGround(ground.api, ground.discovery, ground.pods, client, feed, metrics),
+        )
+        await adapter.prepare()
+        adapter.register(ground.health)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(adapter.run(), name="rules")
+            try:
+                yield adapter.provider
+            finally:
+                running.cancel()
+
+
+_serve = program("hpa", "Scale by HorizontalPodAutoscalers.", _load)
+
+
+@click.command(
+    "hpa",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Scale by HorizontalPodAutoscalers; ``hpa eval`` decides offline."""
+    if words[:1] == ("eval",):
+        from podscale.cli.hpa_eval import evaluate
+
+        evaluate.main(args=list(words[1:]), prog_name="podscale hpa eval")
+    ctx.invoke(_serve, words=words)
