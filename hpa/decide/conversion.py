@@ -1,0 +1,193 @@
+"""Older versions of the object, turned into v2.
+
+v1 keeps what it has no field for in annotations; v2beta1 writes targets in fields of
+their own; v2beta2 is v2 under another name. Follows ``pkg/apis/autoscaling/v1`` and
+``v2beta1`` conversion, Kubernetes 1.25 to 1.37.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hpa.decide import wire
+
+Json = dict[str, Any]
+
+PREFIX = "autoscaling.alpha.kubernetes.io/"
+METRICS = PREFIX + "metrics"
+CURRENT_METRICS = PREFIX + "current-metrics"
+CONDITIONS = PREFIX + "conditions"
+BEHAVIOR = PREFIX + "behavior"
+_OURS = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
+
+_AS_V2 = ("autoscaling/v2", "autoscaling/v2beta2", "autoscaling.podscale.io/v1")
+
+
+class ConversionError(ValueError):
+    """The object cannot be read as an HPA; the message says which part."""
+
+
+def to_v2(written: Mapping[str, Any]) -> wire.Autoscaler:
+    """Return the object in v2's form; the v1 annotations are gone from it."""
+    version = written.get("apiVersion", "autoscaling/v2")
+    if version == "autoscaling/v1":
+        converted = _from_v1(written)
+    elif version == "autoscaling/v2beta1":
+        converted = _from_v2beta1(written)
+    elif version in _AS_V2:
+        converted = dict(written)
+    else:
+        raise ConversionError(f"{version} is not a version of HorizontalPodAutoscaler")
+    metadata = dict(converted.get("metadata") or {})
+    annotations = metadata.get("annotations") or {}
+    # Internal to the v1 form: set by hand on a v2 object they have no effect.
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
+    converted["metadata"] = metadata
+    try:
+        return msgspec.convert(converted, wire.Autoscaler)
+    except msgspec.ValidationError as error:
+        raise ConversionError(str(error)) from None
+
+
+def _from_v1(written: Mapping[str, Any]) -> Json:
+    annotations = (written.get("metadata") or {}).get("annotations") or {}
+    spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
+    metrics = [_metric(each) for each in _annotation(annotations, METRICS) or []]
+    percent = spec.pop("targetCPUUtilizationPercentage", None)
+    if percent is not None:
+        target = {"type": "Utilization", "averageUtilization": percent}
+        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    if metrics:
+        spec["metrics"] = metrics
+    behavior = _annotation(annotations, BEHAVIOR)
+    if behavior is not None:
+        spec["behavior"] = _lowered(behavior)
+    return {
+        **written,
+        "apiVersion": "autoscaling/v2",
+        "spec": spec,
+        "status": _status(status, annotations),
+    }
+
+
+def _status(status: Json, annotations: Mapping[str, str]) -> Json:
+    percent = status.pop("currentCPUUtilizationPercentage", None)
+    current = _annotation(annotations, CURRENT_METRICS)
+    if current is not None:  # wins over the field
+        status["currentMetrics"] = [_current(each) for each in current]
+    elif percent is not None:
+        resource = {"name": "cpu", "current": {"averageUtilization": percent}}
+        status["currentMetrics"] = [{"type": "Resource", "resource": resource}]
+    conditions = _annotation(annotations, CONDITIONS)
+    if conditions is not None:
+        status["conditions"] = conditions
+    return status
+
+
+def _from_v2beta1(written: Mapping[str, Any]) -> Json:
+    spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
+    if spec.get("metrics"):
+        spec["metrics"] = [_metric(each) for each in spec["metrics"]]
+    if status.get("currentMetrics"):
+        status["currentMetrics"] = [_current(each) for each in status["currentMetrics"]]
+    return {**written, "apiVersion": "autoscaling/v2", "spec": spec, "status": status}
+
+
+def _annotation(annotations: Mapping[str, str], key: str) -> Any:
+    if key not in annotations:
+        return None
+    try:
+        return json.loads(annotations[key])
+    except ValueError as error:
+        raise ConversionError(f"annotation {key} is not JSON: {error}") from None
+
+
+def _metric(old: Mapping[str, Any]) -> Json:
+    """Return one metric of v1's annotation or of v2beta1 in v2's form."""
+    kind = old.get("type", "")
+    new: Json = {"type": kind}
+    for field in ("resource", "containerResource"):
+        if source := old.get(field):
+            percent = source.get("targetAverageUtilization")
+            average = source.get("targetAverageValue")
+            target = {
+                "type": "Utilization" if average is None else "AverageValue",
+                "averageUtilization": percent,
+                "averageValue": average,
+            }
+            new[field] = {
+                "name": source.get("name", ""),
+                "container": source.get("container", ""),
+                "target": target,
+            }
+    if source := old.get("pods"):
+        average = source.get("targetAverageValue")
+        target = {"type": "AverageValue", "averageValue": average}
+        new["pods"] = {"metric": _identifier(source, "selector"), "target": target}
+    if source := old.get("object"):
+        new["object"] = {
+            "metric": _identifier(source, "selector"),
+            "describedObject": source.get("target", {}),
+            "target": _value_target(source.get("targetValue"), source.get("averageValue")),
+        }
+    if source := old.get("external"):
+        new["external"] = {
+            "metric": _identifier(source, "metricSelector"),
+            "target": _value_target(source.get("targetValue"), source.get("targetAverageValue")),
+        }
+    return new
+
+
+def _value_target(value: Any, average: Any) -> Json:
+    kind = "Value" if average is None else "AverageValue"
+    return {"type": kind, "value": value, "averageValue": average}
+
+
+def _identifier(source: Mapping[str, Any], selector: str) -> Json:
+    return {"name": source.get("metricName", ""), "selector": source.get(selector)}
+
+
+def _current(old: Mapping[str, Any]) -> Json:
+    new: Json = {"type": old.get("type", "")}
+    for field in ("resource", "containerResource"):
+        if source := old.get(field):
+            new[field] = {
+                "name": source.get("name", ""),
+                "container": source.get("container", ""),
+                "current": {
+                    "averageUtilization": source.get("currentAverageUtilization"),
+                    "averageValue": source.get("currentAverageValue"),
+                },
+            }
+    if source := old.get("pods"):
+        current = {"averageValue": source.get("currentAverageValue")}
+        new["pods"] = {"metric": _identifier(source, "selector"), "current": current}
+    if source := old.get("object"):
+        new["object"] = {
+            "metric": _identifier(source, "selector"),
+            "describedObject": source.get("target", {}),
+            "current": {
+                "value": source.get("currentValue"),
+                "averageValue": source.get("averageValue"),
+            },
+        }
+    if source := old.get("external"):
+        new["external"] = {
+            "metric": _identifier(source, "metricSelector"),
+            "current": {
+                "value": source.get("currentValue"),
+                "averageValue": source.get("currentAverageValue"),
+            },
+        }
+    return new
+
+
+def _lowered(value: Any) -> Any:
+    # The annotation holds the internal type, whose fields carry Go's capitals.
+    if isinstance(value, dict):
+        return {key[:1].lower() + key[1:]: _lowered(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_lowered(each) for each in value]
+    return value

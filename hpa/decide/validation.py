@@ -1,0 +1,277 @@
+"""What is wrong with a hand-written HPA, in the words of the API server.
+
+Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.37. Objects behind an API
+server have passed this; files and the CRD of own mode come here.
+"""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hpa.decide import wire
+from hpa.decide.reading import source_of
+from podscale.core import quantity
+from podscale.core.selector import SelectorError, from_wire
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SOURCES = {
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+    "Pods": "pods",
+    "Object": "object",
+    "External": "external",
+}
+MAX_WINDOW_S = 3600
+MAX_PERIOD_S = 1800
+
+
+class FieldError(Struct, frozen=True):
+    """One finding, as ``kubectl`` shows it."""
+
+    field: str
+    kind: str  # Required value | Invalid value | Forbidden | Unsupported value
+    detail: str
+    value: str | int | None = None
+
+    def __str__(self) -> str:
+        shown = f'"{self.value}"' if isinstance(self.value, str) else self.value
+        value = "" if self.value is None else f": {shown}"
+        return f"{self.field}: {self.kind}{value}: {self.detail}"
+
+
+def validate(
+    written: wire.Autoscaler, *, scale_to_zero: bool = True, had_zero: bool = False
+) -> list[FieldError]:
+    """Return every finding, in the order of the fields.
+
+    ``scale_to_zero`` is the gate; ``had_zero``: the object before an update had
+    minReplicas 0 already.
+    """
+    return list(_object(written, 0 if scale_to_zero or had_zero else 1))
+
+
+def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
+    name, spec = written.metadata.name, written.spec
+    if not name:
+        yield _required("metadata.name", "name or generateName is required")
+    elif len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
+        detail = "a lowercase RFC 1123 subdomain of at most 253 characters is expected"
+        yield _invalid("metadata.name", name, detail)
+    minimum = spec.min_replicas
+    if minimum is not None and minimum < lowest:
+        detail = f"must be greater than or equal to {lowest}"
+        yield _invalid("spec.minReplicas", minimum, detail)
+    if spec.max_replicas < 1:
+        yield _invalid("spec.maxReplicas", spec.max_replicas, "must be greater than 0")
+    if minimum is not None and spec.max_replicas < minimum:
+        detail = "must be greater than or equal to `minReplicas`"
+        yield _invalid("spec.maxReplicas", spec.max_replicas, detail)
+    yield from _reference(spec.scale_target_ref, "spec.scaleTargetRef")
+    yield from _metrics(spec, minimum)
+    if spec.behavior is not None:
+        yield from _rules(spec.behavior.scale_up, "spec.behavior.scaleUp")
+        yield from _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
+
+
+def _reference(reference: wire.Reference, path: str) -> Iterator[FieldError]:
+    for field, text in (("kind", reference.kind), ("name", reference.name)):
+        if not text:
+            yield _required(f"{path}.{field}", "")
+        else:
+            yield from _path_segment(text, f"{path}.{field}")
+    if reference.api_version.count("/") > 1:
+        detail = f"unexpected GroupVersion string: {reference.api_version}"
+        yield _invalid(f"{path}.apiVersion", reference.api_version, detail)
+
+
+def _path_segment(text: str, path: str) -> Iterator[FieldError]:
+    if text in (".", ".."):
+        yield _invalid(path, text, f"may not be '{text}'")
+    for mark in ("/", "%"):
+        if mark in text:
+            yield _invalid(path, text, f"may not contain '{mark}'")
+
+
+def _metrics(spec: wire.Spec, minimum: int | None) -> Iterator[FieldError]:
+    metrics = spec.metrics or []
+    for index, metric in enumerate(metrics):
+        yield from _metric(metric, f"spec.metrics[{index}]")
+    if minimum == 0 and not any(each.type in ("Object", "External") for each in metrics):
+        yield FieldError(
+            "spec.metrics",
+            "Forbidden",
+            "must specify at least one Object or External metric to support scaling to zero "
+            "replicas",
+        )
+
+
+def _metric(metric: wire.Metric, path: str) -> Iterator[FieldError]:
+    if not metric.type:
+        yield _required(f"{path}.type", "must specify a metric source type")
+        return
+    if metric.type not in _SOURCES:
+        yield _unsupported(f"{path}.type", metric.type, sorted(_SOURCES))
+        return
+    written = {
+        "resource": metric.resource,
+        "containerResource": metric.container_resource,
+        "pods": metric.pods,
+        "object": metric.object,
+        "external": metric.external,
+    }
+    expected = _SOURCES[metric.type]
+    for field, source in written.items():
+        if source is not None and field != expected:
+            detail = "must populate the given metric source only"
+            yield FieldError(f"{path}.{field}", "Forbidden", detail)
+    source = source_of(metric)
+    if source is None:
+        detail = "must populate information for the given metric source"
+        yield _required(f"{path}.{expected}", detail)
+        return
+    yield from _source(metric.type, source, f"{path}.{expected}")
+
+
+def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
+    if kind in ("Resource", "ContainerResource"):
+        if not source.name:
+            yield _required(f"{path}.name", "must specify a resource name")
+    else:
+        yield from _identifier(source.metric, f"{path}.metric")
+    if kind == "ContainerResource":
+        if not source.container:
+            yield _required(f"{path}.container", "must specify a container")
+        elif len(source.container) > 63 or not _LABEL.fullmatch(source.container):
+            detail = "a lowercase RFC 1123 label of at most 63 characters is expected"
+            yield _invalid(f"{path}.container", source.container, detail)
+    if kind == "Object":
+        yield from _reference(
+            source.described_object or wire.Reference(), f"{path}.describedObject"
+        )
+    yield from _target(source.target, f"{path}.target")
+    yield from _target_of(kind, source.target, f"{path}.target")
+
+
+def _identifier(identifier: wire.Identifier, path: str) -> Iterator[FieldError]:
+    if not identifier.name:
+        yield _required(f"{path}.name", "must specify a metric name")
+    else:
+        yield from _path_segment(identifier.name, f"{path}.name")
+    if identifier.selector is not None:
+        try:
+            from_wire(
+                {
+                    "matchLabels": identifier.selector.match_labels or {},
+                    "matchExpressions": [
+                        {"key": each.key, "operator": each.operator, "values": each.values or []}
+                        for each in identifier.selector.match_expressions or []
+                    ],
+                }
+            )
+        except SelectorError as error:
+            yield FieldError(f"{path}.selector", "Invalid value", str(error))
+
+
+def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
+    if not target.type:
+        yield _required(f"{path}.type", "must specify a metric target type")
+    elif target.type not in ("Utilization", "Value", "AverageValue"):
+        kinds = ["AverageValue", "Utilization", "Value"]
+        yield _unsupported(f"{path}.type", target.type, kinds)
+    for field, amount in (("value", target.value), ("averageValue", target.average_value)):
+        if amount is None:
+            continue
+        try:
+            is_positive = quantity.from_wire(amount).nano > 0
+        except quantity.QuantityError as error:
+            yield _invalid(f"{path}.{field}", str(amount), error.reason)
+            continue
+        if not is_positive:
+            yield _invalid(f"{path}.{field}", str(amount), "must be positive")
+    percent = target.average_utilization
+    if percent is not None and percent < 1:
+        yield _invalid(f"{path}.averageUtilization", percent, "must be greater than 0")
+
+
+def _target_of(kind: str, target: wire.Target, path: str) -> Iterator[FieldError]:
+    has_value, has_average = target.value is not None, target.average_value is not None
+    has_percent = target.average_utilization is not None
+    match kind:
+        case "Pods":
+            if not has_average:
+                detail = "must specify a positive target averageValue"
+                yield _required(f"{path}.averageValue", detail)
+        case "Object" | "External":
+            if not has_value and not has_average:
+                detail = "must set either a target value for metric or a per-pod target"
+                yield _required(f"{path}.averageValue", detail)
+            if kind == "External" and has_value and has_average:
+                detail = "may not set both a target value for metric and a per-pod target"
+                yield FieldError(f"{path}.value", "Forbidden", detail)
+        case _:
+            if not has_percent and not has_average:
+                detail = "must set either a target raw value or a target utilization"
+                yield _required(f"{path}.averageUtilization", detail)
+            if has_percent and has_average:
+                detail = "may not set both a target raw value and a target utilization"
+                yield FieldError(f"{path}.averageValue", "Forbidden", detail)
+
+
+def _rules(rules: wire.ScalingRules | None, path: str) -> Iterator[FieldError]:
+    if rules is None:
+        return
+    window = rules.stabilization_window_seconds
+    if window is not None and window < 0:
+        detail = "must be greater than or equal to zero"
+        yield _invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+    if window is not None and window > MAX_WINDOW_S:
+        detail = f"must be less than or equal to {MAX_WINDOW_S}"
+        yield _invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+    select = rules.select_policy
+    if select is not None and select not in ("Max", "Min", "Disabled"):
+        yield _unsupported(f"{path}.selectPolicy", select, ["Disabled", "Max", "Min"])
+    if rules.policies is not None:
+        if not rules.policies:
+            yield _required(f"{path}.policies", "must specify at least one Policy")
+        for index, policy in enumerate(rules.policies):
+            yield from _policy(policy, f"{path}.policies[{index}]")
+    if rules.tolerance is not None:
+        yield from _tolerance(rules.tolerance, f"{path}.tolerance")
+
+
+def _tolerance(amount: wire.Amount, path: str) -> Iterator[FieldError]:
+    try:
+        is_negative = quantity.from_wire(amount).nano < 0
+    except quantity.QuantityError as error:
+        yield _invalid(path, str(amount), error.reason)
+        return
+    if is_negative:
+        yield _invalid(path, str(amount), "must be greater than or equal to zero")
+
+
+def _policy(policy: wire.ScalingPolicy, path: str) -> Iterator[FieldError]:
+    if policy.type not in ("Pods", "Percent"):
+        yield _unsupported(f"{path}.type", policy.type, ["Percent", "Pods"])
+    if policy.value <= 0:
+        yield _invalid(f"{path}.value", policy.value, "must be greater than zero")
+    period = policy.period_seconds
+    if period <= 0:
+        yield _invalid(f"{path}.periodSeconds", period, "must be greater than zero")
+    if period > MAX_PERIOD_S:
+        detail = f"must be less than or equal to {MAX_PERIOD_S}"
+        yield _invalid(f"{path}.periodSeconds", period, detail)
+
+
+def _required(field: str, detail: str) -> FieldError:
+    return FieldError(field, "Required value", detail)
+
+
+def _invalid(field: str, value: str | int, detail: str) -> FieldError:
+    return FieldError(field, "Invalid value", detail, value)
+
+
+def _unsupported(field: str, value: str, supported: list[str]) -> FieldError:
+    shown = ", ".join(f'"{each}"' for each in supported)
+    return FieldError(field, "Unsupported value", f"supported values: {shown}", value)

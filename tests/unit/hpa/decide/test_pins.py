@@ -1,0 +1,261 @@
+"""What upstream's own tests do not pin: hpa.md section 11, row by row, and what follows it."""
+
+from typing import Any
+
+import pytest
+
+from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
+from hpa.decide.decision import Conclusion, Decision, MetricLabels
+from hpa.decide.limits import down_limit, limit, up_limit
+from hpa.decide.observation import Observation, Recommendation
+from hpa.decide.pods import Phase, Ready
+from hpa.decide.reading import DOWN, UP
+from hpa.decide.spec import Behavior, Condition, MetricSpec, Policy, Rules, Status
+from hpa.decide.stabilization import stabilize_down
+from hpa.decide.steps import Measured
+from podscale.core.metrics import NoData, Unavailable
+from tests.unit.hpa.decide.situations import (
+    NOW,
+    cpu,
+    listed,
+    per_pod,
+    pod,
+    queue,
+    remembered,
+    seen,
+    series,
+    usage,
+    web,
+)
+
+UPSTREAM = Settings(cpu_initialization_s=120, initial_readiness_delay_s=10)
+FREE = remembered()  # an entry without recommendations: nothing holds the number
+
+
+def made(observation: Observation, past: Past = FREE, settings: Settings = UPSTREAM) -> Decision:
+    return decide(observation, past, settings, NOW)
+
+
+def proposal(decision: Decision) -> int | None:
+    step = next(step for step in decision.trace.steps if isinstance(step, Measured))
+    return step.replicas
+
+
+def reasons(status: Status) -> dict[str, str]:
+    return {each.type: each.reason for each in status.conditions}
+
+
+def test_1_unready_pods_are_filled_with_their_own_request() -> None:
+    pods = listed(pod(3000, ready=Ready.FALSE, started=NOW - 60, since=NOW - 60), pod(), pod())
+    decision = made(seen(web(cpu(30)), 3, pods, [usage(0, 500, 500)]))
+    assert proposal(decision) == 3
+
+
+@pytest.mark.parametrize(("percent", "replicas"), [(55, 10), (45, 10), (56, 12), (44, 9)])
+def test_2_tolerance_includes_both_ends(percent: int, replicas: int) -> None:
+    pods = listed(*[pod()] * 10)
+    decision = made(seen(web(cpu(50)), 10, pods, [usage(*[percent * 10] * 10)]))
+    assert proposal(decision) == replicas
+
+
+def test_3_utilization_is_truncated_before_the_ratio() -> None:
+    pods = listed(*[pod()] * 10)
+    decision = made(seen(web(cpu(100)), 10, pods, [usage(*[1109] * 10)]))
+    assert proposal(decision) == 10
+
+
+def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window() -> None:
+    young = pod(ready=Ready.FALSE, started=NOW - 60, since=NOW - 50)
+    decision = made(seen(web(cpu(50)), 2, listed(pod(), young), [usage(500, 500)]))
+    step = decision.trace.steps[0]
+    assert isinstance(step, Measured)
+    assert step.result.calculation.groups.initializing == ("web-1",)  # type: ignore[union-attr]
+
+
+def test_5_disabled_shows_as_a_rate_limit() -> None:
+    off = Rules(0, "Disabled", (Policy("Pods", 4, 15),))
+    up, down = up_limit(10, (), (), off, NOW), down_limit(10, (), (), off, NOW)
+    grown, shrunk = limit(10, 50, 1, 100, up, down), limit(10, 5, 1, 100, up, down)
+    assert (grown.replicas, grown.reason) == (10, "ScaleUpLimit")
+    assert (shrunk.replicas, shrunk.reason) == (10, "ScaleDownLimit")
+
+
+def test_6_percent_down_truncates_the_floor() -> None:
+    rules = Rules(0, "Max", (Policy("Percent", 10, 60),))
+    down = down_limit(15, (), (), rules, NOW)
+    assert limit(15, 1, 1, 100, up_limit(15, (), (), UP, NOW), down).replicas == 13
+
+
+@pytest.mark.parametrize(("current", "allowed"), [(50, 56), (100, 111), (10, 11)])
+def test_7_percent_up_rounds_doubles_up(current: int, allowed: int) -> None:
+    rules = Rules(0, "Max", (Policy("Percent", 10, 60),))
+    assert up_limit(current, (), (), rules, NOW).replicas == allowed
+
+
+@pytest.mark.parametrize(("current", "allowed"), [(100, 200), (1, 5)])
+def test_8_default_behavior_doubles_or_adds_four(current: int, allowed: int) -> None:
+    up = up_limit(current, (), (), UP, NOW)
+    assert limit(current, 1000, 1, 2000, up, down_limit(1, (), (), DOWN, NOW)).replicas == allowed
+
+
+def test_9_missing_pods_are_not_filled_at_a_ratio_of_one() -> None:
+    decision = made(seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, None)]))
+    assert proposal(decision) == 2
+
+
+def test_10_requests_are_read_of_ignored_pods_too() -> None:
+    pods = listed(pod(), pod(None, phase=Phase.FAILED))
+    decision = made(seen(web(cpu(50)), 2, pods, [usage(900)]))
+    assert decision.replicas is None
+    assert "missing request for cpu in container app of Pod web-1" in (decision.error or "")
+
+
+def test_11_a_proposal_equal_to_the_size_is_accepted_beside_an_invalid_metric() -> None:
+    hpa = web(per_pod(1000, "lost"), cpu(50))
+    broken = Unavailable("PrometheusUnreachable", "down")
+    decision = made(seen(hpa, 2, listed(pod(), pod()), [broken, usage(500, 500)]))
+    assert decision.replicas is None
+    assert reasons(decision.status)["ScalingActive"] == "ValidMetricFound"
+    assert decision.labels.error == "internal"
+    assert decision.error is not None
+    assert not decision.closing
+
+
+def test_12_the_last_obsolete_slot_is_reused() -> None:
+    past = (Recommendation(10, NOW - 600), Recommendation(9, NOW - 540))
+    found = stabilize_down(past, 3, 300, NOW)
+    assert [each.replicas for each in found.stored] == [10, 3]
+
+
+def test_13_without_behavior_min_wins_over_the_rate_limit() -> None:
+    woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
+    hpa = web(queue(1000), low=9, status=Status(conditions=woken))
+    decision = made(seen(hpa, 0, listed(), [series(1000)]))
+    assert decision.replicas == 9
+    assert reasons(decision.status)["ScalingLimited"] == "TooFewReplicas"
+
+
+def test_14_no_load_at_all_goes_to_min() -> None:
+    pods = listed(*[pod()] * 5)
+    decision = made(seen(web(cpu(50), low=2), 5, pods, [usage(0, 0, 0, 0, 0)]))
+    assert (proposal(decision), decision.replicas) == (0, 2)
+
+
+def test_15_metric_actions_compare_with_the_previous_status() -> None:
+    hpa = web(cpu(50), status=Status(current_replicas=9))
+    decision = made(seen(hpa, 2, listed(pod(), pod()), [usage(500, 500)]))
+    assert decision.labels.metrics == (MetricLabels("Resource", "scale_down", "none"),)
+    assert decision.labels.action == "none"
+
+
+def test_16_a_woken_hpa_without_a_waking_metric_stays_at_zero() -> None:
+    woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
+    hpa = web(cpu(50), status=Status(conditions=woken))
+    decision = made(seen(hpa, 0, listed(), [NoData("EmptyResult", "")]))
+    assert decision.replicas is None
+    assert reasons(decision.status)["ScalingActive"] == "FailedGetResourceMetric"
+
+
+def growing(**rest: Any) -> Observation:
+    return seen(web(cpu(50), **rest), 2, listed(pod(), pod()), [usage(1000, 1000)])
+
+
+def concluded(observation: Observation, outcome: Outcome) -> Conclusion:
+    return conclude(made(observation), outcome, NOW)
+
+
+def test_a_failing_status_write_comes_before_the_metric_event_and_the_metric_error_stands() -> None:
+    lost = seen(web(cpu(50)), 2, listed(pod(), pod()), [NoData("EmptyResult", "")])
+    done = concluded(lost, Outcome(status_error="backend down"))
+    assert [event.reason for event in done.events] == [
+        "FailedGetResourceMetric",
+        "FailedUpdateStatus",
+        "FailedComputeMetricsReplicas",
+    ]
+    assert done.error is not None
+    assert done.error.startswith("failed to compute desired number of replicas")
+
+
+def test_a_rescale_with_a_failing_status_write_counts_as_both() -> None:
+    done = concluded(growing(), Outcome(status_error="backend down"))
+    assert (done.labels.action, done.labels.error) == ("scale_up", "internal")
+
+
+def test_a_conflict_to_the_end_is_a_failed_rescale() -> None:
+    done = concluded(growing(), Outcome("conflict", "the object has been modified"))
+    assert [event.reason for event in done.events] == ["FailedRescale"]
+    assert done.events[0].message == (
+        "New size: 4; reason: cpu resource utilization (percentage of request) above target; "
+        "error: the object has been modified"
+    )
+    assert done.status.desired_replicas == 0  # as before the pass
+    assert done.status.last_scale_s is None
+    assert (done.labels.action, done.labels.error) == ("none", "internal")
+
+
+def test_a_failed_rescale_is_not_remembered_and_its_recommendation_is() -> None:
+    observation = growing(behavior=Behavior(UP, DOWN))
+    refused = concluded(observation, Outcome("failed", "forbidden"))
+    assert refused.past.scale_ups == ()
+    assert [each.replicas for each in refused.past.recommendations or ()] == [4]
+    written = concluded(observation, Outcome())
+    assert [each.change for each in written.past.scale_ups] == [2]
+
+
+def test_the_pod_named_for_a_missing_request_is_the_first_by_name() -> None:
+    pods = listed(pod(), pod(None), pod(None))
+    decision = made(seen(web(cpu(50)), 3, pods, [usage(500, 500, 500)]))
+    assert "Pod web-1" in (decision.error or "")
+
+
+def test_a_write_that_was_not_tried_leaves_no_trace_in_status_or_events() -> None:
+    done = concluded(growing(), Outcome("not_tried"))
+    assert done.events == ()
+    assert not done.is_status_changed
+    assert done.past.scale_ups == ()
+
+
+def test_a_transition_time_moves_only_with_the_status() -> None:
+    before = Status(
+        2,
+        2,
+        conditions=(
+            Condition("AbleToScale", "True", "SucceededGetScale", "", NOW - 500),
+            Condition("ScalingActive", "False", "FailedGetResourceMetric", "", NOW - 500),
+        ),
+    )
+    observation = seen(web(cpu(50), status=before), 2, listed(pod(), pod()), [usage(500, 500)])
+    able, active, limited = made(observation).status.conditions
+    assert (able.reason, able.transition_s) == ("ReadyForNewScale", NOW - 500)
+    assert (active.reason, active.transition_s) == ("ValidMetricFound", NOW)
+    assert (limited.reason, limited.transition_s) == ("DesiredWithinRange", NOW)
+
+
+def test_an_unchanged_status_is_not_written() -> None:
+    observation = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
+    first = made(observation)
+    hpa = web(cpu(50), status=first.status)
+    again = made(seen(hpa, 2, listed(pod(), pod()), [usage(500, 500)]))
+    assert first.is_status_changed
+    assert not again.is_status_changed
+
+
+def test_average_value_within_tolerance_follows_the_status() -> None:
+    spec = MetricSpec("External", "queue", average_value_milli=1000)
+    observation = seen(web(spec), 10, listed(*[pod()] * 10), [series(11_000)], status=12)
+    assert made(observation).replicas == 12
+
+
+def test_the_error_label_of_a_spec_error_depends_on_the_release() -> None:
+    hpa = web(MetricSpec("CheddarCheese"))
+    observation = seen(hpa, 2, listed(pod(), pod()), [])
+    assert made(observation).labels.error == "spec"
+    assert made(observation, settings=Settings(release="1.36")).labels.error == "internal"
+
+
+def test_generation_is_written_from_1_37_on() -> None:
+    observation = growing(generation=7)
+    assert made(observation).status.observed_generation == 7
+    assert made(observation, settings=Settings(release="1.36")).status.observed_generation is None
+    off = Settings(gates=Gates(generation=False))
+    assert made(observation, settings=off).status.observed_generation is None

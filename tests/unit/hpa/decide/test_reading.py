@@ -1,0 +1,348 @@
+"""Hand-written objects of every version: defaults, findings, and what v1 hides away."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpa.decide import wire
+from hpa.decide.conversion import ConversionError, to_v2
+from hpa.decide.reading import DEFAULT_METRIC, DOWN, UP, read
+from hpa.decide.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules, Status
+from hpa.decide.status import to_wire
+from hpa.decide.validation import validate
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+def written(spec: dict[str, Any], version: str = "autoscaling/v2", **rest: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": version,
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop", **rest.pop("metadata", {})},
+        "spec": {"scaleTargetRef": TARGET, "maxReplicas": 10, **spec},
+        **rest,
+    }
+
+
+def hpa(spec: dict[str, Any], version: str = "autoscaling/v2", **rest: Any) -> HPA:
+    return read(to_v2(written(spec, version, **rest)))
+
+
+def resource(**target: Any) -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def test_nothing_written_is_one_replica_and_80_percent_of_cpu() -> None:
+    found = hpa({})
+    assert found.min_replicas == 1
+    assert found.metrics == (DEFAULT_METRIC,)
+    assert found.behavior is None
+
+
+def test_an_empty_behavior_fills_both_directions() -> None:
+    found = hpa({"behavior": {}}).behavior
+    assert found is not None
+    assert (found.up, found.down) == (UP, DOWN)
+
+
+def test_behavior_is_filled_field_by_field() -> None:
+    policies = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
+    down = {"policies": policies, "tolerance": "5m"}
+    found = hpa({"behavior": {"scaleUp": {"selectPolicy": "Min"}, "scaleDown": down}}).behavior
+    assert found is not None
+    assert found.up == Rules(0, "Min", UP.policies)
+    assert found.down == Rules(None, "Max", (Policy("Pods", 1, 60),), 0.005)
+
+
+def test_quantities_become_milli_units() -> None:
+    found = hpa({"metrics": [resource(type="AverageValue", averageValue="1500m")]})
+    assert found.metrics[0].average_value_milli == 1500
+    memory = {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}
+    found = hpa({"metrics": [{"type": "Resource", "resource": memory}]})
+    assert found.metrics[0].average_value_milli == 2**30 * 1000
+
+
+def test_no_selector_and_an_empty_one_are_told_apart() -> None:
+    def external(metric: dict[str, Any]) -> str:
+        source = {"metric": metric, "target": {"type": "Value", "value": 1}}
+        found = hpa({"metrics": [{"type": "External", "external": source}]})
+        return str(found.metrics[0].selector)
+
+    assert external({"name": "q"}) == "None"
+    assert external({"name": "q", "selector": {}}) == (
+        "&LabelSelector{MatchLabels:map[string]string{},"
+        "MatchExpressions:[]LabelSelectorRequirement{},}"
+    )
+    expression = {"key": "q", "operator": "In", "values": ["a", "b"]}
+    assert external(
+        {"name": "q", "selector": {"matchLabels": {"b": "2", "a": "1"},
+                                   "matchExpressions": [expression]}}
+    ) == (
+        "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:"
+        "[]LabelSelectorRequirement{LabelSelectorRequirement{Key:q,Operator:In,Values:[a b],},},}"
+    )  # fmt: skip
+
+
+def test_v2beta2_is_v2() -> None:
+    spec = {"metrics": [resource(type="Utilization", averageUtilization=60)]}
+    assert hpa(spec, "autoscaling/v2beta2") == hpa(spec)
+
+
+def test_our_own_kind_has_the_same_schema() -> None:
+    spec = {"metrics": [resource(type="Utilization", averageUtilization=60)]}
+    assert hpa(spec, "autoscaling.podscale.io/v1") == hpa(spec)
+
+
+V2BETA1 = {
+    "metrics": [
+        {"type": "Resource", "resource": {"name": "cpu", "targetAverageUtilization": 70}},
+        {"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "100Mi"}},
+        {"type": "Pods", "pods": {"metricName": "qps", "targetAverageValue": "10"}},
+        {
+            "type": "Object",
+            "object": {"metricName": "hits", "target": TARGET, "targetValue": "5"},
+        },
+        {
+            "type": "Object",
+            "object": {
+                "metricName": "hits",
+                "target": TARGET,
+                "targetValue": "0",
+                "averageValue": "5",
+            },
+        },
+        {
+            "type": "External",
+            "external": {
+                "metricName": "queue",
+                "metricSelector": {"matchLabels": {"q": "a"}},
+                "targetAverageValue": "3",
+            },
+        },
+    ]
+}
+
+
+def test_v2beta1_targets_are_read() -> None:
+    cpu, memory, pods, by_value, by_average, external = hpa(V2BETA1, "autoscaling/v2beta1").metrics
+    assert cpu.average_utilization == 70
+    assert memory.average_value_milli == 100 * 2**20 * 1000
+    assert (pods.name, pods.average_value_milli) == ("qps", 10_000)
+    assert (by_value.target_type, by_value.value_milli) == ("Value", 5000)
+    assert by_value.described is not None
+    assert by_value.described.name == "web"
+    assert (by_average.target_type, by_average.average_value_milli) == ("AverageValue", 5000)
+    assert external.average_value_milli == 3000
+    assert external.selector is not None
+    assert external.selector.match_labels == (("q", "a"),)
+
+
+def test_v1_has_metrics_first_and_cpu_last() -> None:
+    annotations = {
+        "autoscaling.alpha.kubernetes.io/metrics": json.dumps(V2BETA1["metrics"][2:3]),
+        "autoscaling.alpha.kubernetes.io/behavior": json.dumps(
+            {"ScaleUp": {"SelectPolicy": "Disabled", "StabilizationWindowSeconds": 30}}
+        ),
+        "autoscaling.alpha.kubernetes.io/conditions": json.dumps(
+            [{"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"}]
+        ),
+        "autoscaling.alpha.kubernetes.io/current-metrics": json.dumps(
+            [{"type": "Pods", "pods": {"metricName": "qps", "currentAverageValue": "7"}}]
+        ),
+        "podscale.io/paused": "true",
+    }
+    found = hpa(
+        {"targetCPUUtilizationPercentage": 55},
+        "autoscaling/v1",
+        metadata={"annotations": annotations},
+        status={"currentReplicas": 2, "currentCPUUtilizationPercentage": 40},
+    )
+    assert [each.name for each in found.metrics] == ["qps", "cpu"]
+    assert found.metrics[1].average_utilization == 55
+    assert found.behavior is not None
+    assert (found.behavior.up.select, found.behavior.up.window_s) == ("Disabled", 30)
+    assert found.status.conditions == (Condition("AbleToScale", "True", "ReadyForNewScale"),)
+    assert found.status.metrics == (MetricStatus("Pods", "qps", average_value_milli=7000),)
+    assert found.options.is_paused
+
+
+def test_v1_alone_is_80_percent_of_cpu() -> None:
+    assert hpa({}, "autoscaling/v1").metrics == (DEFAULT_METRIC,)
+
+
+def test_v1_annotations_on_a_v2_object_have_no_effect() -> None:
+    annotations = {"autoscaling.alpha.kubernetes.io/metrics": "not JSON at all"}
+    found = to_v2(written({}, metadata={"annotations": annotations}))
+    assert found.metadata.annotations == {}
+    assert read(found).metrics == (DEFAULT_METRIC,)
+
+
+def test_a_broken_annotation_of_v1_is_an_error() -> None:
+    annotations = {"autoscaling.alpha.kubernetes.io/metrics": "{"}
+    with pytest.raises(ConversionError, match=r"kubernetes\.io/metrics"):
+        to_v2(written({}, "autoscaling/v1", metadata={"annotations": annotations}))
+
+
+@pytest.mark.parametrize("version", ["autoscaling/v3", "apps/v1"])
+def test_other_versions_are_refused(version: str) -> None:
+    with pytest.raises(ConversionError, match=version):
+        to_v2(written({}, version))
+
+
+def test_a_field_of_the_wrong_type_is_named() -> None:
+    with pytest.raises(ConversionError, match="maxReplicas"):
+        to_v2(written({"maxReplicas": "ten"}))
+
+
+def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
+    status = Status(
+        3,
+        4,
+        1_750_000_000.0,
+        (
+            MetricStatus("Resource", "memory", average_value_milli=2**30 * 1000),
+            MetricStatus("Pods", "qps", average_value_milli=1500),
+            MetricStatus(),
+        ),
+        (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0),),
+        7,
+    )
+    body = to_wire(status)
+    assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
+    assert body["currentMetrics"][2] == {"type": ""}
+    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
+    assert read(back).status == status
+
+
+def problems(spec: dict[str, Any], **rest: Any) -> list[str]:
+    metadata = rest.pop("metadata", {})
+    return [str(each) for each in validate(to_v2(written(spec, metadata=metadata)), **rest)]
+
+
+OK = {"metrics": [resource(type="Utilization", averageUtilization=50)]}
+QUEUE = {"metric": {"name": "q"}, "target": {"type": "Value", "value": 1}}
+
+
+def test_a_sound_object_has_no_findings() -> None:
+    assert problems(OK) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"maxReplicas": 0}, "spec.maxReplicas: Invalid value: 0: must be greater than 0"),
+        (
+            {"minReplicas": 11},
+            "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`",
+        ),
+        (
+            {"minReplicas": -1},
+            "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"minReplicas": 0},
+            "spec.metrics: Forbidden: must specify at least one Object or External metric",
+        ),
+        ({"scaleTargetRef": {"kind": "Deployment"}}, "spec.scaleTargetRef.name: Required value"),
+        (
+            {"scaleTargetRef": {**TARGET, "name": "a/b"}},
+            "spec.scaleTargetRef.name: Invalid value: \"a/b\": may not contain '/'",
+        ),
+        (
+            {"scaleTargetRef": {**TARGET, "apiVersion": "a/b/c"}},
+            "unexpected GroupVersion string: a/b/c",
+        ),
+        ({"metrics": [{"type": "Pods"}]}, "must populate information for the given metric source"),
+        (
+            {"metrics": [{**resource(type="Utilization", averageUtilization=1), "pods": {}}]},
+            "spec.metrics[0].pods: Forbidden: must populate the given metric source only",
+        ),
+        ({"metrics": [{"type": "Cheese"}]}, 'Unsupported value: "Cheese"'),
+        ({"metrics": [resource(type="Utilization", averageUtilization=0)]}, "greater than 0"),
+        ({"metrics": [resource(type="Value", averageValue="0")]}, "must be positive"),
+        ({"metrics": [resource(type="Value", averageValue="1x")]}, "averageValue: Invalid value"),
+        ({"metrics": [resource(type="Utilization")]}, "averageUtilization: Required value"),
+        (
+            {"metrics": [resource(type="AverageValue", averageValue=1, averageUtilization=1)]},
+            "may not set both",
+        ),
+        (
+            {
+                "metrics": [
+                    {
+                        "type": "External",
+                        "external": {
+                            "metric": {"name": "q"},
+                            "target": {"type": "Value", "value": 1, "averageValue": 1},
+                        },
+                    }
+                ]
+            },
+            "may not set both",
+        ),
+        (
+            {"metrics": [{"type": "Pods", "pods": {"metric": {}, "target": {"type": "Value"}}}]},
+            "metric.name: Required value",
+        ),
+        (
+            {
+                "metrics": [
+                    {
+                        "type": "ContainerResource",
+                        "containerResource": {
+                            "name": "cpu",
+                            "container": "A_b",
+                            "target": {"type": "Utilization", "averageUtilization": 1},
+                        },
+                    }
+                ]
+            },
+            "container: Invalid value",
+        ),
+        ({"metrics": [{"type": "Object", "object": QUEUE}]}, "describedObject.kind: Required"),
+        (
+            {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 3601}}},
+            "must be less than or equal to 3600",
+        ),
+        ({"behavior": {"scaleUp": {"selectPolicy": "Most"}}}, "selectPolicy: Unsupported value"),
+        ({"behavior": {"scaleDown": {"policies": []}}}, "must specify at least one Policy"),
+        (
+            {
+                "behavior": {
+                    "scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 1801}]}
+                }
+            },
+            "periodSeconds: Invalid value: 1801",
+        ),
+        (
+            {
+                "behavior": {
+                    "scaleDown": {"policies": [{"type": "Cpu", "value": 0, "periodSeconds": 1}]}
+                }
+            },
+            "policies[0].value: Invalid value: 0",
+        ),
+        ({"behavior": {"scaleUp": {"tolerance": "-0.1"}}}, "tolerance: Invalid value"),
+    ],
+)
+def test_findings_are_told_in_the_servers_words(spec: dict[str, Any], text: str) -> None:
+    found = problems({**OK, **spec})
+    assert any(text in each for each in found), found
+
+
+def test_zero_needs_the_gate_or_a_zero_before() -> None:
+    spec = {"minReplicas": 0, "metrics": [{"type": "External", "external": QUEUE}]}
+    assert problems(spec) == []
+    assert problems(spec, scale_to_zero=False) != []
+    assert problems(spec, scale_to_zero=False, had_zero=True) == []
+
+
+@pytest.mark.parametrize("name", ["", "Web", "a_b", "x" * 254])
+def test_names_are_subdomains(name: str) -> None:
+    assert any("metadata.name" in each for each in problems(OK, metadata={"name": name}))
+
+
+def test_an_unknown_type_keeps_its_name() -> None:
+    assert hpa({"metrics": [{"type": "CheddarCheese"}]}).metrics == (MetricSpec("CheddarCheese"),)
