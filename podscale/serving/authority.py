@@ -4,6 +4,7 @@ A successor is first only trusted (published in every caBundle), then signs. Who
 verified us with the old bundle can therefore always verify us, during and after.
 """
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 
@@ -68,7 +69,8 @@ def advance(
     if state.promote_at is None:
         if not is_published:
             return state
-        return AuthorityState(state.signer, state.successor, now + times.overlap_s, state.retired)
+        promote_at = math.ceil(now + times.overlap_s)  # whole: it is stored as text
+        return AuthorityState(state.signer, state.successor, promote_at, state.retired)
     if now < state.promote_at:
         return state
     return AuthorityState(state.successor, None, None, (state.signer.certificate, *state.retired))

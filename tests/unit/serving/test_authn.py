@@ -1,0 +1,168 @@
+"""Certificates and tokens turned into users, without a socket."""
+
+import asyncio
+import time
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from podscale.serving.authn import Authenticator, verify
+from podscale.serving.http1 import HttpRequest
+from podscale.serving.peer import NOBODY, Peer
+from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.tokens import TokenReviews
+from podscale.serving.trust import FrontProxy, Trust
+from podscale.serving.user import ANONYMOUS_USER, User
+from tests.unit.serving.kit import Pki, ScriptedApi, authority
+
+NOW = time.time()
+
+
+def peer(leaf: trustme.LeafCert) -> Peer:
+    chain = tuple(
+        x509.load_pem_x509_certificate(blob.bytes()).public_bytes(Encoding.DER)
+        for blob in leaf.cert_chain_pems
+    )
+    return Peer(chain[0], chain)
+
+
+def request(**headers: str) -> HttpRequest:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return HttpRequest("GET", "/", named, {}, b"", True, False)
+
+
+@pytest.fixture(scope="module")
+def pki() -> Pki:
+    return Pki()
+
+
+@pytest.fixture
+def trust(pki: Pki) -> Trust:
+    proxy = FrontProxy((authority(pki.proxies),), ("front-proxy-client",))
+    return Trust((authority(pki.clients),), proxy)
+
+
+def test_a_clients_certificate_names_user_and_groups(pki: Pki, trust: Trust) -> None:
+    verified = verify(peer(pki.user("alice", "dev")), trust, NOW)
+    assert verified.user == User("alice", ("dev",))
+    assert not verified.is_proxy
+
+
+def test_no_name_makes_a_clients_certificate_a_proxy(pki: Pki, trust: Trust) -> None:
+    assert not verify(peer(pki.user("front-proxy-client")), trust, NOW).is_proxy
+    any_name = Trust(trust.client_ca, FrontProxy(trust.proxy.ca))
+    assert not verify(peer(pki.user("front-proxy-client")), any_name, NOW).is_proxy
+    assert verify(peer(pki.proxy("any")), any_name, NOW).is_proxy
+
+
+def test_one_ca_for_both_without_names_trusts_nobody_as_proxy(pki: Pki) -> None:
+    same = Trust((authority(pki.clients),), FrontProxy((authority(pki.clients),)))
+    assert not verify(peer(pki.user("alice")), same, NOW).is_proxy
+    named = Trust(same.client_ca, FrontProxy(same.client_ca, ("front-proxy-client",)))
+    assert verify(peer(pki.user("front-proxy-client")), named, NOW).is_proxy
+    assert not verify(peer(pki.user("alice")), named, NOW).is_proxy
+
+
+def test_intermediates_are_followed(pki: Pki, trust: Trust) -> None:
+    between = pki.proxies.create_child_ca()
+    leaf = between.issue_cert(common_name="front-proxy-client")
+    assert verify(peer(leaf), trust, NOW).is_proxy
+    alone = peer(leaf)
+    assert not verify(Peer(alone.certificate, alone.chain[:1]), trust, NOW).is_proxy
+
+
+def test_expired_certificates_prove_nothing(pki: Pki, trust: Trust) -> None:
+    leaf = peer(pki.user("alice"))
+    ends = x509.load_der_x509_certificate(leaf.certificate or b"").not_valid_after_utc
+    assert verify(leaf, trust, ends.timestamp() + 1).user is None
+
+
+def test_a_server_certificate_is_no_client(pki: Pki, trust: Trust) -> None:
+    from podscale.serving.certificates import make_authority, make_leaf
+
+    ca = make_authority("ca", now=NOW, life_s=1000)
+    leaf = make_leaf(ca, ["front-proxy-client"], now=NOW, life_s=500).leaf
+    der = leaf.public_bytes(Encoding.DER)
+    servers = Trust((), FrontProxy((ca.leaf,)))
+    assert not verify(Peer(der, (der,)), servers, NOW).is_proxy
+
+
+def test_garbage_in_place_of_a_certificate_proves_nothing(trust: Trust) -> None:
+    assert verify(Peer(b"garbage", (b"garbage",)), trust, NOW).user is None
+
+
+def test_nobody_is_anonymous_and_a_stranger_is_refused(pki: Pki, trust: Trust) -> None:
+    chain = Authenticator(trust, None, SelfMetrics())
+    assert chain.authenticate(request(), NOBODY) == ANONYMOUS_USER
+    stranger = peer(pki.strangers.issue_cert(common_name="front-proxy-client"))
+    assert chain.authenticate(request(x_remote_user="hpa"), stranger) is None
+
+
+def test_proxied_anonymous_users_stay_anonymous(pki: Pki, trust: Trust) -> None:
+    chain = Authenticator(trust, None, SelfMetrics())
+    headers = {"x_remote_user": "system:anonymous", "x_remote_group": "system:unauthenticated"}
+    user = chain.authenticate(request(**headers), peer(pki.proxy()))
+    assert user == ANONYMOUS_USER
+
+
+def test_extra_headers_are_unescaped(pki: Pki, trust: Trust) -> None:
+    chain = Authenticator(trust, None, SelfMetrics())
+    headers = {"x_remote_user": "eve", "x_remote_extra_acme.com%2fproject": "p"}
+    user = chain.authenticate(request(**headers), peer(pki.proxy()))
+    assert isinstance(user, User)
+    assert user.extra == (("acme.com/project", ("p",)),)
+
+
+@pytest.mark.parametrize(
+    ("header", "asked"),
+    [
+        ("Bearer bob", "bob"),
+        ("bearer bob", "bob"),
+        ("  Bearer bob  ", "bob"),
+        ("Bearer bob trailing", "bob"),
+        ("Bearer", ""),
+        ("Bearer ", ""),
+        ("Basic Ym9iOmJvYg==", ""),
+        ("", ""),
+    ],
+)
+async def test_bearer_tokens(header: str, asked: str) -> None:
+    api = ScriptedApi()
+    metrics = SelfMetrics()
+    chain = Authenticator(Trust(), TokenReviews(api, metrics), metrics)
+    found = chain.authenticate(request(authorization=header), NOBODY)
+    if asked:
+        assert asyncio.iscoroutine(found)
+        assert await found == User("bob", ("system:authenticated",))
+    else:
+        assert found == ANONYMOUS_USER
+
+
+async def test_reviews_are_shared_and_remembered_for_ten_seconds() -> None:
+    api = ScriptedApi()
+    now = [0.0]
+    reviews = TokenReviews(api, SelfMetrics(), clock=lambda: now[0])
+    api.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(reviews.review("bob")) for _ in range(5)]
+        await asyncio.sleep(0)
+        api.hold.set()
+    assert {task.result().user for task in waiting} == {User("bob")}
+    assert len(api.calls) == 1
+    now[0] = 9.9
+    assert reviews.cached("bob") is not None
+    assert reviews.cached("wrong") is None
+    now[0] = 10.0
+    assert reviews.cached("bob") is None
+
+
+async def test_a_refused_token_is_remembered_a_failed_review_is_not() -> None:
+    api = ScriptedApi()
+    reviews = TokenReviews(api, SelfMetrics())
+    assert (await reviews.review("wrong")).user is None
+    assert reviews.cached("wrong") is not None
+    api.is_down = True
+    assert (await reviews.review("bob")).user is None
+    assert reviews.cached("bob") is None

@@ -1,0 +1,150 @@
+"""The keeper against a scripted API server: create, share, rotate, publish."""
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+
+from podscale.kube.errors import Unreachable
+from podscale.serving.authority import AuthorityTimes, from_secret
+from podscale.serving.certificates import KeyPair
+from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.tls import ServingTls, TlsError
+from tests.unit.serving.kit import Pki, ScriptedApi
+
+PATH = "/api/v1/namespaces/monitoring/secrets/podscale-ca"
+SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
+WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa"
+TIMES = AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=400.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def keeper(
+    api: ScriptedApi, clock: Clock, may_write: Callable[[], bool] = lambda: True
+) -> CertificateKeeper:
+    return CertificateKeeper(
+        api,
+        namespace="monitoring",
+        secret="podscale-ca",
+        names=("adapter.monitoring.svc",),
+        publish=publisher(api, ["v1beta1.custom.metrics.k8s.io", "absent"], ["vpa", "none"]),
+        may_write=may_write,
+        times=TIMES,
+        wall=clock,
+    )
+
+
+@pytest.fixture
+def api() -> ScriptedApi:
+    api = ScriptedApi()
+    api.objects[SERVICE] = {
+        "metadata": {"resourceVersion": "0"},
+        "spec": {"insecureSkipTLSVerify": True, "group": "custom.metrics.k8s.io"},
+    }
+    api.objects[WEBHOOK] = {
+        "metadata": {"resourceVersion": "0"},
+        "webhooks": [{"name": "a", "clientConfig": {"service": {"name": "s"}}}],
+    }
+    return api
+
+
+def bundle(api: ScriptedApi) -> bytes:
+    return base64.b64decode(api.objects[SERVICE]["spec"]["caBundle"])
+
+
+async def test_two_replicas_share_one_authority(api: ScriptedApi) -> None:
+    clock = Clock()
+    one, two = keeper(api, clock), keeper(api, clock)
+    first, second = await one.start(), await two.start()
+    assert first != second
+    assert first.leaf.issuer == second.leaf.issuer
+    assert [method for method, path in api.calls if method == "POST"] == ["POST"]
+
+
+async def test_only_the_lease_holder_publishes(api: ScriptedApi) -> None:
+    clock = Clock()
+    follower = keeper(api, clock, lambda: False)
+    tls = ServingTls(await follower.start())
+    await follower.step(tls)
+    assert "caBundle" not in api.objects[SERVICE]["spec"]
+    leader = keeper(api, clock)
+    await leader.start()
+    await leader.step(tls)
+    state = from_secret(api.objects[PATH]["data"])
+    assert bundle(api) == state.bundle
+    assert "insecureSkipTLSVerify" not in api.objects[SERVICE]["spec"]
+    assert api.objects[SERVICE]["spec"]["group"] == "custom.metrics.k8s.io"
+    hooked = api.objects[WEBHOOK]["webhooks"][0]["clientConfig"]
+    assert base64.b64decode(hooked["caBundle"]) == state.bundle
+    assert hooked["service"] == {"name": "s"}
+    writes = len([1 for method, _ in api.calls if method in ("PUT", "PATCH")])
+    await leader.step(tls)
+    assert len([1 for method, _ in api.calls if method in ("PUT", "PATCH")]) == writes
+
+
+async def test_rotation_never_leaves_a_leaf_that_the_bundle_does_not_verify(
+    api: ScriptedApi,
+) -> None:
+    clock = Clock()
+    leader, follower = keeper(api, clock), keeper(api, clock, lambda: False)
+    pairs = [ServingTls(await leader.start()), ServingTls(await follower.start())]
+    await leader.step(pairs[0])
+    signers = set()
+    for _ in range(200):
+        clock.now += 20
+        # The worst order: the follower looks before the leader publishes.
+        await follower.step(pairs[1])
+        for tls in pairs:
+            trusted = {cert for cert in bundle(api).split(b"-----END CERTIFICATE-----\n") if cert}
+            assert any(_signed(tls.pair, cert) for cert in trusted)
+        await leader.step(pairs[0])
+        signers.add(from_secret(api.objects[PATH]["data"]).signer.certificate)
+        for tls in pairs:
+            assert tls.pair.not_after > clock.now
+    assert len(signers) >= 2
+
+
+def _signed(pair: KeyPair, authority: bytes) -> bool:
+    issuer = KeyPair(authority + b"-----END CERTIFICATE-----\n", b"").leaf
+    try:
+        pair.leaf.verify_directly_issued_by(issuer)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+async def test_a_failing_api_server_keeps_the_certificate(api: ScriptedApi) -> None:
+    clock = Clock()
+    leader = keeper(api, clock)
+    tls = ServingTls(await leader.start())
+    before = tls.pair
+    api.is_down = True
+    clock.now += 300
+    with pytest.raises(Unreachable):
+        await leader.step(tls)
+    assert tls.pair is before
+
+
+async def test_a_damaged_secret_stops_the_start(api: ScriptedApi) -> None:
+    api.objects[PATH] = {"metadata": {"resourceVersion": "1"}, "data": {"tls.crt": "AAAA"}}
+    with pytest.raises(ValueError, match="missing"):
+        await keeper(api, Clock()).start()
+
+
+async def test_given_certificates_are_refused_when_they_do_not_fit() -> None:
+    pki = Pki()
+    one, two = pki.server(), pki.server()
+    tls = ServingTls(one)
+    with pytest.raises(TlsError):
+        tls.use_pair(KeyPair(one.certificate, two.key))
+    assert tls.pair is one
+    with pytest.raises(TlsError, match="TLS_NO_SUCH"):
+        ServingTls(one, ciphers=["TLS_NO_SUCH"])

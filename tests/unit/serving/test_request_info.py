@@ -1,0 +1,66 @@
+"""Paths as RBAC sees them; the attributes are those of the wire fixtures (cases C.7)."""
+
+import pytest
+
+from podscale.serving.request_info import RequestInfo
+from podscale.serving.target import parse_target
+
+G = "custom.metrics.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "expected"),
+    [
+        (
+            "GET",
+            f"/apis/{G}/v1/namespaces/default/pods/%2A/m",
+            ("get", "default", "pods", "m", "*"),
+        ),
+        ("GET", f"/apis/{G}/v1/namespaces/d/metrics/m", ("get", "d", "metrics", "", "m")),
+        ("GET", f"/apis/{G}/v1/nodes/*/m", ("get", "", "nodes", "m", "*")),
+        ("GET", f"/apis/{G}/v1/namespaces/d/queue", ("list", "d", "queue", "", "")),
+        ("GET", f"/apis/{G}/v1/namespaces/d", ("get", "d", "namespaces", "", "d")),
+        ("GET", f"/apis/{G}/v1/namespaces/d/status", ("get", "d", "namespaces", "status", "d")),
+        ("GET", f"/apis/{G}/v1/namespaces", ("list", "", "namespaces", "", "")),
+        ("GET", f"/apis/{G}/v1/pods?watch=true", ("watch", "", "pods", "", "")),
+        ("GET", f"/apis/{G}/v1/pods?watch=", ("watch", "", "pods", "", "")),
+        ("GET", f"/apis/{G}/v1/pods?watch=False", ("list", "", "pods", "", "")),
+        (
+            "GET",
+            f"/apis/{G}/v1/pods?fieldSelector=a%3Db,metadata.name%3D%3Dweb",
+            ("list", "", "pods", "", "web"),
+        ),
+        ("POST", f"/apis/{G}/v1/namespaces/d/pods", ("create", "d", "pods", "", "")),
+        ("DELETE", f"/apis/{G}/v1/namespaces/d/pods", ("deletecollection", "d", "pods", "", "")),
+        ("PATCH", f"/apis/{G}/v1/namespaces/d/pods/x", ("patch", "d", "pods", "", "x")),
+        ("OPTIONS", f"/apis/{G}/v1/namespaces/d/pods/x", ("", "d", "pods", "", "x")),
+    ],
+)
+def test_resource_requests(method: str, target: str, expected: tuple[str, ...]) -> None:
+    info = parse_target(method, target).info
+    assert info.is_resource
+    assert (info.group, info.version) == (G, "v1")
+    assert (info.verb, info.namespace, info.resource, info.subresource, info.name) == expected
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/apis", "/apis/", f"/apis/{G}", f"/apis/{G}/v1", f"/apis/{G}/v1/", "/metrics"]
+)
+def test_everything_else_is_judged_by_its_path(target: str) -> None:
+    assert parse_target("GET", target).info == RequestInfo(False, target, "get")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "is_refused"),
+    [
+        ("10s", 10.0, False),
+        ("0", None, False),
+        ("", None, False),
+        ("-1s", None, False),
+        ("soon", None, True),
+    ],
+)
+def test_timeout_parameter(text: str, seconds: float | None, is_refused: bool) -> None:
+    target = parse_target("GET", f"/apis?timeout={text}")
+    assert target.timeout_s == seconds
+    assert (target.refusal is not None) is is_refused
