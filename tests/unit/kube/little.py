@@ -18,6 +18,7 @@ from podscale.kube.api import JSON, Method, Response
 from podscale.kube.errors import ApiError, Unreachable
 
 Object = dict[str, object]
+BOOKMARK_S = 20.0
 
 
 class Refusal(Exception):
@@ -192,8 +193,12 @@ class LittleCluster:
                 since = version
                 if _is_in(path, where) and _matches(obj, query):
                     yield _line(type_, obj)
-            if not fresh:
-                await self._next()
+            if fresh:
+                continue
+            try:
+                await asyncio.wait_for(self._next(), BOOKMARK_S)
+            except TimeoutError:
+                yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
 
 class MemoryApi:
