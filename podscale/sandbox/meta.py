@@ -80,7 +80,7 @@ def prepare_update(resource: Resource, old: Object, body: Object, subresource: s
     new = set_defaults(resource, new)
     if resource.has_generation:
         changed = _without(old) != _without(new)
-        metadata["generation"] = before.get("generation", 1) + changed
+        new["metadata"]["generation"] = before.get("generation", 1) + changed
     return new
 
 

@@ -1,6 +1,7 @@
 """The verbs on stored resources, from a read request to an answer."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 from aiohttp import web
@@ -158,9 +159,10 @@ class Rest:
             is_mute=lambda: self._faults.is_mute(about),
             render=table.renderer(resource, target.version, query) if as_table else None,
         )
-        async for chunk in stream:
-            await response.write(chunk)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):  # the client has gone
+            async for chunk in stream:
+                await response.write(chunk)
+            await response.write_eof()
         return response
 
     async def _create(

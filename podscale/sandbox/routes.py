@@ -9,8 +9,16 @@ from aiohttp import web
 
 from podscale.core.goquote import quote
 from podscale.sandbox import openapi, reviews
+from podscale.sandbox.bodies import read_object
 from podscale.sandbox.discovery import Discovery
-from podscale.sandbox.errors import ApiError, conflict, expired, too_many_requests, unknown_path
+from podscale.sandbox.errors import (
+    ApiError,
+    bad_request,
+    conflict,
+    expired,
+    too_many_requests,
+    unknown_path,
+)
 from podscale.sandbox.faults import Asked, Fault, Faults
 from podscale.sandbox.identity import Tokens, authenticate, peer_certificate
 from podscale.sandbox.objects import Objects
@@ -83,7 +91,7 @@ class Routes:
         if (service := self._aggregator.find(target.group, target.version)) is not None:
             return await self._aggregator.forward(service, request, asked.user)
         if asked.verb == "create" and reviews.is_review(target.group, target.plural):
-            body = msgspec.json.decode(await request.read())
+            body = await read_object(request)
             return _json(
                 reviews.answer(
                     self._objects,
@@ -200,14 +208,17 @@ class Routes:
 
     async def _change_faults(self, request: web.BaseRequest) -> web.Response:
         if request.method == "POST":
-            body = msgspec.json.decode(await request.read())
+            body = await read_object(request)
             kind = body.get("kind")
             if kind == "cut-watches":
                 self._faults.cut_watches()
             elif kind == "compact":
                 self._faults.compact()
             else:
-                self._faults.add(msgspec.convert(body, Fault))
+                try:
+                    self._faults.add(msgspec.convert(body, Fault))
+                except msgspec.ValidationError as error:
+                    raise bad_request(str(error)) from None
         elif request.method == "DELETE":
             self._faults.clear()
         return _json({"faults": msgspec.to_builtins(self._faults.all())})

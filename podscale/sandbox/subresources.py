@@ -143,7 +143,9 @@ def allowance(objects: Objects, budget: Object) -> dict[str, Any]:
         pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
     healthy = sum(_is_healthy(pod) for pod in pods)
-    expected = len(pods)
+    wanted = spec.get("minAvailable", spec.get("maxUnavailable"))
+    by_controller = "maxUnavailable" in spec or isinstance(wanted, str)
+    expected = (_controlled(objects, pods) if by_controller else 0) or len(pods)
     if "maxUnavailable" in spec:
         desired = expected - _portion(spec["maxUnavailable"], expected)
     else:
@@ -155,6 +157,27 @@ def allowance(objects: Objects, budget: Object) -> dict[str, Any]:
         "desiredHealthy": max(desired, 0),
         "expectedPods": expected,
     }
+
+
+def _controlled(objects: Objects, pods: list[Object]) -> int:
+    """Return how many pods the controllers of ``pods`` want: what percentages are of."""
+    controllers: dict[str, int] = {}
+    for pod in pods:
+        top, content = "", pod
+        while (owner := _controller(objects, content)) is not None:
+            top, content = owner["metadata"]["uid"], owner
+        if top:
+            controllers[top] = at(content, "spec.replicas") or 0
+    return sum(controllers.values())
+
+
+def _controller(objects: Objects, content: Object) -> Object | None:
+    for owner in content["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            resource = objects.registry.of_kind(owner["apiVersion"], owner["kind"])
+            namespace = content["metadata"]["namespace"]
+            return objects.find(resource, namespace, owner["name"]) if resource else None
+    return None
 
 
 def _is_healthy(pod: Object) -> bool:
