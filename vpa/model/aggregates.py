@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vpa.model import buckets, estimator
 from vpa.model.histograms import ZERO_TIME, Columns, Floats, HistogramMatrix
 from vpa.model.policy import Windows
+from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import RecommenderSettings, ResourceUsage
 
 
@@ -21,6 +22,14 @@ class AggregateKey(Struct, frozen=True):
     namespace: str
     container: str
     labels: str
+
+
+class Read(Struct, frozen=True):
+    """One resource of many columns, as the estimators take it."""
+
+    percentiles: Floats  # (lower bound, target, upper bound; columns)
+    confidence: Floats
+    measured: NDArray[np.bool_]
 
 
 class Span:
@@ -102,6 +111,16 @@ class Aggregates:
         self.cpu.release(columns)
         self.memory.release(columns)
 
+    def reset(self, columns: Columns, now: float) -> None:
+        """Empty ``columns`` and let them begin anew, at the pace they have."""
+        paces = self.cpu.half_life[columns], self.memory.half_life[columns]
+        for span in (self.cpu_span, self.memory_span):
+            span.clear(columns)
+        self.cpu.clear(columns)
+        self.memory.clear(columns)
+        self.cpu.half_life[columns], self.memory.half_life[columns] = paces
+        self.created[columns] = now
+
     def keep(self, columns: Columns, windows: Windows) -> None:
         """Set how long ``columns`` are kept without a sample."""
         self.kept_s[columns] = windows.interval_s * windows.interval_count
@@ -134,32 +153,44 @@ class Aggregates:
         expired = now - since >= self.kept_s[columns]
         return np.asarray(expired | (empty & ~contributive))
 
-    def usage(
-        self, columns: Columns, settings: RecommenderSettings
-    ) -> list[dict[str, ResourceUsage]]:
-        """Return what the estimators read, per column; a resource without a sample is absent.
+    def read(self, resource: str, columns: Columns, settings: RecommenderSettings) -> "Read":
+        """Return what the estimators need of one resource, per column.
 
         Confidence comes from CPU samples, as upstream counts; memory without any CPU sample
         has its own span, or its upper bound would stay infinite for ever (D6).
         """
-        found: list[dict[str, ResourceUsage]] = [{} for _ in columns]
-        for resource, matrix, own in (
-            ("cpu", self.cpu, self.cpu_span),
-            ("memory", self.memory, self.memory_span),
-        ):
-            parameters = settings.of(resource)
-            interval = parameters.confidence_interval_s
-            fractions = parameters.percentiles
-            values = matrix.percentiles(
-                (fractions.lower, fractions.target, fractions.upper), columns
+        matrix, own = (
+            (self.cpu, self.cpu_span)
+            if resource == "cpu"
+            else (
+                self.memory,
+                self.memory_span,
             )
-            certain = self.cpu_span.confidence(columns, interval)
-            alone = self.cpu_span.samples[columns] == 0
-            certain = np.where(alone, own.confidence(columns, interval), certain)
-            measured = (own.samples[columns] > 0) | ~matrix.is_empty(columns)
-            for i in np.flatnonzero(measured):
-                lower, target, upper = values[:, i].tolist()
-                found[i][resource] = ResourceUsage((lower, target, upper), float(certain[i]))
+        )
+        parameters = settings.of(resource)
+        fractions = parameters.percentiles
+        values = matrix.percentiles((fractions.lower, fractions.target, fractions.upper), columns)
+        interval = parameters.confidence_interval_s
+        alone = self.cpu_span.samples[columns] == 0
+        certain = np.where(
+            alone,
+            own.confidence(columns, interval),
+            self.cpu_span.confidence(columns, interval),
+        )
+        measured = (own.samples[columns] > 0) | ~matrix.is_empty(columns)
+        return Read(values, certain, measured)
+
+    def usage(
+        self, columns: Columns, settings: RecommenderSettings
+    ) -> list[dict[str, ResourceUsage]]:
+        """Return the same per column; a resource without a sample is absent."""
+        found: list[dict[str, ResourceUsage]] = [{} for _ in columns]
+        for resource in RESOURCES:
+            read = self.read(resource, columns, settings)
+            for i in np.flatnonzero(read.measured):
+                lower, target, upper = read.percentiles[:, i].tolist()
+                known = float(read.confidence[i])
+                found[i][resource] = ResourceUsage((lower, target, upper), known)
         return found
 
     def _grow(self, capacity: int) -> None:

@@ -5,13 +5,14 @@ milli-cores or bytes; every step truncates. Columns in, columns out; the derivat
 amount is made from the same steps by ``derive``.
 """
 
+import math
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.amounts import MAX_AMOUNT
+from vpa.model.amounts import MAX_AMOUNT, from_float
 
 Bound = Literal["lowerBound", "target", "upperBound"]
 Amounts = NDArray[np.int64]
@@ -34,7 +35,9 @@ class Percentiles(Struct, frozen=True):
 
     def of(self, bound: Bound) -> float:
         """Return the fraction of one bound."""
-        return {"lowerBound": self.lower, "target": self.target, "upperBound": self.upper}[bound]
+        if bound == "target":
+            return self.target
+        return self.lower if bound == "lowerBound" else self.upper
 
 
 class Settings(Struct, frozen=True):
@@ -118,25 +121,30 @@ def estimate(
 def derive(
     resource: str, bound: Bound, usage: float, known: float, minimum: int, settings: Settings
 ) -> Derivation:
-    """Return the steps behind one amount of ``estimate``."""
-    base = amounts(resource, np.array([usage]))
-    margin = with_margin(base, settings.margin)
+    """Return the steps behind one amount of ``estimate``: the same arithmetic on one number,
+    without arrays, because a pass may publish a hundred thousand amounts.
+    """
+    base = from_float(usage * 1000.0 if resource == "cpu" else usage)
+    margin = base + from_float(base * settings.margin)
     multiplied, sized = 1.0, margin
     if bound in _CONFIDENCE:
-        column = np.array([known])
-        multiplied = float(factor(column, *_CONFIDENCE[bound])[0])
-        sized = with_confidence(margin, column, *_CONFIDENCE[bound])
+        multiplier, exponent = _CONFIDENCE[bound]
+        if known > 0.0:
+            multiplied = (1.0 + multiplier / known) ** exponent
+        else:
+            multiplied = math.inf if exponent > 0.0 else 0.0
+        sized = from_float(margin * multiplied) if margin else 0
     return Derivation(
         bound=bound,
         fraction=settings.percentiles.of(bound),
-        usage=int(base[0]),
-        with_margin=int(margin[0]),
+        usage=base,
+        with_margin=margin,
         margin=settings.margin,
         confidence=known,
         factor=multiplied,
-        with_confidence=int(sized[0]),
+        with_confidence=sized,
         minimum=minimum,
-        amount=max(int(sized[0]), minimum),
+        amount=max(sized, minimum),
     )
 
 

@@ -152,7 +152,7 @@ class HistogramMatrix:
         np.subtract.at(self.total, columns, grown)
         total = self.total[columns]
         self.total[columns] = np.where(total < epsilon, 0.0, total)
-        self._tighten(columns)
+        self._tighten(np.unique(columns))
 
     def merge(self, into: Columns, other: "HistogramMatrix", columns: Columns) -> None:
         """Add the samples of columns of ``other`` to ``into``, pairwise; each of both once.

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from vpa.model.aggregates import Aggregates, Span
-from vpa.model.checkpoint import Checkpoint, load_histogram, save_histograms
+from vpa.model.checkpoint import Checkpoint, load_histogram, save_histograms, to_wire
 from vpa.model.histograms import ZERO_TIME, Columns
 from vpa.model.merged import merged
 from vpa.model.samples import MEMORY_WEIGHT, Containers, OpenWindow
@@ -138,6 +138,11 @@ def encode(
         return None
     kept = tuple(windows[:MAX_WINDOWS])
     return msgspec.json.encode(Extra(at, kept, memory)).decode()
+
+
+def update_time(checkpoint: Checkpoint) -> str:
+    """Return lastUpdateTime of the status as it is written."""
+    return str(to_wire(checkpoint)["lastUpdateTime"])
 
 
 def decode(text: str | None, last_update: str | None) -> Extra | None:

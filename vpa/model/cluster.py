@@ -1,0 +1,375 @@
+"""The recommender's model: pods, containers, aggregates and VPAs, without any I/O.
+
+The shell puts objects and samples in and takes recommendations and checkpoints out. Every
+method is a step of one pass; times are given, never read.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from podscale.core.metrics import ContainerColumns
+from podscale.core.selector import Selector
+from vpa.model import open_windows
+from vpa.model.aggregates import AggregateKey, Aggregates
+from vpa.model.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.checkpoint import Checkpoint
+from vpa.model.entries import ContainerKey, PodEntry, Taken, VpaEntry
+from vpa.model.held import holding
+from vpa.model.histograms import Columns, Floats
+from vpa.model.membership import Labels, Membership, VpaKey, canonical
+from vpa.model.merged import merged
+from vpa.model.objects import Vpa, container_policy
+from vpa.model.ooms import Oom
+from vpa.model.policy import Windows, settings_of
+from vpa.model.samples import Containers, PeakWindow
+
+
+class Cluster:
+    """All that the recommender remembers."""
+
+    def __init__(
+        self,
+        defaults: VpaSettings = VpaSettings(),  # noqa: B008 - frozen
+        windows: Windows = Windows(),  # noqa: B008 - frozen
+        *,
+        per_vpa_config: bool = False,
+    ) -> None:
+        self.defaults = defaults
+        self.windows = windows
+        self.per_vpa_config = per_vpa_config
+        self.aggregates = Aggregates(defaults.half_lives.cpu_s, defaults.half_lives.memory_s)
+        self.rows = Containers()
+        self.vpas: dict[VpaKey, VpaEntry] = {}
+        self._membership = Membership()
+        self._pods: dict[tuple[str, str], PodEntry] = {}
+        self._row_of: dict[ContainerKey, int] = {}
+        self._column_of: dict[AggregateKey, int] = {}
+        self._labels_of: dict[AggregateKey, Labels] = {}
+        self._windows_of: dict[AggregateKey, Windows] = {}
+        self._users: dict[AggregateKey, set[ContainerKey]] = {}
+        self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
+        self._live: dict[tuple[str, Labels], int] = {}  # active pods per label set
+        self.version = 0  # changes whenever a VPA has other columns than before
+        self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
+
+    def put_vpa(self, vpa: Vpa, selector: Selector | None, now: float) -> VpaEntry:
+        """Add a VPA or take over its new version; ``selector`` None: target not resolved.
+
+        A selector that changes, or cannot be resolved for a while, moves the VPA to other
+        aggregates and keeps what its checkpoints brought.
+        """
+        key = VpaKey(vpa.metadata.namespace, vpa.metadata.name)
+        settings, mistakes = settings_from(vpa.metadata.annotations, self.defaults)
+        entry = self.vpas.get(key)
+        if entry is None:
+            entry = VpaEntry(vpa, settings, mistakes, {}, {}, {})
+            self.vpas[key] = entry
+        if entry.vpa.spec.resource_policy != vpa.spec.resource_policy:
+            self.version += 1
+        entry.vpa, entry.settings, entry.mistakes = vpa, settings, mistakes
+        changed = self._membership.put(key, selector)
+        if changed:
+            self.version += 1
+            entry.columns = {}
+            for aggregate, labels in self._labels_of.items():
+                if aggregate.namespace == key.namespace and key in self._membership.of(
+                    key.namespace, labels
+                ):
+                    self._link(entry, aggregate)
+        for named in entry.columns.values():
+            for aggregate in named:
+                self._configure(aggregate, entry, now)
+        return entry
+
+    def remove_vpa(self, key: VpaKey) -> None:
+        """Forget a VPA; its aggregates stay, another VPA may use them."""
+        entry = self.vpas.pop(key, None)
+        if entry is None:
+            return
+        self._membership.remove(key)
+        self.version += 1
+        columns = np.array(list(entry.initial.values()), dtype=np.intp)
+        if columns.size:
+            self.aggregates.close(columns)
+
+    def put_pod(
+        self,
+        namespace: str,
+        name: str,
+        labels: Mapping[str, str],
+        containers: Sequence[str],
+        now: float,
+        *,
+        is_active: bool = True,
+    ) -> None:
+        """Add a pod or take over its new version."""
+        entry = PodEntry(canonical(labels), tuple(containers), is_active)
+        known = self._pods.get((namespace, name))
+        if known == entry:
+            return
+        self._count(namespace, known, -1)
+        self._count(namespace, entry, 1)
+        self._pods[namespace, name] = entry
+        if known is not None:
+            moved = known.labels != entry.labels
+            gone = set(known.containers) - (set() if moved else set(entry.containers))
+            self._close(namespace, name, gone)
+        for container in entry.containers:
+            if (namespace, name, container) not in self._row_of:
+                self._open((namespace, name, container), entry.labels, now)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """Forget a pod; what its containers have used stays."""
+        entry = self._pods.pop((namespace, name), None)
+        if entry is not None:
+            self._count(namespace, entry, -1)
+            self._close(namespace, name, set(entry.containers))
+
+    def take(self, usage: ContainerColumns, minutes: float | None = None) -> Taken:
+        """Add one sample per container; NaN in a column is no sample of that resource.
+
+        ``minutes`` is what a sample covers, for sources that say so; a container whose
+        sample has no time of its own gets the time that was asked for.
+        """
+        rows = self._rows(usage)
+        known = rows >= 0
+        times = np.where(np.isnan(usage.time_s), usage.asked_s, usage.time_s)
+        counts = 1.0 if minutes is None else minutes
+        taken_cpu = self._take(rows, usage.cpu_cores, times, known, counts, cpu=True)
+        taken_memory = self._take(rows, usage.memory_bytes, times, known, counts, cpu=False)
+        return Taken(taken_cpu, taken_memory, int((~known).sum()))
+
+    def record_oom(self, oom: Oom) -> bool:
+        """Add a kill; False for a container that is not known, or a kill that is too old."""
+        row = self._row_of.get((oom.namespace, oom.pod, oom.container))
+        if row is None:
+            return False
+        aggregate = self._aggregate_of[oom.namespace, oom.pod, oom.container]
+        windows = self._windows_of.get(aggregate, self.windows)
+        at = oom.time.timestamp()
+        memory = self.aggregates.memory
+        if self.rows.add_oom(memory, row, oom.memory_bytes, at, windows) is None:
+            return False
+        column = self.rows.column[row : row + 1]
+        self.aggregates.count_memory(column, np.array([at]))
+        return True
+
+    def load_checkpoint(
+        self,
+        key: VpaKey,
+        container: str,
+        checkpoint: Checkpoint,
+        extra: open_windows.Extra | None,
+        now: float,
+    ) -> None:
+        """Take over what an earlier process had learned; raises CheckpointError."""
+        entry = self.vpas[key]
+        settings = self._windows(entry, container)
+        column = int(self.aggregates.open(1, now, settings)[0])
+        self._pace(np.array([column], dtype=np.intp), entry.settings.half_lives, now)
+        try:
+            open_ones = open_windows.load(self.aggregates, column, checkpoint, extra)
+        except ValueError:
+            self.aggregates.close(np.array([column], dtype=np.intp))
+            raise
+        before = entry.initial.pop(container, None)
+        if before is not None:
+            self.aggregates.close(np.array([before], dtype=np.intp))
+        entry.initial[container] = column
+        self.version += 1
+        entry.pending[container] = open_ones
+        for pod in list(open_ones):
+            row = self._row_of.get((key.namespace, pod, container))
+            if row is not None:
+                self._resume(entry, container, pod, row)
+
+    def checkpoints(
+        self, wanted: Sequence[tuple[VpaKey, str]], now: float
+    ) -> list[tuple[Checkpoint, str | None]]:
+        """Return status and annotation of checkpoints, by VPA and container name."""
+        groups, rows, named = [], [], []
+        for key, container in wanted:
+            entry = self.vpas[key]
+            groups.append(entry.group(container))
+            members = self._members(entry, container)
+            named.append(members)
+            rows.append(np.array(list(members.values()), dtype=np.intp))
+        saved = open_windows.checkpoints_of(self.aggregates, groups, self.rows, rows, now)
+        result = []
+        for checkpoint, group, members in zip(saved, groups, named, strict=True):
+            at = open_windows.update_time(checkpoint)
+            span = self.aggregates.memory_span
+            text = open_windows.encode(self.rows, members, span, group, at, now)
+            result.append((checkpoint, text))
+        return result
+
+    def windows_of(self, key: VpaKey, container: str) -> list[PeakWindow]:
+        """Return the memory windows that are remembered, for explanations."""
+        members = self._members(self.vpas[key], container)
+        return [window for row in members.values() for window in self.rows.past_windows(row)]
+
+    def held(self, key: VpaKey, container: str, fraction: float) -> PeakWindow | None:
+        """Return the window that holds a memory percentile up, for explanations."""
+        group = self.vpas[key].group(container)
+        if not group.size:
+            return None
+        sums = merged(self.aggregates, [group])
+        return holding(sums.memory, 0, self.windows_of(key, container), fraction)
+
+    def matched(self) -> dict[VpaKey, int]:
+        """Return the number of active pods per VPA, of VPAs that have any."""
+        counts: dict[VpaKey, int] = {}
+        for (namespace, labels), live in self._live.items():
+            for key in self._membership.of(namespace, labels):
+                counts[key] = counts.get(key, 0) + live
+        return counts
+
+    def collect(self, now: float) -> int:
+        """Forget aggregates that are silent for too long, or empty with no pod behind."""
+        keys = list(self._column_of)
+        if not keys:
+            return 0
+        columns = np.array([self._column_of[key] for key in keys], dtype=np.intp)
+        in_use = np.array([self._is_live(key) for key in keys])
+        expendable = self.aggregates.expendable(columns, now, in_use)
+        # Containers that still run go on in the same column, emptied.
+        emptied = columns[expendable & in_use]
+        self.aggregates.reset(emptied, now)
+        for i in np.flatnonzero(expendable & ~in_use):
+            self._drop(keys[i])
+        return int(expendable.sum())
+
+    def _rows(self, usage: ContainerColumns) -> Columns:
+        # Prometheus answers in the same order minute by minute: the same three lists have
+        # the same rows, as long as no pod came or went.
+        named = (usage.namespace, usage.pod, usage.container)
+        if self._batch is not None and self._batch[:3] == named:
+            return self._batch[3]
+        find = self._row_of.get
+        rows = np.array(
+            [find(key, -1) for key in zip(*named, strict=True)],
+            dtype=np.intp,
+        )
+        self._batch = (*named, rows)
+        return rows
+
+    def _take(
+        self,
+        rows: Columns,
+        values: Floats,
+        times: Floats,
+        known: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        counts: float,
+        *,
+        cpu: bool,
+    ) -> int:
+        given = known & ~np.isnan(values)
+        chosen, used, at = rows[given], values[given], times[given]
+        if not chosen.size:
+            return 0
+        if cpu:
+            accepted = self.rows.add_cpu(self.aggregates.cpu, chosen, used, at)
+        else:
+            accepted = self.rows.add_memory(self.aggregates.memory, chosen, used, at)
+        columns, taken_at = self.rows.column[chosen[accepted]], at[accepted]
+        if cpu:
+            self.aggregates.count_cpu(columns, taken_at, counts)
+        else:
+            self.aggregates.count_memory(columns, taken_at, counts)
+        return int(accepted.sum())
+
+    def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:
+        namespace, pod, container = key
+        aggregate = AggregateKey(namespace, container, _text(labels))
+        if aggregate not in self._column_of:
+            self._column_of[aggregate] = int(self.aggregates.open(1, now, self.windows)[0])
+            self._labels_of[aggregate] = labels
+            for vpa in self._membership.of(namespace, labels):
+                self._link(self.vpas[vpa], aggregate)
+                self._configure(aggregate, self.vpas[vpa], now)
+        windows = self._windows_of.get(aggregate, self.windows)
+        row = self.rows.open(self._column_of[aggregate], windows)
+        self._row_of[key] = row
+        self._aggregate_of[key] = aggregate
+        self._users.setdefault(aggregate, set()).add(key)
+        self._batch = None
+        for vpa in self._membership.of(namespace, labels):
+            self._resume(self.vpas[vpa], container, pod, row)
+
+    def _close(self, namespace: str, pod: str, containers: set[str]) -> None:
+        for container in containers:
+            key = (namespace, pod, container)
+            row = self._row_of.pop(key, None)
+            if row is not None:
+                self.rows.close(row)
+                self._users[self._aggregate_of.pop(key)].discard(key)
+                self._batch = None
+
+    def _count(self, namespace: str, pod: PodEntry | None, step: int) -> None:
+        if pod is None or not pod.is_active:
+            return
+        place = (namespace, pod.labels)
+        self._live[place] = self._live.get(place, 0) + step
+        if not self._live[place]:
+            del self._live[place]
+
+    def _is_live(self, aggregate: AggregateKey) -> bool:
+        return any(self._pods[ns, pod].is_active for ns, pod, _ in self._users.get(aggregate, ()))
+
+    def _link(self, entry: VpaEntry, aggregate: AggregateKey) -> None:
+        named = entry.columns.setdefault(aggregate.container, {})
+        named[aggregate] = self._column_of[aggregate]
+        self.version += 1
+
+    def _configure(self, aggregate: AggregateKey, entry: VpaEntry, now: float) -> None:
+        # Several VPAs may share an aggregate; the one that was put last sets it up.
+        windows = self._windows(entry, aggregate.container)
+        column = np.array([self._column_of[aggregate]], dtype=np.intp)
+        self._windows_of[aggregate] = windows
+        self.aggregates.keep(column, windows)
+        self._pace(column, entry.settings.half_lives, now)
+        for key in self._users.get(aggregate, ()):
+            self.rows.interval[self._row_of[key]] = windows.interval_s
+
+    def _windows(self, entry: VpaEntry, container: str) -> Windows:
+        policy = container_policy(entry.vpa.spec.resource_policy, container)
+        return settings_of(policy, self.windows, per_vpa_config=self.per_vpa_config).windows
+
+    def _pace(self, column: Columns, half_lives: HalfLives, now: float) -> None:
+        self.aggregates.cpu.set_half_life(column, half_lives.cpu_s, now)
+        self.aggregates.memory.set_half_life(column, half_lives.memory_s, now)
+
+    def _resume(self, entry: VpaEntry, container: str, pod: str, row: int) -> None:
+        window = entry.pending.get(container, {}).pop(pod, None)
+        initial = entry.initial.get(container)
+        if window is not None and initial is not None:
+            open_windows.resume(self.aggregates, initial, self.rows, row, window)
+
+    def _members(self, entry: VpaEntry, container: str) -> dict[str, int]:
+        return {
+            key[1]: self._row_of[key]
+            for aggregate in entry.columns.get(container, {})
+            for key in self._users.get(aggregate, ())
+        }
+
+    def _drop(self, aggregate: AggregateKey) -> None:
+        column = np.array([self._column_of.pop(aggregate)], dtype=np.intp)
+        labels = self._labels_of.pop(aggregate)
+        self._windows_of.pop(aggregate, None)
+        for key in self._membership.of(aggregate.namespace, labels):
+            named = self.vpas[key].columns.get(aggregate.container, {})
+            named.pop(aggregate, None)
+            if not named:
+                self.vpas[key].columns.pop(aggregate.container, None)
+        # Only finished pods can be left; their containers never have a sample again.
+        for namespace, pod, container in list(self._users.get(aggregate, ())):
+            self._close(namespace, pod, {container})
+        self._users.pop(aggregate, None)
+        self.aggregates.close(column)
+        self._membership.forget([(aggregate.namespace, labels)])
+        self.version += 1
+
+
+def _text(labels: Labels) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels)

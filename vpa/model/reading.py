@@ -1,0 +1,223 @@
+"""All recommendations of one pass, in columns, and which of them are worth writing.
+
+Percentiles, confidence and amounts of every VPA and container are computed side by side;
+only VPAs that are due get a recommendation with its derivation, which costs Python time.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from vpa.model import estimator
+from vpa.model.aggregates import Aggregates
+from vpa.model.cluster import Cluster
+from vpa.model.estimator import BOUNDS
+from vpa.model.histograms import Columns, Floats
+from vpa.model.membership import VpaKey
+from vpa.model.merged import merged
+from vpa.model.nodes import NodeShape
+from vpa.model.quantities import RESOURCES
+from vpa.model.recommendation import (
+    ContainerUsage,
+    RecommendationTrace,
+    RecommenderSettings,
+    ResourceUsage,
+    minimum,
+    recommend,
+)
+
+Amounts = NDArray[np.int64]
+
+
+class Estimates(Struct, frozen=True):
+    """One pass: arrays of shape (containers, resources, bounds), in the order of ``keys``."""
+
+    keys: Sequence[tuple[VpaKey, str]]
+    first: dict[VpaKey, int]  # where the containers of a VPA begin
+    count: dict[VpaKey, int]
+    usage: Floats  # percentiles, cores or bytes
+    confidence: Floats  # (containers, resources)
+    measured: NDArray[np.bool_]  # (containers, resources)
+    amounts: Amounts  # before rounding and caps; -1 where nothing was measured
+
+    def usages(self, key: VpaKey) -> list[ContainerUsage]:
+        """Return what is known of the containers of one VPA."""
+        start = self.first.get(key, 0)
+        return [
+            ContainerUsage(
+                self.keys[row][1],
+                {
+                    resource: ResourceUsage(
+                        (
+                            float(self.usage[row, column, 0]),
+                            float(self.usage[row, column, 1]),
+                            float(self.usage[row, column, 2]),
+                        ),
+                        float(self.confidence[row, column]),
+                    )
+                    for column, resource in enumerate(RESOURCES)
+                    if self.measured[row, column]
+                },
+            )
+            for row in range(start, start + self.count.get(key, 0))
+        ]
+
+
+class DeadBand(Struct, frozen=True):
+    """How far bounds must move to be written at once; targets always are. 0: upstream's way."""
+
+    fraction: float = 0.02
+    age_s: float = 600.0
+
+
+class Reader:
+    """Reads a cluster pass after pass and remembers what was published."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._version = -1
+        self._keys: list[tuple[VpaKey, str]] = []
+        self._groups: list[Columns] = []
+        self._first: dict[VpaKey, int] = {}
+        self._count: dict[VpaKey, int] = {}
+        self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
+        self._written_at = np.empty(0)
+        self._forced: set[VpaKey] = set()
+
+    def read(self) -> Estimates:
+        """Return the estimates of all VPAs now."""
+        self._follow()
+        size = len(self._keys)
+        usage = np.zeros((size, len(RESOURCES), len(BOUNDS)))
+        confidence = np.zeros((size, len(RESOURCES)))
+        measured = np.zeros((size, len(RESOURCES)), dtype=np.bool_)
+        amounts = np.full((size, len(RESOURCES), len(BOUNDS)), -1, dtype=np.int64)
+        for aggregates, rows, columns in self._parts():
+            for settings, chosen in self._by_settings(rows):
+                self._estimate(
+                    aggregates,
+                    rows[chosen],
+                    columns[chosen],
+                    settings,
+                    (usage, confidence, measured, amounts),
+                )
+        return Estimates(self._keys, self._first, self._count, usage, confidence, measured, amounts)
+
+    def due(self, estimates: Estimates, now: float, band: DeadBand) -> list[VpaKey]:
+        """Return the VPAs whose status is to be written, in the order of the estimates.
+
+        A target moved, a bound moved by the fraction, anything moved and the last write is
+        old, or the VPA was never written or forced.
+        """
+        before, after = self._written, estimates.amounts
+        moved = before != after
+        target = BOUNDS.index("target")
+        at_once = moved[:, :, target].any(axis=1)
+        far = np.abs(after - before) >= band.fraction * np.maximum(before, 1)
+        # What appears or disappears is a move of any size.
+        far |= (before < 0) != (after < 0)
+        at_once |= (moved & far).any(axis=(1, 2))
+        old = now - self._written_at >= band.age_s
+        rows = np.flatnonzero(at_once | (old & moved.any(axis=(1, 2))))
+        found = dict.fromkeys(self._keys[row][0] for row in rows)
+        found.update(dict.fromkeys(key for key in self._forced if key in self._cluster.vpas))
+        return list(found)
+
+    def force(self, key: VpaKey) -> None:
+        """Let a VPA be due at the next pass: its spec or annotations changed."""
+        self._forced.add(key)
+
+    def published(self, estimates: Estimates, key: VpaKey, now: float) -> None:
+        """Note that the status of a VPA was written with these estimates."""
+        self._forced.discard(key)
+        start = estimates.first.get(key, 0)
+        rows = slice(start, start + estimates.count.get(key, 0))
+        if estimates.keys is self._keys:
+            self._written[rows] = estimates.amounts[rows]
+            self._written_at[rows] = now
+
+    def recommendation(
+        self, estimates: Estimates, key: VpaKey, shapes: Sequence[NodeShape] = ()
+    ) -> RecommendationTrace:
+        """Return what to publish for one VPA, and how it came about."""
+        entry = self._cluster.vpas[key]
+        return recommend(
+            estimates.usages(key),
+            entry.settings.recommender,
+            policy=entry.vpa.spec.resource_policy,
+            annotations=entry.vpa.metadata.annotations,
+            shapes=shapes,
+        )
+
+    def _follow(self) -> None:
+        cluster = self._cluster
+        if cluster.version == self._version:
+            return
+        before = {key: row for row, key in enumerate(self._keys)}
+        keys: list[tuple[VpaKey, str]] = []
+        groups: list[Columns] = []
+        self._first, self._count = {}, {}
+        for key, entry in cluster.vpas.items():
+            self._first[key] = len(keys)
+            for container in entry.containers():
+                keys.append((key, container))
+                groups.append(entry.group(container))
+            self._count[key] = len(keys) - self._first[key]
+        written = np.full((len(keys), len(RESOURCES), len(BOUNDS)), -2, dtype=np.int64)
+        written_at = np.zeros(len(keys))
+        for row, named in enumerate(keys):
+            if named in before:
+                written[row] = self._written[before[named]]
+                written_at[row] = self._written_at[before[named]]
+        self._keys, self._groups, self._version = keys, groups, cluster.version
+        self._written, self._written_at = written, written_at
+
+    def _parts(self) -> list[tuple[Aggregates, Columns, Columns]]:
+        # Lone columns are read where they are; only real sums are made.
+        single = np.array([i for i, g in enumerate(self._groups) if g.size == 1], dtype=np.intp)
+        several = np.array([i for i, g in enumerate(self._groups) if g.size > 1], dtype=np.intp)
+        parts = []
+        if single.size:
+            columns = np.array([self._groups[i][0] for i in single], dtype=np.intp)
+            parts.append((self._cluster.aggregates, single, columns))
+        if several.size:
+            sums = merged(self._cluster.aggregates, [self._groups[i] for i in several])
+            parts.append((sums, several, np.arange(several.size)))
+        return parts
+
+    def _by_settings(self, rows: Columns) -> list[tuple[RecommenderSettings, Columns]]:
+        found: dict[int, tuple[RecommenderSettings, list[int]]] = {}
+        for place, row in enumerate(rows):
+            settings = self._cluster.vpas[self._keys[row][0]].settings.recommender
+            found.setdefault(id(settings), (settings, []))[1].append(place)
+        return [(s, np.array(places, dtype=np.intp)) for s, places in found.values()]
+
+    def _estimate(
+        self,
+        aggregates: Aggregates,
+        rows: Columns,
+        columns: Columns,
+        settings: RecommenderSettings,
+        into: tuple[Floats, Floats, NDArray[np.bool_], Amounts],
+    ) -> None:
+        usage, confidence, measured, amounts = into
+        shares = np.array([self._count[self._keys[row][0]] for row in rows])
+        for column, resource in enumerate(RESOURCES):
+            read = aggregates.read(resource, columns, settings)
+            usage[rows, column] = read.percentiles.T
+            confidence[rows, column] = read.confidence
+            measured[rows, column] = read.measured
+            least = np.array([minimum(resource, settings, n) for n in range(1, shares.max() + 1)])
+            parameters = settings.of(resource)
+            for place, bound in enumerate(BOUNDS):
+                found = estimator.estimate(
+                    resource,
+                    bound,
+                    read.percentiles[place],
+                    read.confidence,
+                    least[shares - 1],
+                    parameters,
+                )
+                amounts[rows, column, place] = np.where(read.measured, found, -1)
