@@ -50,6 +50,7 @@ class HpaStack:
             self.plane.service_account(NAMESPACE, ACCOUNT).write_kubeconfig(
                 self.directory / "hpa.kubeconfig"
             )
+            self._reader = self.plane.service_account(NAMESPACE, "reader").token
             for replica in self.replicas:
                 replica.start()
             for number in range(len(self.replicas)):
@@ -69,6 +70,8 @@ class HpaStack:
         self.plane.admin.request(
             "DELETE", f"{base}/configmaps?labelSelector=podscale.io%2Fhistory%3Dhpa"
         )
+        name = f"{VERSION}.{GROUP}"
+        self.plane.admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/podscale-hpa"
         self.plane.admin.request("DELETE", lease)
 
@@ -80,6 +83,22 @@ class HpaStack:
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        reader = {"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}
+        role = {"kind": "ClusterRole", "name": "podscale:decisions-reader"}
+        self.plane.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": "reader", "namespace": NAMESPACE},
+            },
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "test-decisions-reader"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
+                "subjects": [reader],
+            },
+        )
         for number in range(len(self.replicas)):
             self.plane.apply(
                 {
@@ -89,6 +108,16 @@ class HpaStack:
                     "spec": {"containers": [{"name": "hpa", "image": "pretend"}]},
                 }
             )
+
+    def register(self, number: int = 0) -> None:
+        """Route the group to one replica; in a cluster the Service selects the leader."""
+        text = (ROOT / "config/apiservices/hpa/apiservices.yaml").read_text()
+        self.plane.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-",
+            stdin=text.replace("port: 443", f"port: {self.ports[number]}"),
+        )  # fmt: skip
+        self.plane.expose(NAMESPACE, ACCOUNT, self.ports[number])
+        self.plane.wait_available(GROUP, VERSION, 60.0)
 
     def pod(self, number: int) -> str:
         return f"podscale-hpa-{number}"
@@ -116,8 +145,8 @@ class HpaStack:
             LOOPBACK, self.ports[number], timeout=5, context=tls
         )
         try:
-            token = self.plane.service_account(NAMESPACE, "reader").token
-            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            headers = {"Authorization": f"Bearer {self._reader}"}
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             raw = answer.read()
         finally:
@@ -172,6 +201,7 @@ class HpaStack:
             f"--bind-address={LOOPBACK}",
             f"--cert-dir={self.directory}/hpa-{number}",
             "--shutdown-delay-duration=0s",
+            f"--service={NAMESPACE}/{ACCOUNT}",
             f"--leader-elect-lease-duration={LEASE_S}s",
             f"--leader-elect-renew-deadline={RENEW_S}s",
             f"--leader-elect-retry-period={RETRY_S}s",

@@ -10,9 +10,11 @@ import json
 import ssl
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+import yaml
 
 from tests.cluster.plane import Plane
 from tests.integration.exporter import Exporter, Target, counter, gauge, pod
@@ -66,6 +68,18 @@ resourceRules:
 """
 
 
+def manifests() -> list[Mapping[str, Any]]:
+    """Return every manifest that the adapter's deployment needs of the cluster."""
+    found: list[Mapping[str, Any]] = []
+    for folder in MANIFESTS:
+        text = subprocess.run(
+            [str(require("kubectl")), "kustomize", str(ROOT / folder)],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        found += yaml.safe_load_all(text)
+    return found
+
+
 def busy_pod(
     namespace: str, name: str, *, requests: float, cpu: float = 0.1, memory: float = 64e6
 ) -> tuple[str, Target]:
@@ -102,13 +116,16 @@ class MetricsStack:
         rules: str = RULES,
         replicas: int = 1,
         arguments: Sequence[str] = (),
+        edit: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda found: found,
     ) -> None:
+        """``edit`` may change or, with ``None``, leave out each manifest."""
         self.plane, self.prometheus, self.exporter = plane, prometheus, exporter
         self.directory = directory
         self.rules = directory / "rules.yaml"
         self.rules.write_text(rules)
         self.port = free_port()
         self._arguments = arguments
+        self._edit = edit
         self.replicas = [
             Program(
                 f"adapter-{number}",
@@ -147,15 +164,9 @@ class MetricsStack:
     def apply(self) -> None:
         """Apply the manifests that the deployment would, with this machine's port."""
         self.plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        for folder in MANIFESTS:
-            text = subprocess.run(
-                [str(require("kubectl")), "kustomize", str(ROOT / folder)],
-                capture_output=True, text=True, check=True,
-            ).stdout  # fmt: skip
-            self.plane.kubectl(
-                "apply", "--server-side", "--force-conflicts", "-f", "-",
-                stdin=text.replace("port: 443", f"port: {self.port}"),
-            )  # fmt: skip
+        kept = [each for found in manifests() if (each := self._edit(found)) is not None]
+        text = yaml.safe_dump_all(kept).replace("port: 443", f"port: {self.port}")
+        self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         self.plane.expose(NAMESPACE, SERVICE, self.port)
 
     def _flags(self) -> list[str]:

@@ -1,0 +1,100 @@
+"""Two replicas of the HPA: the leader leaves politely, is killed, and is frozen in time."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.hpa_stack import LEASE_S, RETRY_S, HpaStack
+from tests.cluster.plane import Plane
+from tests.cluster.settings import PlaneSettings, audited
+from tests.cluster.test_hpa import CPU, hpa, replicas
+from tests.cluster.workloads import deployment, horizontal_pod_autoscaler
+from tests.tools.process import wait_until
+
+SLACK_S = 2.0  # two cores, a plane and two interpreters
+
+
+def test_whatever_ends_a_leader_the_next_one_acts_and_nothing_is_written_twice(
+    private_plane: Callable[[PlaneSettings], Plane], tmp_path: Path
+) -> None:
+    audit = audited("deployments/scale.apps", verbs=("update",))
+    plane = private_plane(PlaneSettings(nodes=1, audit=(audit,)))
+    with plane.namespace() as namespace, HpaStack(plane, tmp_path, replicas=2) as stack:
+        plane.apply(
+            deployment("web", namespace), horizontal_pod_autoscaler("web", namespace, CPU, least=2)
+        )
+        size = 2
+        wait_for_size(plane, stack, namespace, size, 20)
+        for how in ("SIGTERM", "SIGKILL", "SIGSTOP"):
+            old = int(stack.leader()[-1])
+            new = 1 - old
+            began = time.monotonic()
+            match how:
+                case "SIGTERM":
+                    stack.replicas[old].ask_to_stop()
+                    limit_s = 2.0
+                case "SIGKILL":
+                    stack.replicas[old].kill()
+                    limit_s = LEASE_S + RETRY_S * 1.2 + SLACK_S
+                case "SIGSTOP":
+                    stack.replicas[old].pause()
+                    limit_s = LEASE_S + RETRY_S * 1.2 + SLACK_S
+            wait_until(
+                f"the other leads after {how}",
+                lambda pod=stack.pod(new): stack.leader() == pod,  # type: ignore[misc]
+                limit_s + 5,
+                tuple(stack.replicas[new : new + 1]),
+            )
+            took = time.monotonic() - began
+            print(f"{how}: another leads after {took:.1f} s (limit {limit_s:.1f} s)")
+            assert took <= limit_s
+            size += 1
+            path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/web"
+            plane.admin.patch(path, {"spec": {"minReplicas": size}})
+            wait_for_size(plane, stack, namespace, size, 20)
+            wait_until(
+                "explanations are there again",
+                lambda n=new: (
+                    stack.decision(namespace, "web", n).get("kind")  # type: ignore[misc]
+                    == "ScalingDecision"
+                ),
+                20,
+            )
+            if how == "SIGSTOP":
+                stack.replicas[old].resume()
+                wait_until(
+                    "the thawed one says that it does not lead",
+                    lambda n=old: not_leader(stack, namespace, n),  # type: ignore[misc]
+                    20,
+                )
+            else:
+                stack.replicas[old].stop(grace_s=10.0)
+                stack.replicas[old].start()
+                stack.wait_serving(old)
+            assert stack.leader() == stack.pod(new)
+            labelled = plane.admin.get(
+                "/api/v1/namespaces/podscale/pods?labelSelector=podscale.io%2Fleader%3Dhpa"
+            )["items"]
+            assert [pod["metadata"]["name"] for pod in labelled] == [stack.pod(new)]
+        assert hpa(plane, namespace)["status"]["desiredReplicas"] == size
+    written = [
+        entry["requestObject"]["spec"]["replicas"]
+        for entry in plane.audit()
+        if entry["responseStatus"]["code"] == 200
+    ]
+    assert written == [2, 3, 4, 5]
+
+
+def wait_for_size(
+    plane: Plane, stack: HpaStack, namespace: str, size: int, deadline_s: float
+) -> None:
+    try:
+        wait_until(f"{size} replicas", lambda: replicas(plane, namespace) == size, deadline_s)
+    except Exception as late:
+        raise AssertionError(f"{late}\n{stack.tails()}") from None
+
+
+def not_leader(stack: HpaStack, namespace: str, number: int) -> bool:
+    found = stack.decision(namespace, "web", number)
+    causes = found.get("details", {}).get("causes", ()) if isinstance(found, dict) else ()
+    return any(cause["reason"] == "NotLeader" for cause in causes)
