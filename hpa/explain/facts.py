@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from hpa.decide.limits import change_within
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
@@ -36,10 +35,12 @@ def _always(told: Told) -> Facts:
         "target": told.target,
         "min": hpa.min_replicas,
         "max": hpa.max_replicas,
+        "mode": told.trace.settings.mode,
     }
     if scale is not None:
         found["current"] = found["spec_replicas"] = scale.spec_replicas
         found["status_replicas"] = scale.status_replicas
+        found["selector"] = scale.selector
         found["pods_matched"] = len(told.pods)
     if told.trace.decided is not None:
         found["decided"] = told.trace.decided
@@ -76,8 +77,8 @@ def metric_facts(told: Told, measured: Measured) -> Facts:
             found["utilization"] = calculation.utilization
         is_value = spec.type in ("Object", "External") and spec.average_value_milli is None
         found["value" if is_value else "average_value"] = calculation.usage
-        if calculation.groups is not None:
-            found["ready_pods"] = calculation.groups.ready
+        groups = calculation.groups
+        found["ready_pods"] = told.pods.ready_count() if groups is None else groups.ready
     else:
         found["message"] = measured.result.text
     return found
@@ -101,7 +102,8 @@ def _invalid(told: Told, measured: Measured, result: Invalid) -> Facts:
     spec = told.spec(measured)
     if result.problem is not None:
         found["pod"] = result.problem.pod
-        found["container"] = result.problem.container
+        if result.problem.container:
+            found["container"] = result.problem.container
         found["resource"] = spec.name
     elif spec.type == "ContainerResource" and len(told.pods):
         found["pod"] = min(told.pods.names)
@@ -191,16 +193,21 @@ def _rate(told: Told) -> Facts:
             "periodSeconds": policy.period_seconds,
         }
         events = events_within(told, (*past.scale_ups, *past.scale_downs), policy.period_seconds)
-        found["events"] = [
+        counted: list[Fact] = [
             {"change": each.change, "age_s": told.trace.now - each.at} for each in events
         ]
-        found["used"] = change_within(past.scale_ups, policy.period_seconds, told.trace.now)
+        found["events"] = counted
+        if counted:
+            found["event"] = counted[0]  # the one that leaves the period first
+    elif limit.reason in ("ScaleUpLimit", "ScaleDownLimit") and told.hpa.behavior is not None:
+        found["select_policy"] = "Disabled"
     return found
 
 
 def events_within(told: Told, events: Sequence[ScaleEvent], period_s: float) -> list[ScaleEvent]:
-    """Return the events that still count against a policy."""
-    return [each for each in events if each.at > told.trace.now - period_s]
+    """Return the events that still count against a policy, the oldest first."""
+    counted = [each for each in events if each.at > told.trace.now - period_s]
+    return sorted(counted, key=lambda each: each.at)
 
 
 def _bound(told: Told) -> Facts:
@@ -226,7 +233,9 @@ def _selector(told: Told) -> Facts:
 
 def _refused(told: Told) -> Facts:
     outcome = told.trace.outcome
-    return {} if outcome is None else {"message": outcome.scale_error}
+    if outcome is None:
+        return {}
+    return {"message": outcome.scale_error, "error": outcome.scale_error}
 
 
 def _paused(told: Told) -> Facts:  # noqa: ARG001 - one signature for all

@@ -113,9 +113,7 @@ def _outcome(told: Told) -> list[str]:
     # A single rule that is named in any case needs no second decision: the steady pass.
     if [token for token, _ in rules] != otherwise:
         binding += [token for token, ask in rules if ask(told) != final]
-    # "Below target" is upstream's word for every fall, true or not.
-    tells = plain != ["AllMetricsBelowTarget"] or _leans_down(told)
-    beside = plain if tells else []
+    beside = plain if _is_by_metrics(told) else []
     return [*(binding or otherwise), *steps, *beside, *_beside(told)]
 
 
@@ -188,8 +186,21 @@ def _plain(told: Told) -> list[str]:
     return ["RoundedUpToCurrent"]
 
 
-def _leans_down(told: Told) -> bool:
-    return all((result.calculation.ratio or 0.0) <= 1.0 for _, result in told.valid())
+def _is_by_metrics(told: Told) -> bool:
+    """Return whether the metrics themselves lean the way the number went.
+
+    A bound can raise it and pods that are left out can lower it against them; "all metrics
+    below target" is upstream's word for every fall, true or not.
+    """
+    final, current, chosen = told.trace.decided, told.current, told.chosen
+    if final is None or current is None or chosen is None:
+        return False
+    if final > current:
+        return chosen.replicas > current
+    if final < current:
+        ratios = [result.calculation.ratio or 0.0 for _, result in told.valid()]
+        return chosen.replicas < current and all(ratio <= 1.0 for ratio in ratios)
+    return True
 
 
 def _beside(told: Told) -> list[str]:

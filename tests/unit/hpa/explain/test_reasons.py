@@ -1,0 +1,291 @@
+"""The order of reasons, for situations that the case file does not hold."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from hpa.decide import Observation, Outcome, Past, ScaleUnreadable, Settings, conclude, decide
+from hpa.decide.observation import ScaleEvent
+from hpa.decide.pods import Phase, Ready
+from hpa.decide.reading import DOWN, UP
+from hpa.decide.spec import (
+    Behavior,
+    Condition,
+    Fallback,
+    MetricSpec,
+    Options,
+    Policy,
+    Rules,
+    Status,
+)
+from hpa.explain import Explanation, explain, first_reason
+from podscale.core.metrics import NoData, NotFound, Refused, Unavailable
+from tests.unit.hpa.decide.situations import (
+    NOW,
+    cpu,
+    listed,
+    per_pod,
+    pod,
+    queue,
+    remembered,
+    seen,
+    series,
+    usage,
+    web,
+)
+
+FREE = remembered()
+ZEROED = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+
+
+def told(
+    observation: Observation,
+    past: Past = FREE,
+    outcome: Outcome | None = None,
+    **settings: Any,
+) -> Explanation:
+    decision = decide(observation, past, structs.replace(Settings(), **settings), NOW)
+    trace = conclude(decision, outcome or Outcome(), NOW).trace
+    found = explain(trace)
+    assert found.first_reason == first_reason(trace)
+    return found
+
+
+def busy(**rest: Any) -> Observation:
+    """Two pods at twice their target."""
+    return seen(web(cpu(50), **rest), 2, listed(pod(), pod()), [usage(1000, 1000)])
+
+
+def idle(current: int = 4, **rest: Any) -> Observation:
+    pods = listed(*[pod()] * current)
+    return seen(web(cpu(50), **rest), current, pods, [usage(*[50] * current)])
+
+
+def test_shadow_is_named_before_what_it_hides() -> None:
+    found = told(busy(), mode="shadow")
+    assert found.first_reason == "ShadowMode"
+    assert "MetricAboveTarget" in found.also
+    assert (found.replicas, found.decided) == (2, 4)
+
+
+def test_shadow_hides_nothing_where_nothing_moves() -> None:
+    steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
+    found = told(steady, mode="shadow")
+    assert found.first_reason == "WithinTolerance"
+    assert found.decided is None
+
+
+def test_paused_comes_before_shadow() -> None:
+    found = told(busy(options=Options(is_paused=True)), mode="shadow")
+    assert found.first_reason == "Paused"
+    assert found.proposals is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("NotFound", "gone", "TargetNotFound"),
+        ("Forbidden", "no", "ScaleForbidden"),
+        ("Other", 'deployments "web" is forbidden', "ScaleForbidden"),
+    ],
+)
+def test_an_unreadable_target_has_no_size(kind: Any, text: str, reason: str) -> None:
+    observation = structs.replace(busy(), scale=ScaleUnreadable(text, kind=kind))
+    found = told(observation)
+    assert found.first_reason == reason
+    assert found.replicas is None
+
+
+def test_two_on_one_target_are_more_precise_than_a_shared_pod() -> None:
+    found = told(structs.replace(busy(), rivals=("old",), same_target=("old",)))
+    assert found.first_reason == "SameTargetAsOtherHPA"
+    assert found.also == ("AmbiguousSelector",)
+    assert found.facts["hpas"] == ["old", "web"]
+
+
+def test_at_zero_by_itself_without_a_waking_metric() -> None:
+    status = Status(0, 0, NOW - 900)
+    observation = seen(web(cpu(50), low=0, status=status), 0, listed(), [NoData("Empty", "")])
+    assert told(observation).first_reason == "NoWakeUpMetric"
+    by_hand = structs.replace(status, desired_replicas=3)
+    observation = seen(web(cpu(50), low=0, status=by_hand), 0, listed(), [NoData("Empty", "")])
+    assert told(observation).first_reason == "DisabledAtZero"
+
+
+def test_without_pods_that_comes_before_the_metrics_own_failure() -> None:
+    found = told(seen(web(cpu(50)), 2, listed(), [NoData("EmptyResult", "")]))
+    assert found.first_reason == "NoPodsMatched"
+    assert {"MetricNoData", "AllMetricsInvalid"} <= set(found.also)
+
+
+def test_a_metric_that_needs_no_pod_fails_by_itself() -> None:
+    lost = Unavailable("PrometheusUnreachable", "connection refused")
+    found = told(seen(web(queue(1000), low=0, status=ZEROED), 0, listed(), [lost]))
+    assert found.first_reason == "MetricUnavailable"
+    assert "NoPodsMatched" not in found.also
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Refused("Forbidden", "not allowed"), "MetricRefused"),
+        (NotFound("NameMismatch", "nobody knows it"), "MetricNotFound"),
+        (Unavailable("PrometheusUnreachable", "down"), "MetricUnavailable"),
+        (NoData("NotANumber", "NaN"), "MetricNotANumber"),
+        (Unavailable("Ambiguous", "2 results"), "MetricAmbiguous"),
+    ],
+)
+def test_a_blocked_fall_names_the_failure_and_what_it_did(failure: Any, reason: str) -> None:
+    hpa = web(cpu(50), per_pod(1000))
+    found = told(seen(hpa, 4, listed(*[pod()] * 4), [usage(*[50] * 4), failure]))
+    assert found.first_reason == reason
+    assert "ScaleDownBlockedByInvalidMetric" in found.also
+    assert "AllMetricsInvalid" not in found.also
+    assert found.proposals == (1, None)
+    assert found.facts["metric"] == "qps"
+
+
+def test_an_invalid_metric_beside_a_rise_is_only_mentioned() -> None:
+    hpa = web(cpu(50), per_pod(1000))
+    lost = Refused("Forbidden", "not allowed")
+    found = told(seen(hpa, 2, listed(pod(), pod()), [usage(1000, 1000), lost]))
+    assert found.first_reason == "MetricAboveTarget"
+    assert {"InvalidMetricIgnored", "MetricRefused"} <= set(found.also)
+
+
+def test_a_fallback_that_decides_names_the_failure() -> None:
+    options = Options(fallbacks=(("qps", Fallback("hold")),))
+    hpa = web(cpu(50), per_pod(1000), options=options)
+    lost = NoData("EmptyResult", "")
+    found = told(seen(hpa, 4, listed(*[pod()] * 4), [usage(*[50] * 4), lost]))
+    assert found.first_reason == "MetricNoData"
+    assert found.proposals == (1, 4)
+
+
+def test_gone_pods_that_drive_the_number() -> None:
+    answer = usage(900, 900)
+    samples = {**answer.pods, "gone-0": answer.pods["web-0"]}
+    observation = seen(web(per_pod(500)), 2, listed(pod(), pod()), [structs.replace(answer)])
+    assert told(observation).first_reason == "MetricAboveTarget"
+    small = {name: structs.replace(each, value_milli=500) for name, each in samples.items()}
+    small["gone-0"] = structs.replace(small["gone-0"], value_milli=9000)
+    stale = structs.replace(answer, pods=small)
+    found = told(seen(web(per_pod(500)), 2, listed(pod(), pod()), [stale]))
+    assert found.first_reason == "StalePodsInAnswer"
+    assert found.facts["pods"] == ["gone-0"]
+
+
+def test_one_series_that_gives_the_number_is_no_sum() -> None:
+    observation = seen(web(queue(1000)), 2, listed(pod(), pod()), [series(2000, 0)])
+    assert told(observation).first_reason == "MetricAboveTarget"
+
+
+def test_starting_pods_damp_the_rise() -> None:
+    young = pod(started=NOW - 60, since=NOW - 10)
+    observation = seen(
+        web(cpu(50)), 4, listed(pod(), pod(), young, young), [usage(1000, 1000, 900, 900)]
+    )
+    found = told(observation)
+    assert found.first_reason == "CpuInitialization"
+    assert found.facts["pods"] == ["web-2", "web-3"]
+    assert found.replicas == 4
+
+
+def test_never_ready_pods_damp_the_rise() -> None:
+    broken = pod(ready=Ready.FALSE, started=NOW - 900, since=NOW - 900)
+    observation = seen(
+        web(cpu(50)), 4, listed(pod(), pod(), pod(), broken), [usage(1000, 1000, 1000, 0)]
+    )
+    found = told(observation)
+    assert found.first_reason == "NeverReadyPods"
+    assert found.facts["pods"] == ["web-3"]
+
+
+def test_missing_pods_come_before_pending_ones() -> None:
+    pods = listed(*[pod()] * 4, pod(phase=Phase.PENDING, ready=Ready.FALSE))
+    observation = seen(web(per_pod(500)), 5, pods, [usage(1000, 1000, 1000, None, None)])
+    found = told(observation)
+    assert found.first_reason == "MissingPodMetrics"
+    assert found.facts["pods"] == ["web-3"]
+
+
+def test_without_behavior_the_pass_is_limited() -> None:
+    found = told(seen(web(cpu(10)), 4, listed(*[pod()] * 4), [usage(*[1000] * 4)]))
+    assert found.first_reason == "LegacyScaleUpLimit"
+    assert found.facts["limit"] == 8
+
+
+def test_a_bound_below_the_rate_is_the_bound() -> None:
+    found = told(seen(web(cpu(10), high=6), 4, listed(*[pod()] * 4), [usage(*[1000] * 4)]))
+    assert found.first_reason == "MaxReplicasReached"
+    assert "LegacyScaleUpLimit" not in found.also
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_equal_bounds_have_a_name_of_their_own(loaded: bool) -> None:
+    found = told((busy if loaded else lambda **rest: idle(2, **rest))(low=2, high=2))
+    assert found.first_reason == "MinEqualsMax"
+
+
+def test_disabled_directions() -> None:
+    off = Rules(0, "Disabled", UP.policies)
+    assert told(busy(behavior=Behavior(off, DOWN))).first_reason == "ScaleUpDisabled"
+    now = structs.replace(off, window_s=0)
+    assert told(idle(behavior=Behavior(UP, now))).first_reason == "ScaleDownDisabled"
+
+
+def test_an_event_that_counts_against_a_policy_is_a_fact() -> None:
+    rules = Rules(0, "Max", (Policy("Pods", 4, 60),))
+    past = structs.replace(FREE, scale_ups=(ScaleEvent(3, NOW - 40), ScaleEvent(9, NOW - 80)))
+    pods = listed(*[pod()] * 8)
+    observation = seen(web(cpu(50), behavior=Behavior(rules, DOWN)), 8, pods, [usage(*[1000] * 8)])
+    found = told(observation, past)
+    assert found.first_reason == "ScaleUpRateLimited"
+    assert found.replicas == 9
+    assert found.facts["event"] == {"change": 3, "age_s": 40.0}
+    assert any("40 s ago" in each for each in found.sentences)
+
+
+def test_a_fall_without_any_limit() -> None:
+    found = told(idle())
+    assert found.first_reason == "AllMetricsBelowTarget"
+    assert found.replicas == 1
+
+
+def test_a_window_that_holds_nothing_is_not_named() -> None:
+    found = told(idle(), remembered((9, 301)))
+    assert "ScaleDownStabilized" not in {found.first_reason, *found.also}
+
+
+def test_woken_to_min_is_not_called_above_target() -> None:
+    behavior = Behavior(UP, DOWN)
+    observation = seen(
+        web(queue(1000), low=2, status=ZEROED, behavior=behavior), 0, listed(), [series(0)]
+    )
+    found = told(observation)
+    assert (found.first_reason, found.replicas) == ("MinReplicasReached", 2)
+    assert "MetricAboveTarget" not in found.also
+
+
+def test_a_refused_write_says_what_was_decided() -> None:
+    found = told(busy(), outcome=Outcome("failed", "webhook says no"))
+    assert found.first_reason == "ScaleUpdateFailed"
+    assert (found.replicas, found.decided) == (2, 4)
+    assert found.facts["message"] == "webhook says no"
+    assert any("webhook says no" in each for each in found.sentences)
+
+
+def test_a_metric_of_unknown_type_is_not_found() -> None:
+    found = told(seen(web(MetricSpec("Cheese")), 2, listed(pod(), pod()), []))
+    assert found.first_reason == "MetricNotFound"
+
+
+def test_what_would_have_to_change_is_a_number() -> None:
+    steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
+    assert told(steady).change.startswith("cpu rises above 55 % or falls below 45 %")
+
+
+def test_annotations_that_cannot_be_read_are_mentioned() -> None:
+    found = told(busy(options=Options(problems=("podscale.io/paused: 'yes' is neither",))))
+    assert any("podscale.io/paused" in each for each in found.sentences)
