@@ -16,10 +16,12 @@ from msgspec import Struct
 
 from hpa import decisions
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide, wire
+from hpa.decide.conversion import ConversionError, to_v2
 from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent
 from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
 from hpa.decide.reading import read
 from hpa.decide.settings import Gates, Release
+from hpa.decide.validation import validate
 from hpa.explain import first_reason
 from podscale.core import quantity
 from podscale.core.duration import DurationError, parse_go
@@ -114,10 +116,8 @@ def decide_files(
     hpa_text: str, observation_text: str, *, release: str, now: float
 ) -> dict[str, Any]:
     """Return the decision as the API would serve it; raises ``OfflineError``."""
-    written_hpa = _parsed(hpa_text, wire.Autoscaler, "the HPA")
+    written_hpa = _hpa(hpa_text)
     written = _parsed(observation_text, Written, "the observation")
-    if not written_hpa.spec.scale_target_ref.name or written_hpa.spec.max_replicas < 1:
-        raise OfflineError("the HPA: spec.scaleTargetRef and spec.maxReplicas are needed")
     try:
         hpa = read(written_hpa)
         observation = Observation(
@@ -146,6 +146,18 @@ def settings_for(release: str) -> Settings:
     is_new = release != "1.36"
     gates = Gates(generation=is_new, optimized_selector_store=is_new)
     return Settings(release=known[release], gates=gates)
+
+
+def _hpa(text: str) -> wire.Autoscaler:
+    # No API server has seen the file: any served version, and its findings in full.
+    try:
+        written = to_v2(_parsed(text, dict[str, Any], "the HPA"))
+    except ConversionError as error:
+        raise OfflineError(f"the HPA: {error}") from error
+    findings = validate(written)
+    if findings:
+        raise OfflineError("the HPA: " + "; ".join(str(each) for each in findings))
+    return written
 
 
 def _parsed(text: str, type_: Any, what: str) -> Any:
