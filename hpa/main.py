@@ -14,6 +14,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from hpa import flags as flags_
+from hpa.decisions import GROUP, VERSION
 from hpa.part import Part, identity, own_namespace
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api, user_agent
@@ -22,9 +23,11 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
 from podscale.kube.pods import PodStore
 from podscale.serving import logs
+from podscale.serving.certificates import service_names
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
+from podscale.serving.keeper import CertificateKeeper, publisher
 from podscale.serving.logs import Verbosity
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
@@ -124,6 +127,7 @@ async def serving(
                         health=health,
                         metrics=server_metrics,
                         verbosity=verbosity,
+                        keeper=_keeper(flags, api, part),
                         port=port,
                     ) as server:
                         yield Served(part, server)
@@ -131,3 +135,20 @@ async def serving(
                     discovering.cancel()
                     await part.stop()
                     working.cancel()
+
+
+def _keeper(flags: Flags, api: Api, part: Part) -> CertificateKeeper | None:
+    text = flags.text("service")
+    if not text:
+        return None
+    namespace, slash, name = text.partition("/")
+    if not namespace or not slash or not name or "/" in name:
+        raise FlagError(f"--service is NAMESPACE/NAME, and {text!r} is not")
+    return CertificateKeeper(
+        api,
+        namespace=namespace,
+        secret=f"{name}-ca",
+        names=service_names(name, namespace),
+        publish=publisher(api, [f"{VERSION}.{GROUP}"]),
+        may_write=part.elector.may_write,
+    )

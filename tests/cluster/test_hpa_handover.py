@@ -9,7 +9,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings, audited
 from tests.cluster.test_hpa import CPU, hpa, replicas
 from tests.cluster.workloads import deployment, horizontal_pod_autoscaler
-from tests.tools.process import wait_until
+from tests.tools.process import NotReadyError, wait_until
 
 SLACK_S = 2.0  # two cores, a plane and two interpreters
 
@@ -41,7 +41,7 @@ def test_whatever_ends_a_leader_the_next_one_acts_and_nothing_is_written_twice(
                     limit_s = LEASE_S + RETRY_S * 1.2 + SLACK_S
             wait_until(
                 f"the other leads after {how}",
-                lambda pod=stack.pod(new): stack.leader() == pod,  # type: ignore[misc]
+                lambda n=new: stack.leader() == stack.pod(n),  # type: ignore[misc]
                 limit_s + 5,
                 tuple(stack.replicas[new : new + 1]),
             )
@@ -90,7 +90,7 @@ def wait_for_size(
 ) -> None:
     try:
         wait_until(f"{size} replicas", lambda: replicas(plane, namespace) == size, deadline_s)
-    except Exception as late:
+    except NotReadyError as late:
         raise AssertionError(f"{late}\n{stack.tails()}") from None
 
 
