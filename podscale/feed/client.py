@@ -97,7 +97,7 @@ class PrometheusClient:
         deadline_s = self.options.deadline_s
         # Prometheus gives up first, so that "too much work" and "not there" can be told apart.
         patience_s = max(deadline_s - 1.0, deadline_s / 2)
-        fields = [("query", promql), ("time", format_time(time_s)), ("timeout", f"{patience_s:g}s")]
+        fields = [("query", promql), ("time", format_time(time_s)), ("timeout", f"{patience_s:g}")]
         chosen: Verb = self.options.verb or verb or ("GET" if len(promql) <= GET_LIMIT else "POST")
         reader = VectorReader()
         rest = await self._exchange(
