@@ -158,8 +158,8 @@ async def test_a_failed_review_is_neither_allowed_nor_remembered() -> None:
         (
             "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/q",
             (
-                'q.external.metrics.k8s.io is forbidden: User "bob" cannot list resource "q" in API '
-                'group "external.metrics.k8s.io" in the namespace "default": no'
+                'q.external.metrics.k8s.io is forbidden: User "bob" cannot list resource "q" in '
+                'API group "external.metrics.k8s.io" in the namespace "default": no'
             ),
         ),
         ("/metrics", 'forbidden: User "bob" cannot get path "/metrics": no'),

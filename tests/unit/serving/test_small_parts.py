@@ -1,0 +1,193 @@
+"""Health texts, single flight, logs, tallies and certificate files."""
+
+import asyncio
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+import structlog
+
+from podscale.serving.certificate_files import read_files, self_signed
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import parse
+from podscale.serving.health import OK, Health, Verdict
+from podscale.serving.logs import Verbosity, configure
+from podscale.serving.request_info import RequestInfo
+from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.singleflight import Flights
+from podscale.serving.tls import TlsError
+from tests.unit.serving.kit import Pki
+
+
+def test_health_texts_are_upstreams() -> None:
+    health = Health()
+    health.add_readiness("relist", lambda: Verdict(False, "not tried yet"))
+    health.add_readiness("rules", lambda: Verdict(True, "a reload was refused"))
+    assert health.report("livez").text == "ok"
+    assert health.report("livez", is_verbose=True).text == "[+]ping ok\nlivez check passed\n"
+    assert health.report("readyz").text == (
+        "[+]ping ok\n[-]relist failed: not tried yet\n[+]rules ok: a reload was refused\n"
+        "readyz check failed\n"
+    )
+    excluded = health.report("readyz", excluded=["relist", "none"], is_verbose=True)
+    assert excluded.status == 200
+    assert "[+]relist excluded: ok" in excluded.text
+    assert 'no matches for "none"' in excluded.text
+    assert "/readyz/relist" in set(health.paths())
+    assert "/livez/relist" not in set(health.paths())
+
+
+def test_liveness_is_not_touched_by_readiness_and_a_broken_check_fails() -> None:
+    health = Health()
+
+    def broken() -> Verdict:
+        raise RuntimeError("swordfish")
+
+    health.add_readiness("store", broken)
+    assert health.report("readyz").status == 500
+    assert "swordfish" not in health.report("readyz").text
+    assert health.report("livez").status == health.report("healthz").status == 200
+    health.add_liveness("loop", lambda: OK)
+    single = health.single("livez", "loop")
+    assert single is not None
+    assert single.text == "ok"
+    assert health.single("livez", "store") is None
+
+
+async def test_one_flight_for_all_and_failures_for_all() -> None:
+    flights: Flights[str, int] = Flights()
+    go = asyncio.Event()
+    started = 0
+
+    async def work() -> int:
+        nonlocal started
+        started += 1
+        await go.wait()
+        raise ValueError("no")
+
+    waiting = [asyncio.create_task(flights.run("k", work)) for _ in range(3)]
+    await asyncio.sleep(0)
+    go.set()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(one) for one in outcomes] == ["no"] * 3
+    assert started == 1
+
+
+async def test_another_takes_over_when_the_first_is_cancelled() -> None:
+    flights: Flights[str, int] = Flights()
+    go = asyncio.Event()
+    started = 0
+
+    async def work() -> int:
+        nonlocal started
+        started += 1
+        await go.wait()
+        return started
+
+    first = asyncio.create_task(flights.run("k", work))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(flights.run("k", work)) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait(others, timeout=0.05)
+    assert started == 2
+    go.set()
+    assert await asyncio.gather(*others) == [2, 2, 2]
+    assert first.cancelled()
+
+
+def test_verbosity_decides_about_debug_lines_while_running() -> None:
+    stream, verbosity = io.StringIO(), Verbosity()
+    configure("json", verbosity, stream)
+    log = structlog.get_logger()
+    log.debug("Hidden")
+    log.info("Shown", rule="a")
+    verbosity.v = 4
+    log.debug("Seen")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["Shown", "Seen"]
+    assert lines[0]["rule"] == "a"
+    assert lines[0]["level"] == "info"
+
+
+def test_exceptions_are_logged_with_their_trace_in_one_line() -> None:
+    stream = io.StringIO()
+    configure("json", Verbosity(), stream)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        structlog.get_logger().exception("Failed")
+    (line,) = stream.getvalue().splitlines()
+    assert "ValueError: no" in json.loads(line)["exception"]
+
+
+def test_tallies_become_upstreams_series() -> None:
+    metrics = SelfMetrics()
+    info = RequestInfo(True, "/p", "get", "g", "v1", "ns", "pods", "m", "*")
+    for seconds in (0.001, 0.03, 70.0):
+        metrics.requests.observe("GET", info, 200, seconds)
+    metrics.requests.observe("GET", info, 404, 0.001)
+    labels = {
+        "verb": "GET",
+        "dry_run": "",
+        "group": "g",
+        "version": "v1",
+        "resource": "pods",
+        "subresource": "",
+        "scope": "namespace",
+        "component": "apiserver",
+    }
+    value = metrics.registry.get_sample_value
+    assert value("apiserver_request_total", {**labels, "code": "200"}) == 3
+    assert value("apiserver_request_total", {**labels, "code": "404"}) == 1
+    name = "apiserver_request_duration_seconds"
+    assert value(f"{name}_count", labels) == 4
+    assert value(f"{name}_sum", labels) == pytest.approx(70.032)
+    assert value(f"{name}_bucket", {**labels, "le": "0.005"}) == 2
+    assert value(f"{name}_bucket", {**labels, "le": "60.0"}) == 3
+    assert value(f"{name}_bucket", {**labels, "le": "+Inf"}) == 4
+
+
+def test_certificates_for_server_names(tmp_path: Path) -> None:
+    pki = Pki()
+    pair = pki.server()
+    (tmp_path / "c").write_bytes(pair.certificate)
+    (tmp_path / "k").write_bytes(pair.key)
+    argument = f"{tmp_path / 'c'},{tmp_path / 'k'}"
+    flags = parse(
+        [f"--tls-sni-cert-key={argument}:a.example,*.B.example", f"--tls-sni-cert-key={argument}"],
+        API_SERVER,
+    )
+    files = read_files(flags)
+    assert files.pair is None
+    assert [one.patterns for one in files.named] == [("a.example", "*.b.example"), ("localhost",)]
+    with pytest.raises(TlsError, match="expected certificate,key"):
+        read_files(parse([f"--tls-sni-cert-key={tmp_path / 'c'}"], API_SERVER))
+    with pytest.raises(TlsError, match="none"):
+        read_files(
+            parse(
+                [
+                    f"--tls-cert-file={tmp_path / 'none'}",
+                    f"--tls-private-key-file={tmp_path / 'k'}",
+                ],
+                API_SERVER,
+            )
+        )
+
+
+def test_the_self_signed_pair_is_kept_and_its_key_is_private(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "certificates"
+    first = self_signed(str(directory))
+    assert self_signed(str(directory)) == first
+    assert (directory / "apiserver.key").stat().st_mode & 0o777 == 0o600
+    (directory / "apiserver.crt").write_bytes(b"garbage")
+    assert self_signed(str(directory)) != first
+
+
+def test_a_directory_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    configure("json", Verbosity(), io.StringIO())
+    (tmp_path / "file").write_text("")
+    blocked = os.fspath(tmp_path / "file" / "below")
+    assert self_signed(blocked) != self_signed(blocked)
