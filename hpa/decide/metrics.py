@@ -9,7 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.numbers import INT64_MAX, Amount
+from hpa.decide.answers import checked, failure_of, summed, text_of, too_old
+from hpa.decide.numbers import Amount
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
 from hpa.decide.pods import Groups, Pods, group
 from hpa.decide.ratios import Tolerance
@@ -27,10 +28,8 @@ from hpa.decide.spec import MetricSpec, MetricStatus
 from hpa.decide.variation import Variation
 from podscale.core.metrics import (
     ExternalSamples,
-    NoData,
     ObjectSample,
     PodSamples,
-    Sample,
     Stale,
 )
 
@@ -123,7 +122,7 @@ def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -
         name = f"{spec.name} {kind} utilization (percentage of request)"
         prefix = f"failed to get {spec.name} utilization: "
     found: Calculation | _Unusable
-    if not by_use and not spec.average_utilization:
+    if not _is_target(spec.average_value_milli if by_use else spec.average_utilization):
         prefix = ""
         found = _Unusable(
             "invalid resource metric source: neither an average utilization target nor an "
@@ -181,7 +180,7 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
     samples = _pod_samples(answer, spec, pass_, f"unable to get metric {spec.name}: ")
     if isinstance(samples, _Unusable):
         found = samples
-    elif not spec.average_value_milli:
+    elif spec.average_value_milli is None or not _is_target(spec.average_value_milli):
         found = _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
     else:
         grouped = _usage(samples, "", pass_)
@@ -207,9 +206,9 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
 def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
     outer = "failed to get object metric value: "
     described = spec.described
-    by_object_value = spec.target_type == "Value" and spec.value_milli
+    by_object_value = spec.target_type == "Value" and _is_target(spec.value_milli)
     if not by_object_value and not (
-        spec.target_type == "AverageValue" and spec.average_value_milli
+        spec.target_type == "AverageValue" and _is_target(spec.average_value_milli)
     ):
         text = "invalid object metric source: neither a value target nor an average value target"
         unusable = _Unusable(f"{text} was set", "NoTarget")
@@ -219,7 +218,7 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
         if described is None
         else (f"{described.kind} on {pass_.observation.hpa.namespace} {described.name}/")
     )
-    sample = _checked(answer, pass_)
+    sample = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
     prefix = f"unable to get metric {spec.name}: {about}"
     if not isinstance(sample, ObjectSample):
         unusable = _failed(sample, "custom", prefix)
@@ -247,17 +246,17 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
 
 def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
     outer = f"failed to get {spec.name} external metric value: "
-    if not spec.average_value_milli and not spec.value_milli:
+    is_average = spec.average_value_milli is not None
+    if not _is_target(spec.average_value_milli if is_average else spec.value_milli):
         text = "invalid external metric source: neither a value target nor an average value target"
         unusable = _Unusable(f"{text} was set", "NoTarget")
         return _invalid("FailedGetExternalMetric", unusable.text, outer, unusable)
-    is_average = spec.average_value_milli is not None
     middle = (
         f"failed to get {spec.name} external metric: "
         if is_average
         else f"failed to get external metric {spec.name}: "
     )
-    series = _checked(answer, pass_)
+    series = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
     found: Calculation | _Unusable
     if not isinstance(series, ExternalSamples):
         selector = "nil" if spec.selector is None else str(spec.selector)
@@ -280,22 +279,15 @@ def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -
     return Valid(_external_name(spec), found, _value_status(spec, found, is_average=is_average))
 
 
-def summed(values: list[int]) -> int:
-    """Return the sum, held at 2^63 - 1.
-
-    Upstream turns a genuinely negative sum into 2^63 - 1 under AverageValue and asks for
-    2147483647 replicas; here it stays what it is.
-    """
-    total = 0
-    for value in values:
-        total = min(total + value, INT64_MAX)
-    return total
+def _is_target(target: int | None) -> bool:
+    # A target of zero, which no API server lets through, is as good as none.
+    return target is not None and target > 0
 
 
 def _value(target: int, usage: int, pass_: Measuring) -> Calculation | _Unusable:
     current, pods = pass_.scale.spec_replicas, pass_.pods
     counted = 0
-    if current and not pass_.tolerance.holds(usage / target):  # otherwise nobody counts
+    if current and not pass_.tolerance.holds(float(usage) / target):  # otherwise nobody counts
         if not len(pods):
             return _Unusable(f"unable to calculate ready pods: {NO_PODS}", "NoPods")
         counted = pods.ready_count() if pass_.variation.ready_only else pods.unfinished_count()
@@ -319,7 +311,8 @@ def _usage(
         return _Unusable(NO_READY_SAMPLES, "NoReadySamples", failure, groups=groups)
     limit = pass_.settings.metric_max_age_s
     if limit is not None:
-        stale = _oldest([samples.pods[pod] for pod in usage], samples.asked_s, limit, pass_.now)
+        used = [samples.pods[pod] for pod in usage]
+        stale = too_old(used, samples.asked_s, limit, pass_.now)
         if stale is not None:
             return _Unusable(stale.message, "Failure", stale, groups=groups)
     return usage, groups
@@ -337,37 +330,9 @@ def _pod_samples(
     return PodSamples(own, answer.asked_s, answer.stale & chosen)
 
 
-def _checked(answer: MetricAnswer | None, pass_: Measuring) -> MetricAnswer | None:
-    # An answer with a sample past the limit is a stale one.
-    limit = pass_.settings.metric_max_age_s
-    stale = None
-    if isinstance(answer, ExternalSamples):
-        if not answer.series:
-            return NoData("NoSeries", "")
-        if limit is not None:
-            samples = [each.sample for each in answer.series]
-            stale = _oldest(samples, answer.asked_s, limit, pass_.now)
-    elif isinstance(answer, ObjectSample) and limit is not None:
-        stale = _oldest([answer.sample], answer.asked_s, limit, pass_.now)
-    return stale or answer
-
-
-def _oldest(samples: list[Sample], asked_s: float, limit: float, now: float) -> Stale | None:
-    age = now - min(asked_s if each.time_s is None else each.time_s for each in samples)
-    if age <= limit:
-        return None
-    text = f"the sample is {age:.0f} s old and the limit is {limit:.0f} s"
-    return Stale("Stale", text, age_s=age)
-
-
 def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
-    if answer is None or isinstance(answer, (PodSamples, ObjectSample, ExternalSamples)):
-        answer = NoData("NotAsked", "the metric was not asked for")
-    if isinstance(answer, NoData) and not answer.message:
-        text = f"no metrics returned from {api} metrics API"
-    else:
-        text = f"unable to fetch metrics from {api} metrics API: {answer.message}"
-    return _Unusable(prefix + text, "Failure", answer)
+    failure = failure_of(answer)
+    return _Unusable(prefix + text_of(failure, api), "Failure", failure)
 
 
 def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid:

@@ -64,4 +64,5 @@ def resource_ratio(
 def metric_ratio(usage: Mapping[str, Amount], target_average: int) -> MetricRatio:
     """Return the ratio over all of ``usage``, which is not empty."""
     average = quotient(sum(usage.values()), len(usage))
-    return MetricRatio(average / target_average, average)
+    # Doubles first, then the quotient: whole numbers would be divided more exactly.
+    return MetricRatio(float(average) / target_average, average)

@@ -107,7 +107,7 @@ def by_value(
     current: int, target: int, usage: int, counted_pods: int, tolerance: Tolerance
 ) -> Calculation:
     """Return the ratio times ``counted_pods`` (the ready ones); from zero, the ratio alone."""
-    ratio = usage / target
+    ratio = float(usage) / target
     if current == 0:
         return Calculation(ceil32(ratio), ratio, "TargetMissed", usage)
     if tolerance.holds(ratio):
@@ -125,12 +125,12 @@ def by_average_value(
     caps: bool = True,
 ) -> Calculation:
     """Return ``usage / target``; within tolerance ``status_replicas``, whatever the spec says."""
-    ratio = ratio_of(usage, float(target) * status_replicas)
+    ratio = ratio_of(float(usage), float(target) * status_replicas)
     per_pod = usage_per_pod(usage, status_replicas, guards_zero=guards_zero, caps=caps)
     if tolerance.holds(ratio):
         return Calculation(status_replicas, ratio, "WithinTolerance", per_pod)
     shown = ratio if math.isfinite(ratio) else None
-    return Calculation(ceil32(usage / target), shown, "TargetMissed", per_pod)
+    return Calculation(ceil32(float(usage) / target), shown, "TargetMissed", per_pod)
 
 
 def usage_per_pod(usage: int, status_replicas: int, *, guards_zero: bool, caps: bool = True) -> int:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from hpa.decide import conclude, decide, replay
+from hpa.decide.answers import summed
 from hpa.decide.decision import Conclusion
 from hpa.decide.history import stored
 from hpa.decide.limits import change_within, down_limit, limit, limit_legacy, up_limit
-from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate, summed
+from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods, group
 from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio

@@ -52,7 +52,7 @@ def failure(draw: Random) -> MetricFailure:
 
 def metric(draw: Random) -> MetricSpec:
     kind = draw.choice(TYPES)
-    target = draw.choice((1, 50, 100, 1000, 15_000))
+    target = draw.choice((1, 50, 100, 1000, 15_000, 15_000, 0, 2**63 - 1))
     if kind in ("Resource", "ContainerResource"):
         container = draw.choice(("app", "app", "nope")) if kind == "ContainerResource" else ""
         name = draw.choice(("cpu", "memory"))
@@ -81,7 +81,7 @@ def value(draw: Random, target: int) -> int:
     roll = draw.random()
     if roll < 0.02:
         return draw.choice((2**63 - 1, -5, 10**15))
-    return int(target * draw.choice(shares))
+    return min(int(target * draw.choice(shares)), 2**63 - 1)
 
 
 def answer(draw: Random, spec: MetricSpec, names: Sequence[str], now: float) -> MetricAnswer:

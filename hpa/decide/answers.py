@@ -1,0 +1,77 @@
+"""What a metrics answer is worth: too old, of no use, or a number.
+
+Texts follow the metrics clients of ``podautoscaler/metrics``, Kubernetes 1.37.
+"""
+
+from collections.abc import Sequence
+
+from hpa.decide.numbers import INT64_MAX
+from hpa.decide.observation import MetricAnswer, MetricFailure
+from podscale.core.metrics import (
+    ExternalSamples,
+    NoData,
+    ObjectSample,
+    PodSamples,
+    Sample,
+    Stale,
+)
+
+
+def checked(
+    answer: MetricAnswer | None, max_age_s: float | None, now: float
+) -> MetricAnswer | None:
+    """Return ``answer``, or the failure that one without series or with old samples is.
+
+    Samples of pods are judged later, when it is known which of them count.
+    """
+    if isinstance(answer, ExternalSamples):
+        if not answer.series:
+            return NoData("NoSeries", "")
+        samples = [each.sample for each in answer.series]
+    elif isinstance(answer, ObjectSample):
+        samples = [answer.sample]
+    else:
+        return answer
+    if max_age_s is None:
+        return answer
+    return too_old(samples, answer.asked_s, max_age_s, now) or answer
+
+
+def too_old(
+    samples: Sequence[Sample], asked_s: float, max_age_s: float, now: float
+) -> Stale | None:
+    """Return the failure that the oldest of ``samples`` is, or None."""
+    age = now - min(asked_s if each.time_s is None else each.time_s for each in samples)
+    if age <= max_age_s:
+        return None
+    text = f"the sample is {age:.0f} s old and the limit is {max_age_s:.0f} s"
+    return Stale("Stale", text, age_s=age)
+
+
+def failure_of(answer: MetricAnswer | None) -> MetricFailure:
+    """Return the failure that ``answer`` is to a metric that needed another kind of answer."""
+    if answer is None or isinstance(answer, PodSamples | ObjectSample | ExternalSamples):
+        return NoData("NotAsked", "the metric was not asked for")
+    return answer
+
+
+def text_of(failure: MetricFailure, api: str) -> str:
+    """Return upstream's words; ``api`` is resource, custom or external.
+
+    ``NoData`` without a message is an answer without items.
+    """
+    if isinstance(failure, NoData) and not failure.message:
+        return f"no metrics returned from {api} metrics API"
+    return f"unable to fetch metrics from {api} metrics API: {failure.message}"
+
+
+def summed(values: Sequence[int]) -> int:
+    """Return the sum, held at 2^63 - 1.
+
+    Upstream turns a genuinely negative sum into 2^63 - 1 under AverageValue and asks for
+    2147483647 replicas; here it stays what it is.
+    """
+    total = 0
+    for value in values:
+        total = min(total + value, INT64_MAX)
+    return total
