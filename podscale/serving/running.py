@@ -5,6 +5,8 @@ certificates come from files, the keeper or --cert-dir, everything is watched.
 """
 
 import asyncio
+import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -31,6 +33,7 @@ from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import TrustError, TrustSource, read_ca_files
 
 _LOOK_AT_FILES_S = 5.0
+_RENEW_S = 29 * 86400.0  # self_signed makes a new pair 30 days before the end
 
 
 class Clusters(Struct, frozen=True):
@@ -129,7 +132,9 @@ async def running(
                     tls.context,
                     shares_port=flags.switch("permit-port-sharing"),
                 )
-            tasks.append(background.create_task(_follow_files(flags, files, tls, trust)))
+            tasks.append(
+                background.create_task(_follow_files(flags, files, tls, trust, keeper is not None))
+            )
             if trust.needs_lookup and clusters.authentication is not None:
                 tasks.append(background.create_task(trust.follow(clusters.authentication)))
             if keeper is not None and files.pair is None:
@@ -179,7 +184,7 @@ def _limits(flags: Flags) -> Limits:
 
 
 async def _follow_files(
-    flags: Flags, files: ServingFiles, tls: ServingTls, trust: TrustSource
+    flags: Flags, files: ServingFiles, tls: ServingTls, trust: TrustSource, has_keeper: bool
 ) -> None:
     """Apply changed files within seconds; what cannot be read leaves the old in force."""
     while True:
@@ -190,6 +195,13 @@ async def _follow_files(
                 tls.use_pair(now.pair or tls.pair, now.named)
                 files = now
                 structlog.get_logger().info("ServingCertificateReloaded")
+            if (
+                files.pair is None
+                and not has_keeper
+                and tls.pair.not_after - time.time() < _RENEW_S
+            ):
+                pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
+                tls.use_pair(pair, files.named)
             trust.use_files(await asyncio.to_thread(read_ca_files, flags))
         except (TlsError, TrustError) as error:
             structlog.get_logger().warning("CertificateFilesRefused", error=str(error))

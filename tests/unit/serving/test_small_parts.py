@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from podscale.serving.flags import parse
 from podscale.serving.health import OK, Health, Verdict
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.request_info import RequestInfo
+from podscale.serving.running import until_signalled
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.singleflight import Flights
 from podscale.serving.tls import TlsError
@@ -191,3 +193,11 @@ def test_a_directory_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     blocked = os.fspath(tmp_path / "file" / "below")
     assert self_signed(blocked) != self_signed(blocked)
+
+
+async def test_sigterm_ends_the_wait_and_gives_the_signal_back() -> None:
+    waiting = asyncio.create_task(until_signalled())
+    await asyncio.sleep(0)
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.wait_for(waiting, 5)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
