@@ -65,9 +65,8 @@ class Credentials:
         stamp = tuple(map(_stamp, self._files))
         if stamp == self._stamp:
             return
-        headers = _headers(self._options)
-        tls = context(self._options)
-        self.headers, self.tls, self._stamp = headers, tls, stamp
+        carried, tls = headers(self._options), context(self._options)
+        self.headers, self.tls, self._stamp = carried, tls, stamp
 
 
 def context(options: PrometheusOptions) -> ssl.SSLContext:
@@ -90,17 +89,18 @@ def context(options: PrometheusOptions) -> ssl.SSLContext:
     return made
 
 
-def _headers(options: PrometheusOptions) -> dict[str, str]:
-    headers = dict(options.headers)
+def headers(options: PrometheusOptions) -> dict[str, str]:
+    """Return the headers to send; raises OSError for an unreadable token file."""
+    made = dict(options.headers)
     token = options.token
     if options.token_file is not None:
         token = options.token_file.read_text().strip()
     if token:
-        headers["Authorization"] = f"Bearer {token}"
+        made["Authorization"] = f"Bearer {token}"
     elif options.username is not None:
         pair = f"{options.username}:{options.password or ''}".encode()
-        headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
-    return headers
+        made["Authorization"] = f"Basic {b64encode(pair).decode()}"
+    return made
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

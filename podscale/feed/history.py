@@ -1,0 +1,322 @@
+"""Weeks of samples, read by a child process that hands back numpy arrays.
+
+Decoding a large range answer takes seconds of CPU, and a thread would stall the loop; so a
+child (this module run as a program, the only importer of ``prometheus_api_client``) asks,
+decodes and packs, and the parent only wraps the bytes. A query is cut into slices of time of
+a bounded number of points, so that neither process ever holds more than one.
+"""
+
+import ast
+import asyncio
+import math
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from podscale.feed import refusals
+from podscale.feed.credentials import headers
+from podscale.feed.errors import SPLITTABLE, Kind, QueryError
+from podscale.feed.options import PrometheusOptions
+
+POINTS = 250_000  # of one slice: about 50 MB while the child decodes it
+MAX_STEPS = 11_000  # per series and query: Prometheus refuses more
+FIRST_STEPS = 10  # how many series there are is not known before the first answer
+GROWTH = 8
+ATTEMPTS = 4  # of one slice; pauses of 1, 2 and 4 seconds between
+QUERY_DEADLINE_S = 300.0  # as upstream's --prometheus-query-timeout
+RETRIED: frozenset[Kind] = frozenset({"unreachable", "deadline", "throttled", "gateway"})
+_LENGTH_BYTES = 8
+
+
+class HistorySeries(Struct, frozen=True, eq=False):
+    """One series over a slice, oldest sample first."""
+
+    labels: Mapping[str, str]
+    time_s: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+class HistorySlice(Struct, frozen=True, eq=False):
+    """All series of a query between two times, both inclusive."""
+
+    start_s: float
+    end_s: float
+    series: Sequence[HistorySeries]
+    done: float  # fraction of the query's time that has been read, this slice included
+
+
+class _Request(Struct, frozen=True):
+    query: str
+    start_s: int
+    end_s: int
+    step_s: int
+    points: int
+    attempts: int
+
+
+class _Slice(Struct, frozen=True, tag=True):
+    start_s: float
+    end_s: float
+    labels: list[dict[str, str]]
+    counts: list[int]  # samples of each series
+    time_s: bytes  # float64 in native order, series after series
+    values: bytes
+
+
+class _End(Struct, frozen=True, tag=True):
+    kind: Kind | None = None  # None: all was read
+    detail: str = ""
+
+
+_frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
+
+
+class HistoryReader:
+    """A child process for range queries, one at a time. An async context manager."""
+
+    def __init__(self, options: PrometheusOptions) -> None:
+        self._options = options
+        self._child: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        self._child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "podscale.feed.history",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        # Through the pipe, not as arguments: other users can read those.
+        await self._say(msgspec.json.encode(self._options, enc_hook=str))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the child, whatever it is doing."""
+        if self._child is None:
+            return
+        with suppress(ProcessLookupError):
+            self._child.kill()
+        await self._child.communicate()
+
+    async def read(
+        self,
+        query: str,
+        start_s: float,
+        end_s: float,
+        step_s: int,
+        *,
+        points: int = POINTS,
+        attempts: int = ATTEMPTS,
+    ) -> AsyncIterator[HistorySlice]:
+        """Yield the query's slices, oldest first; raises ``QueryError``.
+
+        Times are whole seconds (the library sends no others). Leaving the iteration early
+        makes the reader unusable: close it then.
+        """
+        request = _Request(query, math.floor(start_s), math.floor(end_s), step_s, points, attempts)
+        await self._say(msgspec.json.encode(request))
+        while True:
+            frame = await self._frame()
+            if isinstance(frame, _End):
+                if frame.kind is not None:
+                    raise refusals.error(frame.kind, frame.detail)
+                return
+            is_last = frame.end_s + step_s > end_s
+            done = 1.0 if is_last else (frame.end_s - start_s) / (end_s - start_s)
+            yield HistorySlice(frame.start_s, frame.end_s, _unpacked(frame), done)
+
+    async def _say(self, line: bytes) -> None:
+        child = self._child
+        if child is None or child.stdin is None:
+            raise RuntimeError("enter the reader first")
+        with suppress(ConnectionError):  # a dead child is noticed where its answer is read
+            child.stdin.write(line + b"\n")
+            await child.stdin.drain()
+
+    async def _frame(self) -> _Slice | _End:
+        if self._child is None or self._child.stdout is None:
+            raise RuntimeError("enter the reader first")
+        try:
+            length = await self._child.stdout.readexactly(_LENGTH_BYTES)
+            frame = await self._child.stdout.readexactly(int.from_bytes(length, "big"))
+        except asyncio.IncompleteReadError:
+            return _End("unreachable", "the child process that reads history ended")
+        return _frames.decode(frame)
+
+
+def _unpacked(frame: _Slice) -> list[HistorySeries]:
+    times, values = np.frombuffer(frame.time_s), np.frombuffer(frame.values)
+    ends = np.cumsum(np.array(frame.counts, dtype=np.int64))
+    starts = ends - frame.counts
+    return [
+        HistorySeries(labels, times[start:end], values[start:end])
+        for labels, start, end in zip(frame.labels, starts.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def slices(request: _Request, ask: Callable[[_Request, int, int], _Slice]) -> Iterator[_Slice]:
+    """Yield the slices of a request; raises ``QueryError``. Runs in the child.
+
+    The length of a slice follows the number of series that the last one had; a slice that is
+    too much for Prometheus is halved, a failed one tried again.
+    """
+    start_s, steps = request.start_s, FIRST_STEPS
+    while start_s <= request.end_s:
+        left = (request.end_s - start_s) // request.step_s + 1
+        steps = max(1, min(steps, left, MAX_STEPS))
+        end_s = start_s + (steps - 1) * request.step_s
+        try:
+            made = ask(request, start_s, end_s)
+        except QueryError as error:
+            if error.kind not in SPLITTABLE or steps == 1:
+                raise
+            steps //= 2
+            continue
+        yield made
+        start_s += steps * request.step_s
+        fitting = request.points // max(1, len(made.labels))
+        steps = min(fitting, steps * GROWTH)
+
+
+class Ask:
+    """Range queries of the child, with ``prometheus_api_client``."""
+
+    def __init__(self, options: PrometheusOptions) -> None:
+        import requests
+        from prometheus_api_client import PrometheusConnect
+        from urllib3.util.retry import Retry
+
+        self._options = options
+        self._files = tempfile.TemporaryDirectory()
+        session = requests.Session()
+        session.trust_env = False
+        session.verify = self._verify()
+        session.cert = self._certificate()
+        # Retries are ours: the library's would also repeat a query that is too much.
+        self._connection: Any = PrometheusConnect(
+            options.url.rstrip("/"), session=session, retry=Retry(total=0)
+        )
+
+    def __call__(self, request: _Request, start_s: int, end_s: int) -> _Slice:
+        """Return one slice; raises ``QueryError`` after the last attempt."""
+        attempt = 1
+        while True:
+            try:
+                return self._once(request, start_s, end_s)
+            except QueryError as error:
+                if error.kind not in RETRIED or attempt >= request.attempts:
+                    raise
+            time.sleep(2.0 ** (attempt - 1))
+            attempt += 1
+
+    def _once(self, request: _Request, start_s: int, end_s: int) -> _Slice:
+        import requests
+        from prometheus_api_client.exceptions import PrometheusApiClientException
+
+        self._connection.headers = headers(self._options)  # a token file may have changed
+        try:
+            found = self._connection.custom_query_range(
+                request.query,
+                datetime.fromtimestamp(start_s, UTC),
+                datetime.fromtimestamp(end_s, UTC),
+                str(request.step_s),
+                timeout=QUERY_DEADLINE_S,
+            )
+            return _packed(found, start_s, end_s)
+        except PrometheusApiClientException as error:
+            raise _refused(str(error)) from error
+        except requests.Timeout as error:
+            raise refusals.error("deadline", str(error)) from error
+        except (requests.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise refusals.error("nonsense", repr(error)) from error
+        except requests.RequestException as error:
+            raise refusals.error("unreachable", str(error)) from error
+
+    def _verify(self) -> bool | str:
+        if self._options.is_insecure:
+            return False
+        if self._options.ca_file is not None:
+            return str(self._options.ca_file)
+        return True if self._options.ca_data is None else self._file("ca", self._options.ca_data)
+
+    def _certificate(self) -> tuple[str, str] | str | None:
+        options = self._options
+        if options.client_cert_file is not None:
+            certificate = str(options.client_cert_file)
+            key = options.client_key_file
+            return certificate if key is None else (certificate, str(key))
+        if options.client_cert_data is not None:
+            pair = f"{options.client_cert_data}\n{options.client_key_data or ''}"
+            return self._file("client", pair)
+        return None
+
+    def _file(self, name: str, text: str) -> str:
+        path = Path(self._files.name) / f"{name}.pem"  # the directory is 0700
+        path.write_text(text)
+        return str(path)
+
+
+def _packed(found: list[dict[str, Any]], start_s: float, end_s: float) -> _Slice:
+    counts = [len(entry["values"]) for entry in found]
+    times, values = np.empty(sum(counts)), np.empty(sum(counts))
+    place = 0
+    for entry in found:
+        for time_s, text in entry["values"]:
+            times[place], values[place] = time_s, float(text)
+            place += 1
+    labels = [entry["metric"] for entry in found]
+    return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
+
+
+def _refused(text: str) -> QueryError:
+    # The library's text is "HTTP Status Code 422 (b'{...}')": it keeps neither apart.
+    status, _, body = text.removeprefix("HTTP Status Code ").partition(" ")
+    try:
+        return refusals.of_status(int(status), ast.literal_eval(body))
+    except (ValueError, SyntaxError):
+        return refusals.error("gateway", text)
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer requests until the parent closes the pipe."""
+    options = msgspec.json.decode(
+        source.readline(), type=PrometheusOptions, dec_hook=lambda _, value: Path(value)
+    )
+    ask = Ask(options)
+    for line in source:
+        request = msgspec.json.decode(line, type=_Request)
+        try:
+            for made in slices(request, ask):
+                _send(sink, made)
+        except QueryError as error:
+            _send(sink, _End(error.kind, error.detail))
+        else:
+            _send(sink, _End())
+
+
+def _send(sink: BinaryIO, frame: _Slice | _End) -> None:
+    body = msgspec.msgpack.encode(frame)
+    sink.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
+    sink.write(body)
+    sink.flush()
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,61 @@
+"""How a range is cut into slices."""
+
+import itertools
+
+import pytest
+
+from podscale.feed import history, refusals
+from podscale.feed.errors import QueryError
+
+
+def request(steps, points=1000, step_s=60):
+    return history._Request("q", 0, (steps - 1) * step_s, step_s, points, 1)
+
+
+class Answers:
+    """A stand-in for Prometheus that has ``series`` series and bears so many steps at once."""
+
+    def __init__(self, series, bears=10**9, step_s=60):
+        self.series, self.bears, self.step_s = series, bears, step_s
+        self.asked = []
+
+    def __call__(self, _, start_s, end_s):
+        steps = (end_s - start_s) // self.step_s + 1
+        self.asked.append(steps)
+        if steps > self.bears:
+            raise refusals.error("execution", "too many samples")
+        return history._Slice(start_s, end_s, [{}] * self.series, [steps] * self.series, b"", b"")
+
+
+def test_slices_grow_to_the_number_of_points_and_cover_every_step_once():
+    answers = Answers(series=10)
+    made = list(history.slices(request(1000, points=2000), answers))
+    assert answers.asked == [10, 80, 200, 200, 200, 200, 110]
+    assert made[0].start_s == 0
+    assert made[-1].end_s == 999 * 60
+    assert all(a.end_s + 60 == b.start_s for a, b in itertools.pairwise(made))
+
+
+def test_no_slice_has_more_steps_than_prometheus_allows():
+    answers = Answers(series=1)
+    list(history.slices(request(100_000, points=10**9), answers))
+    assert max(answers.asked) == history.MAX_STEPS
+
+
+def test_a_slice_that_is_too_much_is_halved():
+    answers = Answers(series=1, bears=30)
+    made = list(history.slices(request(100), answers))
+    assert sum(sum(one.counts) for one in made) == 100
+    assert max(sum(one.counts) for one in made) <= 30
+
+
+def test_one_step_that_is_too_much_is_an_error():
+    with pytest.raises(QueryError) as caught:
+        list(history.slices(request(100), Answers(series=1, bears=0)))
+    assert caught.value.kind == "execution"
+
+
+def test_more_series_than_points_are_read_step_by_step():
+    answers = Answers(series=5000)
+    list(history.slices(request(15, points=1000), answers))
+    assert answers.asked == [10, 1, 1, 1, 1, 1]
