@@ -151,6 +151,19 @@ async def running(
         raise failure
 
 
+async def until_signalled() -> None:
+    """Return on SIGTERM or SIGINT; a second one ends the process at once, as Go's servers do."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    try:
+        await asked.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
 async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | None) -> ServingTls:
     pair = files.pair
     if pair is None and keeper is not None:
