@@ -61,7 +61,7 @@ def settings_from(
         given.read("memory-half-life", _period, defaults.half_lives.memory_s),
     )
     cap = given.read("cap-to-nodes", _cap, defaults.cap_to_nodes)
-    return VpaSettings(recommender, half_lives, cap), tuple(given.mistakes)
+    return VpaSettings(recommender, half_lives, cap), tuple(dict.fromkeys(given.mistakes))
 
 
 T = TypeVar("T")

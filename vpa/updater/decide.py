@@ -17,7 +17,7 @@ from vpa.model.quantities import EMPTY
 from vpa.updater import preflight, priority, requirements, resize
 from vpa.updater.disruption import Budget, Group, TooFew
 from vpa.updater.lease import Lease
-from vpa.updater.modes import Action, wants_in_place
+from vpa.updater.modes import Action, updates, wants_in_place
 from vpa.updater.pace import Pace
 from vpa.updater.priority import Due, UpdaterSettings
 
@@ -79,6 +79,9 @@ def decide_update(
         return _no("AdmissionNotAlive", {"lease": loop.lease.name, "age_s": age})
     if mode in ("Off", "Initial"):
         return _no(f"UpdateMode{mode}", {"mode": mode})
+    if not updates(mode, in_place_gate=settings.in_place):
+        # Mode InPlace without its gate is switched off as upstream has it, not Recreate.
+        return _no("UpdateModeOff", {"mode": mode, "feature_gate": "InPlace"})
     older = _older(vpa, view.rivals)
     if older is not None:
         return _no("OlderVpaWins", {"vpa": older.metadata.name})

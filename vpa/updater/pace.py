@@ -4,6 +4,7 @@ Windows and daily budget are annotations of the VPA; the predicates are pure, th
 are the shell's.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,6 +14,7 @@ from msgspec import Struct
 WINDOWS = "vpa.podscale.io/disruption-windows"
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
 
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -116,9 +118,8 @@ def _days(text: str) -> frozenset[int]:
 
 
 def _clock(text: str) -> time:
-    if text == "24:00":
-        return time(0, 0)
-    try:
-        return time.fromisoformat(text)
-    except ValueError as error:
-        raise PaceError(f"{WINDOWS}: {text!r} is not HH:MM") from error
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        raise PaceError(f"{WINDOWS}: {text!r} is not HH:MM")
+    # The end of a day is the begin of the next one.
+    return time(int(found[1]) % 24, int(found[2]))

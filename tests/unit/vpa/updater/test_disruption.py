@@ -1,0 +1,57 @@
+"""How many pods of a group may go down in one loop."""
+
+import pytest
+
+from tests.unit.vpa.updater.worlds import pod, vpa
+from vpa.updater.disruption import Group, Owner, OwnerSize, budget_for
+from vpa.updater.priority import UpdaterSettings
+
+
+def downs(
+    kind: str, live: int, size: OwnerSize, *, tolerance: float = 0.5, pending: int = 0
+) -> int:
+    """Return how many running pods one loop takes down."""
+    owner = {"kind": kind, "name": "o", "controller": True}
+    pods = [
+        pod(f"p{n}", owner=owner, phase="Pending" if n < pending else "Running")
+        for n in range(live)
+    ]
+    settings = UpdaterSettings(eviction_tolerance=tolerance)
+    budget = budget_for(pods, vpa(), {Owner(kind, "o"): size}, settings)
+    taken = 0
+    for one in pods[pending:]:
+        group = budget.group(one)
+        if isinstance(group, Group) and budget.allows(group):
+            budget.began(group, one, in_place=False)
+            taken += 1
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "size", "taken"),
+    [
+        pytest.param("StatefulSet", 5, OwnerSize(replicas=5), 2, id="half"),
+        pytest.param("Job", 5, OwnerSize(), 2, id="a-job-has-its-live-pods"),
+        pytest.param("PodSet", 5, OwnerSize(), 2, id="an-unknown-kind-has-a-budget"),
+        pytest.param("PodSet", 4, OwnerSize(replicas=6), 1, id="and-the-size-of-its-scale"),
+        pytest.param("ReplicaSet", 5, OwnerSize(), 0, id="a-known-kind-must-be-known"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=4), 2, id="daemons"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=3), 1, id="unready-daemons-count"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=2), 0, id="and-use-it-up"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=0), 0, id="none-ready"),
+    ],
+)
+def test_budget(kind: str, live: int, size: OwnerSize, taken: int) -> None:
+    assert downs(kind, live, size) == taken
+
+
+def test_pending_pods_lower_what_runs() -> None:
+    assert downs("ReplicaSet", 4, OwnerSize(replicas=4), pending=1) == 1
+
+
+@pytest.mark.parametrize("configured", range(2, 30))
+@pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.25, 0.5, 1.0])
+def test_what_stays_up_is_never_less_than_promised(configured: int, tolerance: float) -> None:
+    size = OwnerSize(replicas=configured)
+    taken = downs("ReplicaSet", configured, size, tolerance=tolerance)
+    assert taken <= max(1, int(configured * tolerance))

@@ -1,0 +1,91 @@
+"""Pods and VPAs of the updater's tests."""
+
+from typing import Any
+
+from vpa.model.objects import Pod, Vpa, decode
+from vpa.updater.decide import LoopView, PodView, UpdateDecision, decide_update
+from vpa.updater.disruption import Owner, OwnerSize, budget_for
+from vpa.updater.lease import Lease
+from vpa.updater.pace import pace_of
+from vpa.updater.priority import UpdaterSettings
+
+NOW = 1_773_057_600.0  # 2026-03-09T12:00:00Z
+OLD = "2026-03-07T12:00:00Z"
+YOUNG = "2026-03-09T09:00:00Z"
+SETTINGS = UpdaterSettings(in_place=True)
+RS = Owner("ReplicaSet", "web-7d4")
+
+
+def pod(
+    name: str = "web-0",
+    requests: dict[str, str] | None = None,
+    *,
+    limits: dict[str, str] | None = None,
+    started: str = OLD,
+    phase: str = "Running",
+    conditions: list[dict[str, str]] | None = None,
+    owner: dict[str, Any] | None = None,
+    **spec: Any,
+) -> Pod:
+    wanted = {"cpu": "100m", "memory": "512Mi"} if requests is None else requests
+    return decode(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "uid": name,
+                "labels": {"app": "web"},
+                "ownerReferences": [
+                    owner or {"kind": "ReplicaSet", "name": "web-7d4", "controller": True}
+                ],
+            },
+            "spec": {
+                "containers": [
+                    {"name": "app", "resources": {"requests": wanted, "limits": limits or {}}}
+                ],
+                **spec,
+            },
+            "status": {"phase": phase, "startTime": started, "conditions": conditions or []},
+        },
+        Pod,
+    )
+
+
+def vpa(mode: str = "Recreate", **parts: Any) -> Vpa:
+    entry = {
+        "containerName": "app",
+        "target": {"cpu": "500m", "memory": "512Mi"},
+        "lowerBound": {"cpu": "300m", "memory": "400Mi"},
+        "upperBound": {"cpu": "1", "memory": "1Gi"},
+    }
+    return decode(
+        {
+            "metadata": {"name": "web", "namespace": "shop", **parts.pop("metadata", {})},
+            "spec": {"updatePolicy": {"updateMode": mode, **parts.pop("policy", {})}, **parts},
+            "status": {"recommendation": {"containerRecommendations": [entry]}},
+        },
+        Vpa,
+    )
+
+
+def decided(
+    subject: Pod,
+    of_vpa: Vpa,
+    *,
+    others: int = 3,
+    lease_age_s: float = 5.0,
+    size: OwnerSize = OwnerSize(replicas=4),  # noqa: B008 - frozen
+    now: float = NOW,
+    settings: UpdaterSettings = SETTINGS,
+    **view: Any,
+) -> UpdateDecision:
+    group = [subject, *(pod(f"other-{number}") for number in range(others))]
+    budget = budget_for(group, of_vpa, {RS: size}, settings)
+    loop = LoopView(now, Lease("vpa-admission-controller", None, now - lease_age_s))
+    return decide_update(
+        PodView(subject, of_vpa, **view),
+        budget,
+        loop,
+        settings,
+        pace_of(of_vpa.metadata.annotations),
+    )
