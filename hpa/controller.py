@@ -310,9 +310,9 @@ class Controller:
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
         for entry in self.catalog:
-            trace = self.traces.last(entry.key)
-            if trace is not None and trace.decided is not None:
-                yield (*entry.key, trace.decided)
+            decided = self.traces.decided(entry.key)
+            if decided is not None:
+                yield (*entry.key, decided)
 
 
 def for_mode(settings: Settings, mode: str) -> Settings:

@@ -118,7 +118,9 @@ class DecisionsApi:
         except selectors.SelectorError as error:
             return status.bad_request(str(error))
         found = []
-        for entry in entries:
+        for index, entry in enumerate(entries):
+            if index % _PAGE == _PAGE - 1:
+                await asyncio.sleep(0)
             trace = self._controller.traces.last(entry.key)
             if trace is not None:
                 found.append(self._known(entry, trace))

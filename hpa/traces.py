@@ -37,10 +37,12 @@ class Packed(Struct, frozen=True):
 class Kept:
     """The traces of one autoscaler."""
 
-    __slots__ = ("last", "older", "reason", "shape", "since", "size")
+    __slots__ = ("at", "decided", "last", "older", "reason", "shape", "since", "size")
 
     def __init__(self, first: Trace) -> None:
-        self.last = first
+        self.at = first.now
+        self.decided: int | None = None
+        self.last = b""  # as bytes: ten thousand object graphs would cost the collector 150 ms
         self.shape: Shape = ()
         self.reason = ""
         self.older: deque[Packed] = deque()
@@ -63,13 +65,14 @@ class Traces:
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Kept(trace)
-        kept.last = trace
+        kept.at, kept.decided = trace.now, trace.decided
+        kept.last = _encoder.encode(trace)
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason
         kept.shape = shape
         kept.reason = self._first_reason(trace)
-        packed = Packed(trace.now, kept.reason, pack(trace))
+        packed = Packed(trace.now, kept.reason, zlib.compress(kept.last, 1))
         kept.older.append(packed)
         kept.size += len(packed.body)
         while len(kept.older) > MOST or kept.size > MOST_BYTES:
@@ -80,7 +83,12 @@ class Traces:
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
         kept = self._kept.get(key)
-        return None if kept is None else kept.last
+        return None if kept is None else _decoder.decode(kept.last)
+
+    def decided(self, key: Key) -> int | None:
+        """Return the size decided last; None: nothing was to be decided."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept.decided
 
     def reason(self, key: Key) -> str:
         """Return the first reason of the newest trace's steps."""
@@ -92,8 +100,8 @@ class Traces:
         kept = self._kept.get(key)
         if kept is None or time_s < kept.since:
             return None
-        if kept.last.now <= time_s:
-            return kept.last
+        if kept.at <= time_s:
+            return self.last(key)
         found = [each for each in kept.older if each.at <= time_s]
         return unpack(found[-1].body) if found else None
 
