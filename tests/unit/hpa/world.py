@@ -1,0 +1,390 @@
+"""A small cluster for the HPA's shell: objects in dicts behind the ``Api`` protocol.
+
+Writes follow the API server where the HPA depends on it: resourceVersions, conflicts,
+merge patches of a status, generations. What happens is scripted by the tests: ``fail``
+raises for a path, ``writes`` remembers what was asked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+
+from hpa.controller import Controller, Options
+from hpa.decide import Settings
+from hpa.explain import first_reason
+from hpa.objects import Autoscaler
+from hpa.passes import Limits
+from hpa.selfmetrics import HpaMetrics
+from hpa.shards import Shards
+from hpa.stores import Stores
+from hpa.traces import Traces
+from podscale.core.metrics import Answer, PodSamples, Question, Sample
+from podscale.kube.api import Method, Response
+from podscale.kube.errors import Conflict, ObjectNotFound
+from podscale.kube.lease import Term
+from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.pods import PodStore
+from podscale.kube.resource import HPAS, Resource
+from podscale.kube.restmapper import Mapper
+from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.wire import decode
+
+NS = "shop"
+
+
+class World:
+    """The API server's side: what is stored, what was written."""
+
+    user_agent = "podscale-hpa/test"
+
+    def __init__(self) -> None:
+        self.version = 1000
+        self.hpas: dict[tuple[str, str], dict[str, Any]] = {}
+        self.workloads: dict[tuple[str, str], dict[str, Any]] = {}
+        self.config_maps: dict[str, dict[str, Any]] = {}
+        self.writes: list[tuple[Method, str, Any]] = []
+        self.reads: list[str] = []
+        self.fail: Callable[[Method, str], Exception | None] = lambda _method, _path: None
+        self.delay: Callable[[Method, str], float] = lambda _method, _path: 0.0
+        self.guard: Callable[[], None] = lambda: None
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+        accept: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        if delay := self.delay(method, path):
+            await asyncio.sleep(delay)
+        sent = msgspec.json.decode(body) if body else None
+        if method == "GET":
+            self.reads.append(path)
+        else:
+            self.guard()
+            self.writes.append((method, path, sent))
+        if failure := self.fail(method, path):
+            raise failure
+        parts = path.strip("/").split("/")
+        answer = self._answer(method, parts, sent)
+        return Response(200, {}, msgspec.json.encode(answer))
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "",
+        silence_s: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        raise NotImplementedError("stores are filled by the test")
+
+    def next_version(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    def _answer(self, method: Method, parts: Sequence[str], sent: Any) -> Any:
+        if "configmaps" in parts:
+            return self._config_map(method, parts[parts.index("configmaps") + 1 :], sent)
+        namespace, name, sub = parts[-4], parts[-2], parts[-1]
+        if sub == "scale":
+            return self._scale(method, parts[-3], (namespace, name), sent)
+        if sub == "status":
+            return self._status((namespace, name), sent)
+        raise ObjectNotFound(404, "NotFound", "/".join(parts))
+
+    def _scale(self, method: Method, plural: str, key: tuple[str, str], sent: Any) -> Any:
+        found = self.workloads.get(key)
+        if found is None:
+            raise ObjectNotFound(404, "NotFound", f'{plural}/scale.apps "{key[1]}" not found')
+        if method == "PUT":
+            self._check(found, sent)
+            found["spec"]["replicas"] = sent["spec"]["replicas"]
+            found["metadata"]["resourceVersion"] = self.next_version()
+        labels = found["spec"]["selector"]["matchLabels"]
+        return {
+            "metadata": dict(found["metadata"]),
+            "spec": {"replicas": found["spec"]["replicas"]},
+            "status": {
+                "replicas": found.get("status", {}).get("replicas", 0),
+                "selector": ",".join(f"{k}={v}" for k, v in labels.items()),
+            },
+        }
+
+    def _status(self, key: tuple[str, str], sent: Any) -> Any:
+        found = self.hpas[key]
+        self._check(found, sent)
+        status = {**found.get("status", {}), **sent["status"]}
+        found["status"] = {name: value for name, value in status.items() if value is not None}
+        found["metadata"] = {
+            **found["metadata"],
+            "resourceVersion": self.next_version(),
+            "managedFields": [writer("podscale-hpa", "2026-11-21T10:00:00Z")],
+        }
+        return found
+
+    def _check(self, found: Any, sent: Any) -> None:
+        wanted = sent["metadata"].get("resourceVersion")
+        if wanted and wanted != found["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "the object has been modified")
+
+    def _config_map(self, method: Method, rest: Sequence[str], sent: Any) -> Any:
+        if method == "GET" and not rest:
+            return {"metadata": {}, "items": list(self.config_maps.values())}
+        name = rest[0] if rest else sent["metadata"]["name"]
+        found = self.config_maps.get(name)
+        if method == "GET":
+            if found is None:
+                raise ObjectNotFound(404, "NotFound", name)
+            return found
+        if method == "POST" and found is not None:
+            raise Conflict(409, "AlreadyExists", name)
+        if method == "PUT":
+            if found is None:
+                raise ObjectNotFound(404, "NotFound", name)
+            self._check(found, sent)
+        stored = {**sent, "metadata": {**sent["metadata"], "resourceVersion": self.next_version()}}
+        self.config_maps[name] = stored
+        return stored
+
+
+def writer(manager: str, time: str) -> dict[str, str]:
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "subresource": "status",
+        "time": time,
+        "apiVersion": "autoscaling/v2",
+    }
+
+
+class NoKinds:
+    """A cluster of built-in kinds only, or with those given."""
+
+    def __init__(self, *resources: Resource) -> None:
+        self.mapper = Mapper(resources)
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
+        return self.mapper.for_kind(kind, group, version)
+
+
+class Metrics:
+    """A ``MetricsProvider`` that says what each pod uses."""
+
+    def __init__(self, usage: Callable[[Question, str], int | None]) -> None:
+        self.usage = usage  # None: the pod has no sample
+        self.pods: Callable[[Question], Sequence[str]] = lambda _question: ()
+        self.answer_with: Callable[[Question], Answer | None] = lambda _question: None
+        self.asked: list[Sequence[Question]] = []
+        self.now: Callable[[], float] = lambda: 0.0
+        self.delay_s = 0.0
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        self.asked.append(list(questions))
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        return [self.answer_with(each) or self._samples(each) for each in questions]
+
+    def _samples(self, question: Question) -> PodSamples:
+        now = self.now()
+        used = {pod: self.usage(question, pod) for pod in self.pods(question)}
+        return PodSamples(
+            {pod: Sample(v, now, 30.0) for pod, v in used.items() if v is not None}, now
+        )
+
+
+class Silent:
+    """A recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str, str]] = []
+
+    def event(self, about: ObjectReference, level: str, reason: str, message: str) -> None:
+        self.events.append((about.name, level, reason, message))
+
+
+def hpa_object(
+    name: str, *metrics: Any, namespace: str = NS, least: int = 1, most: int = 10, **more: Any
+) -> dict[str, Any]:
+    """Return an HPA on the Deployment of the same name; ``more`` goes into the spec."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{namespace}-{name}",
+            "resourceVersion": "1",
+            "generation": 1,
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": list(metrics) or [POD_METRIC],
+            **more,
+        },
+    }
+
+
+POD_METRIC = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+
+
+def deployment_object(name: str, size: int, namespace: str = NS) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"deployment-{namespace}-{name}",
+            "resourceVersion": "1",
+        },
+        "spec": {"replicas": size, "selector": {"matchLabels": {"app": name}}},
+        "status": {"replicas": size},
+    }
+
+
+def pod_object(workload: str, number: int, namespace: str = NS) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"{workload}-{number}",
+            "namespace": namespace,
+            "uid": f"{namespace}-{workload}-{number}",
+            "resourceVersion": "1",
+            "labels": {"app": workload},
+        },
+        "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-11-21T08:00:00Z",
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "lastTransitionTime": "2026-11-21T08:00:10Z",
+                }
+            ],
+        },
+    }
+
+
+class Cluster:
+    """World, stores and a controller over them; ``run_for`` lets it work."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        limits: Limits | None = None,
+        kinds: NoKinds | None = None,
+        resource: Resource = HPAS,
+        world: World | None = None,
+        wall: Callable[[], float] | None = None,
+        deadband: float = 0.1,
+    ) -> None:
+        self.world = world or World()
+        self.stores = Stores((), PodStore(keep_annotations=()))
+        self.recorder = Silent()
+        self.metrics = HpaMetrics()
+        self.provider = Metrics(lambda _question, _pod: 1000)
+        self.provider.pods = self._pods_of
+        self.wall = wall or (lambda: 1_795_000_000.0 + asyncio.get_running_loop().time())
+        self.provider.now = self.wall
+        kinds = kinds or NoKinds()
+        self.controller = Controller(
+            self.world,
+            self.stores,
+            kinds,
+            self.provider,
+            settings or Settings(),
+            Options(resource=resource, limits=limits or Limits(status_deadband=deadband)),
+            mapper=lambda: kinds.mapper,
+            recorder=self.recorder,  # type: ignore[arg-type]
+            metrics=self.metrics,
+            traces=Traces(first_reason),
+            shards=Shards(self.world, "podscale", "hpa"),
+            wall=self.wall,
+        )
+
+    def put(self, *objects: dict[str, Any]) -> None:
+        """Store objects as a watch would bring them."""
+        for each in objects:
+            key = (each["metadata"]["namespace"], each["metadata"]["name"])
+            if "scaleTargetRef" in each["spec"]:
+                self.world.hpas[key] = each
+            elif "containers" not in each["spec"]:
+                self.world.workloads[key] = each
+        self.sync()
+
+    def sync(self, *, now: float | None = None) -> None:
+        """Bring the stores to what the world holds; pods stay as they were put."""
+        at = asyncio.get_running_loop().time() if now is None else now
+        hpas = [decode(msgspec.json.encode(each), Autoscaler) for each in self.world.hpas.values()]
+        workloads = [
+            decode(msgspec.json.encode(each), Workload) for each in self.world.workloads.values()
+        ]
+        controllers: list[ReplicationController] = []
+        version = str(self.world.version)
+        for store, items in (
+            (self.stores.autoscalers, hpas),
+            (self.stores.deployments, workloads),
+            (self.stores.stateful_sets, []),
+            (self.stores.replica_sets, []),
+            (self.stores.replication_controllers, controllers),
+        ):
+            for happening in (Listing(), Page(items, version), Listed(version)):
+                store.apply(happening, scope="", now=at)  # type: ignore[attr-defined]
+            store.apply(Alive(version, 1e9), scope="", now=at)  # type: ignore[attr-defined]
+
+    def put_pods(self, *pods: dict[str, Any]) -> None:
+        """Make these all the pods there are."""
+        found = [decode(msgspec.json.encode(each), Pod) for each in pods]
+        at = asyncio.get_running_loop().time()
+        version = self.world.next_version()
+        for happening in (Listing(), Page(found, version), Listed(version), Alive(version, 1e9)):
+            self.stores.pods.apply(happening, scope="", now=at)
+
+    async def run_for(self, seconds: float, term: Term | None = None) -> None:
+        """Let the controller lead for so long (virtual seconds under looptime)."""
+        leading = asyncio.ensure_future(self.controller.run(term or Term(0, "", None)))
+        await asyncio.wait({leading}, timeout=seconds)
+        if leading.done():
+            await leading
+        leading.cancel()
+        await asyncio.wait({leading})
+
+    def scales(self) -> list[tuple[str, int]]:
+        """Return the sizes written, in order."""
+        return [
+            (path.split("/")[-2], body["spec"]["replicas"])
+            for method, path, body in self.world.writes
+            if method == "PUT" and path.endswith("/scale")
+        ]
+
+    def statuses(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the status patches, in order."""
+        return [
+            (path.split("/")[-2], body["status"])
+            for method, path, body in self.world.writes
+            if method == "PATCH"
+        ]
+
+    def _pods_of(self, question: Question) -> Sequence[str]:
+        selector = getattr(question, "selector", "")
+        app = selector.partition("=")[2]
+        return [
+            name
+            for name in self.stores.pods.select_all(getattr(question, "namespace", NS)).names
+            if name.rpartition("-")[0] == app
+        ]
