@@ -44,7 +44,7 @@ ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One event about the HPA."""
 
     type: Literal["Normal", "Warning"]

@@ -14,7 +14,7 @@ Action = Literal["scale_up", "scale_down", "none"]
 ErrorLabel = Literal["spec", "internal", "none"]
 
 
-class MetricLabels(Struct, frozen=True):
+class MetricLabels(Struct, frozen=True, gc=False):
     """Labels of metric_computation_total for one metric."""
 
     type: str
@@ -22,7 +22,7 @@ class MetricLabels(Struct, frozen=True):
     error: ErrorLabel
 
 
-class Labels(Struct, frozen=True):
+class Labels(Struct, frozen=True, gc=False):
     """Labels of the pass for reconciliations_total, and of its metrics in order."""
 
     action: Action = "none"
@@ -30,7 +30,7 @@ class Labels(Struct, frozen=True):
     metrics: tuple[MetricLabels, ...] = ()
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, gc=False):
     """What became of the writes. The texts are the API server's errors as they are."""
 
     scale: Literal["written", "failed", "conflict", "not_tried"] = "written"
@@ -38,7 +38,7 @@ class Outcome(Struct, frozen=True):
     status_error: str | None = None  # None: written, not needed, or not known yet
 
 
-class Trace(Struct, frozen=True):
+class Trace(Struct, frozen=True, gc=False):
     """One decision, replayable: its inputs, its steps, and what became of it."""
 
     observation: Observation
@@ -51,7 +51,7 @@ class Trace(Struct, frozen=True):
     outcome_at: float | None = None
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """The pass as it stands just before the scale is written."""
 
     status: Status
@@ -59,7 +59,7 @@ class Draft(Struct, frozen=True):
     past: Past
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     """What to do and what to say, as if every write succeeded; ``conclude`` corrects that.
 
     ``events`` come before the status is written, ``closing`` after it.
@@ -78,7 +78,7 @@ class Decision(Struct, frozen=True):
     draft: Draft | None = None  # present with ``replicas``
 
 
-class Conclusion(Struct, frozen=True):
+class Conclusion(Struct, frozen=True, gc=False):
     """What to write into the status and remember, now that the outcome is known.
 
     ``events`` are all events of the pass in order, FailedUpdateStatus included.

@@ -22,7 +22,7 @@ LimitReason = Literal[
 ]
 
 
-class Limited(Struct, frozen=True):
+class Limited(Struct, frozen=True, gc=False):
     """The number after the limits, and which one it met."""
 
     replicas: int
@@ -31,7 +31,7 @@ class Limited(Struct, frozen=True):
     policy: Policy | None = None  # the policy that set it
 
 
-class RateLimit(Struct, frozen=True):
+class RateLimit(Struct, frozen=True, gc=False):
     """How far one direction may go, and the policy that says so (None: Disabled)."""
 
     replicas: int

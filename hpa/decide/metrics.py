@@ -46,10 +46,9 @@ _API = {
 }
 
 
-class Valid(Struct, frozen=True, tag=True):
+class Valid(Struct, frozen=True, gc=False, tag=True):
     """A metric that can decide."""
 
-    name: str  # as upstream writes it into reasons
     calculation: Calculation
     status: MetricStatus
 
@@ -58,7 +57,7 @@ class Valid(Struct, frozen=True, tag=True):
         return self.calculation.replicas
 
 
-class Invalid(Struct, frozen=True, tag=True):
+class Invalid(Struct, frozen=True, gc=False, tag=True):
     """A metric that cannot be used, and why.
 
     ``cause`` is one word for the explanation; ``text`` goes into condition and event,
@@ -77,7 +76,7 @@ class Invalid(Struct, frozen=True, tag=True):
     groups: Groups | None = None
 
 
-class _Unusable(Struct, frozen=True):
+class _Unusable(Struct, frozen=True, gc=False):
     text: str
     cause: Literal["Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "NoTarget"]
     failure: MetricFailure | None = None
@@ -85,7 +84,25 @@ class _Unusable(Struct, frozen=True):
     groups: Groups | None = None
 
 
-class Measuring(Struct, frozen=True):
+def name_of(spec: MetricSpec) -> str:
+    """Return a metric's name as upstream writes it into reasons and conditions."""
+    is_average = spec.average_value_milli is not None
+    match spec.type:
+        case "Resource" | "ContainerResource" if is_average:
+            return f"{spec.name} resource"
+        case "Resource":
+            return f"{spec.name} resource utilization (percentage of request)"
+        case "ContainerResource":
+            return f"{spec.name} container resource utilization (percentage of request)"
+        case "Pods":
+            return f"pods metric {spec.name}"
+        case "Object" if spec.target_type == "Value":
+            return f"{spec.described.kind if spec.described else ''} metric {spec.name}"
+    # Upstream says so of an Object metric with an AverageValue target, too.
+    return f"external metric {spec.name}({'nil' if spec.selector is None else spec.selector})"
+
+
+class Measuring(Struct, frozen=True, gc=False):
     """What all metrics of one pass share."""
 
     observation: Observation
@@ -115,12 +132,7 @@ def evaluate(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) ->
 def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
     is_container = spec.type == "ContainerResource"
     by_use = spec.average_value_milli is not None
-    if by_use:
-        name, prefix = f"{spec.name} resource", f"failed to get {spec.name} usage: "
-    else:
-        kind = "container resource" if is_container else "resource"
-        name = f"{spec.name} {kind} utilization (percentage of request)"
-        prefix = f"failed to get {spec.name} utilization: "
+    prefix = f"failed to get {spec.name} {'usage' if by_use else 'utilization'}: "
     found: Calculation | _Unusable
     if not _is_target(spec.average_value_milli if by_use else spec.average_utilization):
         prefix = ""
@@ -145,7 +157,7 @@ def _resource(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -
         average_value_milli=found.usage,
         average_utilization=found.utilization,
     )
-    return Valid(name, found, status)
+    return Valid(found, status)
 
 
 def _resource_calculation(
@@ -200,7 +212,7 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
     status = MetricStatus(
         "Pods", spec.name, selector=spec.selector, average_value_milli=found.usage
     )
-    return Valid(f"pods metric {spec.name}", found, status)
+    return Valid(found, status)
 
 
 def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
@@ -228,7 +240,6 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
     usage = sample.sample.value_milli
     if by_object_value:
         found = _value(spec.value_milli or 0, usage, pass_)
-        name = f"{described.kind if described else ''} metric {spec.name}"
     else:
         found = by_average_value(
             pass_.scale.status_replicas,
@@ -238,10 +249,9 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
             guards_zero=pass_.settings.guards_zero_status,
             caps=pass_.settings.guards_zero_status,
         )
-        name = _external_name(spec)  # upstream's label for it
     if isinstance(found, _Unusable):
         return _invalid("FailedGetObjectMetric", found.text, outer, found)
-    return Valid(name, found, _value_status(spec, found, is_average=not by_object_value))
+    return Valid(found, _value_status(spec, found, is_average=not by_object_value))
 
 
 def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
@@ -276,7 +286,7 @@ def _external(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -
             found = _value(spec.value_milli or 0, usage, pass_)
     if isinstance(found, _Unusable):
         return _invalid("FailedGetExternalMetric", found.text, outer + middle, found)
-    return Valid(_external_name(spec), found, _value_status(spec, found, is_average=is_average))
+    return Valid(found, _value_status(spec, found, is_average=is_average))
 
 
 def _is_target(target: int | None) -> bool:
@@ -345,10 +355,6 @@ def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid
         problem=found.problem,
         groups=found.groups,
     )
-
-
-def _external_name(spec: MetricSpec) -> str:
-    return f"external metric {spec.name}({'nil' if spec.selector is None else spec.selector})"
 
 
 def _value_status(spec: MetricSpec, found: Calculation, *, is_average: bool) -> MetricStatus:

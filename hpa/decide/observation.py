@@ -25,7 +25,7 @@ MetricFailure = NotFound | NoData | Stale | Unavailable | Refused
 MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
 
 
-class Scale(Struct, frozen=True, tag=True):
+class Scale(Struct, frozen=True, gc=False, tag=True):
     """The scale subresource of the target."""
 
     spec_replicas: int
@@ -33,7 +33,7 @@ class Scale(Struct, frozen=True, tag=True):
     selector: str = ""  # status.selector, verbatim
 
 
-class ScaleUnreadable(Struct, frozen=True, tag=True):
+class ScaleUnreadable(Struct, frozen=True, gc=False, tag=True):
     """Why there is no scale. ``text`` is the API's error, shown as it is."""
 
     text: str
@@ -41,7 +41,7 @@ class ScaleUnreadable(Struct, frozen=True, tag=True):
     kind: Literal["NotFound", "Forbidden", "Other"] = "Other"
 
 
-class Observation(Struct, frozen=True):
+class Observation(Struct, frozen=True, gc=False):
     """One look at the cluster and at the metrics.
 
     ``answers`` has one entry per ``hpa.metrics``, in order; None where the metric was not
@@ -58,14 +58,14 @@ class Observation(Struct, frozen=True):
     same_target: tuple[str, ...] = ()  # other HPAs that name the same target
 
 
-class Recommendation(Struct, frozen=True):
+class Recommendation(Struct, frozen=True, gc=False):
     """What the metrics asked for at one time, before windows and limits."""
 
     replicas: int
     at: float
 
 
-class ScaleEvent(Struct, frozen=True):
+class ScaleEvent(Struct, frozen=True, gc=False):
     """One rescale of our own; ``is_outdated`` only marks a slot that may be reused."""
 
     change: int
@@ -73,7 +73,7 @@ class ScaleEvent(Struct, frozen=True):
     is_outdated: bool = False
 
 
-class GoodProposal(Struct, frozen=True):
+class GoodProposal(Struct, frozen=True, gc=False):
     """The last proposal of a metric that has the fallback ``last:T``."""
 
     metric: str
@@ -81,7 +81,7 @@ class GoodProposal(Struct, frozen=True):
     at: float
 
 
-class Past(Struct, frozen=True):
+class Past(Struct, frozen=True, gc=False):
     """What is remembered about one HPA. Lists keep upstream's order, which is of slots."""
 
     recommendations: tuple[Recommendation, ...] | None = None  # None: never decided

@@ -34,7 +34,7 @@ class Ready(IntEnum):
     UNKNOWN = 3
 
 
-class ContainerRequest(Struct, frozen=True):
+class ContainerRequest(Struct, frozen=True, gc=False):
     """What one container asks for, milli-units by resource."""
 
     name: str
@@ -43,7 +43,7 @@ class ContainerRequest(Struct, frozen=True):
     is_restartable: bool = False  # an init container that keeps running: a sidecar
 
 
-class PodTemplate(Struct, frozen=True):
+class PodTemplate(Struct, frozen=True, gc=False):
     """What pods of one spec ask for; init containers keep their order."""
 
     containers: tuple[ContainerRequest, ...] = ()
@@ -51,7 +51,7 @@ class PodTemplate(Struct, frozen=True):
     overhead: Mapping[str, int] = {}
 
 
-class Pods(Struct, frozen=True):
+class Pods(Struct, frozen=True, gc=False):
     """All pods behind the selector, sorted by name; every column has one entry a pod."""
 
     names: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Pods(Struct, frozen=True):
         return sum(phase not in (Phase.SUCCEEDED, Phase.FAILED) for phase in self.phase)
 
 
-class Groups(Struct, frozen=True):
+class Groups(Struct, frozen=True, gc=False):
     """The pods of one metric by how they count; names in order of the columns."""
 
     ready: int

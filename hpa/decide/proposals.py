@@ -8,13 +8,13 @@ from msgspec import Struct
 from hpa.decide import fallback
 from hpa.decide.conditions import Event, warning
 from hpa.decide.decision import Action, MetricLabels
-from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate
+from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate, name_of
 from hpa.decide.observation import Past
-from hpa.decide.spec import MetricStatus
+from hpa.decide.spec import MetricSpec, MetricStatus
 from hpa.decide.steps import Blocked, Chosen, Measured, Step
 
 
-class Proposals(Struct, frozen=True):
+class Proposals(Struct, frozen=True, gc=False):
     """What the metrics ask for together."""
 
     replicas: int | None  # None: nothing may be decided from them
@@ -38,7 +38,7 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
     statuses, labels = [], []
     events: list[Event] = []
     steps: list[Step] = []
-    best, winner, name = 0, None, ""
+    best, winner = 0, None
     usable = invalid = unusable = 0
     first: Invalid | None = None
     for index, spec in enumerate(hpa.metrics):
@@ -47,7 +47,7 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
         written = fallback.of(spec, hpa.options)
         stand_in = None
         if isinstance(result, Valid):
-            replicas, metric_name = result.calculation.replicas, result.name
+            replicas = result.calculation.replicas
             statuses.append(result.status)
             labels.append(MetricLabels(spec.type, action_of(before, replicas), "none"))
             if written is not None and written.kind == "last":
@@ -64,11 +64,11 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
                 unusable += 1
                 steps.append(Measured(index, result))
                 continue
-            replicas, metric_name = stand_in, f"the fallback of {spec.name}"
+            replicas = stand_in
         usable += 1
         steps.append(Measured(index, result, stand_in))
         if best == 0 or replicas > best:
-            best, winner, name = replicas, index, metric_name
+            best, winner = replicas, index
     error = None
     if first is not None:
         error = (
@@ -82,7 +82,7 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
         steps.append(Chosen(best, winner))
     return Proposals(
         None if is_blocked else best,
-        name,
+        "" if winner is None or is_blocked else _name(hpa.metrics[winner], steps[winner]),
         tuple(statuses),
         tuple(labels),
         tuple(events),
@@ -91,6 +91,11 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
         first,
         error,
     )
+
+
+def _name(spec: MetricSpec, step: Step) -> str:
+    stands_in = isinstance(step, Measured) and step.fallback is not None
+    return f"the fallback of {spec.name}" if stands_in else name_of(spec)
 
 
 def action_of(before: int, after: int) -> Action:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hpa.decide.numbers import Amount, quotient, wrap32, wrap64
 
 
-class ResourceRatio(Struct, frozen=True):
+class ResourceRatio(Struct, frozen=True, gc=False):
     """Utilization of requests, over pods that have both a sample and a request."""
 
     ratio: float
@@ -18,14 +18,14 @@ class ResourceRatio(Struct, frozen=True):
     raw_average: int  # milli-units a pod
 
 
-class MetricRatio(Struct, frozen=True):
+class MetricRatio(Struct, frozen=True, gc=False):
     """Average of a metric against its target per pod."""
 
     ratio: float
     average: int  # milli-units a pod, truncated
 
 
-class Tolerance(Struct, frozen=True):
+class Tolerance(Struct, frozen=True, gc=False):
     """The band in which nothing moves; fractions (0.1 is 10 %)."""
 
     down: float

@@ -22,7 +22,7 @@ Outcome = Literal["TargetMissed", "WithinTolerance", "DirectionWouldFlip"]
 NO_MATCH = "no metrics returned matched known pods"
 
 
-class Calculation(Struct, frozen=True):
+class Calculation(Struct, frozen=True, gc=False):
     """What one metric asks for and how it came about."""
 
     replicas: int

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hpa.decide.observation import Recommendation
 
 
-class Stabilized(Struct, frozen=True):
+class Stabilized(Struct, frozen=True, gc=False):
     """The number after the window, and the recommendation that holds it there."""
 
     replicas: int
@@ -48,13 +48,15 @@ def stabilize(
     lowest = highest = desired
     slot = low = high = None
     for index, each in enumerate(past):
-        if each.at > up_cutoff and each.replicas < lowest:
-            lowest, low = each.replicas, each
-        if each.at > down_cutoff and each.replicas > highest:
-            highest, high = each.replicas, each
-        if each.at < up_cutoff and each.at < down_cutoff:
+        at, replicas = each.at, each.replicas
+        if replicas < lowest and at > up_cutoff:
+            lowest, low = replicas, each
+        elif replicas > highest and at > down_cutoff:
+            highest, high = replicas, each
+        if at < up_cutoff and at < down_cutoff:
             slot = index
-    replicas, held_by = current, None
+    held_by = None
+    replicas = current
     if replicas < lowest:
         replicas, held_by = lowest, low
     if replicas > highest:

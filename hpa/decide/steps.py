@@ -10,22 +10,22 @@ from hpa.decide.observation import Recommendation
 from hpa.decide.spec import Policy
 
 
-class Paused(Struct, frozen=True, tag=True):
+class Paused(Struct, frozen=True, gc=False, tag=True):
     """The object is paused by annotation."""
 
 
-class TargetUnreadable(Struct, frozen=True, tag=True):
+class TargetUnreadable(Struct, frozen=True, gc=False, tag=True):
     """There is no scale to decide on."""
 
     kind: Literal["NotFound", "Forbidden", "Other"]
     text: str
 
 
-class KeptAtZero(Struct, frozen=True, tag=True):
+class KeptAtZero(Struct, frozen=True, gc=False, tag=True):
     """The target is at zero and not ours to wake."""
 
 
-class Corrected(Struct, frozen=True, tag=True):
+class Corrected(Struct, frozen=True, gc=False, tag=True):
     """The size lies outside the bounds; metrics are not read."""
 
     before: int
@@ -33,7 +33,7 @@ class Corrected(Struct, frozen=True, tag=True):
     reason: Literal["AboveMaxCorrected", "BelowMinCorrected"]
 
 
-class Conflict(Struct, frozen=True, tag=True):
+class Conflict(Struct, frozen=True, gc=False, tag=True):
     """The pods of the target are not this HPA's alone, or not known."""
 
     reason: Literal["SelectorMissing", "SelectorInvalid", "AmbiguousSelector"]
@@ -41,7 +41,7 @@ class Conflict(Struct, frozen=True, tag=True):
     is_same_target: bool = False
 
 
-class Measured(Struct, frozen=True, tag=True):
+class Measured(Struct, frozen=True, gc=False, tag=True):
     """One metric, in the order of the spec; ``fallback`` stands in for an invalid one."""
 
     index: int
@@ -53,21 +53,21 @@ class Measured(Struct, frozen=True, tag=True):
         return self.result.replicas if isinstance(self.result, Valid) else self.fallback
 
 
-class Chosen(Struct, frozen=True, tag=True):
+class Chosen(Struct, frozen=True, gc=False, tag=True):
     """The largest proposal; ``index`` is the metric's (None: every proposal is zero)."""
 
     replicas: int
     index: int | None
 
 
-class Blocked(Struct, frozen=True, tag=True):
+class Blocked(Struct, frozen=True, gc=False, tag=True):
     """Metrics that cannot be used decide: the size is kept. ``best`` of the others, if any."""
 
     best: int | None
     text: str
 
 
-class WindowApplied(Struct, frozen=True, tag=True):
+class WindowApplied(Struct, frozen=True, gc=False, tag=True):
     """The number before and after the stabilization window."""
 
     before: int
@@ -76,7 +76,7 @@ class WindowApplied(Struct, frozen=True, tag=True):
     held_by: Recommendation | None = None
 
 
-class LimitApplied(Struct, frozen=True, tag=True):
+class LimitApplied(Struct, frozen=True, gc=False, tag=True):
     """The number before and after rate limits and bounds."""
 
     before: int
@@ -86,7 +86,7 @@ class LimitApplied(Struct, frozen=True, tag=True):
     policy: Policy | None = None
 
 
-class Woken(Struct, frozen=True, tag=True):
+class Woken(Struct, frozen=True, gc=False, tag=True):
     """From zero the number is raised to minReplicas."""
 
     before: int
