@@ -19,6 +19,7 @@ FAILURES_TO_EXCLUDE = 3
 DUPLICATES_TO_DEMOTE = 3
 DIFFERENCES_TO_DEMOTE = 2
 CHECK_EVERY = 1000
+VERIFIED_REQUESTS = 64  # of one namespace, whose texts were compared with the skeleton
 CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
 
 
@@ -38,7 +39,7 @@ class _Memory(Struct):
     wanted_s: float
     known: int | None
     names: dict[str, float] = field(default_factory=dict)  # name -> when it was last wanted
-    verified: tuple[str, ...] | None = None  # names of the last request that fits the proof
+    verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
 
 
 class Group:
@@ -72,13 +73,15 @@ class Group:
         memory = self._memories.get(demand.namespace)
         if memory is None:
             memory = _Memory(now_s, demand.known)
-        if memory.verified != demand.names:
+        if demand.names not in memory.verified:
             try:
                 if not self.verdict.skeleton.covers(demand.namespace, demand.names):
                     return False
             except ValueError:
                 return False  # its own path meets the same error and reports it
-            memory.verified = demand.names
+            if len(memory.verified) >= VERIFIED_REQUESTS:
+                memory.verified.clear()
+            memory.verified[demand.names] = None
         self._memories[demand.namespace] = memory
         memory.wanted_s, memory.known = now_s, demand.known
         for name in demand.names:
@@ -108,9 +111,9 @@ class Group:
     def own_names(self, namespace: str) -> tuple[str, ...] | None:
         """Return names of one request in the namespace that fits the proof, or some of them."""
         memory = self._memories.get(namespace)
-        if memory is None or memory.verified is None:
+        if memory is None or not memory.verified:
             return None
-        return memory.verified[:CHECKED_NAMES]
+        return next(reversed(memory.verified))[:CHECKED_NAMES]
 
     def succeeded(self, namespace: str, sheet: Sheet) -> None:
         """Keep what was read."""

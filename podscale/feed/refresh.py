@@ -20,7 +20,7 @@ from podscale.feed.group import Group, Sheet, is_fresh
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import Rows, reading, rows_by_namespace, rows_of_one, stamps_of
+from podscale.feed.snapshot import Collector, Rows, add_own, reading, stamps_of
 from podscale.feed.stats import FeedStats
 from podscale.feed.wire import Answer
 
@@ -145,15 +145,18 @@ class Refresh:
         if not _is_plain(answer) or (stamps is not None and not _is_plain(stamps)):
             self._give_up(batch, None)
             return
-        found = rows_by_namespace(
-            answer,
-            None if stamps is None else stamps_of(stamps, verdict.labels),
+        collector = Collector(
             self._group.plan,
             asked_s,
             batch.namespaces,
             carries_namespace=verdict.carries_namespace,
         )
-        for namespace, rows in found.items():
+        for page in answer.pages():
+            collector.add(page)
+            await asyncio.sleep(0)
+        if stamps is not None:
+            collector.stamp(stamps_of(stamps, verdict.labels))
+        for namespace, rows in collector.rows.items():
             self._deliver(namespace, rows)
         if self._group.check_due():
             self._spawn(self._check(batch, asked_s))
@@ -227,8 +230,9 @@ class Refresh:
             answer, _ = await self._queries.ask("check", text, None, asked_s)
         except (QueryError, ValueError):
             return
-        own = reading(rows_of_one(answer, None, group.plan, asked_s), group.plan, math.inf)
-        is_equal = _is_equal(own, sheet, names)
+        rows = Rows(asked_s)
+        add_own(rows, answer, group.plan)
+        is_equal = _is_equal(reading(rows, group.plan, math.inf), sheet, names)
         if not is_equal:
             self._stats.check_differences += 1
             log.warning("a batch and a query of its own differ", rule=group.plan.rule)

@@ -16,7 +16,7 @@ from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
-from podscale.feed.snapshot import reading, rows_of_one, stamps_of
+from podscale.feed.snapshot import Rows, add_own, reading, stamps_of
 from podscale.feed.wire import Answer
 
 # Forget expired answers when so many are held.
@@ -66,7 +66,7 @@ class Singles:
         if not isinstance(verdict, Constant):
             keep_s = min(keep_s, self._options.text_cache_s)
         found = await self._fetch(text, stamp_text, keep_s)
-        return self._reading(found, demand) if isinstance(found, _Held) else found
+        return await self._reading(found, demand) if isinstance(found, _Held) else found
 
     def _stamp_text(self, demand: Demand, verdict: Verdict | None) -> str | None:
         if not (self._options.with_sample_timestamps and isinstance(verdict, Widened)):
@@ -110,7 +110,7 @@ class Singles:
             }
         self._held[text] = held
 
-    def _reading(self, held: _Held, demand: Demand) -> Outcome:
+    async def _reading(self, held: _Held, demand: Demand) -> Outcome:
         plan, answer = demand.plan, held.answer
         if answer.kind != "vector" and not (plan.api == "external" and answer.kind == "scalar"):
             return Refused(
@@ -120,7 +120,13 @@ class Singles:
         key = (plan.key, held.stamps is not None)
         made = held.readings.get(key)
         if made is None:
-            stamps = None if held.stamps is None else stamps_of(held.stamps, plan.labels)
-            rows = rows_of_one(answer, stamps, plan, held.asked_s)
-            made = held.readings[key] = reading(rows, plan, self._options.max_sample_age_s)
+            rows = Rows(held.asked_s)
+            for page in answer.pages():
+                add_own(rows, page, plan)
+                await asyncio.sleep(0)
+            if held.stamps is not None:
+                stamps = stamps_of(held.stamps, plan.labels)
+                rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}
+            made = reading(rows, plan, self._options.max_sample_age_s)
+            made = held.readings.setdefault(key, made)  # somebody may have been faster
         return made

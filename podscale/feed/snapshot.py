@@ -74,43 +74,46 @@ def stamps_of(answer: Answer, labels: KeyLabels) -> Stamps:
     }
 
 
-def rows_by_namespace(
-    answer: Answer,
-    stamps: Stamps | None,
-    plan: Plan,
-    asked_s: float,
-    namespaces: Iterable[str],
-    *,
-    carries_namespace: bool,
-) -> dict[str, Rows]:
-    """Return the rows of a batch for each of its namespaces, empty ones included."""
-    found = {namespace: Rows(asked_s, warnings=answer.warnings) for namespace in namespaces}
-    label = plan.labels.namespace
-    for metric, value, time_s in zip(answer.metrics, answer.values, answer.times, strict=True):
-        rows = found.get(metric.get(label, "") if label else "")
-        if rows is not None:
-            if plan.api == "external" and not carries_namespace:
-                metric.pop(label, None)
-            _add(rows, metric, value, time_s, plan)
-    if stamps is not None:
-        for rows in found.values():
+class Collector:
+    """Sorts an answer's rows out by namespace; fed in pages, so that the loop can run between."""
+
+    def __init__(
+        self, plan: Plan, asked_s: float, namespaces: Iterable[str], *, carries_namespace: bool
+    ) -> None:
+        self._plan = plan
+        self._drops_label = plan.api == "external" and not carries_namespace
+        # Empty namespaces are known to be empty.
+        self.rows = {namespace: Rows(asked_s) for namespace in namespaces}
+
+    def add(self, page: Answer) -> None:
+        """Take in the rows of a batch."""
+        label = self._plan.labels.namespace
+        for metric, value, time_s in zip(page.metrics, page.values, page.times, strict=True):
+            rows = self.rows.get(metric.get(label, "") if label else "")
+            if rows is not None:
+                if self._drops_label:
+                    metric.pop(label, None)
+                _add(rows, metric, value, time_s, self._plan)
+        for rows in self.rows.values():
+            rows.warnings = page.warnings
+
+    def stamp(self, stamps: Stamps) -> None:
+        """Take in the times of the samples; a key without one is stale."""
+        for rows in self.rows.values():
             rows.stamps = {}
         for (namespace, name), time_s in stamps.items():
-            if (rows := found.get(namespace)) is not None and rows.stamps is not None:
-                rows.stamps[name] = time_s
-    return found
+            found = self.rows.get(namespace)
+            if found is not None and found.stamps is not None:
+                found.stamps[name] = time_s
 
 
-def rows_of_one(answer: Answer, stamps: Stamps | None, plan: Plan, asked_s: float) -> Rows:
-    """Return the rows of a request's own query. As upstream, only the object label is looked at:
+def add_own(rows: Rows, page: Answer, plan: Plan) -> None:
+    """Take in rows of a request's own query. As upstream, only the object label is looked at:
     whatever namespace label the rows carry, the query was for this one.
     """
-    rows = Rows(asked_s, warnings=answer.warnings, is_scalar=answer.kind == "scalar")
-    for metric, value, time_s in zip(answer.metrics, answer.values, answer.times, strict=True):
+    for metric, value, time_s in zip(page.metrics, page.values, page.times, strict=True):
         _add(rows, metric, value, time_s, plan)
-    if stamps is not None:
-        rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}
-    return rows
+    rows.warnings, rows.is_scalar = page.warnings, page.kind == "scalar"
 
 
 def reading(

@@ -4,10 +4,12 @@ Pure decoding; follows ``web/api/v1/api.go`` of Prometheus 3 and tolerates what 
 Mimir and VictoriaMetrics add (``isPartial``, warnings).
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 ResultType = Literal["vector", "scalar", "string", "matrix"]
 
@@ -46,6 +48,20 @@ class Answer(Struct):
     is_float_only: bool = True  # False: at least one entry was a native histogram
     is_partial: bool = False
     warnings: tuple[str, ...] = ()
+
+    def pages(self, rows: int = 1000) -> "Iterator[Answer]":
+        """Yield the answer in parts of so many rows; one that is small, as it is."""
+        if len(self.values) <= rows:
+            yield self
+            return
+        for start in range(0, len(self.values), rows):
+            part = slice(start, start + rows)
+            yield replace(
+                self,
+                metrics=self.metrics[part],
+                values=self.values[part],
+                times=self.times[part],
+            )
 
 
 class Refusal(Struct, frozen=True):

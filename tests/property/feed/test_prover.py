@@ -18,7 +18,7 @@ from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.snapshot import reading, rows_by_namespace, rows_of_one
+from podscale.feed.snapshot import Collector, Rows, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, NAMESPACES, PODS, Templates, openmetrics
 from tests.unit.feed.prometheus import pods_plan
@@ -94,16 +94,12 @@ class Trial:
                     pytest.fail(f"{self.template} is widened to {text}: {error.detail}")
                 self.seen["widened error"] += 1
                 continue
-            found = rows_by_namespace(
-                answer,
-                None,
-                self.plan,
-                END_S,
-                NAMESPACES,
-                carries_namespace=verdict.carries_namespace,
+            found = Collector(
+                self.plan, END_S, NAMESPACES, carries_namespace=verdict.carries_namespace
             )
+            found.add(answer)
             for namespace, own in owns.items():
-                self.compare(namespace, own, found[namespace], verdict, text)
+                self.compare(namespace, own, found.rows[namespace], verdict, text)
 
     async def own(self, namespace):
         names = self.requests[namespace]
@@ -111,7 +107,9 @@ class Trial:
             answer = await self.client.query(self.plan.text(namespace, names), END_S, verb="POST")
         except QueryError as error:
             return error
-        return rows_of_one(answer, None, self.plan, END_S)
+        rows = Rows(END_S)
+        add_own(rows, answer, self.plan)
+        return rows
 
     def compare(self, namespace, own, rows, verdict, text):
         context = (self.template, self.plan.matchers, namespace, self.requests[namespace], text)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from podscale.feed.plan import KeyLabels, Plan
 from podscale.feed.prover.verdict import Default
-from podscale.feed.snapshot import reading, rows_by_namespace, rows_of_one, stamps_of
+from podscale.feed.snapshot import Collector, Rows, add_own, reading, stamps_of
 from podscale.feed.wire import Answer
 
 T = 1_700_000_000.0
@@ -32,7 +32,19 @@ def objects(made):
 
 def read(given, of=None, namespaces=("n1", "n2"), stamps=None, *, carries=False):
     of = of or plan()
-    return rows_by_namespace(given, stamps, of, T, namespaces, carries_namespace=carries)
+    found = Collector(of, T, namespaces, carries_namespace=carries)
+    for page in given.pages(rows=2):
+        found.add(page)
+    if stamps is not None:
+        found.stamp(stamps)
+    return found.rows
+
+
+def read_one(given, of=None):
+    rows = Rows(T)
+    for page in given.pages(rows=1):
+        add_own(rows, page, of or plan())
+    return rows
 
 
 def test_rows_go_to_their_namespace_and_empty_ones_are_known_to_be_empty():
@@ -56,27 +68,26 @@ def test_a_row_without_object_label_is_no_object():
 @pytest.mark.parametrize(("api", "value"), [("custom", 2.0), ("node", 1.0)])
 def test_of_duplicates_the_last_wins_and_of_nodes_the_first(api, value):
     of = plan(api, namespace="", name="node")
-    rows = rows_of_one(answer(row(1.0, node="a"), row(2.0, node="a", z="1")), None, of, T)
+    rows = read_one(answer(row(1.0, node="a"), row(2.0, node="a", z="1")), of)
     assert objects(reading(rows, of, 300)) == {"a": value}
     assert rows.duplicated == {"a"}
 
 
 def test_equal_duplicates_and_nan_are_no_conflict():
-    rows = rows_of_one(
+    rows = read_one(
         answer(row(1.0, pod="a"), row(1.0, pod="a", z="1"), row(math.nan, pod="b"),
                row(math.nan, pod="b", z="1")),
-        None, plan(), T,
     )  # fmt: skip
     assert rows.duplicated == set()
 
 
 def test_containers_have_a_row_each_and_conflict_only_with_themselves():
     of = plan("container", container="container")
-    rows = rows_of_one(
+    rows = read_one(
         answer(row(1.0, pod="a", container="x"), row(2.0, pod="a", container="y"),
                row(3.0, pod="a"), row(4.0, pod="b", container="x"),
                row(5.0, pod="b", container="x", z="1")),
-        None, of, T,
+        of,
     )  # fmt: skip
     made = reading(rows, of, 300)
     values = {key: float(made.values[place]) for key, place in made.containers.items()}
@@ -140,18 +151,18 @@ def test_names_read_in_several_queries_make_one_reading():
 
 
 def test_every_reading_has_a_serial_of_its_own():
-    rows = rows_of_one(answer(), None, plan(), T)
+    rows = read_one(answer())
     assert reading(rows, plan(), 300).serial != reading(rows, plan(), 300).serial
 
 
 def test_a_scalar_is_one_row_without_labels():
-    rows = rows_of_one(Answer("scalar", [{}], [2.0], [T]), None, plan("external", name=""), T)
+    rows = read_one(Answer("scalar", [{}], [2.0], [T]), plan("external", name=""))
     made = reading(rows, plan("external", name=""), 300)
     assert (made.is_scalar, made.labels, made.values.tolist()) == (True, ({},), [2.0])
 
 
 def test_a_time_that_the_source_wrote_itself_is_kept():
     given = Answer("vector", [{"pod": "a"}, {"pod": "b"}], [1.0, 2.0], [T, T - 7])
-    made = reading(rows_of_one(given, None, plan(), T), plan(), 300)
+    made = reading(read_one(given), plan(), 300)
     assert math.isnan(made.time_s[0])
     assert made.time_s[1] == T - 7
