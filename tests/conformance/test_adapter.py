@@ -6,6 +6,7 @@ rules and never row by row. A9 needs a cluster and is in that ring.
 """
 
 import json
+import time
 
 import pytest
 
@@ -16,8 +17,12 @@ from adapter.labels import LabelProblem
 from adapter.naming import Namer
 from adapter.queries import QueryTemplate
 from podscale.core import duration, gotemplate, quantity, selector
+from podscale.feed import client
+from podscale.feed import wire as feed_wire
 from podscale.kube.errors import NoMatch
+from tests.conformance import adapter_lists as lists
 from tests.conformance import adapter_pure as pure
+from tests.conformance import adapter_sample as sample
 from tests.conformance import adapter_world as world
 from tests.conformance.adapter_cases import cases, deviations, part_b_mapper, rows
 from tests.conformance.adapter_compare import assert_same
@@ -48,6 +53,50 @@ def test_default_resource_rules(row, rate, prefix):
     assert made["resourceRules"] == expected
 
 
+@cases("A1-2")
+async def test_default_rules_ask_for_series(row):
+    relister, lister = lists.first_case()
+    before = time.time()
+    await relister.relist()
+    query, _series = row
+    (start_s,) = [start_s for asked, start_s in lister.asked if asked == query]
+    assert start_s >= before - 1.1 * 2.0
+
+
+@cases("A1", "A1-3")
+async def test_default_rules_list(row):
+    relister, _ = lists.first_case()
+    assert lists.listed(relister) == set()  # before the first relist
+    await relister.relist()
+    found = lists.listed(relister)
+    if isinstance(row[0], str):
+        assert tuple(row) in found
+    else:  # A1 itself: the resources, which are all that the list speaks of
+        assert found == {tuple(entry) for entry in rows("A1-3")}
+
+
+@cases("A2", "A2-3")
+async def test_prefixed_rules_list(row):
+    relister, _ = lists.second_case()
+    await relister.relist()
+    found = lists.listed(relister)
+    if len(row) == 3:
+        assert tuple(row) in found
+        return
+    assert found == {tuple(entry) for entry in rows("A2-3")}
+    number, series = row
+    rule = f"rules[{number - 1}]"
+    exposed = {s.series for s in relister.custom.sources.values() if s.rule.id == rule}
+    assert exposed >= {name for name, _ in series}
+
+
+@cases("A2-2")
+async def test_prefixed_rules_query(row):
+    relister, mapper = lists.second_case()
+    await relister.relist()
+    assert lists.query(relister, mapper, row) == row[-1]
+
+
 @cases("A3")
 def test_custom_query_template(row):
     _, template, _, series, key, namespace, extra, metric_selector, names, expected = row
@@ -75,6 +124,13 @@ def test_series_filter(row):
             NameFilter(written)
         return
     assert {name: NameFilter(written).keeps(name) for name in expected} == expected
+
+
+@cases("A7")
+async def test_usage(row):
+    found, unexpected = await lists.measured(row)
+    assert not unexpected
+    assert found == lists.expected(row)
 
 
 @cases("B1")
@@ -230,6 +286,43 @@ def test_url_segment(row):
     assert mapping.split(segment) == (group, name)
 
 
+@cases("B13")
+def test_time_parameter(row):
+    milliseconds, text = row
+    assert client.format_time(milliseconds / 1000) == text
+
+
+@cases("B14")
+def test_series_names(row):
+    text, name, labels, error = row
+    assert not error
+    reader = feed_wire.SeriesReader()
+    if text == "null":  # no series at all, which is no error
+        reader.end(b'{"status":"success","data":null}')
+        assert reader.names() == {}
+        return
+    reader.page(f"[{text}]".encode())
+    (shape,) = reader.names()[name]
+    assert shape - {"__name__"} == set(labels)
+
+
+@cases("B15")
+def test_query_results(row):
+    data, kind, error = row
+    reader = feed_wire.VectorReader()
+    document = b'{"status":"success","data":%s}' % data.encode()
+    # A string is refused after decoding, where upstream refuses it while it decodes.
+    if error and "string" not in data.partition("result")[2][:20]:
+        with pytest.raises(feed_wire.DECODE_ERRORS):
+            reader.end(document)
+        return
+    answer = reader.end(document)
+    assert answer.kind == (kind or "string")
+    # A histogram has no float value: upstream serves 0 for it, we serve nothing.
+    assert answer.is_float_only is ("histogram" not in data)
+    assert len(answer.values) == data.count('"value"')
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The adapter in the world of C.1 to C.3."""
@@ -277,6 +370,31 @@ def demand(running, path, status, content_type, body, calls=(), options=None, mo
     if mode:
         expected = expected._replace(calls=answer.calls)  # the row does not show them
     assert_same(answer, expected)
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    """The adapter without rules, in front of another package's provider."""
+    with wire(
+        tmp_path_factory.mktemp("sample"),
+        {},
+        lambda authorities: world.ScriptedCluster(
+            world.part_c_resources(), sample.objects(), authorities
+        ),
+        world.ScriptedPrometheus([], []),
+        *CONDITIONS,
+        others=[sample.provider()],
+    ) as running:
+        yield running
+
+
+@cases("A10", "A10-2")
+def test_another_provider(row, sampled):
+    _, path, status, count = row
+    answer = sampled.ask(path)
+    assert answer.status == status
+    if count is not None:
+        assert len(answer.body["items"]) == count
 
 
 @cases("C4", "C5", "C6")
