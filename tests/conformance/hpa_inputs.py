@@ -61,12 +61,10 @@ def at(age: Any) -> float | None:
     return ZERO_TIME if age == "zero" else NOW - age
 
 
-def release(case: Mapping[str, Any]) -> str:
-    """Return the newest release the case fits, 1.37 where it fits that."""
+def releases(case: Mapping[str, Any]) -> list[str]:
+    """Return the releases whose behaviour the case describes."""
     since, until = case.get("since", "1.36"), case.get("until", "1.38")
-    if since <= "1.37" <= until:
-        return "1.37"
-    return str(since if since > "1.37" else until)
+    return [each for each in ("1.36", "1.37", "1.38") if since <= each <= until]
 
 
 def settings(case: Mapping[str, Any]) -> Settings:
@@ -76,7 +74,7 @@ def settings(case: Mapping[str, Any]) -> Settings:
         **{_GATES[name]: is_on for name, is_on in inputs.get("gates", {}).items()},
     )
     return Settings(
-        release=release(case),  # type: ignore[arg-type]
+        release=case.get("release", "1.37"),
         gates=gates,
         mode=inputs.get("mode", "replace"),
         tolerance=flags.get("tolerance", 0.1) if inputs.get("flags") else 0.1,
