@@ -41,10 +41,10 @@ class Objects:
             found = self.registry.of_kind(api_version, kind)
             if found is not None:
                 return found
-        for resource in self.registry:
-            if kind in (resource.kind, resource.plural, resource.name):
-                return resource
-        raise not_found(kind, "")
+        named = self.registry.called(kind)
+        if named is None:
+            raise not_found(kind, "")
+        return named
 
     def put(self, content: Object) -> Object:
         """Store an object as given, status included: for seeding. Existing ones are replaced."""

@@ -70,6 +70,7 @@ class Registry:
         self._resources: dict[tuple[str, str], Resource] = {
             (resource.group, resource.plural): resource for resource in BUILTIN
         }
+        self._words: dict[str, Resource] = {}
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._resources.values())
@@ -92,11 +93,21 @@ class Registry:
                 return resource if version in resource.served_versions else None
         return None
 
+    def called(self, word: str) -> Resource | None:
+        """Return the resource of a kind, a plural, or ``plural.group``; the first that fits."""
+        if not self._words:
+            for resource in self._resources.values():
+                for name in (resource.kind, resource.plural, resource.name):
+                    self._words.setdefault(name, resource)
+        return self._words.get(word)
+
     def add(self, resource: Resource) -> None:
         self._resources[resource.group, resource.plural] = resource
+        self._words = {}
 
     def remove(self, group: str, plural: str) -> None:
         self._resources.pop((group, plural), None)
+        self._words = {}
 
 
 def _core(plural: str, kind: str, **more: Any) -> Resource:

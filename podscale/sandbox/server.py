@@ -15,14 +15,14 @@ from aiohttp.web_protocol import RequestHandler
 
 from podscale.sandbox.discovery import Discovery
 from podscale.sandbox.faults import Faults
-from podscale.sandbox.identity import ADMIN_GROUP, Tokens
+from podscale.sandbox.identity import ADMIN_GROUP, Tokens, User
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.pki import Pki
 from podscale.sandbox.proxy import Aggregator
 from podscale.sandbox.resource import Registry
 from podscale.sandbox.rest import Rest
 from podscale.sandbox.routes import Routes
-from podscale.sandbox.storage import Storage
+from podscale.sandbox.storage import Object, Storage
 from podscale.sandbox.webhooks import Admission
 
 _MOST_BODY = 64 * 1024 * 1024
@@ -158,6 +158,14 @@ class SandboxServer:
             )
         )
         return path
+
+    async def create(self, resource: str, namespace: str, body: Object, user: str) -> Object:
+        """Create an object as ``user`` would over HTTP, admission webhooks included."""
+        found = self.objects.resource(resource)
+        body = await self._admission.admit(
+            found, "create", User(user), namespace, {"metadata": {}, **body}, None
+        )
+        return self.objects.create(found, namespace, body).object
 
     def cut_watches(self) -> None:
         """End every open watch now; new ones are served."""

@@ -1,0 +1,28 @@
+"""The disruption controller: the status of every PodDisruptionBudget follows its pods."""
+
+from podscale.sandbox.follow import changes
+from podscale.sandbox.objects import Objects
+from podscale.sandbox.subresources import allowance
+
+
+class Disruption:
+    """Counts again whenever pods or budgets of a namespace change."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def run(self) -> None:
+        """Keep the statuses for ever."""
+        tables = (("policy", "poddisruptionbudgets"), ("", "pods"))
+        async for batch in changes(self._objects.storage, tables):
+            for namespace in {change.now.key[0] for change in batch}:
+                self._count(namespace)
+
+    def _count(self, namespace: str) -> None:
+        for budget in self._objects.list("poddisruptionbudgets", namespace):
+            held = budget.get("status") or {}
+            status = {**held, **allowance(self._objects, budget)}
+            if status != held:
+                name = budget["metadata"]["name"]
+                new = {**budget, "status": status}
+                self._objects.update("poddisruptionbudgets", namespace, name, new, "status")

@@ -1,0 +1,59 @@
+"""The sandbox's pods as Prometheus sees them: one page in the text format.
+
+Names and labels are those of cadvisor and of a typical web server, so that the usual
+rules fit. Prometheus must scrape it with ``honor_labels: true``.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from podscale.core.goquote import quote
+from podscale.sandbox.load import Load
+from podscale.sandbox.storage import Object
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def page(load: Load, now: float) -> str:
+    """Return the metrics of all running pods at ``now``."""
+    load.advance(now)
+    requests, cpu, memory = [], [], []
+    for pod, usage in load.pods():
+        labels = _labels(pod)
+        requests.append(_line("http_requests_total", labels, usage.requests))
+        for inner, part in _containers(pod, labels):
+            cpu.append(_line("container_cpu_usage_seconds_total", inner, usage.cpu_s * part))
+            name = "container_memory_working_set_bytes"
+            memory.append(_line(name, inner, usage.memory_bytes * part))
+    return "".join(
+        [
+            *_family("http_requests_total", "counter", requests),
+            *_family("container_cpu_usage_seconds_total", "counter", cpu),
+            *_family("container_memory_working_set_bytes", "gauge", memory),
+        ]
+    )
+
+
+def _labels(pod: Object) -> dict[str, str]:
+    metadata = pod["metadata"]
+    return {
+        "namespace": metadata["namespace"],
+        "pod": metadata["name"],
+        "node": pod["spec"].get("nodeName", ""),
+    }
+
+
+def _containers(pod: Object, labels: Mapping[str, str]) -> Iterable[tuple[dict[str, str], float]]:
+    """Yield each container's labels and its share of the pod: the first works, the others idle."""
+    names = [container["name"] for container in pod["spec"].get("containers", ())]
+    rest = 0.02 * (len(names) - 1)
+    for place, name in enumerate(names):
+        yield {**labels, "container": name}, 0.02 if place else 1 - rest
+
+
+def _family(name: str, kind: str, lines: list[str]) -> list[str]:
+    return [f"# TYPE {name} {kind}\n", *lines] if lines else []
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f"{key}={quote(text)}" for key, text in labels.items() if text)
+    return f"{name}{{{shown}}} {value!r}\n"
