@@ -109,6 +109,13 @@ class HistogramMatrix:
             else:
                 self._add_any(columns[part], values[part], weights, times[part])
 
+    def add_weighted(
+        self, columns: Columns, values: Floats, weights: Floats, times: Floats
+    ) -> None:
+        """Add samples that weigh differently; a column may occur several times."""
+        if columns.size:
+            self._add_any(columns, values, weights, times)
+
     def _add_once(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
         grown = self._decayed(columns, weights, times)
         chosen = _as_slice(columns)
@@ -128,7 +135,9 @@ class HistogramMatrix:
         if self._cursors is not None:
             self._cursors.added(chosen, narrow, grown)
 
-    def _add_any(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+    def _add_any(
+        self, columns: Columns, values: Floats, weights: float | Floats, times: Floats
+    ) -> None:
         grown = self._decayed(columns, weights, times)
         buckets = self.layout.find(values)
         np.add.at(self.weights, (buckets, columns), grown)
@@ -275,7 +284,7 @@ class HistogramMatrix:
         if self._cursors is not None:
             self._cursors.stale[columns] = True
 
-    def _decayed(self, columns: Columns, weights: float, times: Floats) -> Floats:
+    def _decayed(self, columns: Columns, weights: float | Floats, times: Floats) -> Floats:
         chosen = _as_slice(columns)
         while True:
             ages = (times - self.reference[chosen]) / self.half_life[chosen]

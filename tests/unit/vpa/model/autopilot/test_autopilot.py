@@ -1,0 +1,209 @@
+"""Autopilot's recommenders: ticks, windows, the ensemble, and what comes out of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.unit.vpa.model.worlds import WEB
+from vpa.model import buckets
+from vpa.model.autopilot.ensemble import Costs, Ensemble, Model
+from vpa.model.autopilot.moving import MovingWindows
+from vpa.model.autopilot.recommender import (
+    Autopilot,
+    AutopilotSettings,
+    without_margin,
+)
+from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
+from vpa.model.histograms import Floats
+from vpa.model.membership import VpaKey
+from vpa.model.recommendation import RecommenderSettings, recommend
+
+NOW = 1_772_409_600.0
+ONE = np.array([0], dtype=np.intp)
+
+
+def tick(number: int, values: list[float], layout: buckets.Layout = buckets.CPU) -> Tick:
+    counts = np.zeros((layout.count, 1))
+    for bucket in layout.find(np.array(values)):
+        counts[bucket, 0] += 1.0
+    end = NOW + (number + 1) * TICK_S
+    return Tick(end, counts, np.array([max(values, default=0.0)]), np.array([bool(values)]))
+
+
+def end_of(value: float, layout: buckets.Layout = buckets.CPU) -> float:
+    return float(layout.ends[layout.find(np.array([value]))[0]])
+
+
+def test_memory_counts_each_task_once_a_tick_by_its_peak() -> None:
+    ticker = Ticker(buckets.MEMORY, 1, peaks_only=True)
+    for second, used in ((0.0, 1e8), (60.0, 9e8), (120.0, 2e8)):
+        tasks = np.array([1, 2], dtype=np.intp)
+        slots = np.array([0, 0], dtype=np.intp)
+        assert ticker.add(tasks, slots, np.array([used, used / 2]), NOW + second) == []
+    (done,) = ticker.add(ONE, ONE, np.array([1.0]), NOW + TICK_S)
+    assert done.counts.sum() == 2.0
+    assert done.counts[buckets.MEMORY.find(np.array([9e8, 4.5e8])), 0].tolist() == [1.0, 1.0]
+    assert done.peaks[0] == 9e8
+
+
+def test_cpu_counts_every_sample() -> None:
+    ticker = Ticker(buckets.CPU, 1, peaks_only=False)
+    for second in range(0, 300, 60):
+        ticker.add(ONE, ONE, np.array([0.2]), NOW + second)
+    (done,) = ticker.add(ONE, ONE, np.array([0.2]), NOW + TICK_S)
+    assert done.counts.sum() == 5.0
+
+
+def test_silence_between_samples_is_no_tick_of_zeros() -> None:
+    ticker = Ticker(buckets.CPU, 1, peaks_only=False)
+    ticker.add(ONE, ONE, np.array([0.2]), NOW)
+    (done,) = ticker.add(ONE, ONE, np.array([0.2]), NOW + 10 * TICK_S)
+    assert done.counts.sum() == 1.0
+
+
+def test_the_average_decays_by_half_in_a_half_life() -> None:
+    windows = MovingWindows(buckets.CPU, TICK_S, 1)
+    windows.observe(tick(0, [1.0]))
+    windows.observe(tick(1, [4.0]))
+    expected = (0.5 * end_of(1.0) + end_of(4.0)) / 1.5
+    assert windows.statistics((0.5,)).average[0] == pytest.approx(expected)
+
+
+def test_high_load_counts_for_more_than_the_same_time_at_low_load() -> None:
+    windows = MovingWindows(buckets.CPU, 12 * 3600.0, 1)
+    for number in range(100):
+        windows.observe(tick(number, [4.0] if number % 10 == 0 else [0.1]))
+    # A tenth of the time, but most of the load.
+    assert windows.statistics((0.5,)).percentiles[0, 0] == end_of(4.0)
+
+
+def test_the_recent_maximum_is_forgotten_after_a_day() -> None:
+    windows = MovingWindows(buckets.CPU, 12 * 3600.0, 1)
+    windows.observe(tick(0, [8.0]))
+    windows.observe(tick(1, [1.0]))
+    assert windows.statistics((0.5,)).maximum[0] == 8.0
+    windows.observe(tick(26 * 12, [1.0]))
+    assert windows.statistics((0.5,)).maximum[0] == 1.0
+
+
+def plain_model(fed: list[list[float]], model: Model, costs: Costs) -> tuple[int, float]:
+    """Return limit and cost of one model, from the paper's recurrences bucket by bucket."""
+    count = buckets.CPU.count
+    usage = [0.0] * count
+    raw, limit, cost = -1, -1, 0.0
+    for values in fed:
+        share = [0.0] * count
+        for bucket in buckets.CPU.find(np.array(values)):
+            share[bucket] += 1.0 / len(values)
+        rate = 1.0 if raw < 0 else model.decay
+        usage = [u * (1 - rate) + s * rate for u, s in zip(usage, share, strict=True)]
+
+        def price(at: int, weights: list[float] = usage) -> float:
+            over = math.fsum(weights[at + 1 :])
+            under = math.fsum(weights[:at])
+            return costs.overrun * over + costs.underrun * under
+
+        raw = (
+            min(
+                range(count),
+                key=lambda at: (price(at) + (costs.limit_change if at != raw >= 0 else 0.0), at),
+            )
+            if raw >= 0
+            else min(range(count), key=lambda at: (price(at), at))
+        )
+        new = min(raw + model.margin_buckets, count - 1)
+        paid = price(new) + (costs.limit_change if 0 <= limit != new else 0.0)
+        cost = paid if limit < 0 else costs.decay * paid + (1 - costs.decay) * cost
+        limit = new
+    return limit, cost
+
+
+def test_a_model_follows_the_recurrences_of_the_paper() -> None:
+    random = np.random.default_rng(3)
+    model, costs = Model(0.1, 2), Costs()
+    fed = [(0.2 * np.exp(random.normal(0, 0.6, 5))).tolist() for _ in range(60)]
+    ensemble = Ensemble(buckets.CPU, 1, (model,), costs)
+    for number, values in enumerate(fed):
+        ensemble.observe(tick(number, values))
+    limit, cost = plain_model(fed, model, costs)
+    leader = ensemble.leader(0)
+    assert leader is not None
+    assert leader.limit == float(buckets.CPU.ends[limit])
+    assert leader.cost == pytest.approx(cost)
+
+
+def test_the_ensemble_prefers_a_margin_where_usage_jumps() -> None:
+    models = (Model(0.1, 0), Model(0.1, 8))
+    steady = Ensemble(buckets.CPU, 1, models)
+    jumpy = Ensemble(buckets.CPU, 1, models, Costs(overrun=50.0))
+    for number in range(200):
+        steady.observe(tick(number, [0.2]))
+        jumpy.observe(tick(number, [0.2] * 9 + [0.28 if number % 2 else 0.2]))
+    first, second = steady.leader(0), jumpy.leader(0)
+    assert first is not None
+    assert second is not None
+    assert first.model.margin_buckets == 0
+    assert second.limit > first.limit
+
+
+def feed(autopilot: Autopilot, minutes: int, cores: Floats, memory: Floats) -> None:
+    slot = autopilot.slot(WEB, "app")
+    tasks = np.arange(cores.size)
+    slots = np.full(cores.size, slot)
+    for minute in range(minutes):
+        at = NOW + minute * 60.0
+        autopilot.take("cpu", tasks, slots, cores, at)
+        autopilot.take("memory", tasks, slots, memory, at)
+
+
+@pytest.mark.parametrize("method", ["learned", "windows"])
+def test_a_steady_container_gets_its_usage_and_a_margin(method: str) -> None:
+    autopilot = Autopilot(AutopilotSettings(method=method))  # type: ignore[arg-type]
+    feed(autopilot, 24 * 60, np.array([0.2, 0.2]), np.array([5e8, 5e8]))
+    settings = without_margin(RecommenderSettings())
+    trace = recommend(autopilot.usages(WEB, ["app"]), settings)
+    (entry,) = trace.recommendation.container_recommendations or ()
+    target, lower, upper = entry.target or {}, entry.lower_bound or {}, entry.upper_bound or {}
+    assert 200 <= target["cpu"].milli <= 270
+    assert 5e8 <= target["memory"].value <= 6.6e8
+    for name in ("cpu", "memory"):
+        assert lower[name].nano <= target[name].nano <= upper[name].nano
+
+
+def test_the_highest_recommendation_of_the_last_hour_counts() -> None:
+    autopilot = Autopilot(AutopilotSettings(method="windows", cpu="batch"))
+    slot = autopilot.slot(WEB, "app")
+    slots = np.array([slot])
+
+    def target(values: list[float], start: float) -> float:
+        for number, value in enumerate(values):
+            at = start + number * TICK_S
+            autopilot.take("cpu", ONE, slots, np.array([value]), at)
+        return autopilot.usages(WEB, ["app"])[0].resources["cpu"].percentiles[1]
+
+    high = target([8.0] * 12, NOW)
+    assert target([0.01] * 6, NOW + 12 * TICK_S) == high
+    assert target([0.01] * 12, NOW + 18 * TICK_S) < high
+
+
+def test_what_was_never_seen_is_not_recommended() -> None:
+    autopilot = Autopilot()
+    autopilot.slot(WEB, "app")
+    assert autopilot.usages(WEB, ["app", "other"])[0].resources == {}
+    nothing = np.array([float("nan")])
+    autopilot.take("cpu", ONE, ONE, nothing, NOW)
+    autopilot.take("cpu", ONE, ONE, nothing, NOW + TICK_S)
+    assert autopilot.usages(WEB, ["app"])[0].resources == {}
+
+
+def test_a_slot_that_is_used_again_remembers_nothing() -> None:
+    autopilot = Autopilot()
+    feed(autopilot, 30, np.array([4.0]), np.array([5e9]))
+    assert autopilot.usages(WEB, ["app"])[0].resources
+    before = autopilot.slot(WEB, "app")
+    autopilot.remove(WEB)
+    other = VpaKey("shop", "other")
+    assert autopilot.slot(other, "app") == before
+    assert autopilot.usages(other, ["app"])[0].resources == {}
+    assert autopilot.leader(other, "app", "cpu") is None

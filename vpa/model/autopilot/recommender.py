@@ -1,0 +1,182 @@
+"""The recommender ``autopilot``: targets and bounds per VPA and container.
+
+Feeds both kinds of Autopilot's recommenders with the same samples as the default one, and
+hands over usage in the form that ``recommendation.recommend`` takes, margin included.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from vpa.model import buckets
+from vpa.model.autopilot.ensemble import Ensemble, Leader
+from vpa.model.autopilot.moving import MovingWindows, Statistics
+from vpa.model.autopilot.signal import Ticker
+from vpa.model.buckets import Layout
+from vpa.model.histograms import Columns, Floats
+from vpa.model.membership import VpaKey
+from vpa.model.recommendation import ContainerUsage, RecommenderSettings, ResourceUsage
+
+Method = Literal["windows", "learned"]
+CpuGoal = Literal["batch", "serving-p90", "serving-p95"]
+MemoryGoal = Literal["low-oom", "intermediate", "minimal"]
+
+_FRACTIONS = (0.5, 0.6, 0.9, 0.95, 0.98)
+_RECENT = 12  # ticks of an hour: the highest recommendation of these counts
+
+
+class AutopilotSettings(Struct, frozen=True):
+    """Which of Autopilot's recommenders is used, and for what kind of job."""
+
+    method: Method = "learned"
+    cpu: CpuGoal = "serving-p95"
+    memory: MemoryGoal = "low-oom"
+    margin: float = 0.15  # of small limits; large ones get down to ``least_margin``
+    least_margin: float = 0.10
+    cpu_half_life_s: float = 12 * 3600.0
+    memory_half_life_s: float = 48 * 3600.0
+
+
+class _Resource:
+    # Signal, windows and ensemble of one resource.
+
+    def __init__(self, layout: Layout, half_life_s: float, slots: int, *, peaks_only: bool) -> None:
+        self.ticker = Ticker(layout, slots, peaks_only=peaks_only)
+        self.windows = MovingWindows(layout, half_life_s, slots)
+        self.ensemble = Ensemble(layout, slots)
+        self.recent = np.zeros((_RECENT, slots))
+        self.ticks = 0
+        self.seen: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
+        self.said = self.windows.statistics(_FRACTIONS)  # at the last tick
+
+    def resize(self, slots: int) -> None:
+        self.ticker.resize(slots)
+        self.windows.resize(slots)
+        self.ensemble.resize(slots)
+        more = slots - self.seen.size
+        if more > 0:
+            self.recent = np.pad(self.recent, ((0, 0), (0, more)))
+            self.seen = np.pad(self.seen, (0, more))
+            self.said = self.windows.statistics(_FRACTIONS)
+
+    def forget(self, slot: int) -> None:
+        self.ticker.forget(slot)
+        self.windows.forget(slot)
+        self.ensemble.forget(slot)
+        self.recent[:, slot] = 0.0
+        self.seen[slot] = False
+
+
+class Autopilot:
+    """State of all slots; a slot is one container name of one VPA."""
+
+    def __init__(self, settings: AutopilotSettings = AutopilotSettings()) -> None:  # noqa: B008
+        self.settings = settings
+        self._slots: dict[tuple[VpaKey, str], int] = {}
+        self._free: list[int] = []
+        self._of: Mapping[str, _Resource] = {
+            "cpu": _Resource(buckets.CPU, settings.cpu_half_life_s, 0, peaks_only=False),
+            "memory": _Resource(buckets.MEMORY, settings.memory_half_life_s, 0, peaks_only=True),
+        }
+
+    def slot(self, key: VpaKey, container: str) -> int:
+        """Return the slot of a container, a new one if it has none."""
+        found = self._slots.get((key, container))
+        if found is None:
+            found = self._free.pop() if self._free else len(self._slots)
+            self._slots[key, container] = found
+            for resource in self._of.values():
+                resource.resize(found + 1)
+        return found
+
+    def remove(self, key: VpaKey) -> None:
+        """Forget a VPA."""
+        for named in [entry for entry in self._slots if entry[0] == key]:
+            slot = self._slots.pop(named)
+            for resource in self._of.values():
+                resource.forget(slot)
+            self._free.append(slot)
+
+    def take(
+        self, resource: str, tasks: Columns, slots: Columns, values: Floats, now: float
+    ) -> int:
+        """Add one sample per task; return how many ticks ended, that is, were decided on."""
+        usable = np.isfinite(values) & (values >= 0.0) & (slots >= 0)
+        state = self._of[resource]
+        ticks = state.ticker.add(tasks[usable], slots[usable], values[usable], now)
+        for tick in ticks:
+            state.windows.observe(tick)
+            state.ensemble.observe(tick)
+            state.seen |= tick.seen
+            state.said = state.windows.statistics(_FRACTIONS)
+            state.recent[state.ticks % _RECENT] = self._limits(resource, state)
+            state.ticks += 1
+        return len(ticks)
+
+    def usages(self, key: VpaKey, containers: Sequence[str]) -> list[ContainerUsage]:
+        """Return lower bound, target and upper bound as usage, margins included."""
+        found = []
+        for container in containers:
+            slot = self._slots.get((key, container))
+            known: dict[str, ResourceUsage] = {}
+            for name, state in self._of.items():
+                if slot is not None and state.seen[slot]:
+                    known[name] = self._usage(name, state, slot)
+            found.append(ContainerUsage(container, known))
+        return found
+
+    def leader(self, key: VpaKey, container: str, resource: str) -> Leader | None:
+        """Return the model that decides, for explanations."""
+        slot = self._slots.get((key, container))
+        return self._of[resource].ensemble.leader(slot) if slot is not None else None
+
+    def _usage(self, name: str, state: _Resource, slot: int) -> ResourceUsage:
+        target = float(state.recent[:, slot].max())
+        said = state.said
+        typical = float(said.percentiles[0, slot])
+        highest = float(self._with_margin(state.windows.layout, said.maximum[slot : slot + 1])[0])
+        return ResourceUsage(
+            (min(typical, target), target, max(highest, target)), confidence=float("inf")
+        )
+
+    def _limits(self, resource: str, state: _Resource) -> Floats:
+        if self.settings.method == "learned":
+            return state.ensemble.limits()
+        said = state.said
+        wanted = self._cpu(said) if resource == "cpu" else self._memory(said)
+        return self._with_margin(state.windows.layout, wanted)
+
+    def _cpu(self, said: Statistics) -> Floats:
+        if self.settings.cpu == "batch":
+            return said.average
+        chosen: Floats = said.percentiles[3 if self.settings.cpu == "serving-p95" else 2]
+        return chosen
+
+    def _memory(self, said: Statistics) -> Floats:
+        if self.settings.memory == "minimal":
+            return said.maximum
+        chosen: Floats = said.percentiles[4]
+        if self.settings.memory == "intermediate":
+            chosen = np.maximum(said.percentiles[1], 0.5 * said.maximum)
+        return chosen
+
+    def _with_margin(self, layout: Layout, limits: Floats) -> Floats:
+        # Falls from margin to least_margin between a hundredth of the range and its end.
+        top = float(layout.starts[-1])
+        large = np.clip(np.log(np.maximum(limits, 1e-12) / (top / 1e4)) / np.log(1e4), 0.0, 1.0)
+        margin = self.settings.margin - (self.settings.margin - self.settings.least_margin) * large
+        raised: Floats = limits * (1.0 + margin)
+        return raised
+
+
+def without_margin(settings: RecommenderSettings) -> RecommenderSettings:
+    """Return the settings for usage that has its margin already."""
+    return replace(
+        settings,
+        cpu=replace(settings.cpu, margin=0.0),
+        memory=replace(settings.memory, margin=0.0),
+    )
