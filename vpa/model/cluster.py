@@ -5,6 +5,7 @@ method is a step of one pass; times are given, never read.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,15 @@ from vpa.model.policy import Windows, settings_of
 from vpa.model.samples import Containers, PeakWindow
 
 
+class Observer(Protocol):
+    """Another recommender that learns from the same samples."""
+
+    def observe(
+        self, resource: str, rows: Columns, columns: Columns, values: Floats, now: float
+    ) -> None:
+        """Take samples that were accepted: container rows, their aggregates, their values."""
+
+
 class Cluster:
     """All that the recommender remembers."""
 
@@ -35,6 +45,7 @@ class Cluster:
         *,
         per_vpa_config: bool = False,
     ) -> None:
+        self.observer: Observer | None = None
         self.defaults = defaults
         self.windows = windows
         self.per_vpa_config = per_vpa_config
@@ -273,6 +284,10 @@ class Cluster:
         else:
             accepted = self.rows.add_memory(self.aggregates.memory, chosen, used, at)
         columns, taken_at = self.rows.column[chosen[accepted]], at[accepted]
+        if self.observer is not None and taken_at.size:
+            resource = "cpu" if cpu else "memory"
+            latest = float(taken_at.max())
+            self.observer.observe(resource, chosen[accepted], columns, used[accepted], latest)
         if cpu:
             self.aggregates.count_cpu(columns, taken_at, counts)
         else:

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from tests.unit.vpa.model.worlds import WEB
+from tests.unit.vpa.model.worlds import WEB, usage, web
 from vpa.model import buckets
 from vpa.model.autopilot.ensemble import Costs, Ensemble, Model
+from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.moving import MovingWindows
 from vpa.model.autopilot.recommender import (
     Autopilot,
@@ -15,6 +16,7 @@ from vpa.model.autopilot.recommender import (
     without_margin,
 )
 from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
+from vpa.model.cluster import Cluster
 from vpa.model.histograms import Floats
 from vpa.model.membership import VpaKey
 from vpa.model.recommendation import RecommenderSettings, recommend
@@ -207,3 +209,15 @@ def test_a_slot_that_is_used_again_remembers_nothing() -> None:
     assert autopilot.slot(other, "app") == before
     assert autopilot.usages(other, ["app"])[0].resources == {}
     assert autopilot.leader(other, "app", "cpu") is None
+
+
+def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
+    cluster, autopilot = Cluster(), Autopilot()
+    AutopilotFeed(cluster, autopilot)
+    web(cluster, "web-0", "web-1")
+    for minute in range(12):
+        cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8, pods=("web-0", "web-1")))
+    assert set(autopilot.usages(WEB, ["app"])[0].resources) == {"cpu", "memory"}
+    cluster.remove_vpa(WEB)
+    cluster.take(usage(NOW + 1200.0, 0.2, 5e8))
+    assert autopilot.usages(WEB, ["app"])[0].resources == {}

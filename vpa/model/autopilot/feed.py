@@ -1,0 +1,44 @@
+"""Leads the samples of the model's containers to Autopilot's slots."""
+
+import numpy as np
+
+from vpa.model.autopilot.recommender import Autopilot
+from vpa.model.cluster import Cluster
+from vpa.model.histograms import Columns, Floats
+from vpa.model.membership import VpaKey
+
+
+class AutopilotFeed:
+    """An ``Observer`` of a cluster; the cluster's VPAs are those of this recommender."""
+
+    def __init__(self, cluster: Cluster, autopilot: Autopilot) -> None:
+        self._cluster, self._autopilot = cluster, autopilot
+        self._version = -1
+        self._slot_of: Columns = np.empty(0, dtype=np.intp)
+        self._known: set[VpaKey] = set()
+        cluster.observer = self
+
+    def observe(
+        self, resource: str, rows: Columns, columns: Columns, values: Floats, now: float
+    ) -> None:
+        """Hand over samples; aggregates of no VPA are left out."""
+        self._follow()
+        self._autopilot.take(resource, rows, self._slot_of[columns], values, now)
+
+    def _follow(self) -> None:
+        cluster = self._cluster
+        if (
+            self._version == cluster.version
+            and self._slot_of.size == cluster.aggregates.created.size
+        ):
+            return
+        slots = np.full(cluster.aggregates.created.size, -1, dtype=np.intp)
+        for key, entry in cluster.vpas.items():
+            for container in entry.containers():
+                slot = self._autopilot.slot(key, container)
+                for column in entry.columns.get(container, {}).values():
+                    slots[column] = slot
+        for gone in self._known - set(cluster.vpas):
+            self._autopilot.remove(gone)
+        self._known = set(cluster.vpas)
+        self._slot_of, self._version = slots, cluster.version
