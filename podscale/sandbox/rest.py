@@ -8,7 +8,7 @@ from aiohttp import web
 
 from podscale.core import selector as labels
 from podscale.core.selector import SelectorError
-from podscale.sandbox import fieldvalues, patch, subresources, table
+from podscale.sandbox import fieldvalues, partial, patch, subresources, table
 from podscale.sandbox.bodies import (
     Page,
     as_bytes,
@@ -33,7 +33,7 @@ from podscale.sandbox.objects import Objects
 from podscale.sandbox.request import Request
 from podscale.sandbox.resource import Resource
 from podscale.sandbox.storage import Key, Object, Stored
-from podscale.sandbox.watch import Watch, lines, timeout_of
+from podscale.sandbox.watch import Render, Watch, lines, timeout_of
 from podscale.sandbox.webhooks import Admission
 
 _PATCH_ATTEMPTS = 5  # as kube-apiserver: a patch without resourceVersion meets no conflict
@@ -109,9 +109,12 @@ class Rest:
                     metadata["remainingItemCount"] = self._remaining(resource, namespace, last)
                 break
             found.append(stored)
-        if table.is_wanted(request.headers.get("Accept", "")):
+        accept = request.headers.get("Accept", "")
+        if table.is_wanted(accept):
             rows = table.of_list(resource, asked.target.version, found, metadata, query)
             return as_json(rows, table.CONTENT_TYPE)
+        if partial.is_wanted(accept):
+            return as_bytes(partial.of_list(found, metadata))
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
 
     def _remaining(self, resource: Resource, namespace: str, last: Key) -> int:
@@ -139,7 +142,10 @@ class Rest:
             query.get("allowWatchBookmarks") in ("1", "true"),
             query.get("sendInitialEvents") in ("1", "true"),
         )
-        as_table = table.is_wanted(request.headers.get("Accept", ""))
+        accept = request.headers.get("Accept", "")
+        render: Render | None = partial.line if partial.is_wanted(accept) else None
+        if table.is_wanted(accept):
+            render = table.renderer(resource, target.version, query)
         response = web.StreamResponse()
         response.content_type = "application/json"
         await response.prepare(request)
@@ -157,7 +163,7 @@ class Rest:
             self.stop_watches,
             bookmark_interval_s=self._bookmark_interval_s,
             is_mute=lambda: self._faults.is_mute(about),
-            render=table.renderer(resource, target.version, query) if as_table else None,
+            render=render,
         )
         with contextlib.suppress(ConnectionError):  # the client has gone
             async for chunk in stream:
@@ -365,6 +371,8 @@ class Rest:
             metadata = {"resourceVersion": str(stored.revision)}
             rows = table.of_list(resource, asked.target.version, [stored], metadata, asked.query)
             return as_json(rows, table.CONTENT_TYPE)
+        if partial.is_wanted(request.headers.get("Accept", "")):
+            return as_bytes(partial.encoded(stored))
         return as_bytes(self._encoded(resource, asked, stored))
 
     def _encoded(self, resource: Resource, asked: Request, stored: Stored) -> bytes:
