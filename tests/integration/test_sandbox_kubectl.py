@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -292,6 +293,29 @@ async def test_top_reads_metrics_through_the_aggregated_api(kubectl, server):
         assert "PodMetrics" in listed
     finally:
         await runner.cleanup()
+
+
+async def test_the_sandbox_runs_as_a_process_of_its_own(tmp_path):
+    (tmp_path / "web.yaml").write_text(manifest())
+    kubeconfig = tmp_path / "kubeconfig"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "podscale.sandbox", "--tls", "--nodes=1", f"--kubeconfig={kubeconfig}"),
+        str(tmp_path / "web.yaml"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            lines = [(await process.stdout.readline()).decode().strip() for _ in range(2)]
+        assert lines[0].startswith("https://127.0.0.1:")
+        assert lines[1].endswith("/metrics")
+        kubectl = Kubectl(kubeconfig, tmp_path)
+        wanted = "--for=jsonpath={.status.readyReplicas}=2"
+        await kubectl.run("wait", wanted, "deploy/web", "--timeout=20s")
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
 
 
 async def test_a_token_limits_kubectl_to_what_rbac_allows(server, tmp_path):
