@@ -29,10 +29,10 @@ class Ring:
 
 
 RINGS = (
-    Ring("unit", ("tests/unit",), 300, workers=2),
+    Ring("unit", ("tests/unit",), 300, ("kubectl",), workers=2),
     Ring("property", ("tests/property",), 300, workers=2),
     Ring("conformance", ("tests/conformance",), 420, ("prometheus", "promtool"), workers=2),
-    Ring("integration", ("tests/integration",), 600, ("prometheus", "promtool")),
+    Ring("integration", ("tests/integration",), 600, ("kubectl", "prometheus", "promtool")),
     Ring(
         "cluster",
         ("tests/cluster",),
