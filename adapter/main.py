@@ -35,7 +35,7 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
-from podscale.serving import logs
+from podscale.serving import flag_table, logs
 from podscale.serving.certificates import service_names
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
@@ -63,6 +63,10 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
 
     2 is a rules file or a command line that must be changed first, 1 everything else.
     """
+    wrong = [*flags_.problems(flags), *flag_table.problems(flags)]
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)  # noqa: T201
+        return 2
     verbosity = Verbosity(flags.number("v"))
     logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
     for warning in flags.warnings:

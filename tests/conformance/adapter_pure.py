@@ -20,6 +20,7 @@ from adapter.labels import ResourceLabels
 from adapter.mapping import Mapper
 from adapter.rules import RuleSet, compile_rules
 from podscale.core.selector import Selector
+from podscale.kube.restmapper import Mapper as RestMapper
 
 
 class NamesAsLabels:
@@ -109,3 +110,9 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(v) for v in value]
     return value
+
+
+def external_rules(*series_queries: str) -> RuleSet:
+    """Return compiled external rules that differ in their seriesQuery only."""
+    entries = [{"seriesQuery": query, "metricsQuery": "x"} for query in series_queries]
+    return compile_rules(parse_config(json.dumps({"externalRules": entries})), RestMapper())

@@ -5,10 +5,16 @@ Parts A and B call the functions that the server is made of; part C runs the ser
 rules and never row by row. A9 needs a cluster and is in that ring.
 """
 
+# ruff: noqa: E402 - assertions are rewritten in modules imported after the call below
+
 import json
 import time
 
 import pytest
+
+pytest.register_assert_rewrite(
+    "tests.conformance.adapter_behaviour", "tests.conformance.adapter_compare"
+)
 
 from adapter import config, config_gen, mapping, values
 from adapter.errors import ConfigInvalid, QueryError
@@ -24,6 +30,7 @@ from tests.conformance import adapter_lists as lists
 from tests.conformance import adapter_pure as pure
 from tests.conformance import adapter_sample as sample
 from tests.conformance import adapter_world as world
+from tests.conformance.adapter_behaviour import *  # noqa: F403 - tests named after their rows
 from tests.conformance.adapter_cases import cases, deviations, part_b_mapper, rows
 from tests.conformance.adapter_compare import assert_same
 from tests.conformance.adapter_deviations import RULES, Case, Expected
