@@ -114,7 +114,7 @@ class Columnar(Generic[T, V]):
                 self._tell(meta.namespace, meta.name, None, self._view(meta.namespace, row))
             return
         if not is_forced and rows.is_outdated(row, meta.resource_version):
-            rows.table["mark"][row] = True  # a list showed it, if only in an older state
+            rows.column["mark"][row] = True  # a list showed it, if only in an older state
             return
         if not self._listeners:
             rows.update(row, meta)
@@ -137,7 +137,7 @@ class Columnar(Generic[T, V]):
         if row is None:
             return
         # Already replaced by a newer object of the same name, through accept().
-        if is_older(number(meta.resource_version), int(self._rows.table["version"][row])):
+        if is_older(number(meta.resource_version), int(self._rows.column["version"][row])):
             return
         self._remove(meta.namespace, meta.name)
 

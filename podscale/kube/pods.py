@@ -114,9 +114,9 @@ class PodStore(Columnar[Pod, PodView]):
 
     def _write(self, row: int, obj: Pod, *, is_new: bool) -> None:
         meta, spec, status = obj.metadata, obj.spec, obj.status
-        record = self._rows.table[row]
+        column = self._rows.column
         if not is_new:
-            self._leave_interned(record)
+            self._leave_interned(row)
         shape = TemplateShape(
             spec.containers,
             spec.init_containers,
@@ -126,20 +126,18 @@ class PodStore(Columnar[Pod, PodView]):
             status.qos_class,
         )
         state = StateShape(status.init_container_statuses, status.container_statuses)
-        record["template"] = self._templates.take(self._encoded(shape), shape)
-        record["state"] = self._states.take(self._encoded(state), state)
-        record["node"] = self._nodes.take(spec.node_name, spec.node_name)
-        record["phase"] = _PHASES.get(status.phase, 0)
-        record["started"] = _or_nan(status.start_time)
-        record["created"] = _or_nan(meta.creation_timestamp)
-        record["deleted"] = _or_nan(meta.deletion_timestamp)
-        self._write_conditions(row, record, status.conditions)
+        column["template"][row] = self._templates.take(self._encoded(shape), shape)
+        column["state"][row] = self._states.take(self._encoded(state), state)
+        column["node"][row] = self._nodes.take(spec.node_name, spec.node_name)
+        column["phase"][row] = _PHASES.get(status.phase, 0)
+        column["started"][row] = _or_nan(status.start_time)
+        column["created"][row] = _or_nan(meta.creation_timestamp)
+        column["deleted"][row] = _or_nan(meta.deletion_timestamp)
+        self._write_conditions(row, status.conditions)
         self._write_uid(row, meta.uid)
         self._write_annotations(row, meta.annotations)
 
-    def _write_conditions(
-        self, row: int, record: np.void, conditions: Sequence[PodCondition]
-    ) -> None:
+    def _write_conditions(self, row: int, conditions: Sequence[PodCondition]) -> None:
         ready, since = 0, math.nan
         resize: tuple[PodCondition, ...] = ()
         for condition in conditions:
@@ -148,8 +146,8 @@ class PodStore(Columnar[Pod, PodView]):
                 since = _or_nan(condition.last_transition_time)
             elif condition.type in _RESIZE:
                 resize = (*resize, condition)
-        record["ready"] = ready
-        record["ready_since"] = since
+        self._rows.column["ready"][row] = ready
+        self._rows.column["ready_since"][row] = since
         if resize:
             self._resizes[row] = resize
         elif self._resizes:
@@ -178,15 +176,16 @@ class PodStore(Columnar[Pod, PodView]):
             self._annotations.pop(row, None)
 
     def _release(self, row: int) -> None:
-        self._leave_interned(self._rows.table[row])
+        self._leave_interned(row)
         self._odd_uids.pop(row, None)
         self._annotations.pop(row, None)
         self._resizes.pop(row, None)
 
-    def _leave_interned(self, record: np.void) -> None:
-        self._templates.leave(int(record["template"]))
-        self._states.leave(int(record["state"]))
-        self._nodes.leave(int(record["node"]))
+    def _leave_interned(self, row: int) -> None:
+        column = self._rows.column
+        self._templates.leave(int(column["template"][row]))
+        self._states.leave(int(column["state"][row]))
+        self._nodes.leave(int(column["node"][row]))
 
     def _encoded(self, shape: Struct) -> bytes:
         return self._key.encode(shape)

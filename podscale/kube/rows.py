@@ -5,6 +5,7 @@ is hardly more than this, ``PodStore`` adds columns. Pure: no I/O, no clock.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -29,6 +30,7 @@ class Rows:
 
     def __init__(self, fields: Iterable[tuple[str, DTypeLike]] = ()) -> None:
         self.table: NDArray[np.void] = np.zeros(_FIRST, dtype=[*BASE, *fields])
+        self.column = _columns(self.table)  # a third of the cost of naming a field each time
         self.names: list[str] = []
         self.cohorts = Cohorts()
         self.heads = Heads()
@@ -55,11 +57,11 @@ class Rows:
 
     def cohort(self, row: int) -> Cohort:
         """Return the cohort of a row."""
-        return self.cohorts[int(self.table["cohort"][row])]
+        return self.cohorts[int(self.column["cohort"][row])]
 
     def is_outdated(self, row: int, resource_version: str) -> bool:
         """Return whether ``resource_version`` brings nothing newer than what the row holds."""
-        version, known = number(resource_version), int(self.table["version"][row])
+        version, known = number(resource_version), int(self.column["version"][row])
         return is_older(version, known) or 0 <= version == known
 
     def add(self, meta: ObjectMeta) -> int:
@@ -87,8 +89,8 @@ class Rows:
         if same:
             self.changes += 1
             cohort.version = self.changes
-            self.table["version"][row] = number(meta.resource_version)
-            self.table["mark"][row] = True
+            self.column["version"][row] = number(meta.resource_version)
+            self.column["mark"][row] = True
         else:
             self._leave(row, cohort)
             self._join(row, meta)
@@ -109,10 +111,10 @@ class Rows:
         """A list of ``scope`` begins: nothing has been seen yet."""
         self.heads.start_list(scope)
         if not scope:
-            self.table["mark"] = False
+            self.column["mark"][:] = False
             return
         for row in self.in_namespace(scope).values():
-            self.table["mark"][row] = False
+            self.column["mark"][row] = False
 
     def unseen(self, scope: str, resource_version: str) -> Iterator[tuple[str, str]]:
         """Yield what the whole list did not show, except what is newer than the list."""
@@ -120,9 +122,9 @@ class Rows:
         listed = number(resource_version)
         for namespace in [scope] if scope else self.namespaces():
             for name, row in list(self.in_namespace(namespace).items()):
-                if self.table["mark"][row]:
+                if self.column["mark"][row]:
                     continue
-                if is_forced or not 0 <= listed < self.table["version"][row]:
+                if is_forced or not 0 <= listed < self.column["version"][row]:
                     yield namespace, name
 
     def rows_of(self, cohorts: list[Cohort]) -> NDArray[np.int32]:
@@ -137,19 +139,19 @@ class Rows:
         cohort = self.cohorts.of(meta.namespace, meta.labels, meta.controller)
         self.changes += 1
         cohort.version = self.changes
-        record = self.table[row]
-        record["version"] = number(meta.resource_version)
-        record["cohort"] = cohort.number
-        record["place"] = len(cohort.rows)
-        record["mark"] = True
+        column = self.column
+        column["version"][row] = number(meta.resource_version)
+        column["cohort"][row] = cohort.number
+        column["place"][row] = len(cohort.rows)
+        column["mark"][row] = True
         cohort.rows.append(row)
 
     def _leave(self, row: int, cohort: Cohort) -> None:
-        place = int(self.table["place"][row])
+        place = int(self.column["place"][row])
         last = cohort.rows.pop()
         if last != row:
             cohort.rows[place] = last
-            self.table["place"][last] = place
+            self.column["place"][last] = place
         self.changes += 1
         cohort.version = self.changes
         if not cohort.rows:
@@ -159,4 +161,8 @@ class Rows:
         # By a quarter: 100,000 rows hold at most 25,000 unused ones.
         grown = np.zeros(len(self.table) + max(len(self.table) // 4, _FIRST), self.table.dtype)
         grown[: len(self.table)] = self.table
-        self.table = grown
+        self.table, self.column = grown, _columns(grown)
+
+
+def _columns(table: NDArray[np.void]) -> dict[str, NDArray[Any]]:
+    return {name: table[name] for name in table.dtype.names or ()}

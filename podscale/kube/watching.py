@@ -7,7 +7,7 @@ surfaces as an exception: it becomes ``Broken`` and another attempt.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Generic, Literal, TypeVar, cast
 
@@ -34,6 +34,7 @@ from podscale.kube.wire import (
     Status,
     WatchEvent,
     decode,
+    decoder,
 )
 
 T = TypeVar("T", bound=HasMetadata)
@@ -289,13 +290,14 @@ async def _connection(
     # Spread, so that all watches of all replicas do not come back in the same second.
     query["timeoutSeconds"] = str(int(rhythm.watch_timeout_s * random.uniform(1, 2)) or 1)
     accept = METADATA if source.metadata_only else JSON
+    read = decoder(WatchEvent[source.type]).decode  # type: ignore[name-defined]
     stream = api.stream(source.path, query=query, accept=accept, silence_s=rhythm.silence_s)
     async with stream as batches:
         yield Alive(resource_version, rhythm.silence_s)
         async for lines in batches:
             events: list[tuple[Kind, T]] = []
             for line in lines:
-                event = _event(source, line)
+                event = _event(source, read, line)
                 if event is None:
                     continue
                 if isinstance(event, str):
@@ -308,28 +310,42 @@ async def _connection(
             yield Alive(resource_version, rhythm.silence_s)
 
 
-def _event(source: Source[T], line: bytes) -> tuple[Kind, T] | str | None:
+def _event(
+    source: Source[T], read: Callable[[bytes], WatchEvent[T]], line: bytes
+) -> tuple[Kind, T] | str | None:
     """Return the event of a line, the resourceVersion of a bookmark, or None to skip it."""
     try:
-        event = decode(line, WatchEvent)
+        # Nearly every line is an object: reading it in one pass saves a third of its CPU.
+        event = read(line)
+    except msgspec.ValidationError:
+        return _other_event(source, line)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"GET {source.path}: a watch line is not JSON: {error}") from error
+    match event.type:
+        case "ADDED" | "MODIFIED" | "DELETED":
+            return event.type, event.object
+        case _:
+            return _other_event(source, line)
+
+
+def _other_event(source: Source[T], line: bytes) -> tuple[Kind, T] | str | None:
+    """A bookmark, an error, or an object that cannot be read."""
+    try:
+        event = decode(line, WatchEvent[msgspec.Raw])
         if event.type == "ERROR":
             status = decode(event.object, Status)
             raise ApiError.of(status.code or 500, status.reason, status.message)
-        if event.type == "BOOKMARK":
-            return decode(event.object, PartialObjectMetadata).metadata.resource_version
-        try:
-            changed = decode(event.object, source.type)
-        except msgspec.ValidationError as error:
-            _log.warning("object not readable", resource=source.path, error=str(error))
-            # Nothing is known of it any more, as after a list; stores read only metadata here.
-            return "DELETED", cast(T, decode(event.object, PartialObjectMetadata))
+        if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            return None
+        partial = decode(event.object, PartialObjectMetadata)
     except msgspec.DecodeError as error:
         raise Unreachable(f"GET {source.path}: a watch line is not an event: {error}") from error
-    match event.type:
-        case "ADDED" | "MODIFIED" | "DELETED":
-            return event.type, changed
-        case _:
-            return None
+    if event.type == "BOOKMARK":
+        return partial.metadata.resource_version
+    name = f"{partial.metadata.namespace}/{partial.metadata.name}"
+    _log.warning("object not readable", resource=source.path, name=name)
+    # Nothing is known of it any more, as after a list; stores read only metadata here.
+    return "DELETED", cast(T, partial)
 
 
 def _selectors(source: Source[T]) -> dict[str, str]:

@@ -198,7 +198,7 @@ class LittleCluster:
             try:
                 await asyncio.wait_for(self._next(), BOOKMARK_S)
             except TimeoutError:
-                yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+                yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
 
 
 class MemoryApi:
