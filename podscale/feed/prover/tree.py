@@ -17,6 +17,11 @@ from msgspec.structs import replace
 # promql-parser aborts with a panic on a time before 1970 (`@ -5`).
 _PANICS = re.compile(r"@\s*-")
 
+# The library recurses on the native stack: `a+a+a…` of 5,000 terms ends the process.
+MAX_OPERATORS = 500
+_STRINGS = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`""")
+_OPERATORS = re.compile(r"[-+*/%^<>=!(\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+
 MatchOp = Literal["=", "!=", "=~", "!~"]
 
 
@@ -118,12 +123,20 @@ def parse(text: str) -> Node:
     """Return the tree; raises ``NotPromql``."""
     if _PANICS.search(text):
         raise NotPromql("a negative @ time")
+    if sum(1 for _ in _OPERATORS.finditer(_STRINGS.sub("", text))) > MAX_OPERATORS:
+        raise NotPromql("too many operators")
     try:
         return _node(promql_parser.parse(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise NotPromql(str(error)) from error
     except RecursionError:
         raise NotPromql("nested too deeply") from None
+    except BaseException as error:
+        # A panic of the library (a duration out of range) is no Exception: it would end the
+        # process for a typing error in one rule.
+        if type(error).__name__ == "PanicException":
+            raise NotPromql(f"the parser failed: {error}") from error
+        raise
 
 
 def is_scalar(node: Node) -> bool:

@@ -64,6 +64,28 @@ def test_what_our_tree_cannot_say_is_refused(text):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a+" * 5000 + "a", id="chain"),
+        pytest.param("a or " * 5000 + "a", id="chain-of-words"),
+        pytest.param("(" * 50_000 + "a" + ")" * 50_000, id="parentheses"),
+        pytest.param("-" * 50_000 + "a", id="signs"),
+        pytest.param("a[99999999999999999999:1m]", id="range"),
+        pytest.param("rate(a[1000000000000000000])", id="number-as-range"),
+        pytest.param("a @ 99999999999999", id="time"),
+        pytest.param("a @ NaN", id="time-nan"),
+    ],
+)
+def test_a_text_that_breaks_the_parser_is_refused_and_the_process_lives(text):
+    with pytest.raises(NotPromql):
+        parse(text)
+
+
+def test_strings_do_not_count_as_operators():
+    assert parse('a{b=~"' + "x|(y)+" * 600 + '"}')
+
+
+@pytest.mark.parametrize(
     ("namespace", "names", "is_covered"),
     [
         ("n1", ("web-0",), True),
