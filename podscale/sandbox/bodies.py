@@ -9,7 +9,7 @@ import yaml
 from aiohttp import web
 from msgspec import Struct
 
-from podscale.sandbox import patch
+from podscale.sandbox import patch, protobuf
 from podscale.sandbox.errors import bad_request, unsupported_media
 from podscale.sandbox.resource import Resource
 from podscale.sandbox.storage import Object, Stored
@@ -31,14 +31,14 @@ async def read_object(request: web.BaseRequest) -> Object:
     sent = await request.read()
     if not sent:
         return {}
+    if request.content_type == protobuf.CONTENT_TYPE:
+        return protobuf.decode(sent)
     try:
         if request.content_type in ("application/yaml", "application/x-yaml"):
             decoded = yaml.safe_load(sent)
         else:
             decoded = msgspec.json.decode(sent)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
-        if request.content_type == "application/vnd.kubernetes.protobuf":
-            raise unsupported_media("application/json, application/yaml") from None
         raise bad_request(f"the object provided is unrecognized: {error}") from None
     if not isinstance(decoded, dict):
         raise bad_request("the body must be an object")

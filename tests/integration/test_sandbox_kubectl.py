@@ -295,6 +295,29 @@ async def test_top_reads_metrics_through_the_aggregated_api(kubectl, server):
         await runner.cleanup()
 
 
+async def test_commands_that_speak_protobuf_are_understood(kubectl, server):
+    objects = server.objects
+    await kubectl.run("create", "namespace", "team")
+    await kubectl.run("create", "configmap", "c", "-n", "team", "--from-literal=a=b")
+    assert objects.get("configmaps", "team", "c")["data"] == {"a": "b"}
+    await kubectl.run("create", "secret", "generic", "s", "--from-literal=k=v")
+    assert objects.get("secrets", "default", "s")["data"] == {"k": "dg=="}
+    await kubectl.run("create", "serviceaccount", "bot")
+    token = (await kubectl.run("create", "token", "bot", "--duration=10m")).strip()
+    user = server.tokens.user(token)
+    assert user is not None
+    assert user.name == "system:serviceaccount:default:bot"
+    assert (await kubectl.run("auth", "can-i", "list", "pods")).strip() == "yes"
+    await kubectl.apply(manifest())
+    await kubectl.run("autoscale", "deploy", "web", "--name=by-cpu", "--max=7", "--cpu=60%")
+    spec = objects.get("horizontalpodautoscalers", "default", "by-cpu")["spec"]
+    assert (spec["maxReplicas"], spec["scaleTargetRef"]["name"]) == (7, "web")
+    target = spec["metrics"][0]["resource"]["target"]
+    assert target == {"type": "Utilization", "averageUtilization": 60}
+    await kubectl.run("delete", "namespace", "team", "--timeout=10s")
+    assert objects.find("namespaces", "", "team") is None
+
+
 async def test_the_sandbox_runs_as_a_process_of_its_own(tmp_path):
     (tmp_path / "web.yaml").write_text(manifest())
     kubeconfig = tmp_path / "kubeconfig"
