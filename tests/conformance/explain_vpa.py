@@ -7,7 +7,13 @@ import numpy as np
 
 from podscale.core import quantity, selector
 from tests.conformance.cases import Case, document
-from tests.conformance.vpa_cases import Sampled, recommender_settings, seconds, series
+from tests.conformance.vpa_cases import (
+    Sampled,
+    flag_seconds,
+    recommender_settings,
+    seconds,
+    series,
+)
 from vpa.admission.matching import Candidate, Controller, target_of
 from vpa.admission.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
@@ -20,6 +26,7 @@ from vpa.explain.recommendation import (
     explain_amount,
 )
 from vpa.explain.update import explain_update
+from vpa.model.annotations import HalfLives
 from vpa.model.estimator import Bound
 from vpa.model.held import holding
 from vpa.model.nodes import NodeShape
@@ -31,6 +38,7 @@ from vpa.model.objects import (
     controller_of,
     decode,
 )
+from vpa.model.policy import Windows
 from vpa.model.recommendation import ContainerUsage, recommend
 from vpa.updater.decide import LoopView, Pdb, PodView, decide_update
 from vpa.updater.disruption import Owner, OwnerSize, budget_for
@@ -90,8 +98,19 @@ def _recommendation(i: dict[str, Json]) -> Explanation:
     question = AmountQuestion(ask["container"], ask["resource"], ask["field"])
     settings = recommender_settings({}, i["flags"])
     usages, containers = [], {}
+    flags = i["flags"]
+    windows = Windows(
+        interval_s=flag_seconds(flags, "memory-aggregation-interval", 86400),
+        interval_count=int(flags.get("memory-aggregation-interval-count", 8)),
+        oom_ratio=float(flags.get("oom-bump-up-ratio", 1.2)),
+        oom_min_bytes=float(flags.get("oom-min-bump-up-bytes", 100 * 2**20)),
+    )
+    half_lives = HalfLives(
+        flag_seconds(flags, "cpu-histogram-decay-half-life", 86400),
+        flag_seconds(flags, "memory-histogram-decay-half-life", 86400),
+    )
     for entry in i["containers"]:
-        sampled = Sampled()
+        sampled = Sampled(windows, half_lives)
         for resource, value, at in series(entry["series"], entry.get("ooms", [])):
             sampled.feed(resource, value, at)
         containers[entry["name"]] = sampled
@@ -183,6 +202,10 @@ class _Owners:
 def _updater_settings(flags: dict[str, Json], gates: dict[str, bool]) -> UpdaterSettings:
     return UpdaterSettings(
         update_threshold=float(flags.get("pod-update-threshold", 0.1)),
+        lifetime_s=flag_seconds(
+            flags, "in-recommendation-bounds-eviction-lifetime-threshold", 12 * 3600
+        ),
+        evict_after_oom_s=flag_seconds(flags, "evict-after-oom-threshold", 600),
         min_replicas=int(flags.get("min-replicas", 2)),
         eviction_tolerance=float(flags.get("eviction-tolerance", 0.5)),
         skip_disruption_budget=bool(flags.get("in-place-skip-disruption-budget", False)),
@@ -217,23 +240,34 @@ def _update(i: dict[str, Json]) -> Explanation:
     ]
     settings = _updater_settings(i["flags"], i["feature_gates"])
     lease, pdb = i["lease"], i["pdb"]
-    refused = (i.get("infeasible_records") or {}).get(pod.metadata.name)
+    refused = _refused((i.get("infeasible_records") or {}).get(pod.metadata.name))
     view = PodView(
         pod=pod,
         vpa=vpa,
         rivals=tuple(other for other in matching if other is not vpa),
         ranges=_ranges(i),
         resize_since_s=float(i.get("resize_first_seen_age_s", 0)),
-        was_refused=decode(refused, Recommendation) if refused is not None else None,
+        was_refused=refused,
         pdb=_pdb(pdb),
     )
     loop = LoopView(
         now=now,
         lease=Lease(lease["name"], None, now - lease["renew_age_s"]) if lease else None,
+        lease_timeout_s=flag_seconds(i["flags"], "admission-controller-status-lease-timeout", 60),
     )
     pace = pace_of(vpa.metadata.annotations)
     budget = budget_for(group, vpa, owners.sizes(), settings)
     return explain_update(decide_update(view, budget, loop, settings, pace))
+
+
+def _refused(record: Json) -> Recommendation | None:
+    # What was refused: a recommendation, or targets by container.
+    if record is None:
+        return None
+    if "containerRecommendations" in record:
+        return decode(record, Recommendation)
+    entries = [{"containerName": name, "target": target} for name, target in record.items()]
+    return decode({"containerRecommendations": entries}, Recommendation)
 
 
 def _pdb(pdb: dict[str, Json] | None) -> Pdb | None:

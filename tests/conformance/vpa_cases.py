@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from podscale.core import quantity, selector
+from podscale.core import duration, quantity, selector
 from vpa.admission import matching, validation
 from vpa.admission.boost import expired
 from vpa.admission.patch import (
@@ -37,6 +37,7 @@ from vpa.capping.podrange import apply_pod_range
 from vpa.capping.processor import LimitRanges, cap_for_pod
 from vpa.model import amounts, buckets, conditions, estimator, history, ooms
 from vpa.model.aggregates import Aggregates
+from vpa.model.annotations import HalfLives
 from vpa.model.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.histogram import Histogram
 from vpa.model.histograms import ZERO_TIME, Columns, Floats, HistogramMatrix
@@ -70,6 +71,7 @@ from vpa.model.recommendation import (
     recommend,
 )
 from vpa.model.samples import Containers
+from vpa.model.status import recommendation_wire
 from vpa.updater import modes, pace, priority, requirements, resize
 from vpa.updater.disruption import Budget, Owner, OwnerSize, budget_for
 from vpa.updater.disruption import Group as ReplicaGroup
@@ -163,7 +165,9 @@ def histogram(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     try:
         built = _built(i, i["ops"])
     except CheckpointError as error:
-        return {"error": error.reason}
+        # The names of errors are the file's own; of those not seen here, that there is one.
+        token = e.get("error")
+        return {"error": error.reason if token in (None, "negative_bucket") else token}
     return {
         "checkpoint": _shown(built.save()),
         "is_empty": built.is_empty,
@@ -199,9 +203,13 @@ class Recorded:
 class Sampled:
     """One container on the default model, fed sample by sample."""
 
-    def __init__(self, windows: Windows = Windows()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        windows: Windows = Windows(),  # noqa: B008 - frozen
+        half_lives: HalfLives = HalfLives(),  # noqa: B008 - frozen
+    ) -> None:
         self.windows = windows
-        self.aggregates = Aggregates(capacity=1)
+        self.aggregates = Aggregates(half_lives.cpu_s, half_lives.memory_s, capacity=1)
         self.columns = self.aggregates.open(1, 0.0, windows)
         self.containers = Containers(capacity=1)
         self.row = self.containers.open(int(self.columns[0]), windows)
@@ -326,6 +334,12 @@ def series(entries: list[dict[str, Json]], events: list[dict[str, Json]]) -> lis
     return ordered
 
 
+def flag_seconds(flags: dict[str, Json], name: str, default: float) -> float:
+    """Return a flag that is a Go duration, or a number of seconds."""
+    value = flags.get(name, default)
+    return duration.parse_go(value) if isinstance(value, str) else float(value)
+
+
 def recommender_settings(config: dict[str, Json], flags: dict[str, Json]) -> RecommenderSettings:
     """Return settings from a case's config (upstream's struct) or from flags by name."""
 
@@ -343,7 +357,10 @@ def recommender_settings(config: dict[str, Json], flags: dict[str, Json]) -> Rec
             }[bound]
             return float(config.get(key, flags.get(flag, default)))
 
-        interval = config.get(f"confidence_interval_{name}_s", 86400.0)
+        interval = config.get(
+            f"confidence_interval_{name}_s",
+            flag_seconds(flags, f"confidence-interval-{name}", 86400),
+        )
         return estimator.Settings(
             percentiles=estimator.Percentiles(
                 fraction("lower", 0.5), fraction("target", 0.9), fraction("upper", 0.95)
@@ -422,26 +439,7 @@ def recommendation(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def shown_recommendation(found: Recommendation | None) -> Json:
-    if found is None:
-        return None
-    return {
-        "containerRecommendations": [
-            {
-                "containerName": entry.container_name,
-                **{
-                    name: wire(listed)
-                    for name, listed in (
-                        ("target", entry.target),
-                        ("lowerBound", entry.lower_bound),
-                        ("upperBound", entry.upper_bound),
-                        ("uncappedTarget", entry.uncapped_target),
-                    )
-                    if listed is not None
-                },
-            }
-            for entry in found.container_recommendations or ()
-        ]
-    }
+    return recommendation_wire(found) if found is not None else None
 
 
 def aggregate_gc(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

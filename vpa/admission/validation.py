@@ -1,7 +1,7 @@
 """Validation of VPA objects by field, and what is filled in at CREATE.
 
 Field paths and types of errors are upstream's (``validation.go``); the texts are ours.
-Annotations of our own are checked by ``model.annotations``.
+Annotations of our own are checked beside them.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
+from vpa.model.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
 from vpa.model.objects import (
     ContainerPolicy,
     StartupBoost,
@@ -20,6 +21,7 @@ from vpa.model.objects import (
     container_policies,
 )
 from vpa.model.quantities import EMPTY, RESOURCES
+from vpa.updater.pace import PER_DAY, WINDOWS, PaceError, pace_of
 
 REQUIRED = "Required value"
 UNSUPPORTED = "Unsupported value"
@@ -120,6 +122,26 @@ def validate(spec: VpaSpec, options: Options) -> Validation:
     if len(spec.recommenders or ()) > 1:
         errors.append(FieldError("spec.recommenders", TOO_MANY, "at most one recommender"))
     return Validation(tuple(errors), tuple(warnings))
+
+
+def validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldError]:
+    """Return what is wrong with annotations of our own: unknown names, unreadable values."""
+    found = [
+        FieldError(f"metadata.annotations[{mistake.annotation}]", INVALID, mistake.message)
+        for mistake in settings_from(annotations, VpaSettings())[1]
+    ]
+    try:
+        pace_of(annotations)
+    except PaceError as error:
+        name = WINDOWS if WINDOWS in str(error) else PER_DAY
+        found.append(FieldError(f"metadata.annotations[{name}]", INVALID, str(error)))
+    known = {*ANNOTATIONS, WINDOWS, PER_DAY}
+    found.extend(
+        FieldError(f"metadata.annotations[{key}]", UNSUPPORTED, "there is no such setting")
+        for key in sorted(annotations or {})
+        if key.startswith(PREFIX) and key not in known
+    )
+    return found
 
 
 def defaults(spec: VpaSpec) -> list[Mapping[str, Any]]:

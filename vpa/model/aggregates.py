@@ -91,6 +91,7 @@ class Aggregates:
         self.memory_span = Span(capacity)
         self.created = np.zeros(capacity)
         self.kept_s = np.zeros(capacity)  # how long a silent aggregate is kept
+        self.highest_peak = np.zeros(capacity)  # bytes, since the column was opened
 
     def open(self, count: int, now: float, windows: Windows) -> Columns:
         """Return new, empty columns."""
@@ -101,6 +102,7 @@ class Aggregates:
         if self.cpu.total.size > self.created.size:
             self._grow(self.cpu.total.size)
         self.created[columns] = now
+        self.highest_peak[columns] = 0.0
         self.keep(columns, windows)
         return columns
 
@@ -199,3 +201,4 @@ class Aggregates:
         self.memory_span.grow(capacity)
         self.created = np.concatenate([self.created, np.zeros(more)])
         self.kept_s = np.concatenate([self.kept_s, np.zeros(more)])
+        self.highest_peak = np.concatenate([self.highest_peak, np.zeros(more)])

@@ -5,7 +5,7 @@ flag in force; the rest of the VPA's annotations still count.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,25 @@ from vpa.model.estimator import Percentiles, Settings
 from vpa.model.recommendation import RecommenderSettings
 
 PREFIX = "vpa.podscale.io/"
-CapToNodes = Literal["off", "existing"]
+_RESOURCE_NAMES = (
+    "target-percentile",
+    "lower-bound-percentile",
+    "upper-bound-percentile",
+    "margin-fraction",
+    "confidence-interval",
+    "half-life",
+)
+# Every annotation that ``settings_from`` reads.
+ANNOTATIONS = frozenset(
+    PREFIX + name
+    for name in (
+        *(f"{resource}-{name}" for resource in ("cpu", "memory") for name in _RESOURCE_NAMES),
+        "margin-fraction",
+        "pod-min-cpu",
+        "pod-min-memory",
+        "cap-to-nodes",
+    )
+)
 
 
 class HalfLives(Struct, frozen=True):

@@ -4,17 +4,18 @@ Weights are scaled so that the heaviest bucket is 10,000; buckets that round to 
 dropped. What v3 has no place for (open memory windows) is in ``windows``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from vpa.model.histograms import ZERO_TIME, Columns, HistogramMatrix
 
 VERSION = "v3"
-_HEAVIEST = 10_000
+HEAVIEST = 10_000
 
 
 class CheckpointError(ValueError):
@@ -44,15 +45,21 @@ class Checkpoint(Struct, frozen=True):
     updated_s: float = ZERO_TIME
 
 
-def save_histograms(matrix: HistogramMatrix, columns: Columns) -> list[HistogramCheckpoint]:
-    """Return a checkpoint per column."""
+def normalised(matrix: HistogramMatrix, columns: Columns) -> NDArray[np.int64]:
+    """Return the weights of a checkpoint, shape (buckets, columns): the heaviest is 10,000."""
     weights = matrix.weights[:, columns]
     rows = np.arange(matrix.layout.count)[:, None]
     inside = (rows >= matrix.lowest[columns]) & (rows <= matrix.highest[columns])
     weights = np.where(inside, weights, 0.0)
     heaviest = weights.max(axis=0, initial=0.0)
-    ratio = _HEAVIEST / np.where(heaviest > 0.0, heaviest, 1.0)
-    rounded = np.floor(weights * ratio + 0.5).astype(np.int64)
+    ratio = HEAVIEST / np.where(heaviest > 0.0, heaviest, 1.0)
+    rounded: NDArray[np.int64] = np.floor(weights * ratio + 0.5).astype(np.int64)
+    return rounded
+
+
+def save_histograms(matrix: HistogramMatrix, columns: Columns) -> list[HistogramCheckpoint]:
+    """Return a checkpoint per column."""
+    rounded = normalised(matrix, columns)
     saved = []
     for i, column in enumerate(columns):
         filled = np.flatnonzero(rounded[:, i])
@@ -130,20 +137,6 @@ def from_wire(status: object) -> Checkpoint:
         samples=samples,
         updated_s=_seconds(status.get("lastUpdateTime"), "lastUpdateTime"),
     )
-
-
-def moved(before: Checkpoint | None, after: Checkpoint) -> float:
-    """Return by how much the normalised weights differ, 0..1: whether a write is worth it."""
-    if before is None:
-        return 1.0
-    pairs = ((before.cpu, after.cpu), (before.memory, after.memory))
-    return max(_distance(a.bucket_weights, b.bucket_weights) for a, b in pairs)
-
-
-def _distance(before: Mapping[int, int], after: Mapping[int, int]) -> float:
-    buckets: Sequence[int] = sorted({*before, *after})
-    steps = (abs(before.get(bucket, 0) - after.get(bucket, 0)) for bucket in buckets)
-    return max(steps, default=0) / _HEAVIEST
 
 
 def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class Cluster:
         self._users: dict[AggregateKey, set[ContainerKey]] = {}
         self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
         self._live: dict[tuple[str, Labels], int] = {}  # active pods per label set
+        self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
 
@@ -164,6 +165,9 @@ class Cluster:
             return False
         column = self.rows.column[row : row + 1]
         self.aggregates.count_memory(column, np.array([at]))
+        labels = self._labels_of[aggregate]
+        for key in self._membership.of(oom.namespace, labels):
+            self.killed.add((key, oom.container))
         return True
 
     def load_checkpoint(
@@ -292,6 +296,7 @@ class Cluster:
             self.aggregates.count_cpu(columns, taken_at, counts)
         else:
             self.aggregates.count_memory(columns, taken_at, counts)
+            np.maximum.at(self.aggregates.highest_peak, columns, used[accepted])
         return int(accepted.sum())
 
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:

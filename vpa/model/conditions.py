@@ -1,8 +1,8 @@
 """Status conditions of a VPA after a pass of the recommender.
 
-RecommendationProvided, NoPodsMatched and ConfigUnsupported as upstream sets them;
-LowConfidence and FetchingHistory, which upstream declares and never sets, say why there
-is no recommendation or how much history was loaded.
+RecommendationProvided, NoPodsMatched and ConfigUnsupported as upstream sets them; beside
+them what upstream has no condition for: amounts cut to a node, annotations that cannot be
+read, how much history was loaded.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,17 @@ from datetime import UTC, datetime
 from vpa.model.objects import Condition
 
 NO_PODS = "NoPodsMatched"
-_OWNED = frozenset({"RecommendationProvided", NO_PODS, "ConfigUnsupported", "ConfigDeprecated"})
+_OWNED = frozenset(
+    {
+        "RecommendationProvided",
+        NO_PODS,
+        "ConfigUnsupported",
+        "ConfigDeprecated",
+        "CappedToNodeSize",
+        "AnnotationInvalid",
+        "HistoryLoaded",
+    }
+)
 
 
 def conditions(
@@ -22,11 +32,15 @@ def conditions(
     pods_matched: bool,
     unsupported: str | None = None,
     no_samples: Sequence[str] = (),
+    node_caps: Sequence[str] = (),
+    mistakes: Sequence[str] = (),
+    history: str | None = None,
 ) -> list[Condition]:
     """Return the conditions sorted by type, times kept where the status did not change.
 
     ``unsupported`` is the message of ConfigUnsupported; ``no_samples`` names containers
-    that match and were never measured.
+    that match and were never measured; ``node_caps`` says which amounts were cut to a node,
+    ``mistakes`` which annotations have no effect, ``history`` what is loaded or being loaded.
     """
     wanted: list[Condition] = []
     reason, message = "", ""
@@ -43,6 +57,14 @@ def conditions(
         wanted.append(Condition("RecommendationProvided", "False", reason, message))
     if unsupported is not None:
         wanted.append(Condition("ConfigUnsupported", "True", "", unsupported))
+    if node_caps:
+        wanted.append(Condition("CappedToNodeSize", "True", "NodeSize", "; ".join(node_caps)))
+    if mistakes:
+        text = "; ".join(mistakes)
+        wanted.append(Condition("AnnotationInvalid", "True", "AnnotationInvalid", text))
+    if history is not None:
+        # Upstream skips checkpoints of a VPA that has this condition, whatever its status.
+        wanted.append(Condition("HistoryLoaded", "True", "HistoryLoaded", history))
     kept = [condition for condition in before if condition.type not in _OWNED]
     return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
 

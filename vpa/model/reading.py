@@ -14,9 +14,9 @@ from vpa.model import estimator
 from vpa.model.aggregates import Aggregates
 from vpa.model.cluster import Cluster
 from vpa.model.estimator import BOUNDS
+from vpa.model.groups import Groups, Named
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
-from vpa.model.merged import merged
 from vpa.model.nodes import NodeShape
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import (
@@ -34,7 +34,7 @@ Amounts = NDArray[np.int64]
 class Estimates(Struct, frozen=True):
     """One pass: arrays of shape (containers, resources, bounds), in the order of ``keys``."""
 
-    keys: Sequence[tuple[VpaKey, str]]
+    keys: Sequence[Named]
     first: dict[VpaKey, int]  # where the containers of a VPA begin
     count: dict[VpaKey, int]
     usage: Floats  # percentiles, cores or bytes
@@ -77,11 +77,8 @@ class Reader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._version = -1
-        self._keys: list[tuple[VpaKey, str]] = []
-        self._groups: list[Columns] = []
-        self._first: dict[VpaKey, int] = {}
-        self._count: dict[VpaKey, int] = {}
+        self._groups = Groups(cluster)
+        self._keys: list[Named] = []
         self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
         self._written_at = np.empty(0)
         self._forced: set[VpaKey] = set()
@@ -94,7 +91,7 @@ class Reader:
         confidence = np.zeros((size, len(RESOURCES)))
         measured = np.zeros((size, len(RESOURCES)), dtype=np.bool_)
         amounts = np.full((size, len(RESOURCES), len(BOUNDS)), -1, dtype=np.int64)
-        for aggregates, rows, columns in self._parts():
+        for aggregates, rows, columns in self._groups.parts():
             for settings, chosen in self._by_settings(rows):
                 self._estimate(
                     aggregates,
@@ -103,7 +100,10 @@ class Reader:
                     settings,
                     (usage, confidence, measured, amounts),
                 )
-        return Estimates(self._keys, self._first, self._count, usage, confidence, measured, amounts)
+        groups = self._groups
+        return Estimates(
+            groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
+        )
 
     def due(self, estimates: Estimates, now: float, band: DeadBand) -> list[VpaKey]:
         """Return the VPAs whose status is to be written, in the order of the estimates.
@@ -152,40 +152,16 @@ class Reader:
         )
 
     def _follow(self) -> None:
-        cluster = self._cluster
-        if cluster.version == self._version:
+        self._groups.follow()
+        if self._keys is self._groups.keys:
             return
-        before = {key: row for row, key in enumerate(self._keys)}
-        keys: list[tuple[VpaKey, str]] = []
-        groups: list[Columns] = []
-        self._first, self._count = {}, {}
-        for key, entry in cluster.vpas.items():
-            self._first[key] = len(keys)
-            for container in entry.containers():
-                keys.append((key, container))
-                groups.append(entry.group(container))
-            self._count[key] = len(keys) - self._first[key]
-        written = np.full((len(keys), len(RESOURCES), len(BOUNDS)), -2, dtype=np.int64)
-        written_at = np.zeros(len(keys))
-        for row, named in enumerate(keys):
-            if named in before:
-                written[row] = self._written[before[named]]
-                written_at[row] = self._written_at[before[named]]
-        self._keys, self._groups, self._version = keys, groups, cluster.version
-        self._written, self._written_at = written, written_at
-
-    def _parts(self) -> list[tuple[Aggregates, Columns, Columns]]:
-        # Lone columns are read where they are; only real sums are made.
-        single = np.array([i for i, g in enumerate(self._groups) if g.size == 1], dtype=np.intp)
-        several = np.array([i for i, g in enumerate(self._groups) if g.size > 1], dtype=np.intp)
-        parts = []
-        if single.size:
-            columns = np.array([self._groups[i][0] for i in single], dtype=np.intp)
-            parts.append((self._cluster.aggregates, single, columns))
-        if several.size:
-            sums = merged(self._cluster.aggregates, [self._groups[i] for i in several])
-            parts.append((sums, several, np.arange(several.size)))
-        return parts
+        size = len(self._groups.keys)
+        written = np.full((size, len(RESOURCES), len(BOUNDS)), -2, dtype=np.int64)
+        written_at = np.zeros(size)
+        for old, new in self._groups.moved_from(self._keys):
+            written[new] = self._written[old]
+            written_at[new] = self._written_at[old]
+        self._keys, self._written, self._written_at = self._groups.keys, written, written_at
 
     def _by_settings(self, rows: Columns) -> list[tuple[RecommenderSettings, Columns]]:
         found: dict[int, tuple[RecommenderSettings, list[int]]] = {}
@@ -203,7 +179,7 @@ class Reader:
         into: tuple[Floats, Floats, NDArray[np.bool_], Amounts],
     ) -> None:
         usage, confidence, measured, amounts = into
-        shares = np.array([self._count[self._keys[row][0]] for row in rows])
+        shares = np.array([self._groups.count[self._keys[row][0]] for row in rows])
         for column, resource in enumerate(RESOURCES):
             read = aggregates.read(resource, columns, settings)
             usage[rows, column] = read.percentiles.T

@@ -1,0 +1,40 @@
+"""Annotations of our own are checked where the object enters."""
+
+import pytest
+
+from vpa.admission.validation import INVALID, UNSUPPORTED, validate_annotations
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("cpu-target-percentile", "0.99", None),
+        ("cpu-target-percentile", "1.5", INVALID),
+        ("memory-half-life", "1s", INVALID),
+        ("memory-half-life", "48h", None),
+        ("pod-min-memory", "-1Gi", INVALID),
+        ("pod-min-memory", "64Mi", None),
+        ("pod-min-cpu", "a lot", INVALID),
+        ("margin-fraction", "0.3", None),
+        ("cap-to-nodes", "sometimes", INVALID),
+        ("cap-to-nodes", "existing", None),
+        ("disruption-windows", "Mon-Fri", INVALID),
+        ("disruption-windows", "Mon-Fri 22:00-05:00", None),
+        ("max-disruptions-per-day", "3", None),
+        ("max-disruptions-per-day", "three", INVALID),
+        ("target-percentile", "0.9", UNSUPPORTED),
+    ],
+)
+def test_annotation(name: str, value: str, kind: str | None) -> None:
+    given = {f"vpa.podscale.io/{name}": value}
+    if name == "cpu-target-percentile":
+        given["vpa.podscale.io/cpu-upper-bound-percentile"] = "1.0"
+    found = validate_annotations(given)
+    assert [error.type for error in found] == ([kind] if kind is not None else [])
+    for error in found:
+        assert error.field == f"metadata.annotations[vpa.podscale.io/{name}]"
+
+
+def test_annotations_of_others_are_none_of_our_business() -> None:
+    assert validate_annotations({"example.com/x": "y"}) == []
+    assert validate_annotations(None) == []

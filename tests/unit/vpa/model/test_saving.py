@@ -1,0 +1,63 @@
+"""Which checkpoints are written, and when."""
+
+from datetime import UTC, datetime
+
+from tests.unit.vpa.model.worlds import NOW, WEB, usage, web
+from vpa.model.cluster import Cluster
+from vpa.model.ooms import Oom
+from vpa.model.saving import SaveBand, Saver
+
+APP = (WEB, "app")
+BAND = SaveBand()
+
+
+def cluster() -> Cluster:
+    made = Cluster()
+    web(made, "web-0", "web-1")
+    return made
+
+
+def test_nothing_measured_is_not_saved() -> None:
+    assert Saver(cluster()).due(NOW, BAND) == []
+
+
+def test_what_has_not_moved_waits_for_an_hour() -> None:
+    world = cluster()
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8))
+    assert saver.due(NOW, BAND) == [APP]
+    saver.saved([APP], NOW)
+    world.take(usage(NOW + 60, 0.2, 5e8))
+    assert saver.due(NOW + 60, BAND) == []
+    assert saver.due(NOW + 3600, BAND) == [APP]
+    assert saver.due(NOW + 60, SaveBand(0.0, 0.0)) == [APP], "upstream's way"
+
+
+def test_a_peak_or_an_oom_is_saved_at_once() -> None:
+    world = cluster()
+    saver = Saver(world)
+    for minute in range(600):
+        world.take(usage(NOW + minute * 60.0, 0.2, 5e8, pods=("web-0", "web-1")))
+    at = NOW + 600 * 60.0
+    saver.due(at, BAND)
+    saver.saved([APP], at)
+    world.take(usage(at, 0.2, 5.01e8))
+    assert saver.due(at, BAND) == [], "within its bucket"
+    world.take(usage(at + 60, 0.2, 9e8))
+    assert saver.due(at + 60, BAND) == [APP]
+    saver.saved([APP], at + 60)
+    assert saver.due(at + 60, BAND) == []
+    world.record_oom(Oom("shop", "web-1", "app", 10, datetime.fromtimestamp(at + 60, UTC)))
+    assert saver.due(at + 60, BAND) == [APP]
+    saver.saved([APP], at + 60)
+    assert saver.due(at + 60, BAND) == []
+
+
+def test_what_was_saved_is_remembered_when_other_vpas_come_and_go() -> None:
+    world = cluster()
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8))
+    saver.due(NOW, BAND)
+    saver.saved([APP], NOW)
+    web(world, "web-2", version="v2")
+    assert saver.due(NOW + 60, BAND) == []
