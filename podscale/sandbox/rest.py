@@ -1,14 +1,10 @@
 """The verbs on stored resources, from a read request to an answer."""
 
-import asyncio
-import contextlib
 from typing import Any
 
 from aiohttp import web
 
-from podscale.core import selector as labels
-from podscale.core.selector import SelectorError
-from podscale.sandbox import fieldvalues, partial, patch, subresources, table
+from podscale.sandbox import partial, patch, subresources, table
 from podscale.sandbox.bodies import (
     Page,
     as_bytes,
@@ -27,13 +23,12 @@ from podscale.sandbox.errors import (
     unknown_path,
     unsupported_media,
 )
-from podscale.sandbox.faults import Asked, Faults
 from podscale.sandbox.identity import Tokens
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.request import Request
 from podscale.sandbox.resource import Resource
 from podscale.sandbox.storage import Key, Object, Stored
-from podscale.sandbox.watch import Render, Watch, lines, timeout_of
+from podscale.sandbox.streams import Watches, selectors
 from podscale.sandbox.webhooks import Admission
 
 _PATCH_ATTEMPTS = 5  # as kube-apiserver: a patch without resourceVersion meets no conflict
@@ -47,16 +42,12 @@ class Rest:
         objects: Objects,
         admission: Admission,
         tokens: Tokens,
-        faults: Faults,
-        stop_watches: asyncio.Event,
-        bookmark_interval_s: float,
+        watches: Watches,
     ) -> None:
         self._objects = objects
         self._admission = admission
         self._tokens = tokens
-        self._faults = faults
-        self.stop_watches = stop_watches
-        self._bookmark_interval_s = bookmark_interval_s
+        self._watches = watches
         self._applied: dict[tuple[str, str], Object] = {}  # (uid, manager) → what it applied
 
     async def answer(
@@ -70,7 +61,7 @@ class Rest:
             case "list":
                 return self._list(resource, asked, request)
             case "watch":
-                return await self._watch(resource, asked, request)
+                return await self._watches.answer(resource, asked, request)
             case "get":
                 stored = self._objects.stored(resource, *_key(resource, asked))
                 return self._one(resource, asked, request, stored)
@@ -89,14 +80,15 @@ class Rest:
 
     def _list(self, resource: Resource, asked: Request, request: web.BaseRequest) -> web.Response:
         query = asked.query
-        chosen, fields = _selectors(resource, asked)
+        chosen, fields = selectors(resource, asked)
         limit = int(query.get("limit") or 0)
+        held = self._objects.storage.table(resource.group, resource.plural)
         after: Key | None = None
         revision = self._objects.storage.revision
         if token := query.get("continue"):
             page = read_page(token)
             after, revision = (page.namespace, page.name), page.rv
-            if page.rv < self._objects.storage.table(resource.group, resource.plural).compacted:
+            if page.rv < held.compacted:
                 raise expired()
         found: list[Stored] = []
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
@@ -106,7 +98,7 @@ class Rest:
                 last = found[-1].key
                 metadata["continue"] = write_page(Page(revision, last[0], last[1]))
                 if chosen.is_everything and not fields:
-                    metadata["remainingItemCount"] = self._remaining(resource, namespace, last)
+                    metadata["remainingItemCount"] = held.count(namespace, last)
                 break
             found.append(stored)
         accept = request.headers.get("Accept", "")
@@ -116,60 +108,6 @@ class Rest:
         if partial.is_wanted(accept):
             return as_bytes(partial.of_list(found, metadata))
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
-
-    def _remaining(self, resource: Resource, namespace: str, last: Key) -> int:
-        stored = self._objects.storage.table(resource.group, resource.plural)
-        return sum(1 for _ in stored.keys(namespace, last))
-
-    async def _watch(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
-    ) -> web.StreamResponse:
-        query, target = asked.query, asked.target
-        chosen, fields = _selectors(resource, asked)
-        if target.name:
-            fields = (*fields, *fieldvalues.read(f"metadata.name={target.name}", resource))
-        revision = query.get("resourceVersion", "")
-        if revision and not revision.isdecimal():
-            raise bad_request(f"invalid resource version {revision!r}")
-        watch = Watch(
-            resource,
-            target.version,
-            target.namespace if resource.namespaced else "",
-            chosen,
-            fields,
-            revision,
-            timeout_of(query.get("timeoutSeconds", "")),
-            query.get("allowWatchBookmarks") in ("1", "true"),
-            query.get("sendInitialEvents") in ("1", "true"),
-        )
-        accept = request.headers.get("Accept", "")
-        render: Render | None = partial.line if partial.is_wanted(accept) else None
-        if table.is_wanted(accept):
-            render = table.renderer(resource, target.version, query)
-        response = web.StreamResponse()
-        response.content_type = "application/json"
-        await response.prepare(request)
-        about = Asked(
-            "watch",
-            target.resource,
-            "",
-            target.name,
-            asked.user.name,
-            request.headers.get("User-Agent", ""),
-        )
-        stream = lines(
-            watch,
-            self._objects.storage,
-            self.stop_watches,
-            bookmark_interval_s=self._bookmark_interval_s,
-            is_mute=lambda: self._faults.is_mute(about),
-            render=render,
-        )
-        with contextlib.suppress(ConnectionError):  # the client has gone
-            async for chunk in stream:
-                await response.write(chunk)
-            await response.write_eof()
-        return response
 
     async def _create(
         self, resource: Resource, asked: Request, request: web.BaseRequest
@@ -277,7 +215,7 @@ class Rest:
     def _delete_all(
         self, resource: Resource, asked: Request, request: web.BaseRequest
     ) -> web.Response:
-        chosen, fields = _selectors(resource, asked)
+        chosen, fields = selectors(resource, asked)
         namespace = asked.target.namespace if resource.namespaced else ""
         found = list(self._objects.select(resource, namespace, chosen, fields))
         for stored in found:
@@ -381,14 +319,6 @@ class Rest:
 
 def _key(resource: Resource, asked: Request) -> tuple[str, str]:
     return (asked.target.namespace if resource.namespaced else "", asked.target.name)
-
-
-def _selectors(resource: Resource, asked: Request) -> tuple[labels.Selector, Any]:
-    try:
-        chosen = labels.parse(asked.query.get("labelSelector", ""))
-    except SelectorError as error:
-        raise bad_request(str(error)) from None
-    return chosen, fieldvalues.read(asked.query.get("fieldSelector", ""), resource)
 
 
 def _checked(resource: Resource, body: Object) -> Object:

@@ -23,6 +23,7 @@ from podscale.sandbox.resource import Registry
 from podscale.sandbox.rest import Rest
 from podscale.sandbox.routes import Routes
 from podscale.sandbox.storage import Object, Storage
+from podscale.sandbox.streams import Watches
 from podscale.sandbox.webhooks import Admission
 
 _MOST_BODY = 64 * 1024 * 1024
@@ -72,18 +73,16 @@ class SandboxServer:
         self.faults = Faults(self.cut_watches, self.compact)
         self._aggregator = Aggregator(self.objects, self.pki)
         self._admission = Admission(self.objects)
-        self._stop_watches = asyncio.Event()
-        self._rest = Rest(
+        self._watches = Watches(self.storage, self.faults, bookmark_interval_s)
+        rest = Rest(
             self.objects,
             self._admission,
             self.tokens,
-            self.faults,
-            self._stop_watches,
-            bookmark_interval_s,
+            self._watches,
         )
         self._routes = Routes(
             self.objects,
-            self._rest,
+            rest,
             Discovery(self.registry, self._aggregator),
             self._aggregator,
             self.tokens,
@@ -169,8 +168,7 @@ class SandboxServer:
 
     def cut_watches(self) -> None:
         """End every open watch now; new ones are served."""
-        self._stop_watches.set()
-        self._stop_watches = self._rest.stop_watches = asyncio.Event()
+        self._watches.cut()
 
     def compact(self) -> None:
         """Forget all history: watches and list pages from before get 410."""

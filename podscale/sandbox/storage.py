@@ -77,15 +77,21 @@ class Table:
 
     def keys(self, namespace: str = "", after: Key | None = None) -> Iterator[Key]:
         """Yield keys in order, of one namespace or all, after a given one."""
-        start = 0
-        end = len(self._keys)
+        for at in self._range(namespace, after):
+            yield self._keys[at]
+
+    def count(self, namespace: str = "", after: Key | None = None) -> int:
+        """Return how many keys ``keys`` would yield."""
+        return len(self._range(namespace, after))
+
+    def _range(self, namespace: str, after: Key | None) -> range:
+        start, end = 0, len(self._keys)
         if namespace:
             start = bisect_left(self._keys, (namespace, ""))
             end = bisect_left(self._keys, (namespace + "\0", ""))
         if after is not None:
             start = max(start, bisect_right(self._keys, after))
-        for at in range(start, end):
-            yield self._keys[at]
+        return range(start, end)
 
     def record(self, change: Change) -> None:
         """Take over one change: the object, the order, the log, and whoever waits for it."""

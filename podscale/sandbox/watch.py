@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -46,7 +46,7 @@ async def lines(
     bookmark_interval_s: float,
     is_mute: Callable[[], bool],
     render: Render | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield chunks of whole lines until the time-out, ``stop``, or history is lost (410).
 
     ``render`` writes an event's object in another form (Table).
