@@ -107,7 +107,7 @@ class Controller:
         await self._load(term)
         self.traces.clear()
         for entry in self.catalog:
-            entry.is_busy = False
+            entry.is_busy, entry.looked_at = False, 0.0
         # What was listed stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -211,6 +211,8 @@ class Passes:
         if settings.mode != "shadow" and self._must_watch(entry.key, now):
             settings = self._shadow
         decision = decide(look.observation(answers), past, settings, now)
+        if entry.looked_at:
+            self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
         entry.looked_at = now
         outcome = Outcome()
         is_shrinking = decision.replicas is not None and decision.replicas < (size or 0)

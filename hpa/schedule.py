@@ -18,8 +18,9 @@ class Schedule:
     """Slots of one period, and a heap of individual deadlines."""
 
     def __init__(self, period_s: float) -> None:
-        self.tick_s = min(max(period_s / _SLOTS, _SHORTEST_TICK_S), _LONGEST_TICK_S, period_s)
-        self.slots = max(round(period_s / self.tick_s), 1)
+        tick_s = min(max(period_s / _SLOTS, _SHORTEST_TICK_S), _LONGEST_TICK_S, period_s)
+        self.slots = max(round(period_s / tick_s), 1)
+        self.tick_s = period_s / self.slots
         self._namespaces: list[set[str]] = [set() for _ in range(self.slots)]
         self._periods: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []

@@ -25,6 +25,9 @@ DURATIONS = tuple(0.001 * 2**power for power in range(15))
 AGES = (1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0)
 LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
 
+# Fine around the default period: whether every object keeps it is what one asks.
+GAPS = (1.0, 2.0, 3.0, 5.0, 10.0, 14.0, 15.0, 15.5, 16.0, 17.0, 18.0, 20.0, 30.0, 60.0, 300.0)
+
 _Labels = tuple[str, ...]
 
 
@@ -72,6 +75,7 @@ class HpaMetrics(Collector):
         self.computations: dict[_Labels, int] = {}
         self.computation_seconds = Tally(DURATIONS)
         self.tick_lag = Tally(LAGS)
+        self.gap = Tally(GAPS)
         self.data_age = Tally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
@@ -130,6 +134,9 @@ class HpaMetrics(Collector):
         )  # fmt: skip
         yield self.tick_lag.family(
             OWN + "tick_lag_seconds", "How late a slot of the period began.", ()
+        )
+        yield self.gap.family(
+            OWN + "gap_seconds", "Time between two decisions on the same autoscaler.", ()
         )
         yield self.data_age.family(
             OWN + "data_age_seconds", "Age of the oldest sample decided on.", ()

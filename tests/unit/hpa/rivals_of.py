@@ -1,0 +1,15 @@
+"""Rivals of one HPA among selectors given as text."""
+
+from collections.abc import Mapping
+
+from hpa.rivals import Rivals
+from podscale.core.selector import parse
+
+
+def rivals_of(
+    name: str, selectors: Mapping[str, str], *labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    rivals = Rivals()
+    for each, text in selectors.items():
+        rivals.put("shop", each, parse(text))
+    return rivals.of("shop", name, labels)

@@ -1,0 +1,73 @@
+"""Who else scales, read from who wrote the status and when."""
+
+import pytest
+
+from hpa.foreign import QUIET_S, Foreign
+from hpa.objects import ManagedField
+
+KEY, OTHER = ("shop", "web"), ("shop", "api")
+IN_TREE = "kube-controller-manager"
+
+
+def wrote(manager: str, at: float) -> ManagedField:
+    return ManagedField(manager, "Update", "status", at)
+
+
+def foreign() -> Foreign:
+    return Foreign(started=1000.0, sync_period_s=15.0)
+
+
+def test_a_status_that_others_wrote_before_us_is_watched_for_two_periods() -> None:
+    known = foreign()
+    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    assert known.acting(KEY, 1001.0) is None
+    assert known.is_on_probation(KEY, 1034.0)
+    assert not known.is_on_probation(KEY, 1036.0)
+
+
+def test_a_write_seen_as_it_happens_makes_us_a_bystander_until_it_is_quiet() -> None:
+    known = foreign()
+    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
+    assert known.acting(KEY, 1020.0) == IN_TREE
+    assert known.acting(KEY, 1010.0 + QUIET_S + 1) is None
+
+
+def test_an_update_that_wrote_no_status_is_no_evidence() -> None:
+    known = foreign()
+    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(KEY, wrote(IN_TREE, 500.0), 1010.0, is_first=False)
+    assert known.acting(KEY, 1020.0) is None
+
+
+def test_what_a_controller_does_to_one_object_holds_for_all_it_wrote() -> None:
+    known = foreign()
+    known.note(OTHER, wrote(IN_TREE, 400.0), 1000.0, is_first=True)
+    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
+    assert known.acting(OTHER, 1100.0) == IN_TREE
+
+
+def test_a_new_object_is_ours_at_once_unless_somebody_else_is_active() -> None:
+    known = foreign()
+    known.note(KEY, None, 2000.0, is_first=True)
+    assert not known.is_on_probation(KEY, 2000.0)
+    known.note(OTHER, wrote(IN_TREE, 1990.0), 1990.0, is_first=False)
+    assert known.is_on_probation(KEY, 2001.0)
+    assert not known.is_on_probation(KEY, 2000.0 + known.probation_s)
+
+
+@pytest.mark.parametrize("manager", ["podscale-hpa", "podscale-control", "kubectl-edit", "argocd"])
+def test_we_ourselves_and_people_are_no_controllers(manager: str) -> None:
+    known = foreign()
+    known.note(KEY, wrote(manager, 990.0), 1000.0, is_first=True)
+    known.note(KEY, wrote(manager, 1010.0), 1010.0, is_first=False)
+    assert known.acting(KEY, 1011.0) is None
+    assert not known.is_on_probation(KEY, 1011.0)
+
+
+def test_a_deleted_object_leaves_no_trace() -> None:
+    known = foreign()
+    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
+    known.forget(KEY)
+    assert known.acting(KEY, 1011.0) is None

@@ -1,0 +1,64 @@
+"""Histories in few numbers, and what they must not lose."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.decide.observation import Past, Recommendation, ScaleEvent
+from hpa.history import LONGEST_WINDOW_S, drifted, from_record, mark, recovered, to_record
+from tests.unit.hpa.hpas import BEHAVIOR_HPA, with_status
+
+NOW = 1_795_000_000.0
+ages = st.floats(0.0, 1000.0).map(lambda age: round(age, 3))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), ages), max_size=30), st.floats(0.001, 900.0))
+def test_a_window_sees_the_same_through_the_stored_form(
+    given_: list[tuple[int, float]], window_s: float
+) -> None:
+    past = Past(tuple(Recommendation(replicas, NOW - age) for replicas, age in given_))
+    again = from_record(to_record(past, 3, NOW), None)
+    cutoff = NOW - round(window_s, 3) - 0.0005  # between the milliseconds of the stored times
+
+    def seen(which: Past) -> set[int]:
+        return {each.replicas for each in which.recommendations or () if each.at > cutoff}
+
+    assert seen(again) == seen(past)
+
+
+def test_the_last_run_reaches_to_the_last_sign_of_life() -> None:
+    past = Past((Recommendation(4, NOW - 60), Recommendation(5, NOW - 30)))
+    again = from_record(to_record(past, 5, NOW - 30), NOW - 2)
+    assert again.recommendations == (Recommendation(4, NOW - 60), Recommendation(5, NOW - 2))
+
+
+def test_what_no_window_reaches_is_not_stored() -> None:
+    old = NOW - LONGEST_WINDOW_S - 1
+    past = Past((Recommendation(9, old),), (ScaleEvent(2, old),), (ScaleEvent(3, NOW - 1),))
+    record = to_record(past, 1, NOW)
+    assert (record.runs, record.ups, record.downs) == ((), (), ((3, NOW - 1),))
+
+
+def test_only_a_new_value_or_event_makes_a_history_worth_writing() -> None:
+    first = Past((Recommendation(4, NOW - 30), Recommendation(5, NOW - 15)))
+    same = Past((Recommendation(5, NOW), Recommendation(5, NOW - 15)))
+    other = Past((Recommendation(5, NOW - 15), Recommendation(6, NOW)))
+    rescaled = Past(first.recommendations, (ScaleEvent(1, NOW),))
+    assert mark(first, 5) == mark(same, 5)
+    assert len({mark(first, 5), mark(other, 5), mark(rescaled, 5), mark(first, 6)}) == 4
+
+
+def test_a_rescale_that_only_the_status_tells_is_recovered_once() -> None:
+    hpa = with_status(BEHAVIOR_HPA, current=2, desired=5, last_scale_s=NOW - 10)
+    past, size = recovered(Past(()), hpa, 2)
+    assert past.scale_ups == (ScaleEvent(3, NOW - 10),)
+    assert size == 5
+    assert recovered(past, hpa, 5) == (past, 5)
+    # The status has whole seconds: our own event is a fraction younger.
+    ours = Past((), (ScaleEvent(3, NOW - 10 + 0.7),))
+    assert recovered(ours, hpa, 5) == (ours, 5)
+
+
+def test_a_difference_in_size_counts_as_an_event_of_now() -> None:
+    assert drifted(Past(()), BEHAVIOR_HPA, 4, 2, NOW).scale_downs == (ScaleEvent(2, NOW),)
+    assert drifted(Past(()), BEHAVIOR_HPA, 4, 4, NOW) == Past(())
+    assert drifted(Past(()), BEHAVIOR_HPA, None, 4, NOW) == Past(())

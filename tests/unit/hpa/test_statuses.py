@@ -1,0 +1,110 @@
+"""What a status patch holds, and when it is worth a write."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from hpa.decide.spec import (
+    Condition,
+    MetricSelector,
+    MetricStatus,
+    ObjectReference,
+    Status,
+)
+from hpa.statuses import REFRESH_S, changes, is_due
+from tests.unit.hpa.hpas import PLAIN_HPA
+
+NOW = 1_795_000_000.0
+OLD = Status(
+    2,
+    2,
+    NOW - 600,
+    (
+        MetricStatus("Pods", "load", average_value_milli=1000),
+        MetricStatus("Resource", "cpu", average_value_milli=50, average_utilization=50),
+    ),
+    (Condition("AbleToScale", "True", "ReadyForNewScale", "ok", NOW - 600),),
+)
+HPA = structs.replace(PLAIN_HPA, status=OLD)
+
+
+def metrics(load: int, utilization: int) -> Status:
+    return structs.replace(
+        OLD,
+        metrics=(
+            MetricStatus("Pods", "load", average_value_milli=load),
+            MetricStatus("Resource", "cpu", average_value_milli=1, average_utilization=utilization),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "age_s", "is_written"),
+    [
+        pytest.param(metrics(1099, 50), 0.0, False, id="moved-by-less-than-a-tenth-of-the-target"),
+        pytest.param(metrics(1100, 50), 0.0, True, id="moved-by-a-tenth-of-the-target"),
+        pytest.param(metrics(900, 50), 0.0, True, id="moved-down"),
+        pytest.param(metrics(1000, 54), 0.0, False, id="utilization-within"),
+        pytest.param(metrics(1000, 55), 0.0, True, id="utilization-moved"),
+        pytest.param(metrics(1001, 50), REFRESH_S, True, id="after-five-minutes-anything"),
+        pytest.param(structs.replace(OLD, current_replicas=3), 0.0, True, id="replicas"),
+        pytest.param(structs.replace(OLD, desired_replicas=3), 0.0, True, id="desired"),
+        pytest.param(structs.replace(OLD, last_scale_s=NOW), 0.0, True, id="last-scale-time"),
+        pytest.param(structs.replace(OLD, observed_generation=2), 0.0, True, id="generation"),
+        pytest.param(structs.replace(OLD, conditions=()), 0.0, True, id="conditions"),
+        pytest.param(structs.replace(OLD, metrics=()), 0.0, True, id="metrics-gone"),
+        pytest.param(
+            structs.replace(OLD, metrics=(MetricStatus(), OLD.metrics[1])), 0.0, True, id="failed"
+        ),
+    ],
+)
+def test_values_alone_wait_and_everything_else_is_written_at_once(
+    new: Status, age_s: float, is_written: bool
+) -> None:
+    assert is_due(HPA, new, deadband=0.1, age_s=age_s) == is_written
+    assert is_due(HPA, new, deadband=0.0, age_s=age_s)
+
+
+def test_only_what_differs_is_in_the_patch() -> None:
+    assert changes(OLD, OLD) == {}
+    assert changes(OLD, structs.replace(OLD, current_replicas=3)) == {"currentReplicas": 3}
+    assert changes(OLD, structs.replace(OLD, last_scale_s=NOW + 0.9)) == {
+        "lastScaleTime": "2026-11-18T11:06:40Z"
+    }
+    assert changes(OLD, structs.replace(OLD, metrics=())) == {"currentMetrics": None}
+
+
+@pytest.mark.parametrize(
+    ("status", "wire"),
+    [
+        (MetricStatus(), {"type": ""}),
+        (
+            MetricStatus("Resource", "memory", average_value_milli=2**30 * 1000),
+            {"type": "Resource",
+             "resource": {"name": "memory", "current": {"averageValue": "1Gi"}}},
+        ),
+        (
+            MetricStatus("ContainerResource", "cpu", "app", average_value_milli=250,
+                         average_utilization=25),
+            {"type": "ContainerResource", "containerResource": {
+                "name": "cpu", "container": "app",
+                "current": {"averageValue": "250m", "averageUtilization": 25}}},
+        ),
+        (
+            MetricStatus("Object", "load", described=ObjectReference("Service", "s", "v1"),
+                         selector=MetricSelector((("a", "b"),)), value_milli=1500),
+            {"type": "Object", "object": {
+                "metric": {"name": "load", "selector": {"matchLabels": {"a": "b"}}},
+                "describedObject": {"kind": "Service", "name": "s", "apiVersion": "v1"},
+                "current": {"value": "1500m"}}},
+        ),
+        (
+            MetricStatus("External", "queue", average_value_milli=7000),
+            {"type": "External", "external": {
+                "metric": {"name": "queue"}, "current": {"averageValue": "7"}}},
+        ),
+    ],
+)  # fmt: skip
+def test_metrics_in_wire_form(status: MetricStatus, wire: dict[str, Any]) -> None:
+    assert changes(OLD, structs.replace(OLD, metrics=(status,)))["currentMetrics"] == [wire]
