@@ -46,6 +46,10 @@ class Columnar(Generic[T, V]):
         ]
         return [name for _, name in sorted(everywhere)]
 
+    def count(self, namespace: str) -> int:
+        """Return how many objects ``namespace`` has."""
+        return len(self._rows.in_namespace(namespace))
+
     def exists(self, namespace: str, name: str) -> bool:
         """Return whether there is such an object."""
         return self._rows.find(namespace, name) is not None

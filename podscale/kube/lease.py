@@ -316,7 +316,7 @@ class Elector:
         try:
             async with asyncio.timeout(_TELL_TIMEOUT_S):
                 await self._on_change(is_leader)
-        except (KubeError, TimeoutError) as error:
+        except (KubeError, TimeoutError, msgspec.DecodeError) as error:
             _log.warning("leader label not written", lease=self._path, error=str(error))
 
 

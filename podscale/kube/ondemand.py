@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from podscale.kube.api import Api
-from podscale.kube.errors import KubeError, Unreachable
+from podscale.kube.errors import Unreachable
 from podscale.kube.metadata import Described, MetadataStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import Resource
@@ -115,7 +115,7 @@ async def _first_list(store: MetadataStore, resource: Resource, timeout_s: float
             while not store.is_synced:
                 error = store.freshness().error
                 if error is not None:
-                    raise type(error)(*error.args) if type(error) is KubeError else error
+                    raise error.with_traceback(None)
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         text = f"no list of {resource.group_resource} within {timeout_s:g} s"
