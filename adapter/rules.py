@@ -117,12 +117,10 @@ class _Compiler:
         filters = self._filters(path, config)
         namer = self._namer(path, config.name)
         labels = self._labels(path, config.resources)
-        if labels is None:
-            return None
         query = self._query(
             f"{path}.metricsQuery", config.metrics_query, labels, config.resources.namespaced
         )
-        if namer is None or query is None:
+        if namer is None or labels is None or query is None:
             return None
         mark = _fingerprint(config)
         return Rule(section, index, config.series_query, tuple(filters), labels, namer, query, mark)
@@ -155,9 +153,12 @@ class _Compiler:
             return None
 
     def _query(
-        self, path: str, text: str, labels: ResourceLabels, is_namespaced: bool
+        self, path: str, text: str, labels: ResourceLabels | None, is_namespaced: bool
     ) -> QueryTemplate | None:
         try:
+            if labels is None:  # refused already; the template is read for its own problems
+                gotemplate.parse(text)
+                return None
             return QueryTemplate(text, labels, is_namespaced=is_namespaced)
         except gotemplate.TemplateError as error:
             self._refuse(path, error)
@@ -165,11 +166,9 @@ class _Compiler:
 
     def resource_rule(self, path: str, config: ResourceRuleConfig) -> ResourceRule | None:
         labels = self._labels(path, config.resources)
-        if labels is None:
-            return None
         containers = self._query(f"{path}.containerQuery", config.container_query, labels, True)
         nodes = self._query(f"{path}.nodeQuery", config.node_query, labels, True)
-        if containers is None or nodes is None:
+        if labels is None or containers is None or nodes is None:
             return None
         mark = _fingerprint(config)
         return ResourceRule(path, mark, labels, config.container_label, containers, nodes)

@@ -1,0 +1,215 @@
+"""Questions and answers: few demands for many questions, every absence with its reason."""
+
+import math
+
+import pytest
+
+from adapter.objects import Objects
+from adapter.plans import Plans
+from adapter.provider import FeedProvider
+from adapter.relist import Relister, RelistOptions
+from adapter.stages import Stage
+from adapter.usage import Usage
+from podscale.core.metrics import (
+    ContainerColumns,
+    ContainerUsage,
+    ExternalMetric,
+    ExternalSamples,
+    NoData,
+    NotFound,
+    ObjectMetric,
+    ObjectSample,
+    PodMetric,
+    PodResource,
+    PodSamples,
+    Refused,
+    Sample,
+    Stale,
+    Unavailable,
+)
+from tests.unit.adapter.test_relist import Prometheus
+from tests.unit.adapter.world import MAPPER, RULES, GivenObjects, RecordingFeed, reading, rules
+
+SERIES = {"http_requests_total": [("pod", "namespace", "service", "storageclass")]}
+PODS = {"shop": {f"web-{i}": {"app": "web"} for i in range(3)} | {"db-0": {"app": "db"}}}
+
+
+async def provider(feed, pods=PODS, text=RULES):
+    made = rules(text)
+    lister = Prometheus(**{'http_requests_total{pod!=""}': SERIES})
+    lister.answers["queue_depth"] = {"queue_depth": [("queue", "namespace")]}
+    relister = Relister(lister, made, RelistOptions())
+    await relister.relist()
+    objects, plans = GivenObjects(pods), Plans()
+    usage = Usage(lambda: made.resource, objects, plans)
+    return FeedProvider(
+        feed, objects, MAPPER, plans, usage,
+        custom=lambda: relister.custom, external=lambda: relister.external,
+    )  # fmt: skip
+
+
+METRIC = "http_requests_per_second"
+
+
+async def test_thousands_of_questions_are_one_demand_per_plan_and_namespace():
+    feed = RecordingFeed()
+    pods = {f"ns-{n}": {f"p-{i}": {"app": f"a-{i // 10}"} for i in range(100)} for n in range(10)}
+    made = await provider(feed, pods)
+    questions = [
+        PodMetric(f"ns-{n}", METRIC, f"app=a-{app}") for n in range(10) for app in range(10)
+    ] * 20
+    answers = await made.answer(questions)
+    assert len(answers) == len(questions) == 2000
+    assert all(isinstance(answer, PodSamples) and len(answer.pods) == 10 for answer in answers)
+    (demands,) = feed.asked
+    assert len(demands) == 10
+    assert {len(demand.names) for demand in demands} == {100}
+    assert {demand.known for demand in demands} == {100}
+
+
+async def test_answers_come_in_the_order_of_the_questions():
+    made = await provider(RecordingFeed())
+    found = await made.answer([
+        ExternalMetric("shop", "queue_depth"),
+        PodMetric("shop", METRIC, "app=web"),
+        ObjectMetric("shop", "services", "web", METRIC),
+        ExternalMetric("shop", "nothing"),
+        ObjectMetric("", "namespaces", "shop", METRIC),
+    ])  # fmt: skip
+    kinds = [ExternalSamples, PodSamples, ObjectSample, NotFound, ObjectSample]
+    assert [type(answer) for answer in found] == kinds
+    assert list(found[1].pods) == ["web-0", "web-1", "web-2"]
+    assert found[1].pods["web-0"] == Sample(1500, None, 120.0)
+
+
+async def test_no_questions_ask_nothing():
+    feed = RecordingFeed()
+    assert await (await provider(feed)).answer([]) == []
+    assert feed.asked in ([], [[]])
+
+
+@pytest.mark.parametrize(("outcome", "kind", "reason"), [
+    (reading({}), NoData, Stage.EMPTY_RESULT),
+    (reading({"else": 1.0}), NoData, Stage.OBJECT_MISMATCH),
+    (reading({"web": math.nan}), NoData, Stage.NOT_A_NUMBER),
+    (reading({"web": math.inf}), NoData, Stage.NOT_A_NUMBER),
+    (reading({"web": 1e30}), NoData, Stage.NOT_A_NUMBER),
+    (reading({"else": 1.0}, stale={"web": 400.0}), Stale, Stage.STALE),
+    (reading({"else": 1.0}, stale={"web": math.inf}), Stale, Stage.STALE),
+    (Unavailable("PrometheusUnreachable", "down"), Unavailable, "PrometheusUnreachable"),
+    (Refused("QueryInvalid", "no"), Refused, "QueryInvalid"),
+])  # fmt: skip
+async def test_an_absent_object_has_a_reason(outcome, kind, reason):
+    made = await provider(RecordingFeed({"rules[0]": outcome}))
+    (answer,) = await made.answer([ObjectMetric("shop", "services", "web", METRIC)])
+    assert isinstance(answer, kind)
+    assert answer.reason == reason
+
+
+async def test_pods_without_a_number_are_left_out_and_stale_ones_are_told():
+    found = reading({"web-0": 2.0, "web-1": math.nan}, stale={"web-2": 400.0, "x": 1.0})
+    made = await provider(RecordingFeed({"rules[0]": found}))
+    (answer,) = await made.answer([PodMetric("shop", METRIC, "app=web")])
+    assert answer.pods == {"web-0": Sample(2000, None, 120.0)}
+    assert answer.stale == {"web-2"}
+
+
+async def test_a_sample_carries_its_own_time_where_it_is_known():
+    found = reading({"web-0": 2.0}, times={"web-0": 990.5})
+    made = await provider(RecordingFeed({"rules[0]": found}))
+    (answer,) = await made.answer([PodMetric("shop", METRIC, "")])
+    assert answer.pods["web-0"].time_s == 990.5
+
+
+async def test_no_pods_is_no_data():
+    feed = RecordingFeed()
+    (answer,) = await (await provider(feed)).answer([PodMetric("shop", METRIC, "app=none")])
+    assert isinstance(answer, NoData)
+    assert feed.asked in ([], [[]])
+
+
+async def test_a_bad_selector_is_refused_and_spoils_no_other_question():
+    made = await provider(RecordingFeed())
+    bad, good = await made.answer(
+        [PodMetric("shop", METRIC, "a in"), PodMetric("shop", METRIC, "app=web")]
+    )
+    assert isinstance(bad, Refused)
+    assert isinstance(good, PodSamples)
+
+
+async def test_a_comparison_in_the_metric_selector_cannot_be_asked():
+    made = await provider(RecordingFeed())
+    custom, external = await made.answer([
+        ObjectMetric("shop", "pods", "web-0", METRIC, "a>1"),
+        ExternalMetric("shop", "queue_depth", "a<1"),
+    ])  # fmt: skip
+    assert (type(custom), custom.reason) == (NotFound, Stage.QUERY_INVALID)
+    assert (type(external), external.reason) == (Refused, Stage.QUERY_INVALID)
+
+
+async def test_a_cluster_scoped_resource_is_served_at_the_root_and_below_a_namespace():
+    made = await provider(RecordingFeed())
+    key = "storageclasses.storage.k8s.io"
+    root, alias, pods_at_root = await made.answer([
+        ObjectMetric("", key, "fast", METRIC),
+        ObjectMetric("shop", key, "fast", METRIC),
+        ObjectMetric("", "pods", "web-0", METRIC),
+    ])  # fmt: skip
+    assert isinstance(root, ObjectSample)
+    assert isinstance(alias, ObjectSample)
+    assert isinstance(pods_at_root, NotFound)
+
+
+CPU = reading(containers={("web-0", "a"): 0.25, ("web-0", "b"): 0.5, ("web-1", "a"): math.nan,
+                          ("web-2", "a"): -1.0, ("other", "a"): 9.0})  # fmt: skip
+
+
+async def test_the_sum_of_a_pod_needs_every_container():
+    made = await provider(RecordingFeed({"resourceRules.cpu": CPU}))
+    (answer,) = await made.answer([PodResource("shop", "app=web", "cpu")])
+    assert answer.pods == {"web-0": Sample(750, None, 300.0)}
+
+
+async def test_one_container_can_be_asked_for():
+    made = await provider(RecordingFeed({"resourceRules.cpu": CPU}))
+    (answer,) = await made.answer([PodResource("shop", "app=web", "cpu", "b")])
+    assert answer.pods == {"web-0": Sample(500, None, 300.0)}
+
+
+async def test_columns_keep_what_one_resource_lacks_as_nan():
+    memory = reading(containers={("web-0", "a"): 64.0, ("db-0", "d"): 128.0})
+    feed = RecordingFeed({"resourceRules.cpu": CPU, "resourceRules.memory": memory})
+    made = await provider(feed)
+    (answer,) = await made.answer([ContainerUsage()])
+    assert isinstance(answer, ContainerColumns)
+    rows = list(zip(answer.pod, answer.container, strict=True))
+    assert rows == [("db-0", "d"), ("web-0", "a"), ("web-0", "b")]
+    assert set(answer.namespace) == {"shop"}
+    assert [str(v) for v in answer.cpu_cores] == ["nan", "0.25", "0.5"]
+    assert [str(v) for v in answer.memory_bytes] == ["128.0", "64.0", "nan"]
+
+
+async def test_a_failing_namespace_does_not_take_the_others_with_it():
+    class Half(RecordingFeed):
+        def _one(self, demand):
+            if demand.namespace == "bad":
+                return Refused("QueryFailed", "too many samples")
+            return reading(containers={("p", "c"): 1.0})
+
+    pods = {"bad": {"p": {}}, "good": {"p": {}}}
+    made = await provider(Half(), pods)
+    some, none = await made.answer([ContainerUsage(), ContainerUsage(("bad",))])
+    assert list(some.namespace) == ["good"]
+    assert isinstance(none, Refused)
+
+
+async def test_without_resource_rules_usage_is_not_found():
+    made = await provider(RecordingFeed(), text="rules: []")
+    for question in (PodResource("shop", "", "cpu"), ContainerUsage()):
+        (answer,) = await made.answer([question])
+        assert isinstance(answer, NotFound)
+
+
+def test_objects_has_what_the_tests_stand_in_for():
+    for name in ("pod_names", "running", "namespaces", "names"):
+        assert hasattr(Objects, name)

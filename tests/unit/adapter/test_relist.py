@@ -1,0 +1,213 @@
+"""Relists: each rule on its own, the last good list kept, a deterministic winner."""
+
+import pytest
+
+from adapter.registry import is_namespaced, why_unknown
+from adapter.relist import Relister, RelistOptions
+from adapter.stages import Stage
+from podscale.core.metrics import Unavailable
+from podscale.feed import refusals
+from podscale.feed.client import Series
+from tests.unit.adapter.world import rules
+
+TWO = """
+rules:
+- seriesQuery: first
+  resources: {template: <<.Resource>>}
+  name: {as: same}
+  metricsQuery: first
+- seriesQuery: second
+  resources: {template: <<.Resource>>}
+  name: {as: same}
+  metricsQuery: second
+"""
+
+
+class Prometheus:
+    """A ``Lister`` whose answers can be changed; an error is raised."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.asked = []
+
+    async def series(self, match, start_s):
+        self.asked.append((match, start_s))
+        found = self.answers.get(match, {})
+        if isinstance(found, Exception):
+            raise found
+        names = {
+            name: frozenset(frozenset(labels) for labels in shapes)
+            for name, shapes in found.items()
+        }
+        return Series(names, len(names))
+
+
+def pods(*names):
+    return {name: [("__name__", "pod", "namespace")] for name in names}
+
+
+def relister(prometheus, text=TWO, now=lambda: 1000.0, **options):
+    return Relister(prometheus, rules(text), RelistOptions(**options), clock=now)
+
+
+async def test_the_later_rule_wins():
+    made = relister(Prometheus(first=pods("a"), second=pods("b")))
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "b"
+
+
+async def test_within_a_rule_the_lexicographically_last_series_wins():
+    made = relister(Prometheus(second=pods("b", "z", "a")))
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "z"
+
+
+async def test_a_failing_rule_keeps_its_list_and_holds_nobody_up():
+    prometheus = Prometheus(first=pods("a"), second=pods("b"))
+    made = relister(prometheus)
+    await made.relist()
+    prometheus.answers |= {"first": pods("c"), "second": refusals.error("unreachable")}
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "b"
+    states = {state.rule.id: state for state in made.custom.states}
+    assert states["rules[1]"].failure.stage is Stage.PROMETHEUS_UNREACHABLE
+    assert states["rules[0]"].failure is None
+    prometheus.answers["second"] = {}
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "c"
+
+
+async def test_a_refused_series_query_is_the_rules_fault():
+    made = relister(Prometheus(second=refusals.error("bad-data")))
+    await made.relist()
+    assert made.is_tried
+    state = next(s for s in made.custom.states if s.rule.id == "rules[1]")
+    assert state.failure.stage is Stage.SERIES_QUERY_INVALID
+
+
+async def test_equal_series_queries_are_asked_once():
+    text = TWO.replace("seriesQuery: second", "seriesQuery: first")
+    prometheus = Prometheus(first=pods("a"))
+    await relister(prometheus, text).relist()
+    assert [match for match, _ in prometheus.asked] == ["first"]
+
+
+@pytest.mark.parametrize(("options", "reach_s"), [
+    ({"interval_s": 60.0}, 60.0), ({"interval_s": 60.0, "max_age_s": 300.0}, 300.0),
+])  # fmt: skip
+async def test_series_count_as_far_back_as_the_maximum_age(options, reach_s):
+    prometheus = Prometheus()
+    await relister(prometheus, **options).relist()
+    assert {start_s for _, start_s in prometheus.asked} == {1000.0 - reach_s}
+
+
+async def test_a_name_stays_listed_for_the_grace_period_and_no_longer():
+    now = [1000.0]
+    prometheus = Prometheus(second=pods("b"))
+    made = relister(prometheus, now=lambda: now[0], grace_s=100.0)
+    await made.relist()
+    prometheus.answers["second"] = {}
+    for now[0], is_listed in ((1060.0, True), (1150.0, True), (1161.0, False)):
+        await made.relist()
+        assert (made.custom.find("pods", "same") is not None) is is_listed
+
+
+async def test_revision_changes_only_with_the_list():
+    prometheus = Prometheus(second=pods("b"))
+    made = relister(prometheus)
+    await made.relist()
+    first = made.custom.revision
+    await made.relist()
+    assert made.custom.revision == first
+    prometheus.answers["second"] = {}
+    await made.relist()
+    assert made.custom.revision != first
+
+
+async def test_new_rules_are_listed_before_they_replace_the_old():
+    prometheus = Prometheus(first=pods("a"), second=pods("b"), third=pods("c"))
+    made = relister(prometheus)
+    await made.relist()
+    prometheus.asked.clear()
+    await made.replace(rules(TWO.replace("seriesQuery: second", "seriesQuery: third")))
+    assert [match for match, _ in prometheus.asked] == ["third"]  # the first is kept
+    assert made.custom.find("pods", "same").series == "c"
+
+
+async def test_rules_that_are_taken_out_are_gone():
+    made = relister(Prometheus(first=pods("a"), second=pods("b")))
+    await made.relist()
+    await made.replace(rules("rules: []"))
+    assert not made.custom.sources
+    assert not made.states
+
+
+async def test_external_metrics_need_no_resource():
+    text = "externalRules: [{seriesQuery: q, metricsQuery: x}]"
+    made = relister(Prometheus(q={"depth": [("queue",)]}), text)
+    await made.relist()
+    assert made.external.find("", "depth").series == "depth"
+    assert not made.custom.sources
+
+
+LOST = """
+rules:
+- seriesQuery: q
+  seriesFilters: [{isNot: "^dropped"}]
+  resources: {template: kube_<<.Resource>>}
+  name: {matches: "^(.*)_total$"}
+  metricsQuery: x
+- seriesQuery: silent
+  resources: {template: <<.Resource>>}
+  metricsQuery: x
+"""
+
+
+@pytest.mark.parametrize(("resource", "metric", "stage"), [
+    ("pods", "dropped", Stage.FILTERED_OUT),
+    ("pods", "dropped_total", Stage.FILTERED_OUT),
+    ("pods", "other", Stage.FILTERED_OUT),
+    ("pods", "bare", Stage.NO_RESOURCE_LABEL),
+    ("pods", "odd", Stage.LABEL_NOT_A_RESOURCE),
+    ("services", "good", Stage.NO_RESOURCE_LABEL),
+    ("pods", "good_total", Stage.NAME_MISMATCH),
+    ("pods", "never_heard_of", Stage.NO_SERIES),
+])  # fmt: skip
+async def test_an_unknown_metric_names_the_stage_that_lost_it(resource, metric, stage):
+    series = {
+        "good_total": [("kube_pod",)],
+        "dropped_total": [("kube_pod",)],
+        "other": [("kube_pod",)],
+        "bare_total": [("pod",)],
+        "odd_total": [("kube_bogus",)],
+    }
+    made = relister(Prometheus(q=series), LOST)
+    await made.relist()
+    finding = why_unknown(made.custom, resource, metric)
+    assert finding.stage is stage
+    assert finding.message
+
+
+async def test_an_unlisted_rule_may_be_the_reason():
+    made = relister(Prometheus())
+    assert "not listed yet" in why_unknown(made.custom, "pods", "same").message
+    failed = relister(Prometheus(first=refusals.error("unreachable"),
+                                 second=refusals.error("unreachable")))  # fmt: skip
+    await failed.relist()
+    finding = why_unknown(failed.custom, "pods", "same")
+    assert finding.stage is Stage.PROMETHEUS_UNREACHABLE
+    assert isinstance(refusals.error("unreachable").failure, Unavailable)
+
+
+async def test_a_series_is_not_lost_if_one_of_its_shapes_is_exposed():
+    made = relister(Prometheus(q={"good_total": [("kube_pod",), ("pod",)]}), LOST)
+    await made.relist()
+    (state, _) = made.custom.states
+    assert not state.listing.lost
+    assert state.listing.losses == {Stage.NO_RESOURCE_LABEL: 0}
+
+
+def test_only_three_resources_are_listed_without_namespace():
+    roots = ("namespaces", "nodes", "persistentvolumes")
+    assert not any(map(is_namespaced, roots))
+    assert is_namespaced("storageclasses.storage.k8s.io")
