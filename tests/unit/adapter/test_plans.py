@@ -1,0 +1,88 @@
+"""Plans render what upstream renders, once per rule, series, resource and selector."""
+
+import pytest
+
+from adapter.errors import NoLabel, QueryError, UnsupportedOperator
+from adapter.listing import Source
+from adapter.plans import Plans
+from podscale.core import selector
+from podscale.core.selector import Selector
+from tests.unit.adapter.world import RULES, rules
+
+QUERY = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'"
+RULE = rules().custom[0]
+SOURCE = Source(RULE, "http_requests_total")
+
+
+def custom(resource="pods", text="", scoped=True, plans=None, source=SOURCE):
+    wanted = selector.parse(text)
+    return (plans or Plans()).custom(source, resource, scoped, wanted, text)
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b.c")])
+@pytest.mark.parametrize("text", ["", "x=1", "x in (a,b),!y", "namespace=other"])
+@pytest.mark.parametrize(("resource", "namespace"), [
+    ("pods", "shop"), ("deployments.apps", "shop"), ("nodes", ""), ("namespaces", ""),
+])  # fmt: skip
+def test_a_plan_renders_what_the_rule_renders(resource, namespace, text, names):
+    plan = custom(resource, text, bool(namespace))
+    direct = RULE.query.build(
+        SOURCE.series, resource, namespace, names, selector.parse(text) if text else Selector()
+    )
+    assert plan.text(namespace, names) == direct
+
+
+def test_values_by_name_hold_selector_and_request():
+    text = RULES.replace(QUERY, "'<<.LabelValuesByName>>'")
+    source = Source(rules(text).custom[0], "s")
+    plan = custom("pods", "pod=mine,x in (a,b)", source=source)
+    assert plan.text("shop", ("p", "q")) == "map[namespace:shop pod:p|q x:a|b]"
+
+
+def test_plans_are_kept():
+    plans = Plans()
+    assert custom(plans=plans) is custom(plans=plans)
+    assert custom(plans=plans) is not custom(text="x=1", plans=plans)
+    kept = custom(plans=plans)
+    plans.clear()
+    assert custom(plans=plans) is not kept
+
+
+def test_a_changed_rule_has_other_plans():
+    other = Source(rules(RULES.replace("[2m]", "[5m]")).custom[0], "http_requests_total")
+    assert custom().key != custom(source=other).key
+
+
+def test_what_cannot_be_asked_is_refused_before_it_is_asked():
+    with pytest.raises(UnsupportedOperator):
+        custom(text="x>1")
+    with pytest.raises(NoLabel):
+        custom("bogus.example.com")
+    empty = rules(RULES.replace(QUERY, "'<<if false>>x<<end>>'"))
+    with pytest.raises(QueryError):
+        custom(source=Source(empty.custom[0], "s"))
+
+
+@pytest.mark.parametrize(("query", "window_s"), [
+    ("rate(s{<<.LabelMatchers>>}[2m])", 120.0),
+    ("rate(s{<<.LabelMatchers>>}[2m]) / rate(t{<<.LabelMatchers>>}[2m])", 120.0),
+    ("rate(s{<<.LabelMatchers>>}[2m]) / rate(t{<<.LabelMatchers>>}[5m])", None),
+    ("s{<<.LabelMatchers>>}", None),
+    ('s{<<.LabelMatchers>>,x="[5m]"}', None),
+    ("max_over_time(s{<<.LabelMatchers>>}[1h:5m])", None),
+])  # fmt: skip
+def test_the_window_is_the_one_range_of_the_query(query, window_s):
+    text = RULES.replace(QUERY, f"'{query}'")
+    plans = Plans()
+    plan = custom(plans=plans, source=Source(rules(text).custom[0], "s"))
+    assert plans.window_s(plan) == window_s
+
+
+def test_external_rules_may_do_without_the_namespace():
+    text = (
+        "externalRules: [{seriesQuery: q, metricsQuery: 'q{<<.LabelMatchers>>}', resources: {%s}}]"
+    )
+    free = Source(rules(text % "namespaced: false").external[0], "q")
+    assert Plans().external(free, "shop", Selector(), "").text("", ()) == "q{}"
+    bound = Source(rules(text % "template: <<.Resource>>").external[0], "q")
+    assert Plans().external(bound, "shop", Selector(), "").text("shop", ()) == 'q{namespace="shop"}'

@@ -1,0 +1,225 @@
+"""Reuse of answers, own metrics, flags, values, bodies, registration."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from adapter import bodies, registration, values
+from adapter import flags as adapter_flags
+from adapter.config import parse as parse_config
+from adapter.config_gen import default_config, default_yaml
+from adapter.registry import RelistFailure, RuleState
+from adapter.reuse import Reuse
+from adapter.rights import NEEDED, warn_of_missing
+from adapter.selfmetrics import AdapterMetrics
+from adapter.stages import Stage
+from podscale.feed.stats import FeedStats
+from podscale.kube.api import Response
+from podscale.kube.errors import ObjectNotFound, Unreachable
+from podscale.kube.resource import DEPLOYMENTS, NODES, PODS
+from podscale.serving import flags as serving_flags
+from podscale.serving.api import ApiResponse
+from podscale.serving.flags import FlagError
+from tests.unit.adapter.world import rules
+
+
+def parse(*words):
+    return serving_flags.parse(words, adapter_flags.TABLE)
+
+
+def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
+    now, version = [100.0], [1]
+    reuse = Reuse(5.0, lambda: now[0])
+    response = ApiResponse(b"{}")
+    reuse.keep(("a",), response, 98.0, 1, lambda: version[0])
+    assert reuse.find(("a",)) is response
+    assert reuse.find(("b",)) is None
+    now[0] = 102.9
+    assert reuse.find(("a",)) is response
+    now[0] = 103.0
+    assert reuse.find(("a",)) is None
+    reuse.keep(("a",), response, 103.0, 1, lambda: version[0])
+    version[0] = 2
+    assert reuse.find(("a",)) is None
+
+
+def test_without_a_life_nothing_is_kept():
+    reuse = Reuse(0.0, lambda: 100.0)
+    reuse.keep(("a",), ApiResponse(b"{}"), 100.0)
+    assert reuse.find(("a",)) is None
+
+
+@pytest.mark.parametrize(("value", "milli"), [
+    (1.005, 1004), (-1.5, -1500), (0.0009, 0), (float("nan"), None), (float("inf"), None),
+    (-9.3e15, None), (9.2e15, 9200000000000000000),
+])  # fmt: skip
+def test_values_are_truncated_or_none(value, milli):
+    assert values.milli(value) == milli
+
+
+def test_usage_is_never_negative():
+    assert values.usage_milli(-0.001) is None
+    assert values.usage_milli(-0.0001) == 0
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+@pytest.mark.parametrize(("resource", "namespace", "api_version"), [
+    (PODS, "shop", "/v1"), (DEPLOYMENTS, "shop", "apps/v1"), (NODES, "", "/v1"),
+])  # fmt: skip
+def test_bodies_are_the_json_they_look_like(version, resource, namespace, api_version):
+    odd = 'a "b" \\ ü'
+    body = bodies.metric_values(
+        version, resource, namespace, odd, None, [("x", 1500, 1.7e9, None), ("y", -1, 1.7e9, 60.0)]
+    )
+    first, second = json.loads(body)["items"]
+    name = first["metricName"] if version == "v1beta1" else first["metric"]["name"]
+    assert name == odd
+    assert first["describedObject"]["apiVersion"] == api_version
+    assert ("namespace" in first["describedObject"]) is bool(namespace)
+    assert (first["value"], first["timestamp"]) == ("1500m", "2023-11-14T22:13:20Z")
+    assert "windowSeconds" not in first
+    assert second["windowSeconds"] == 60
+
+
+def test_external_bodies_keep_every_label():
+    labels = {"__name__": "q", "odd": '"'}
+    body = bodies.external_values("q", [(labels, 1, 1.7e9, None), (None, 2, 1.7e9, 60.0)])
+    first, second = json.loads(body)["items"]
+    assert first["metricLabels"] == labels
+    assert (second["metricLabels"], second["window"]) == (None, 60)
+
+
+def test_own_metrics_follow_the_rules_that_are_there():
+    registry = CollectorRegistry()
+    metrics = AdapterMetrics(registry)
+    for rule in rules("rules: [{seriesQuery: a}, {seriesQuery: b}]").custom:
+        failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down")
+        metrics.relisted(RuleState(rule, failure=failure), 0.5, 0)
+    metrics.keep_only(["rules[0]"])
+    value = registry.get_sample_value
+    name = "podscale_adapter_rule_relist_duration_seconds"
+    assert value(name, {"rule": "rules[0]"}) == 0.5
+    assert value(name, {"rule": "rules[1]"}) is None
+    labels = {"rule": "rules[0]", "stage": "PrometheusUnreachable"}
+    assert value("podscale_adapter_rule_relist_failures_total", labels) == 1
+
+
+def test_the_feeds_counters_are_exported():
+    registry, stats = CollectorRegistry(), FeedStats()
+    AdapterMetrics(registry).watch_feed(stats)
+    stats.hits = 7
+    stats.queries["batch"] += 2
+    stats.served(1.2)
+    text = generate_latest(registry).decode()
+    assert "podscale_feed_hits_total 7.0" in text
+    assert 'podscale_feed_queries_total{purpose="batch"} 2.0' in text
+    assert "podscale_feed_served_age_seconds_count 1.0" in text
+
+
+def test_default_rules_read_back_as_they_are():
+    for rate, prefix in (("5m", ""), ("90s", "kube_")):
+        assert parse_config(default_yaml(rate, prefix)).config == default_config(rate, prefix)
+
+
+UPSTREAM = [
+    "--secure-port=6443", "--cert-dir=/tmp/cert", "--config=/etc/adapter/config.yaml",
+    "--prometheus-url=https://prometheus.monitoring.svc:9090/", "--metrics-relist-interval=1m",
+    "--v=4", "--logtostderr=true", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "--metrics-max-age=10m", "--prometheus-header=X-Scope-OrgID=1",
+    "--authentication-kubeconfig=/k", "--authorization-kubeconfig=/k", "--lister-kubeconfig=/k",
+    "--audit-log-path=-", "--profiling=false", "--client-qps=50", "--client-burst=100",
+    "--discovery-interval=10m", "--disable-http2",
+]  # fmt: skip
+
+
+def test_the_flags_of_upstreams_manifests_are_taken_and_idle_ones_warned_of():
+    flags = parse(*UPSTREAM)
+    assert adapter_flags.problems(flags) == []
+    assert {w.split()[0] for w in flags.warnings} == {
+        "--logtostderr", "--audit-log-path", "--profiling", "--client-qps", "--client-burst",
+        "--disable-http2",
+    }  # fmt: skip
+    options = adapter_flags.relist_options(flags, has_rules=True)
+    assert (options.interval_s, options.reach_s) == (60.0, 600.0)
+
+
+def test_a_maximum_age_below_the_interval_is_refused_only_with_rules():
+    flags = parse("--metrics-max-age=30s", "--metrics-relist-interval=1m")
+    with pytest.raises(FlagError):
+        adapter_flags.relist_options(flags, has_rules=True)
+    assert adapter_flags.relist_options(flags, has_rules=False).max_age_s == 30.0
+
+
+@pytest.mark.parametrize("words", [
+    ("--prometheus-verb=PATCH",), ("--coalescing=maybe",), ("--metrics-relist-interval=0s",),
+    ("--prometheus-auth-incluster", "--prometheus-auth-config=/x"),
+    ("--prometheus-auth-config=/x",),
+])  # fmt: skip
+def test_what_cannot_work_is_refused(words):
+    assert adapter_flags.problems(parse("--config=x", *words))
+
+
+def test_the_rules_file_must_be_named():
+    assert adapter_flags.problems(parse())
+
+
+def test_a_ca_file_settles_the_connection():
+    flags = parse("--prometheus-ca-file=/ca", "--prometheus-auth-config=/absent")
+    assert str(adapter_flags.prometheus_options(flags).ca_file) == "/ca"
+
+
+class Cluster:
+    """APIServices by name, each with the Service behind it; remembers patches."""
+
+    user_agent = "test"
+
+    def __init__(self, services, error=None):
+        self.services = services
+        self.error = error
+        self.patched = {}
+
+    async def request(self, method, path, **arguments):
+        if self.error:
+            raise self.error
+        name = path.rpartition("/")[2]
+        if name == "selfsubjectaccessreviews":
+            attributes = json.loads(arguments["body"])["spec"]["resourceAttributes"]
+            allowed = attributes["verb"] != "watch"
+            return Response(201, {}, json.dumps({"status": {"allowed": allowed}}).encode())
+        if name not in self.services:
+            raise ObjectNotFound(404, "NotFound", name)
+        if method == "PATCH":
+            self.patched[name] = json.loads(arguments["body"])["spec"]
+        namespace, _, service = self.services[name].partition("/")
+        body = {"spec": {"service": {"namespace": namespace, "name": service, "port": 443}}}
+        return Response(200, {}, json.dumps(body).encode())
+
+
+CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
+OURS = registration.parse("podscale/adapter")
+
+
+@pytest.mark.parametrize(("adopt", "found", "patched"), [
+    (False, [CUSTOM], []), (True, [CUSTOM, EXTERNAL], [EXTERNAL]),
+])  # fmt: skip
+async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, found, patched):
+    cluster = Cluster({CUSTOM: "podscale/adapter", EXTERNAL: "keda/keda"})
+    assert await registration.ours(cluster, OURS, adopt=adopt) == found
+    assert list(cluster.patched) == patched
+    if adopt:
+        assert cluster.patched[EXTERNAL]["service"] == {
+            "namespace": "podscale", "name": "adapter", "port": 443,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["adapter", "/adapter", "podscale/", "a/b/c"])
+def test_a_service_has_a_namespace_and_a_name(text):
+    with pytest.raises(ValueError, match="NAMESPACE/NAME"):
+        registration.parse(text)
+
+
+async def test_each_missing_right_is_told_once():
+    assert [r.verb for r in await warn_of_missing(Cluster({}))] == ["watch"]
+    assert await warn_of_missing(Cluster({}, Unreachable("down"))) == []
+    assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)
