@@ -23,6 +23,7 @@ from podscale.kube.wire import decode, encode, format_micro_time
 
 _log = structlog.get_logger()
 _TELL_TIMEOUT_S = 5.0
+_AFTER_EXPIRY_S = 0.01
 
 
 class LeaseTimes(Struct, frozen=True):
@@ -170,7 +171,15 @@ class Elector:
                     return term
             except KubeError as error:
                 _log.warning("lease not read or written", lease=self._path, error=str(error))
-            await asyncio.sleep(self._times.retry_s * random.uniform(1.0, 1.2))
+            await asyncio.sleep(self._until_next_try_s())
+
+    def _until_next_try_s(self) -> float:
+        """At most the retry period, so that a dead leader is followed within the lease
+        duration and one retry period: its last renewal is seen that late at worst, and the
+        end of the Lease is not slept through."""
+        pause_s = self._times.retry_s * random.uniform(0.8, 1.0)
+        left_s = self._expires() - self._clock()
+        return left_s + _AFTER_EXPIRY_S if 0 < left_s < pause_s else pause_s
 
     async def _renew_until_lost(self) -> None:
         """Renew every retry period; returns when somebody else leads or the deadline passed."""
@@ -205,10 +214,14 @@ class Elector:
     def _is_held_by_other(self, now: float) -> bool:
         if self._observed is None or self.holder in ("", self._identity):
             return False
-        spec = self._observed.lease.spec
-        return now < self._observed.at + float(
-            spec.lease_duration_seconds or self._times.duration_s
-        )
+        return now < self._expires()
+
+    def _expires(self) -> float:
+        """Until when somebody else's Lease holds; -inf: there is none."""
+        if self._observed is None:
+            return float("-inf")
+        duration_s = self._observed.lease.spec.lease_duration_seconds
+        return self._observed.at + float(duration_s or self._times.duration_s)
 
     async def _read(self) -> None:
         try:
