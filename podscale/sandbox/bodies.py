@@ -79,7 +79,7 @@ def read_page(token: str) -> Page:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(token), type=Page)
     except (ValueError, msgspec.DecodeError):
-        raise bad_request(f"continue key is not valid: {token!r}") from None
+        raise bad_request(f"invalid continue token: continue key is not valid: {token!r}") from None
 
 
 def as_json(body: object, content_type: str = _JSON, status: int = 200) -> web.Response:

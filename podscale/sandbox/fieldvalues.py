@@ -5,6 +5,7 @@ from typing import Any
 
 from podscale.core import fields
 from podscale.core.fields import FieldRequirement, FieldSelectorError
+from podscale.core.goquote import quote
 from podscale.sandbox.errors import bad_request
 from podscale.sandbox.resource import Resource
 from podscale.sandbox.storage import Object
@@ -37,11 +38,21 @@ def read(text: str, resource: Resource) -> tuple[FieldRequirement, ...]:
         requirements = fields.parse(text)
     except FieldSelectorError as error:
         raise bad_request(str(error)) from None
-    known = _ALWAYS.union(_SELECTABLE.get(resource.name, ()))
+    own = _SELECTABLE.get(resource.name)
+    known = _ALWAYS.union(own or ())
     for requirement in requirements:
         if requirement.field not in known:
-            raise bad_request(f"field label not supported: {requirement.field}")
+            raise bad_request(_refusal(requirement.field, has_own=own is not None))
     return requirements
+
+
+def _refusal(field: str, *, has_own: bool) -> str:
+    # Types with selectable fields of their own have a sentence of their own.
+    if has_own:
+        return f"field label not supported: {field}"
+    return (
+        f'{quote(field)} is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
 
 
 def matches_fields(content: Object, requirements: Sequence[FieldRequirement]) -> bool:

@@ -12,7 +12,6 @@ from podscale.core.fields import FieldRequirement
 from podscale.sandbox import crd
 from podscale.sandbox.errors import (
     already_exists,
-    bad_request,
     conflict,
     forbidden,
     not_found,
@@ -128,11 +127,6 @@ class Objects:
         old = self.stored(resource, namespace, name)
         given = body.get("metadata") or {}
         revision = given.get("resourceVersion")
-        if given.get("name", name) != name:
-            raise bad_request(
-                f"the name of the object ({given['name']}) does not match the name "
-                f"on the URL ({name})"
-            )
         if revision and revision != str(old.revision):
             raise conflict(resource.name, name)
         if given.get("uid") and given["uid"] != old.object["metadata"]["uid"]:

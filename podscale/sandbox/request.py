@@ -54,6 +54,8 @@ def parse_path(path: str) -> Target:
         # namespaces/NAME and its own subresources are about the Namespace itself.
         if len(rest) > 2 and rest[2] not in ("status", "finalize"):
             rest = rest[2:]
+            if rest[0] == "namespaces":  # namespaces are not inside one
+                return Target(path, True, group, version, namespace)
     plural, *more = rest
     name = more[0] if more else ""
     subresource = more[1] if len(more) > 1 else ""

@@ -82,6 +82,10 @@ class Registry:
             return None
         return resource
 
+    def serves(self, group: str, version: str) -> bool:
+        """Return whether any resource of that version is served."""
+        return any(r.group == group and version in r.served_versions for r in self)
+
     def named(self, group: str, plural: str) -> Resource | None:
         return self._resources.get((group, plural))
 

@@ -127,6 +127,7 @@ class Rest:
     ) -> web.Response:
         body = _checked(resource, await read_object(request))
         namespace, name = _key(resource, asked)
+        _check_name(body, name)
         if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
             message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
             raise ApiError(422, "Invalid", f'{resource.name} "{name}" is invalid: {message}')
@@ -326,9 +327,17 @@ def _checked(resource: Resource, body: Object) -> Object:
     expected = [resource.api_version(version) for version in resource.served_versions]
     if (kind and kind != resource.kind) or (api_version and api_version not in expected):
         raise bad_request(
-            f"{kind} in version {api_version!r} cannot be handled as a {resource.kind}"
+            f'{kind} in version "{api_version}" cannot be handled as a {resource.kind}'
         )
     return body
+
+
+def _check_name(body: Object, name: str) -> None:
+    given = (body.get("metadata") or {}).get("name") or name
+    if given != name:
+        raise bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
 
 
 def _revision(sent: Any) -> str:

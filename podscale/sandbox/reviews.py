@@ -10,6 +10,12 @@ from podscale.sandbox.rbac import is_allowed
 from podscale.sandbox.request import Target
 from podscale.sandbox.storage import Object
 
+_KINDS = {
+    "tokenreviews": "TokenReview",
+    "subjectaccessreviews": "SubjectAccessReview",
+    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
+    "localsubjectaccessreviews": "LocalSubjectAccessReview",
+}
 _GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
 
 
@@ -29,14 +35,12 @@ def answer(
 ) -> Object:
     """Return the review with its status. Without RBAC (``enforces``) everything is allowed."""
     spec = body.get("spec") or {}
+    kind = _KINDS.get(target.plural)
+    if kind is None:
+        raise unknown_path()
+    body = {**body, "kind": kind, "apiVersion": f"{target.group}/v1"}
     if target.plural == "tokenreviews":
         return {**body, "status": _token(tokens, spec)}
-    if target.plural not in (
-        "subjectaccessreviews",
-        "selfsubjectaccessreviews",
-        "localsubjectaccessreviews",
-    ):
-        raise unknown_path()
     user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
     if target.plural == "selfsubjectaccessreviews":
         user = asker
@@ -46,7 +50,7 @@ def answer(
 def _token(tokens: Tokens, spec: Mapping[str, Any]) -> dict[str, Any]:
     user = tokens.user(spec.get("token", ""))
     if user is None:
-        return {"authenticated": False, "error": "[invalid bearer token]"}
+        return {"user": {}, "error": "[invalid bearer token]"}
     shown: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
     status: dict[str, Any] = {"authenticated": True, "user": shown}
     if spec.get("audiences"):

@@ -104,9 +104,12 @@ class Routes:
                 201,
             )
         resource = self._objects.registry.find(target.group, target.version, target.plural)
-        if resource is None or (
-            target.namespace and not resource.namespaced and resource.kind != "Namespace"
-        ):
+        if resource is None:
+            served = self._objects.registry.serves(target.group, target.version)
+            if not served:  # nothing is installed there: the bare mux answers
+                return web.Response(status=404, text="404 page not found\n")
+            raise unknown_path()
+        if target.namespace and not resource.namespaced and resource.kind != "Namespace":
             raise unknown_path()
         return await self._rest.answer(resource, asked, request)
 

@@ -29,7 +29,8 @@ def read_scale(resource: Resource, content: Object) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {"replicas": at(content, paths.spec) or 0},
+        # Go leaves out a zero.
+        "spec": {"replicas": wanted} if (wanted := at(content, paths.spec)) else {},
         "status": status,
     }
 
