@@ -7,9 +7,12 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 import zlib
 from collections import deque
 from collections.abc import Callable
+from functools import cache
+from typing import get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
 from hpa.catalog import Key
 from hpa.decide.decision import Trace
@@ -72,7 +75,7 @@ class Traces:
             return kept.reason
         kept.shape = shape
         kept.reason = self._first_reason(trace)
-        packed = Packed(trace.now, kept.reason, zlib.compress(kept.last, 1))
+        packed = Packed(trace.now, kept.reason, _compressed(kept.last))
         kept.older.append(packed)
         kept.size += len(packed.body)
         while len(kept.older) > MOST or kept.size > MOST_BYTES:
@@ -126,12 +129,41 @@ class Traces:
 
 def pack(trace: Trace) -> bytes:
     """Return a trace in few bytes."""
-    return zlib.compress(_encoder.encode(trace), 1)
+    return _compressed(_encoder.encode(trace))
 
 
 def unpack(body: bytes) -> Trace:
     """Return the trace that ``pack`` was given."""
-    return _decoder.decode(zlib.decompress(body))
+    plain = zlib.decompressobj(zdict=_dictionary())
+    return _decoder.decode(plain.decompress(body) + plain.flush())
+
+
+def _compressed(plain: bytes) -> bytes:
+    packer = zlib.compressobj(6, zdict=_dictionary())
+    return packer.compress(plain) + packer.flush()
+
+
+@cache
+def _dictionary() -> bytes:
+    """What every trace is full of, so that one trace alone compresses well: field names."""
+    names: list[str] = []
+    waiting: list[type[Struct]] = [Trace]
+    seen: set[type[Struct]] = set()
+    while waiting:
+        struct = waiting.pop()
+        if struct in seen:
+            continue
+        seen.add(struct)
+        names += ["type", struct.__name__, *(field.name for field in fields(struct))]
+        for field in fields(struct):
+            waiting += _structs_in(field.type)
+    return b"".join(bytes([0xA0 | min(len(name), 31)]) + name.encode() for name in names[::-1])
+
+
+def _structs_in(kind: object) -> list[type[Struct]]:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return [kind]
+    return [each for part in get_args(kind) for each in _structs_in(part)]
 
 
 def shape_of(trace: Trace) -> Shape:

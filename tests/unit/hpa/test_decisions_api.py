@@ -1,0 +1,116 @@
+"""The API of decisions: who answers, what, and in which words it refuses."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpa.decide import Settings
+from hpa.decisions_api import DecisionsApi, read_time
+from podscale.serving.api import ApiRequest, ApiResponse, Media
+from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
+from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
+
+pytestmark = pytest.mark.looptime
+BASE = "/apis/hpa.podscale.io/v1alpha1"
+
+
+async def ask(
+    api: DecisionsApi, path: str, *, as_table: bool = False, method: str = "GET", **query: str
+) -> Any:
+    values = {key: [value] for key, value in query.items()}
+    request = ApiRequest(
+        method, BASE + path, request_info(method, BASE + path, values), values, {}, b"",
+        ANONYMOUS_USER, Media(as_table=as_table), 0.0,
+    )  # fmt: skip
+    answer = api.handle(request)
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    if isinstance(answer, Status):
+        return answer
+    assert isinstance(answer, ApiResponse)
+    return msgspec.to_builtins(answer.value)
+
+
+async def decided(*names: str) -> tuple[Cluster, DecisionsApi]:
+    cluster = Cluster(settings=Settings(sync_period_s=15.0))
+    cluster.put(*map(hpa_object, names), *(deployment_object(name, 1) for name in names))
+    cluster.put_pods(*(pod_object(name, 0) for name in names))
+    await cluster.run_for(1.0)
+    return cluster, DecisionsApi(cluster.controller, lambda: True, wall=cluster.wall)
+
+
+async def test_one_decision_is_explained_whole() -> None:
+    _, api = await decided("web")
+    found = await ask(api, "/namespaces/shop/scalingdecisions/web")
+    assert found["kind"] == "ScalingDecision"
+    assert found["spec"]["scaleTargetRef"]["name"] == "web"
+    status = found["status"]
+    assert status["first_reason"] == "WithinTolerance"
+    assert status["facts"]["metric"] == "load"
+    assert status["sentences"]
+    assert status["change"]
+    assert status["conditions"] == []
+
+
+async def test_lists_are_by_namespace_selector_and_name() -> None:
+    _, api = await decided("web", "api", "db")
+    for path, query, names in (
+        ("/scalingdecisions", {}, ["api", "db", "web"]),
+        ("/namespaces/shop/scalingdecisions", {}, ["api", "db", "web"]),
+        ("/namespaces/other/scalingdecisions", {}, []),
+        ("/namespaces/shop/scalingdecisions", {"labelSelector": "tier=front"}, []),
+        ("/namespaces/shop/scalingdecisions", {"fieldSelector": "metadata.name=db"}, ["db"]),
+    ):
+        found = await ask(api, path, **query)
+        assert [each["metadata"]["name"] for each in found["items"]] == names
+    rows = (await ask(api, "/scalingdecisions", as_table=True))["rows"]
+    assert rows[2]["cells"][:5] == ["web", "Deployment/web", "1", "1", "WithinTolerance"]
+
+
+async def test_a_replica_that_does_not_lead_says_so_and_never_lists_nothing() -> None:
+    cluster, _ = await decided("web")
+    api = DecisionsApi(cluster.controller, lambda: False)
+    for path in ("/scalingdecisions", "/namespaces/shop/scalingdecisions/web"):
+        refused = await ask(api, path)
+        assert (refused.code, refused.details.causes[0].reason) == (503, "NotLeader")
+
+
+async def test_what_is_not_there_is_refused_in_words() -> None:
+    cluster, api = await decided("web")
+    path = "/namespaces/shop/scalingdecisions/"
+    assert (await ask(api, path + "nobody")).code == 404
+    assert (await ask(api, path + "web/status")).code == 404
+    assert (await ask(api, path + "web", method="DELETE")).code == 405
+    assert (await ask(api, "/scalingdecisions", watch="1")).code == 405
+    assert (await ask(api, "/scalingdecisions", labelSelector="a==b==c")).code == 400
+    cluster.put(hpa_object("new"))
+    undecided = await ask(api, path + "new")
+    assert (undecided.code, undecided.details.causes[0].reason) == (503, "NotDecidedYet")
+
+
+async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
+    _, api = await decided("web")
+    path = "/namespaces/shop/scalingdecisions/web"
+    assert (await ask(api, path, at="0s"))["kind"] == "ScalingDecision"
+    too_early = await ask(api, path, at="1h")
+    assert too_early.code == 404
+    assert "are known from 20" in too_early.message
+    assert (await ask(api, path, at="yesterday")).code == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s"),
+    [
+        ("1m30s", 910.0),
+        ("1970-01-01T00:10:00Z", 600.0),
+        ("1970-01-01T01:10:00 01:00", 600.0),  # a "+" that was not escaped
+        ("1970-01-01T00:10:00", None),
+        ("soon", None),
+    ],
+)
+def test_times_as_people_write_them(text: str, time_s: float | None) -> None:
+    assert read_time(text, 1000.0) == time_s

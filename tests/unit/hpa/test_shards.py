@@ -1,0 +1,110 @@
+"""Histories in ConfigMaps: spread, bounded, written by one leader after another."""
+
+import asyncio
+
+import pytest
+
+from hpa.history import Record
+from hpa.shards import LARGEST_BYTES, Shards
+from podscale.kube.errors import NotLeading, ServerFailed
+from tests.unit.hpa.world import World
+
+pytestmark = pytest.mark.looptime
+RECORD = Record(((3, 100.0),), size=3, at=100.0)
+
+
+async def written(shards: Shards, seconds: float) -> None:
+    task = asyncio.ensure_future(shards.run())
+    await asyncio.wait({task}, timeout=seconds)
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_what_was_put_is_loaded_by_the_next_one() -> None:
+    world = World()
+    first = Shards(world, "podscale", "hpa")
+    keys = [(f"ns-{n % 7}", f"web-{n}") for n in range(200)]
+    for n, key in enumerate(keys):
+        first.put(key, Record(((n, 100.0 + n),), size=n, at=100.0))
+    await written(first, 1.0)
+    assert 8 < len(world.config_maps) <= 16
+    found = await Shards(world, "podscale", "hpa").load()
+    assert found == {key: Record(((n, 100.0 + n),), size=n, at=100.0) for n, key in enumerate(keys)}
+
+
+async def test_a_shard_is_written_soon_and_then_at_most_every_gap() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    task = asyncio.ensure_future(shards.run())
+    for n in range(100):
+        shards.put(("shop", "web"), Record(((n, float(n)),), at=float(n)))
+        if n == 5:
+            assert len(world.writes) == 1
+        await asyncio.sleep(0.1)
+    assert 2 <= len(world.writes) <= 3
+    await asyncio.sleep(5.0)
+    assert "[99,99.0]" in str(world.writes[-1][2]["data"])
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_an_older_leaders_last_write_does_not_stop_ours() -> None:
+    world = World()
+    old, new = (Shards(world, "podscale", "hpa") for _ in range(2))
+    old.put(("shop", "web"), RECORD)
+    await written(old, 1.0)
+    await new.load()
+    old.put(("shop", "web"), Record(size=9, at=200.0))
+    await written(old, 1.0)
+    new.put(("shop", "web"), Record(size=4, at=300.0))
+    await written(new, 1.0)
+    assert (await Shards(world, "podscale", "hpa").load())[("shop", "web")].size == 4
+
+
+async def test_a_failed_write_is_tried_again_and_a_lost_lease_ends_it() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    world.fail = lambda method, _path: (
+        ServerFailed(500, "", "etcd is full") if method != "GET" else None
+    )
+    shards.put(("shop", "web"), RECORD)
+    task = asyncio.ensure_future(shards.run())
+    await asyncio.sleep(3.0)
+    assert world.config_maps == {}
+    world.fail = lambda _method, _path: None
+    await asyncio.sleep(3.0)
+    assert len(world.config_maps) == 1
+
+    def guard() -> None:
+        raise NotLeading("no more")
+
+    world.guard = guard
+    shards.put(("shop", "web"), None)
+    with pytest.raises(NotLeading):
+        await task
+    assert "shop/web" in str(world.config_maps)
+
+
+async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(120))
+    keys = [("namespace-with-a-long-name", f"workload-{n}") for n in range(2000)]
+    for key in keys:
+        shards.put(key, Record(runs, at=1.0))
+    await written(shards, 5.0)
+    assert len(world.config_maps) > 16
+    assert all(len(each["data"]["history"]) <= LARGEST_BYTES for each in world.config_maps.values())
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+async def test_a_damaged_config_map_costs_only_its_own_histories() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa")
+    for n in range(50):
+        shards.put(("shop", f"web-{n}"), RECORD)
+    await written(shards, 1.0)
+    broken = next(iter(world.config_maps.values()))
+    broken["data"]["history"] = "{not json"
+    found = await Shards(world, "podscale", "hpa").load()
+    assert 25 < len(found) < 50

@@ -1,0 +1,71 @@
+"""Which decisions are kept, for how long, and that they replay."""
+
+from hpa.decide import Observation, Past, Scale, Settings, decide, replay
+from hpa.decide.decision import Trace
+from hpa.decide.pods import Phase, Pods, Ready
+from hpa.explain import first_reason
+from hpa.traces import MOST, MOST_BYTES, Traces, pack, unpack
+from podscale.core.metrics import PodSamples, Sample
+from tests.unit.hpa.hpas import PLAIN_HPA
+
+KEY = ("shop", "web")
+NOW = 1_795_000_000.0
+NAMES = tuple(f"web-{n}" for n in range(4))
+PODS = Pods(
+    NAMES, bytes([Phase.RUNNING] * 4), bytes([Ready.TRUE] * 4), bytes(4),
+    (NOW - 9e3,) * 4, (NOW - 8e3,) * 4, (0,) * 4,
+)  # fmt: skip
+
+
+def decided(load: int, at: float = NOW) -> Trace:
+    from msgspec import structs
+
+    hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1], max_replicas=10_000)
+    answers = (PodSamples({name: Sample(load, at) for name in NAMES}, at),)
+    observation = Observation(hpa, Scale(4, 4, "app=web"), PODS, answers)
+    return decide(observation, Past(), Settings(), at).trace
+
+
+def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
+    trace = decided(2000)
+    again = unpack(pack(trace))
+    assert again == trace
+    assert replay(again).replicas == 8
+
+
+def test_passes_that_decide_alike_keep_only_the_last() -> None:
+    traces = Traces(first_reason)
+    for n in range(100):
+        traces.put(KEY, decided(1000 + n % 50, NOW + n))
+    assert len(traces.changes(KEY)) == 1
+    last = traces.last(KEY)
+    assert last is not None
+    assert last.now == NOW + 99
+    assert traces.at(KEY, NOW + 50) == decided(1000, NOW)  # it spoke for the passes after it
+
+
+def test_the_decision_in_force_at_a_time_is_found_and_before_that_nothing() -> None:
+    traces = Traces(first_reason)
+    for n, load in enumerate((1000, 2000, 1000, 500)):
+        traces.put(KEY, decided(load, NOW + 60 * n))
+    at_70 = traces.at(KEY, NOW + 70)
+    assert at_70 is not None
+    assert at_70.decided == 8
+    assert traces.at(KEY, NOW - 1) is None
+    assert traces.known_since(KEY) == NOW
+    assert [reason for _, reason in traces.changes(KEY)][:2] == [
+        "WithinTolerance", "MetricAboveTarget",
+    ]  # fmt: skip
+
+
+def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
+    traces = Traces(first_reason)
+    for n in range(200):
+        traces.put(KEY, decided(2000 + 1000 * n, NOW + n))
+    kept = traces.changes(KEY)
+    assert 10 < len(kept) <= MOST
+    assert traces.known_since(KEY) == kept[0][0]
+    assert sum(len(each.body) for each in traces._kept[KEY].older) <= MOST_BYTES
+    traces.forget(KEY)
+    assert traces.last(KEY) is None
+    assert traces.known_since(KEY) is None
