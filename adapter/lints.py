@@ -1,0 +1,271 @@
+"""What is wrong with rules that nevertheless load and answer.
+
+Pure: compiled rules in, findings out, each with its reason, its place in the file and the
+name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
+``adapter.lint_objects``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from adapter.config import Parsed, RuleConfig
+from adapter.doctor_series import names_in
+from adapter.errors import NoLabel, QueryError
+from adapter.listing import Source
+from adapter.plans import Plans
+from adapter.rules import ResourceRule, Rule, RuleSet
+from adapter.shapes import adds_up, ranges, unbounded, without
+from podscale.core import duration
+from podscale.core.selector import EVERYTHING
+from podscale.feed.plan import Plan
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.tree import Node, NotPromql, parse
+from podscale.feed.prover.verdict import Single
+
+RATE_WINDOW = "RateWindow"
+GROUP_BY_LOST = "GroupByLost"
+SEVERAL_SERIES = "SeveralSeries"
+NAME_TWICE = "NameTwice"
+UNBOUNDED_SERIES = "UnboundedSeries"
+UNBRACED_GROUP = "UnbracedGroup"
+NOT_COALESCED = "NotCoalesced"
+
+RULE_LINTS: Mapping[str, str] = {
+    RATE_WINDOW: "a rate window under four scrape intervals",
+    GROUP_BY_LOST: "an aggregation drops the label of the object",
+    SEVERAL_SERIES: "an object may have several series, of which one is taken",
+    NAME_TWICE: "two rules expose one name",
+    UNBOUNDED_SERIES: "a series query that selects nearly everything",
+    UNBRACED_GROUP: "$1_x in a name means a group called 1_x",
+    NOT_COALESCED: "requests of the rule cannot share a query",
+}
+
+_UNBRACED = re.compile(r"\$([0-9]+)([A-Za-z_])")
+_PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
+
+
+class LintFinding(Struct, frozen=True):
+    """One thing that works and will surprise somebody."""
+
+    lint: str
+    subject: str  # "rules[3]", "hpa/web"
+    reason: str
+    place: str = ""  # file:line:column, where a file is to blame
+
+    @property
+    def text(self) -> str:
+        """One line, as compilers print it."""
+        return f"{self.place or self.subject}: {self.lint}: {self.reason}"
+
+
+class Known(Struct, frozen=True):
+    """What the outside has told, if it was asked."""
+
+    scrape_interval_s: float | None = None
+    names: Mapping[str, Sequence[str]] = {}  # "rules[3]" -> series names that its query finds
+
+
+def lint(
+    parsed: Parsed,
+    rules: RuleSet,
+    known: Known = Known(),  # noqa: B008 - frozen
+    disabled: frozenset[str] = frozenset(),
+) -> list[LintFinding]:
+    """Return the findings in the order of the file, without those of ``disabled`` lints."""
+    plans = Plans()
+    found: list[LintFinding] = []
+
+    def add(kind: str, path: str, reason: str) -> None:
+        if kind not in disabled:
+            spot = parsed.problem(path, "")
+            place = f"{parsed.file}:{spot.line}:{spot.column}" if spot.line else parsed.file
+            found.append(LintFinding(kind, path.partition(".")[0], reason, place))
+
+    written = (*parsed.config.rules, *parsed.config.external_rules)
+    for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
+        for kind, field, reason in _of_rule(rule, config, plans, known):
+            add(kind, f"{rule.id}{field}", reason)
+    if rules.resource is not None:
+        for each in (rules.resource.cpu, rules.resource.memory):
+            for kind, field, reason in _of_resource_rule(each, plans, known):
+                add(kind, f"{each.id}{field}", reason)
+    for section in (rules.custom, rules.external):
+        for path, reason in _names_twice(section, known):
+            add(NAME_TWICE, path, reason)
+    return found
+
+
+Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
+
+
+def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told:
+    yield from _of_series_query(rule)
+    yield from _of_name(config.name.as_)
+    source = Source(rule, _example(rule, known))
+    if rule.section == "externalRules":
+        yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
+        return
+    for kind in _kinds(rule):
+        is_scoped = kind not in ("namespaces", "nodes", "persistentvolumes") and _has_namespace(
+            rule
+        )
+
+        def made(kind: str = kind, is_scoped: bool = is_scoped) -> Plan:
+            return plans.custom(source, kind, is_scoped, EVERYTHING, "")
+
+        told = list(_of_plan(made, known, kind))
+        yield from told
+        if told:
+            return  # one kind of object is enough to show it
+
+
+def _of_series_query(rule: Rule) -> Told:
+    try:
+        reason = unbounded(parse(rule.series_query))
+    except NotPromql as error:
+        reason = f"seriesQuery does not parse as a selector: {error}"
+    if reason:
+        yield (
+            UNBOUNDED_SERIES,
+            ".seriesQuery",
+            (
+                f"{reason}: every relist reads the labels of all those series. Select by name, or "
+                "by the label of a job."
+            ),
+        )
+
+
+def _of_name(written: str) -> Told:
+    found = _UNBRACED.search(written)
+    if found is not None:
+        number, after = found.groups()
+        yield (
+            UNBRACED_GROUP,
+            ".name.as",
+            (
+                f"{written!r} asks for a group called {number}{after}…, which is empty; "
+                f"write ${{{number}}}{after}…"
+            ),
+        )
+
+
+def _of_plan(make: Callable[[], Plan], known: Known, kind: str) -> Told:
+    try:
+        plan = make()
+        tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
+    except (QueryError, ValueError) as error:
+        yield NOT_COALESCED, ".metricsQuery", f"the query cannot be read: {error}"
+        return
+    yield from _of_tree(tree, plan, known, kind)
+    verdict = prove(plan)
+    if isinstance(verdict, Single):
+        yield (
+            NOT_COALESCED,
+            ".metricsQuery",
+            f"each request is a query of its own, because of: {verdict.reason}",
+        )
+
+
+def _of_tree(tree: Node, plan: Plan, known: Known, kind: str) -> Told:
+    yield from _windows(tree, known.scrape_interval_s, ".metricsQuery")
+    label = plan.labels.object
+    if not label:
+        return
+    lost = without(tree, label)
+    if lost:
+        yield (
+            GROUP_BY_LOST,
+            ".metricsQuery",
+            (
+                f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
+                "write by (<<.GroupBy>>)"
+            ),
+        )
+    elif not adds_up(tree, frozenset(plan.labels.key())):
+        yield (
+            SEVERAL_SERIES,
+            ".metricsQuery",
+            (
+                f"several series of one of the {kind} are not added up, and the last of them is its "
+                "value: aggregate them by (<<.GroupBy>>)"
+            ),
+        )
+
+
+def _of_resource_rule(rule: ResourceRule, plans: Plans, known: Known) -> Told:
+    for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
+        try:
+            plan = make(rule)
+            tree = parse(plan.text("x", ("x",)))
+        except (QueryError, ValueError) as error:
+            yield NOT_COALESCED, field, f"the query cannot be read: {error}"
+            continue
+        yield from _windows(tree, known.scrape_interval_s, field)
+        verdict = prove(plan)
+        if isinstance(verdict, Single):
+            yield (
+                NOT_COALESCED,
+                field,
+                f"each request is a query of its own, because of: {verdict.reason}",
+            )
+
+
+def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> Told:
+    if not scrape_interval_s:
+        return
+    for function, range_s in sorted(set(ranges(tree))):
+        if range_s < 4 * scrape_interval_s:
+            yield (
+                RATE_WINDOW,
+                field,
+                (
+                    f"{function}[{duration.format_prometheus(range_s)}] is under four scrape "
+                    f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a missed "
+                    "scrape or two leaves no value"
+                ),
+            )
+
+
+def _names_twice(rules: Sequence[Rule], known: Known) -> Iterator[tuple[str, str]]:
+    first: dict[tuple[str, str], Rule] = {}
+    for rule in rules:
+        told: set[str] = set()
+        series = known.names.get(rule.id) or names_in(rule.series_query)
+        for each in sorted(set(series)):
+            name = rule.namer.name(each) if rule.keeps(each) else None
+            for kind in _kinds(rule) if rule.section == "rules" else ("",):
+                if not name:
+                    continue
+                other = first.setdefault((kind, name), rule)
+                if other is not rule and other.id not in told:
+                    told.add(other.id)
+                    yield (
+                        f"{rule.id}.name",
+                        f"{name!r} is exposed by {other.id} too; this one, being later, answers",
+                    )
+
+
+def _kinds(rule: Rule) -> list[str]:
+    found = sorted({each.group_resource for each in rule.labels.override_labels.values()})
+    others = [kind for kind in found if kind != "namespaces"]
+    if _label(rule, "pods"):
+        others = ["pods", *(kind for kind in others if kind != "pods")]
+    return others or found
+
+
+def _has_namespace(rule: Rule) -> bool:
+    return bool(_label(rule, "namespaces"))
+
+
+def _label(rule: Rule, kind: str) -> str:
+    try:
+        return rule.labels.label(kind)
+    except NoLabel:
+        return ""
+
+
+def _example(rule: Rule, known: Known) -> str:
+    seen = [*known.names.get(rule.id, ()), *names_in(rule.series_query)]
+    return next((name for name in seen if rule.keeps(name)), _PLACEHOLDER)

@@ -1,0 +1,37 @@
+"""A resource mapper for where no cluster can be asked.
+
+Knows the kinds that every cluster has, and presumes that any other name is that of a
+resource which does exist: offline, a rule about a custom resource is not wrong for that.
+"""
+
+from podscale.kube import resource as kinds
+from podscale.kube.errors import NoMatch
+from podscale.kube.resource import Resource
+from podscale.kube.restmapper import Mapper
+
+BUILT_IN = (
+    kinds.PODS, kinds.NODES, kinds.NAMESPACES, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS,
+    Resource("", "v1", "persistentvolumes", "PersistentVolume", False, "persistentvolume"),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True,
+             "persistentvolumeclaim"),
+    kinds.REPLICATION_CONTROLLERS, kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS,
+    kinds.DAEMON_SETS, kinds.JOBS, kinds.CRON_JOBS, kinds.HPAS,
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True, "ingress"),
+)  # fmt: skip
+
+
+class PresumingMapper:
+    """Answers with what is built in, else with the name as it is written."""
+
+    def __init__(self) -> None:
+        self._known = Mapper(BUILT_IN)
+
+    def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
+        """Return what ``resource`` means; an unknown one only if its group is given."""
+        try:
+            return self._known.resource_for(resource, group, version)
+        except NoMatch:
+            if not resource or not group:
+                raise
+        plural = resource.lower() if resource.endswith("s") else f"{resource.lower()}s"
+        return Resource(group, version or "v1", plural, resource.capitalize(), True, resource)

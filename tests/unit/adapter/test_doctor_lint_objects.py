@@ -1,0 +1,92 @@
+"""Lints of HPAs and VPAs: what the API server accepts and people regret."""
+
+from typing import Any
+
+import pytest
+
+from adapter.lint_objects import OBJECT_LINTS, lint_objects, read
+
+
+def hpa(**spec: Any) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    full = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 9, **spec}
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": full,
+    }
+
+
+def cpu(kind: str = "Utilization") -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": "cpu", "target": {"type": kind}}}
+
+
+def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"spec": {"containers": list(containers)}},
+        },
+    }
+
+
+def container(name: str, **resources: Any) -> dict[str, Any]:
+    return {"name": name, "resources": resources}
+
+
+def vpa(**spec: Any) -> dict[str, Any]:
+    return {
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": "web-vpa", "namespace": "shop"},
+        "spec": {"targetRef": {"kind": "Deployment", "name": "web"}, **spec},
+    }
+
+
+def pod(name: str, owner: tuple[str, str] | None) -> dict[str, Any]:
+    owners = [{"kind": owner[0], "name": owner[1], "controller": True}] if owner else []
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "labels": {"app": "web"},
+            "ownerReferences": owners,
+        },
+    }
+
+
+ASKED = container("main", requests={"cpu": "100m"})
+
+
+@pytest.mark.parametrize(("objects", "expected"), [
+    pytest.param([hpa(), deployment(ASKED)], set(), id="sound"),
+    pytest.param([hpa(maxReplicas=2)], {"MinEqualsMax"}, id="min-is-max"),
+    pytest.param([hpa(), deployment(ASKED, container("side"))], {"NoRequests"},
+                 id="the-default-metric-is-utilisation"),
+    pytest.param([hpa(metrics=[cpu("AverageValue")]), deployment(container("side"))], set(),
+                 id="values-need-no-requests"),
+    pytest.param([hpa(), deployment(container("main", limits={"cpu": 1}))], set(),
+                 id="a-limit-is-a-request"),
+    pytest.param([hpa(metrics=[cpu()]), vpa()], {"HPAAndVPA"}, id="hpa-and-vpa"),
+    pytest.param([hpa(metrics=[cpu()]), vpa(updatePolicy={"updateMode": "Off"})], set(),
+                 id="a-vpa-that-is-off"),
+    pytest.param([hpa(metrics=[cpu()]), vpa(resourcePolicy={"containerPolicies": [
+        {"containerName": "*", "controlledResources": ["memory"]}]})], set(),
+        id="another-resource"),
+    pytest.param([hpa(), deployment(ASKED), pod("web-5d8f-x", ("ReplicaSet", "web-5d8f")),
+                  pod("migrate-1", ("Job", "migrate"))], {"ForeignPods"}, id="foreign-pods"),
+    pytest.param([hpa(), deployment(ASKED), pod("web-5d8f-x", ("ReplicaSet", "web-5d8f"))], set(),
+                 id="own-pods"),
+])  # fmt: skip
+def test_objects(objects, expected):
+    assert {each.lint for each in lint_objects(read(objects))} == expected
+    assert lint_objects(read(objects), frozenset(OBJECT_LINTS)) == []
+
+
+def test_a_foreign_pod_is_named():
+    objects = [hpa(), deployment(ASKED), pod("migrate-1", ("Job", "migrate"))]
+    (told,) = lint_objects(read(objects))
+    assert "migrate-1" in told.reason
+    assert told.subject == "hpa/web in shop"

@@ -1,0 +1,92 @@
+"""Each lint speaks of what it is for, at its place, and keeps quiet otherwise."""
+
+import pytest
+
+from adapter import config
+from adapter.lints import RULE_LINTS, Known, LintFinding, lint
+from adapter.presumed import PresumingMapper
+from adapter.rules import compile_rules
+
+SOUND = """
+rules:
+- seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'
+"""
+
+UNASKED = Known()
+
+
+def found(text: str, known: Known = UNASKED, disabled: str = "") -> list[LintFinding]:
+    parsed = config.parse(text, "rules.yaml")
+    return lint(
+        parsed, compile_rules(parsed, PresumingMapper()), known, frozenset(disabled.split())
+    )
+
+
+def query(text: str) -> str:
+    start, _, _ = SOUND.partition("  metricsQuery:")
+    return f"{start}  metricsQuery: '{text}'\n"
+
+
+def test_a_sound_rule_has_no_finding():
+    assert found(SOUND, Known(scrape_interval_s=30)) == []
+
+
+@pytest.mark.parametrize(("text", "known", "kind", "line", "words"), [
+    pytest.param(SOUND, Known(scrape_interval_s=31), "RateWindow", 6, "rate[2m]", id="window"),
+    pytest.param(query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (code)"), Known(),
+                 "GroupByLost", 6, "sum by (code) drops the label pod", id="group-by"),
+    pytest.param(query("max(sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>))"), Known(),
+                 "GroupByLost", 6, "max by ()", id="lost-further-out"),
+    pytest.param(query("rate(<<.Series>>{<<.LabelMatchers>>}[2m])"), Known(),
+                 "SeveralSeries", 6, "by (<<.GroupBy>>)", id="several"),
+    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>, code)"), Known(),
+                 "SeveralSeries", 6, "last of them", id="several-by-another-label"),
+    pytest.param(SOUND.replace("http_requests_total{", "{"), Known(),
+                 "UnboundedSeries", 3, "names no metric", id="unbounded"),
+    pytest.param(SOUND.replace("http_requests_total{", '{__name__=~".+_total",'), Known(),
+                 "UnboundedSeries", 3, "names no metric", id="unbounded-regex"),
+    pytest.param(SOUND.replace("${1}", "$1"), Known(),
+                 "UnbracedGroup", 5, "write ${1}_", id="unbraced"),
+    pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), Known(),
+                 "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
+    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), Known(),
+                 "NotCoalesced", 6, "cannot be read", id="not-promql"),
+])  # fmt: skip
+def test_a_lint_names_reason_and_place(text, known, kind, line, words):
+    told = [each for each in found(text, known) if each.lint == kind]
+    assert len(told) == 1
+    assert words in told[0].reason
+    assert told[0].place.startswith(f"rules.yaml:{line}:")
+    assert told[0].subject == "rules[0]"
+    assert kind not in {each.lint for each in found(text, known, kind)}
+
+
+def test_two_rules_for_one_name_blame_the_later():
+    twice = SOUND + SOUND.replace("rules:\n", "").lstrip("\n")
+    (told,) = [each for each in found(twice) if each.lint == "NameTwice"]
+    assert "'http_requests_per_second' is exposed by rules[0] too" in told.reason
+    assert told.place == "rules.yaml:9:9"
+
+
+def test_names_that_only_prometheus_knows_are_compared_too():
+    a = SOUND.replace("http_requests_total{", '{__name__=~"^http_.*",')
+    twice = a + SOUND.replace("rules:\n", "").lstrip("\n")
+    assert "NameTwice" not in {each.lint for each in found(twice)}
+    known = Known(names={"rules[0]": ["http_requests_total", "http_errors_total"]})
+    assert "NameTwice" in {each.lint for each in found(twice, known)}
+
+
+def test_a_join_keeps_the_label_of_its_many_side():
+    text = query(
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+        " * on (pod) group_left (node) kube_pod_info{<<.LabelMatchers>>}"
+    )
+    assert not {"GroupByLost", "SeveralSeries"} & {each.lint for each in found(text)}
+
+
+def test_every_rule_lint_is_described():
+    assert all(RULE_LINTS.values())
+    assert len(RULE_LINTS) == 7
