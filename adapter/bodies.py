@@ -3,7 +3,7 @@
 Everything that does not change from one item to the next is encoded once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -15,6 +15,8 @@ from podscale.kube.wire import format_time
 encode = msgspec.json.encode
 
 Item = tuple[str, int, float, float | None]  # name, milli-units, unix time, window in seconds
+# Labels (None: of a scalar), then as above.
+ExternalItem = tuple[Mapping[str, str] | None, int, float, float | None]
 
 
 @lru_cache(maxsize=256)
@@ -68,11 +70,8 @@ def metric_values(
     return _list(b"MetricValueList", b"custom.metrics.k8s.io/" + version.encode(), pieces)
 
 
-def external_values(
-    metric: str,
-    items: Iterable[tuple[Mapping[str, str] | None, int, float, float | None]],
-) -> bytes:
-    """Return an ExternalMetricValueList; labels ``None`` are those of a scalar."""
+def external_items(metric: str, items: Iterable[ExternalItem]) -> bytes:
+    """Return some items of an ExternalMetricValueList, with commas between them."""
     start = b'{"metricName":%b,"metricLabels":' % encode(metric)
     pieces = [
         b'%b%b,"timestamp":%b%b,"value":"%b"}'
@@ -85,10 +84,15 @@ def external_values(
         )
         for labels, milli, time_s, window_s in items
     ]
-    return _list(b"ExternalMetricValueList", b"external.metrics.k8s.io/v1beta1", pieces)
+    return b",".join(pieces)
 
 
-def _list(kind: bytes, version: bytes, pieces: list[bytes]) -> bytes:
+def external_list(pages: Sequence[bytes]) -> bytes:
+    """Return an ExternalMetricValueList of what ``external_items`` returned, page by page."""
+    return _list(b"ExternalMetricValueList", b"external.metrics.k8s.io/v1beta1", pages)
+
+
+def _list(kind: bytes, version: bytes, pieces: Sequence[bytes]) -> bytes:
     return b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[%b]}\n' % (
         kind,
         version,

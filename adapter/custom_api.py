@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import structlog
+from msgspec import Struct
 from prometheus_client import Histogram
 
 from adapter import bodies, failures, mapping, schemas
@@ -23,6 +24,17 @@ from podscale.serving.status import Cause, StatusError
 log = structlog.get_logger(__name__)
 
 GROUP = "custom.metrics.k8s.io"
+
+
+class _Asked(Struct, frozen=True):
+    """A request, read."""
+
+    written: str  # resource[.group] as in the path
+    namespace: str
+    name: str
+    metric: str
+    selector: Selector
+    metric_selector: Selector
 
 
 class CustomApi:
@@ -71,44 +83,46 @@ class CustomApi:
         if request.method != "GET":
             return status.method_not_allowed()
         key = Reuse.key(request)
-        return self._reuse.find(key) or self._answer(request, key)
-
-    async def _answer(self, request: ApiRequest, key: Key) -> Answered:
+        found = self._reuse.find(key)
+        if found is not None:
+            return found
         try:
-            where = _target(request)
-            terms = options.field_terms(request)
-            selector = options.label_selector(request)
-            resource, namespace, name, metric = where
-            options.refuse_other_name(terms, name)
-            metric_selector = options.metric_selector(request)
-            if name == "*":
-                return await self._several(
-                    request, key, resource, namespace, selector, metric, metric_selector
-                )
-            return await self._single(
-                request, key, resource, namespace, name, metric, metric_selector
-            )
+            asked = _asked(request)
         except StatusError as error:
             return error.status
+        if asked.name == "*":
+            return self._several(request, key, asked)
+        return self._single(request, key, asked)
 
-    async def _several(
-        self,
-        request: ApiRequest,
-        key: Key,
-        written: str,
-        namespace: str,
-        selector: Selector,
-        metric: str,
-        metric_selector: Selector,
-    ) -> Answered:
-        described = mapping.resolve(self._sources.provider.mapper, *mapping.split(written))
+    def _several(
+        self, request: ApiRequest, key: Key, asked: _Asked
+    ) -> Answered | Awaitable[Answered]:
+        described = mapping.resolve(self._sources.provider.mapper, *mapping.split(asked.written))
         if described is None:
             return failures.internal("unable to list matching resources")
-        scope = "" if described.group_resource == NAMESPACES.group_resource else namespace
-        version, current = self._version_of(described, scope, selector)
+        scope = "" if described.group_resource == NAMESPACES.group_resource else asked.namespace
+        answer = self._sources.several_at_once(
+            described, scope, asked.selector, asked.metric, str(asked.metric_selector)
+        )
+        if answer is None:
+            return self._several_later(request, key, asked, described, scope)
+        version, current = self._version_of(described, scope, asked.selector)
+        return self._reuse.keep(
+            key,
+            self._body(request, described, scope, asked, answer.pods, answer.asked_s),
+            answer.asked_s,
+            version,
+            current,
+        )
+
+    async def _several_later(
+        self, request: ApiRequest, key: Key, asked: _Asked, described: Resource, scope: str
+    ) -> Answered:
+        written, metric = asked.written, asked.metric
+        version, current = self._version_of(described, scope, asked.selector)
         try:
             answer = await self._sources.several(
-                described, scope, selector, metric, str(metric_selector)
+                described, scope, asked.selector, metric, str(asked.metric_selector)
             )
         except KubeError as error:
             log.warning("objects not listed", resource=described.group_resource, error=str(error))
@@ -118,22 +132,15 @@ class CustomApi:
             if failures.is_absence(answer):
                 return failures.metric_not_found(written, metric, failure=answer)
             return failures.source_failed(answer)
-        response = self._body(
-            request, described, scope, metric, metric_selector, answer.pods, answer.asked_s
-        )
+        response = self._body(request, described, scope, asked, answer.pods, answer.asked_s)
         return self._reuse.keep(key, response, answer.asked_s, version, current)
 
-    async def _single(
-        self,
-        request: ApiRequest,
-        key: Key,
-        written: str,
-        namespace: str,
-        name: str,
-        metric: str,
-        metric_selector: Selector,
-    ) -> Answered:
-        answer = await self._sources.single(written, namespace, name, metric, str(metric_selector))
+    async def _single(self, request: ApiRequest, key: Key, asked: _Asked) -> Answered:
+        written, namespace, name, metric = (
+            asked.written, asked.namespace, asked.name, asked.metric,
+        )  # fmt: skip
+        metric_selector = str(asked.metric_selector)
+        answer = await self._sources.single(written, namespace, name, metric, metric_selector)
         if not isinstance(answer, ObjectSample):
             if not failures.is_absence(answer):
                 return failures.source_failed(answer)
@@ -144,9 +151,8 @@ class CustomApi:
             return failures.metric_not_found(written, metric)
         scope = "" if described.group_resource == NAMESPACES.group_resource else namespace
         response = self._body(
-            request, described, scope, metric, metric_selector, {name: answer.sample},
-            answer.asked_s,
-        )  # fmt: skip
+            request, described, scope, asked, {name: answer.sample}, answer.asked_s
+        )
         return self._reuse.keep(key, response, answer.asked_s)
 
     def _version_of(
@@ -159,7 +165,7 @@ class CustomApi:
         pods = self._sources.provider.objects.pods
 
         def current() -> Hashable:
-            return pods.select(namespace, selector).version
+            return pods.version(namespace, selector)
 
         return current(), current
 
@@ -168,8 +174,7 @@ class CustomApi:
         request: ApiRequest,
         resource: Resource,
         namespace: str,
-        metric: str,
-        metric_selector: Selector,
+        asked: _Asked,
         samples: Mapping[str, Sample],
         asked_s: float,
     ) -> ApiResponse:
@@ -179,9 +184,11 @@ class CustomApi:
         ]
         if items:
             self._age.observe(max(0.0, time.time() - min(item[2] for item in items)))
-        echo = options.echo(metric_selector)
-        version = request.info.version
-        return ApiResponse(bodies.metric_values(version, resource, namespace, metric, echo, items))
+        body = bodies.metric_values(
+            request.info.version, resource, namespace, asked.metric,
+            options.echo(asked.metric_selector), items,
+        )  # fmt: skip
+        return ApiResponse(body)
 
 
 _KIND = "MetricValueList"
@@ -190,6 +197,15 @@ _GET = ("get",)
 
 def _nothing() -> None:
     return None
+
+
+def _asked(request: ApiRequest) -> _Asked:
+    """Return what the request asks for; raises ``StatusError``."""
+    written, namespace, name, metric = _target(request)
+    terms = options.field_terms(request)
+    selector = options.label_selector(request)
+    options.refuse_other_name(terms, name)
+    return _Asked(written, namespace, name, metric, selector, options.metric_selector(request))
 
 
 def _target(request: ApiRequest) -> tuple[str, str, str, str]:

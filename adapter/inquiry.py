@@ -41,6 +41,19 @@ async def ask(feed: Feed, inquiries: Sequence[Inquiry[T_co] | Failure]) -> list[
     ]
 
 
+def at_once(feed: Feed, inquiry: Inquiry[T_co] | Failure) -> T_co | None:
+    """Return the answer if snapshots have it, or ``None``: ``ask`` then."""
+    if not isinstance(inquiry, Inquiry):
+        return None
+    outcomes = []
+    for demand in inquiry.demands:
+        outcome = feed.at_once(demand)
+        if outcome is None:
+            return None
+        outcomes.append(outcome)
+    return inquiry.finish(outcomes)
+
+
 def _union(demands: Sequence[Demand]) -> Demand:
     first = demands[0]
     if all(d.names == first.names for d in demands):

@@ -38,15 +38,15 @@ class Objects:
 
     def pod_names(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match, in any phase."""
-        found = self.pods.select(namespace, selector)
-        return Names(tuple(found.names), len(self.pods.select_all(namespace)))
+        found = self.pods.names(namespace, selector) if namespace else ()
+        return Names(tuple(found), self.pods.count(namespace))
 
     def running(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""
         found = self.pods.select(namespace, selector)
         running = found.phase == Phase.RUNNING
         names = tuple(name for name, runs in zip(found.names, running, strict=True) if runs)
-        return Names(names, len(self.pods.select_all(namespace)))
+        return Names(names, self.pods.count(namespace))
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have pods, sorted."""

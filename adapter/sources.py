@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 import structlog
 
 from adapter import mapping
-from adapter.inquiry import ask
+from adapter.inquiry import ask, at_once
 from adapter.provider import FeedProvider
 from adapter.stages import Stage
 from podscale.core.metrics import (
@@ -35,6 +35,7 @@ from podscale.kube.resource import PODS, Resource
 log = structlog.get_logger(__name__)
 
 GROUP = "podscale.metrics_providers"
+_AT_ONCE = 500  # samples that may be read in one turn of the loop
 
 
 class Sources:
@@ -43,6 +44,26 @@ class Sources:
     def __init__(self, provider: FeedProvider, others: Sequence[MetricsProvider] = ()) -> None:
         self.provider = provider
         self.others = tuple(others)
+
+    def several_at_once(
+        self,
+        resource: Resource,
+        namespace: str,
+        selector: Selector,
+        metric: str,
+        metric_selector: str,
+    ) -> PodSamples | None:
+        """Return what ``several`` would, for pods in a fresh snapshot; ``None``: ask it."""
+        if resource.group_resource != PODS.group_resource:
+            return None
+        found = self.provider.objects.pod_names(namespace, selector)
+        if not 0 < len(found.names) <= _AT_ONCE:
+            return None
+        inquiry = self.provider.several(
+            resource.group_resource, namespace, found.names, found.known, metric, metric_selector
+        )
+        answer = at_once(self.provider.feed, inquiry)
+        return answer if isinstance(answer, PodSamples) else None
 
     async def several(
         self,

@@ -4,6 +4,9 @@ NaN, ±Inf and what does not fit are no values: upstream serves them as 0 or as
 -9223372036854775808m, and autoscalers believed it (adapter.md 3.4 and 12).
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 _LIMIT = float(2**63)
 
 
@@ -15,6 +18,13 @@ def milli(value: float) -> int | None:
     product = value * 1000.0
     # False for NaN as well.
     return int(product) if -_LIMIT < product < _LIMIT else None
+
+
+def fitting(samples: NDArray[np.float64]) -> list[int]:
+    """Return the places of the values for which ``milli`` returns a number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: list[int] = np.flatnonzero(np.abs(samples * 1000.0) < _LIMIT).tolist()
+    return found
 
 
 def usage_milli(value: float) -> int | None:

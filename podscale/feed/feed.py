@@ -85,6 +85,11 @@ class Feed:
                 outcomes[place] = task.result()
         return [self._counted(outcome) for outcome in outcomes if outcome is not None]
 
+    def at_once(self, demand: Demand) -> Outcome | None:
+        """Return what a snapshot answers; ``None``: only ``read`` can tell."""
+        outcome = self._at_once(demand, self.options.max_age_s)
+        return None if outcome is None else self._counted(outcome)
+
     def relisted(self) -> None:
         """Forget demotions and plans nobody wants: call after every relist or reload."""
         oldest = self._clock() - FORGOTTEN_PERIODS * self.options.remembered_s

@@ -19,8 +19,7 @@ from podscale.feed.reading import Outcome, Reading
 from podscale.feed.snapshot import Rows, add_own, reading, stamps_of
 from podscale.feed.wire import Answer
 
-# Forget expired answers when so many are held.
-HELD = 1024
+HELD = 1024  # answers at most
 
 
 class _Held(Struct):
@@ -101,14 +100,18 @@ class Singles:
         self._running.pop(text, None)
         if task.cancelled() or not isinstance(held := task.result(), _Held):
             return
-        if len(self._held) >= HELD:
-            now_s, keep_s = self._clock(), self._options.max_age_s
-            self._held = {
-                key: kept
-                for key, kept in self._held.items()
-                if is_fresh(kept.asked_s, now_s, keep_s)
-            }
+        self._held.pop(text, None)
         self._held[text] = held
+        # Oldest first. One answer may be 100,000 series, so none outlives its time by long.
+        now_s, keep_s = self._clock(), self._options.max_age_s
+        while len(self._held) > HELD or not is_fresh(self._oldest.asked_s, now_s, keep_s):
+            del self._held[next(iter(self._held))]
+            if not self._held:
+                break
+
+    @property
+    def _oldest(self) -> _Held:
+        return next(iter(self._held.values()))
 
     async def _reading(self, held: _Held, demand: Demand) -> Outcome:
         plan, answer = demand.plan, held.answer

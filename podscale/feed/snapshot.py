@@ -5,7 +5,8 @@ first); what one query cannot tell for one namespace alone is marked, never gues
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ class Rows(Struct):
     """Rows of one namespace while they are collected."""
 
     asked_s: float
-    values: list[float] = field(default_factory=list)
+    values: "array[float]" = field(default_factory=lambda: array("d"))
     objects: dict[str, int] = field(default_factory=dict)
     containers: dict[tuple[str, str], int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
@@ -120,7 +121,8 @@ def reading(
     rows: Rows, plan: Plan, max_sample_age_s: float, default: Default | None = None
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
-    values, labels = rows.values, rows.labels
+    values: Sequence[float] = rows.values
+    labels = rows.labels
     times, stale, kept = _ages(rows, max_sample_age_s)
     if kept is not None:
         values = [values[row] for row in kept]
@@ -170,10 +172,16 @@ def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: 
 
 def _ages(
     rows: Rows, max_sample_age_s: float
-) -> tuple[list[float], dict[str, float], list[int] | None]:
+) -> tuple[Sequence[float], dict[str, float], list[int] | None]:
     """Return the time of each kept row, the stale objects, and the rows kept (None: all)."""
     if rows.stamps is None:
-        return [rows.times.get(row, math.nan) for row in range(len(rows.values))], {}, None
+        # In bulk: an external answer may have 100,000 rows, and the loop waits for us.
+        unknown = array("d", (math.nan,)) * len(rows.values)
+        for row, time_s in rows.times.items():
+            unknown[row] = time_s
+        return unknown, {}, None
+    if not any(rows.names) and rows.asked_s - rows.stamps.get("", -math.inf) <= max_sample_age_s:
+        return array("d", (rows.stamps[""],)) * len(rows.values), {}, None
     times: list[float] = []
     stale: dict[str, float] = {}
     kept: list[int] = []

@@ -84,7 +84,8 @@ def test_bodies_are_the_json_they_look_like(version, resource, namespace, api_ve
 
 def test_external_bodies_keep_every_label():
     labels = {"__name__": "q", "odd": '"'}
-    body = bodies.external_values("q", [(labels, 1, 1.7e9, None), (None, 2, 1.7e9, 60.0)])
+    items = [(labels, 1, 1.7e9, None), (None, 2, 1.7e9, 60.0)]
+    body = bodies.external_list([bodies.external_items("q", items)])
     first, second = json.loads(body)["items"]
     assert first["metricLabels"] == labels
     assert (second["metricLabels"], second["window"]) == (None, 60)

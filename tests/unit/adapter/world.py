@@ -85,6 +85,10 @@ class RecordingFeed:
         self.answers = dict(answers or {})
         self.asked: list[list[Demand]] = []
 
+    def at_once(self, demand: Demand) -> Outcome | None:
+        """Have no snapshot."""
+        return None
+
     async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
         """Return one outcome per demand: by rule, else everybody's sample is 1.5."""
         self.asked.append(list(demands))
