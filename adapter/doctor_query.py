@@ -159,7 +159,9 @@ def _why_empty(
                 f"The window [{text}] holds fewer than two samples at a scrape interval of "
                 f"{duration.format_go(interval)}: widen it to four scrape intervals."
             )
-    known = yield SeriesOf(rule.series_query)
+    label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
+    objects = around.objects if asked.name in ("", "*") else (asked.name,)
+    known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(objects))
     labels = [
         each
         for each in (known.labels if isinstance(known, Series) else ())

@@ -16,6 +16,11 @@ class SeriesOf(Struct, frozen=True, tag=True):
 
     match: str
     within_window: bool = True  # False: over all time, to see whether the window is too short
+    # Values matter too, of the series of this name, those with one of ``wanted`` in ``label``
+    # among them if there are any. A recording that holds whole label sets needs none of it.
+    name: str = ""
+    label: str = ""
+    wanted: Sequence[str] = ()
 
 
 class ResultOf(Struct, frozen=True, tag=True):

@@ -241,9 +241,9 @@ def _beside_vpa(hpa: Hpa, vpas: Sequence[Vpa]) -> Iterator[tuple[str, str]]:
             yield (
                 HPA_AND_VPA,
                 (
-                    f"vpa/{vpa.metadata.name} changes the requests of {' and '.join(both)} that this "
-                    "HPA measures usage against: scale by another metric, or take the resource out "
-                    "of the VPA's controlledResources"
+                    f"vpa/{vpa.metadata.name} changes the requests of {' and '.join(both)} that "
+                    "this HPA measures usage against: scale by another metric, or take the "
+                    "resource out of the VPA's controlledResources"
                 ),
             )
 
@@ -290,8 +290,8 @@ def _foreign(
             FOREIGN_PODS,
             (
                 f"the selector {chosen} of {workload.kind} {workload.metadata.name} also matches "
-                f"{len(strangers)} pods that are not its own ({shown}); they count in every average. "
-                "Give them other labels, or set podscale.io/pods-by: owner"
+                f"{len(strangers)} pods that are not its own ({shown}); they count in every "
+                "average. Give them other labels, or set podscale.io/pods-by: owner"
             ),
         )
 

@@ -188,8 +188,8 @@ def _of_tree(tree: Node, plan: Plan, known: Known, kind: str) -> Told:
             SEVERAL_SERIES,
             ".metricsQuery",
             (
-                f"several series of one of the {kind} are not added up, and the last of them is its "
-                "value: aggregate them by (<<.GroupBy>>)"
+                f"several series of one of the {kind} are not added up, and the last of them is "
+                "its value: aggregate them by (<<.GroupBy>>)"
             ),
         )
 
@@ -222,8 +222,8 @@ def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> Told:
                 field,
                 (
                     f"{function}[{duration.format_prometheus(range_s)}] is under four scrape "
-                    f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a missed "
-                    "scrape or two leaves no value"
+                    f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a "
+                    "missed scrape or two leaves no value"
                 ),
             )
 

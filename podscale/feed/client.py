@@ -6,6 +6,7 @@ at once is the feed's business.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -20,7 +21,14 @@ from podscale.feed import refusals
 from podscale.feed.credentials import Credentials
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.splitter import Splitter
-from podscale.feed.wire import DECODE_ERRORS, Answer, SeriesReader, VectorReader
+from podscale.feed.wire import (
+    DECODE_ERRORS,
+    Answer,
+    SeriesReader,
+    VectorReader,
+    last_series_entries,
+    series_entries,
+)
 
 # Longer queries go by POST unless GET was asked for: proxies commonly end URLs at 8 KiB, and
 # names are percent-encoded.
@@ -45,6 +53,28 @@ class Series(Struct, frozen=True):
 
 class _Reader(Protocol):
     def page(self, page: bytes) -> None: ...
+
+
+class _Enough(Exception):
+    """The reader has what it wanted; the rest of the answer need not arrive."""
+
+
+class _FirstSeries:
+    """Keeps the first entries, with their values."""
+
+    def __init__(self, limit: int) -> None:
+        self.found: list[dict[str, str]] = []
+        self._limit = limit
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises ``_Enough`` when the last one wanted has come."""
+        self.found += series_entries(page)[: self._limit - len(self.found)]
+        if len(self.found) >= self._limit:
+            raise _Enough
+
+    def end(self, rest: bytes) -> None:
+        """Take the entries of an answer that fitted one page."""
+        self.found += last_series_entries(rest)[: self._limit - len(self.found)]
 
 
 class PrometheusClient:
@@ -128,6 +158,30 @@ class PrometheusClient:
         )
         warnings = _decoded(reader.end, rest)
         return Series(reader.names(), reader.count, warnings)
+
+    async def sample_series(
+        self, match: str, start_s: float | None, limit: int
+    ) -> list[dict[str, str]]:
+        """Return up to ``limit`` label sets that ``match`` selects since ``start_s`` (``None``:
+        ever); raises ``QueryError``. For people's eyes: servers that know no ``limit`` are
+        stopped in the middle of their answer.
+        """
+        reader = _FirstSeries(limit)
+        fields = [("match[]", match), ("limit", str(limit))]
+        if start_s is not None:
+            fields.append(("start", format_time(start_s)))
+        with contextlib.suppress(_Enough):
+            rest = await self._exchange(
+                self.options.verb or "GET",
+                "/api/v1/series",
+                fields,
+                reader,
+                self.options.series_deadline_s,
+                None,
+                not self.is_local,
+            )
+            _decoded(reader.end, rest)
+        return reader.found
 
     async def _exchange(
         self,

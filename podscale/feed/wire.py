@@ -156,6 +156,17 @@ class SeriesReader:
         return {name: found[shapes] for name, shapes in self._shapes.items()}
 
 
+def series_entries(page: bytes) -> list[dict[str, str]]:
+    """Return the label sets of a page; raises one of ``DECODE_ERRORS``."""
+    return _series.decode(page)
+
+
+def last_series_entries(rest: bytes) -> list[dict[str, str]]:
+    """Return the label sets at the end of an answer; raises one of ``DECODE_ERRORS``."""
+    data = bytes(_success(rest).data)
+    return [] if data == b"null" else _series.decode(data)
+
+
 def refusal(body: bytes) -> Refusal | None:
     """Return what an error answer says, or ``None`` if it is not Prometheus's JSON."""
     try:
