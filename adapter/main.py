@@ -36,6 +36,7 @@ from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
 from podscale.serving import flag_table, logs
+from podscale.serving.authority import times_for
 from podscale.serving.certificates import service_names
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
@@ -198,6 +199,7 @@ async def _certificates(
         names=service_names(service.name, service.namespace),
         publish=publisher(api, found),
         may_write=elector.may_write,
+        times=times_for(flags.seconds("serving-ca-lifetime")),
     )
     return keeper, elector
 
