@@ -1,12 +1,15 @@
-"""A million histograms: add one sample to each, read three percentiles of each.
+"""The VPA's model: a million histograms beside Go's, a whole pass over a large cluster, and
+what a day of passes would write.
 
-The yardstick is a Go program that does the same with one object and one slice per
-histogram, as upstream's recommender holds them; it gets the same samples through a pipe.
-A day of samples at 15 minutes comes first and is not timed.
+A million histograms get one sample each and are read at three percentiles. The yardstick
+is a Go program that does the same with one object and one slice per histogram, as
+upstream's recommender holds them; it gets the same samples through a pipe. A day of
+samples at 15 minutes comes first and is not timed.
 """
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,9 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.bench import yardstick
-from tests.bench.figures import Figures
+from tests.bench.figures import Figures, resident_mb
+from tests.bench.vpa_fleet import START as FLEET_START
+from tests.bench.vpa_fleet import Fleet
 from vpa.model import buckets
 from vpa.model.histograms import HistogramMatrix
+from vpa.model.reading import DeadBand, Reader
+from vpa.model.saving import SaveBand, Saver
+from vpa.model.status import recommendation_wire
 
 COUNT = 1_000_000
 ROUNDS = 96
@@ -26,6 +34,7 @@ START = 1_772_409_600  # 2026-03-02
 FRACTIONS = (0.5, 0.9, 0.95)
 WEIGHT = 0.1
 GOAL = 2.5
+FEWER = 300  # VPAs whose day is played through
 
 
 class Usage:
@@ -44,6 +53,62 @@ class Usage:
 
 def main() -> int:
     figures = Figures("vpa model")
+    whole_pass(figures)
+    gc.collect()
+    requests(figures)
+    gc.collect()
+    histograms(figures)
+    return figures.finish()
+
+
+def whole_pass(figures: Figures) -> None:
+    """Measure passes in which every status is due, which only young VPAs are all at once."""
+    fleet = Fleet(10_000, 10)
+    reader, saver = Reader(fleet.cluster), Saver(fleet.cluster)
+    slowest, saves = 0.0, 0
+    gc.collect()
+    gc.freeze()  # as the processes do after their first sync
+    for minute in range(6):
+        usage, now = fleet.usage(minute), FLEET_START + minute * 60.0
+        began = time.process_time()
+        fleet.cluster.take(usage)
+        estimates = reader.read()
+        due = reader.due(estimates, now, DeadBand(0.0, 0.0))
+        for key in due:
+            trace = reader.recommendation(estimates, key)
+            recommendation_wire(trace.recommendation)
+            reader.published(estimates, key, now)
+        saved = saver.due(now, SaveBand())
+        saver.saved(saved, now)
+        slowest = max(slowest, time.process_time() - began)
+        saves = len(saved)
+    figures.note("10,000 VPAs, 100,000 pods, 200,000 containers, every status due")
+    figures.at_most("CPU seconds of the slowest pass", slowest, 2.0, f"{saves:,} saves due")
+    gc.unfreeze()
+    figures.at_most("resident GB", resident_mb(os.getpid()) / 1000.0, 1.5)
+
+
+def requests(figures: Figures) -> None:
+    """Count what passes over noisy usage would write in the third hour of the second day."""
+    fleet = Fleet(FEWER, 10)
+    reader, saver = Reader(fleet.cluster), Saver(fleet.cluster)
+    writes, begin, end = 0, 26 * 60, 27 * 60
+    for minute in range(end):
+        now = FLEET_START + minute * 60.0
+        fleet.cluster.take(fleet.usage(minute))
+        estimates = reader.read()
+        due = reader.due(estimates, now, DeadBand())
+        for key in due:
+            reader.published(estimates, key, now)
+        saved = saver.due(now, SaveBand())
+        saver.saved(saved, now)
+        writes += (len(due) + len(saved)) * (minute >= begin)
+    rate = writes / (end - begin) / 60.0 * 10_000 / FEWER
+    figures.at_most("requests/s in steady state, for 10,000 VPAs", rate, 50.0)
+
+
+def histograms(figures: Figures) -> None:
+    """Measure a million histograms beside the Go program."""
     usage = Usage()
     matrix = HistogramMatrix(buckets.CPU, 86400.0, COUNT, FRACTIONS)
     columns = matrix.allocate(COUNT)
@@ -80,7 +145,6 @@ def main() -> int:
     figures.at_most("sum of percentiles, relative difference to Go", apart, 1e-9)
     figures.at_least("times faster than Go", go_s / ours, GOAL)
     figures.at_most("bytes per histogram", matrix.nbytes / COUNT, theirs["bytes"])
-    return figures.finish()
 
 
 def _times(number: int) -> NDArray[np.float64]:

@@ -48,7 +48,7 @@ class Settings(Struct, frozen=True):
     confidence_interval_s: float = 86400.0
 
 
-class Derivation(Struct, frozen=True):
+class Derivation(Struct, frozen=True, gc=False):
     """How one amount came about, in the order of the steps; milli-cores or bytes."""
 
     bound: Bound

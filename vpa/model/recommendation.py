@@ -16,15 +16,16 @@ from vpa.model.amounts import as_quantity, from_cores, from_float, scale, whole
 from vpa.model.estimator import BOUNDS, Bound, Derivation
 from vpa.model.nodes import NodeCap, NodeShape, cap_to_nodes
 from vpa.model.objects import (
+    ContainerPolicy,
     ContainerRecommendation,
     Recommendation,
     ResourcePolicy,
     container_policy,
     is_off,
 )
-from vpa.model.policy import PolicyCap, Windows, capped, settings_of
+from vpa.model.policy import Windows, capped, settings_of
 from vpa.model.postprocess import integer_cpu_containers, whole_cores
-from vpa.model.quantities import RESOURCES, ResourceList, units
+from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, units
 
 
 class RecommenderSettings(Struct, frozen=True):
@@ -59,7 +60,7 @@ class ContainerUsage(Struct, frozen=True):
     resources: Mapping[str, ResourceUsage]
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """One change on the way from the estimate to the published amount."""
 
     reason: str  # token of an explanation
@@ -69,7 +70,7 @@ class Step(Struct, frozen=True):
     node: NodeCap | None = None
 
 
-class AmountTrace(Struct, frozen=True):
+class AmountTrace(Struct, frozen=True, gc=False):
     """How one published amount came about."""
 
     derivation: Derivation
@@ -83,11 +84,6 @@ class AmountTrace(Struct, frozen=True):
         """Return the amount before policy and nodes: after rounding, whole cores included."""
         rounded = [step.after for step in self.steps if step.reason == "CpuRoundedToCore"]
         return rounded[0] if rounded else self.estimated
-
-    @property
-    def amount(self) -> int:
-        """Return the published amount in milli-cores or bytes."""
-        return units("cpu" if self.estimated.format == "DecimalSI" else "memory", self.published)
 
 
 class RecommendationTrace(Struct, frozen=True):
@@ -131,17 +127,15 @@ def recommend(
             known = usage.resources.get(resource)
             if known is None or resource not in controlled:
                 continue
-            for bound in BOUNDS:
-                traces[usage.name, resource, bound] = _trace(
-                    usage.name,
-                    resource,
-                    bound,
-                    known,
-                    settings,
-                    len(wanted),
-                    policy,
-                    resource == "cpu" and usage.name in whole_core,
-                )
+            amount = _Amount(
+                resource,
+                settings,
+                len(wanted),
+                entry,
+                resource == "cpu" and usage.name in whole_core,
+            )
+            for bound, value in zip(BOUNDS, known.percentiles, strict=True):
+                traces[usage.name, resource, bound] = amount.trace(bound, value, known.confidence)
     for bound in BOUNDS:
         _fit_nodes(traces, bound, shapes)
     published = (_entry(usage.name, traces) for usage in wanted)
@@ -154,48 +148,49 @@ def recommend(
     )
 
 
-def _trace(
-    container: str,
-    resource: str,
-    bound: Bound,
-    known: ResourceUsage,
-    settings: RecommenderSettings,
-    containers: int,
-    policy: ResourcePolicy | None,
-    whole_core: bool,
-) -> AmountTrace:
-    least = minimum(resource, settings, containers)
-    usage = known.percentiles[BOUNDS.index(bound)]
-    derivation = estimator.derive(
-        resource, bound, usage, known.confidence, least, settings.of(resource)
-    )
-    step = settings.round_cpu_milli if resource == "cpu" else settings.round_memory_bytes
-    humanize = settings.humanize_memory
-    estimated = as_quantity(resource, derivation.amount, step=step, humanize=humanize)
-    if resource == "memory":
-        estimated = whole(estimated)
-    steps: list[Step] = []
-    value = estimated
-    if whole_core:
-        rounded = whole_cores(ResourceList(cpu=value))["cpu"]
-        if rounded != value:
-            steps.append(Step("CpuRoundedToCore", value, rounded))
-        value = rounded
-    entry = container_policy(policy, container)
-    lowest = (entry.min_allowed if entry is not None else None) or ResourceList()
-    own = (entry.max_allowed if entry is not None else None) or ResourceList()
-    value, caps = capped(resource, value, lowest, {**settings.max_allowed, **own})
-    before = steps[-1].after if steps else estimated
-    for cap in caps:
-        steps.append(_policy_step(cap, before))
-        before = cap.bound
-    return AmountTrace(
-        derivation, estimated, tuple(steps), value, entry.container_name if entry else ""
-    )
+class _Amount:
+    # What is the same for the three bounds of one resource of one container.
 
+    def __init__(
+        self,
+        resource: str,
+        settings: RecommenderSettings,
+        containers: int,
+        policy: ContainerPolicy | None,
+        whole_core: bool,
+    ) -> None:
+        self.resource, self.whole_core = resource, whole_core
+        self.least = minimum(resource, settings, containers)
+        self.parameters = settings.of(resource)
+        self.humanize = settings.humanize_memory
+        is_cpu = resource == "cpu"
+        self.step = settings.round_cpu_milli if is_cpu else settings.round_memory_bytes
+        self.policy = policy.container_name if policy is not None else ""
+        self.lowest = (policy.min_allowed if policy is not None else None) or EMPTY
+        own = (policy.max_allowed if policy is not None else None) or EMPTY
+        self.highest = {**settings.max_allowed, **own}
 
-def _policy_step(cap: PolicyCap, before: Quantity) -> Step:
-    return Step(cap.reason, before, cap.bound, limit=cap.bound)
+    def trace(self, bound: Bound, usage: float, confidence: float) -> AmountTrace:
+        derivation = estimator.derive(
+            self.resource, bound, usage, confidence, self.least, self.parameters
+        )
+        estimated = as_quantity(
+            self.resource, derivation.amount, step=self.step, humanize=self.humanize
+        )
+        if self.humanize and self.resource == "memory":
+            estimated = whole(estimated)
+        steps: list[Step] = []
+        value = estimated
+        if self.whole_core:
+            value = whole_cores(ResourceList(cpu=value))["cpu"]
+            if value != estimated:
+                steps.append(Step("CpuRoundedToCore", estimated, value))
+        before = value
+        value, caps = capped(self.resource, value, self.lowest, self.highest)
+        for cap in caps:
+            steps.append(Step(cap.reason, before, cap.bound, limit=cap.bound))
+            before = cap.bound
+        return AmountTrace(derivation, estimated, tuple(steps), value, self.policy)
 
 
 def _fit_nodes(

@@ -1,0 +1,219 @@
+"""Objects of the VPA as the watches bring them, and the model's form of them.
+
+A spec is kept as JSON and read on its own, so that one VPA that cannot be read (its CRD was
+loosened, or written by hand) breaks neither the list nor the watch that it came with.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Raw, Struct
+
+from podscale.core import quantity
+from podscale.core.quantity import Format, Quantity
+from podscale.kube.objects.pod import ContainerState, PodCondition, TemplateContainer, Terminated
+from podscale.kube.pods import Phase, PodView, Ready
+from podscale.kube.wire import ObjectMeta
+from podscale.kube.wire import OwnerReference as Owner
+from vpa.capping.limitranges import LimitRangeSpec
+from vpa.model import objects
+from vpa.model.objects import ObjectError, Pod, Resources, Vpa, VpaSpec, VpaStatus
+from vpa.model.ooms import Event, EventMetadata, InvolvedObject
+from vpa.model.quantities import ResourceList
+
+_EMPTY = Raw(b"{}")
+_FORMATS: Mapping[str, Format] = {"cpu": "DecimalSI", "memory": "BinarySI"}
+_PHASES: Mapping[int, str] = {
+    Phase.PENDING: "Pending",
+    Phase.RUNNING: "Running",
+    Phase.SUCCEEDED: "Succeeded",
+    Phase.FAILED: "Failed",
+}
+_SPEC = msgspec.json.Decoder(VpaSpec, dec_hook=objects.decode_hook)
+_STATUS = msgspec.json.Decoder(VpaStatus, dec_hook=objects.decode_hook)
+_LIMITS = msgspec.json.Decoder(LimitRangeSpec, dec_hook=objects.decode_hook)
+_POD = msgspec.json.Decoder(Pod, dec_hook=objects.decode_hook)
+
+
+class StoredVpa(Struct, frozen=True):
+    """A VerticalPodAutoscaler."""
+
+    metadata: ObjectMeta
+    spec: Raw = _EMPTY
+    status: Raw = _EMPTY
+
+
+class StoredLimitRange(Struct, frozen=True):
+    """A LimitRange."""
+
+    metadata: ObjectMeta
+    spec: Raw = _EMPTY
+
+
+class StoredCheckpoint(Struct, frozen=True):
+    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.checkpoint`` reads its status."""
+
+    metadata: ObjectMeta
+    spec: Raw = _EMPTY
+    status: Raw = _EMPTY
+
+
+class StoredEvent(Struct, frozen=True, rename="camel"):
+    """An event of an eviction."""
+
+    metadata: ObjectMeta
+    reason: str = ""
+    involved_object: InvolvedObject = InvolvedObject()
+
+
+def vpa_of(stored: StoredVpa) -> Vpa:
+    """Return the VPA; raises ObjectError for a spec that cannot be read.
+
+    A status that cannot be read counts as none: it is ours to write anew.
+    """
+    meta = stored.metadata
+    try:
+        spec = _SPEC.decode(stored.spec)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ObjectError(f"spec: {error}") from error
+    try:
+        status = _STATUS.decode(stored.status)
+    except (msgspec.DecodeError, ValueError):
+        status = VpaStatus()
+    return Vpa(_metadata(meta), spec, status)
+
+
+def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
+    """Return the limits; raises ObjectError."""
+    try:
+        return _LIMITS.decode(stored.spec)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ObjectError(str(error)) from error
+
+
+def event_of(stored: StoredEvent) -> Event:
+    """Return the event as ``vpa.model.ooms`` reads it."""
+    meta = stored.metadata
+    created = _time(meta.creation_timestamp)
+    return Event(stored.reason, stored.involved_object, EventMetadata(meta.annotations, created))
+
+
+def decode_pod(body: bytes | Raw) -> Pod:
+    """Return a pod from JSON; raises ObjectError."""
+    try:
+        return _POD.decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ObjectError(str(error)) from error
+
+
+def pod_of(view: PodView) -> Pod:
+    """Return a pod of the store. Only annotations that the store keeps are there, so a
+    patch of annotations needs the pod itself.
+    """
+    template = view.template
+    owners = () if view.owner is None else (_owner(view.owner),)
+    return Pod(
+        objects.Metadata(
+            name=view.name,
+            namespace=view.namespace,
+            uid=view.uid,
+            labels=dict(view.labels),
+            annotations=dict(view.annotations) or None,
+            owner_references=owners,
+            creation_timestamp=_time(view.created),
+            deletion_timestamp=_time(view.deleted),
+        ),
+        objects.PodSpec(
+            view.node,
+            tuple(_container(each) for each in template.containers),
+            tuple(_container(each) for each in template.init_containers) or None,
+        ),
+        objects.PodStatus(
+            _PHASES.get(view.phase, ""),
+            _time(view.started),
+            (*_ready(view), *(_condition(each) for each in view.resize)),
+            tuple(_status(each) for each in view.states if not each.is_init),
+        ),
+    )
+
+
+def _metadata(meta: ObjectMeta) -> objects.Metadata:
+    return objects.Metadata(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        owner_references=tuple(_owner(owner) for owner in meta.owner_references),
+        creation_timestamp=_time(meta.creation_timestamp),
+        deletion_timestamp=_time(meta.deletion_timestamp),
+    )
+
+
+def _owner(owner: Owner) -> objects.OwnerReference:
+    return objects.OwnerReference(owner.kind, owner.name, owner.api_version, True)
+
+
+def _container(found: TemplateContainer) -> objects.Container:
+    return objects.Container(
+        found.name,
+        Resources(_listed(found.requests_milli), _listed(found.limits_milli)),
+        tuple(
+            objects.ResizePolicy(resource, policy)
+            for resource, policy in found.resize_policy.items()
+        )
+        or None,
+        "Always" if found.is_sidecar else None,
+    )
+
+
+def _status(state: ContainerState) -> objects.ContainerStatus:
+    resources = None
+    if state.requests_milli is not None or state.limits_milli is not None:
+        resources = Resources(_listed(state.requests_milli), _listed(state.limits_milli))
+    now = objects.ContainerRun(
+        running={} if state.phase == "running" else None,
+        waiting={} if state.phase == "waiting" else None,
+        terminated=_terminated(state.terminated),
+    )
+    last = objects.ContainerRun(terminated=_terminated(state.last_terminated))
+    return objects.ContainerStatus(state.name, state.restart_count, resources, now, last)
+
+
+def _terminated(found: Terminated | None) -> objects.Terminated | None:
+    if found is None:
+        return None
+    return objects.Terminated(found.reason, _time(found.started_at), _time(found.finished_at))
+
+
+def _listed(milli: Mapping[str, int] | None) -> ResourceList | None:
+    if not milli:
+        return None
+    return ResourceList(
+        {
+            name: Quantity(amount * quantity.MICRO, _FORMATS.get(name, "DecimalSI"))
+            for name, amount in milli.items()
+        }
+    )
+
+
+def _ready(view: PodView) -> tuple[objects.Condition, ...]:
+    if view.ready == Ready.UNSET:
+        return ()
+    status = "True" if view.ready == Ready.TRUE else "False"
+    return (
+        objects.Condition("Ready", status, last_transition_time=_time(view.ready_since)),
+    )
+
+
+def _condition(found: PodCondition) -> objects.Condition:
+    since = _time(found.last_transition_time)
+    return objects.Condition(found.type, found.status, found.reason, found.message, since)
+
+
+def _time(seconds: float | None) -> datetime | None:
+    if seconds is None or math.isnan(seconds):
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
