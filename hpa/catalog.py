@@ -127,6 +127,10 @@ class Catalog:
         """Return the namespaces that have autoscalers."""
         return list(self._entries)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the number of autoscalers by namespace."""
+        return {namespace: len(entries) for namespace, entries in self._entries.items()}
+
     def in_namespace(self, namespace: str) -> list[Entry]:
         """Return the entries of one namespace."""
         return list(self._entries.get(namespace, {}).values())

@@ -118,11 +118,13 @@ class Controller:
                 self._passes = self._passes_of(group)
                 if self._shards is not None:
                     group.create_task(self._store(self._shards), name="store histories")
-                if len(self.catalog) <= _AT_ONCE:
+                is_small = len(self.catalog) <= _AT_ONCE
+                if is_small:
                     self._urgent.update(entry.key for entry in self.catalog)
                     self._is_urgent.set()
                 group.create_task(self._hurry(group), name="decide urgently")
-                await self._tick(group)
+                # Slot 0 has just had its turn where everything was decided at once.
+                await self._tick(group, first=1 if is_small else 0)
         finally:
             self._passes = None
             self._metrics.is_leader = 0
@@ -220,15 +222,18 @@ class Controller:
             wall=self._wall,
         )
 
-    async def _tick(self, group: asyncio.TaskGroup) -> None:
+    async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:
         loop = asyncio.get_running_loop()
         schedule = self.schedule
-        tick, at = 0, loop.time()
+        schedule.spread(self.catalog.sizes())
+        tick, at = first, loop.time() + first * schedule.tick_s
         while True:
             now = loop.time()
             if at > now:
                 await asyncio.sleep(at - now)
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
+            if tick % schedule.slots == 0:
+                schedule.spread(self.catalog.sizes())
             entries = [
                 entry
                 for namespace in schedule.namespaces(tick)

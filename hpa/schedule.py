@@ -1,11 +1,13 @@
 """When each autoscaler is due: namespaces spread over the period in slots.
 
-A namespace is the unit because metrics are read by namespace: its autoscalers are asked
-about together. Objects with a period of their own have deadlines of their own. Pure.
+A slot is a run of namespaces in the order of their names, because that is how the feed
+packs namespaces into queries: a query then serves one slot, not all of them. Objects with
+a period of their own have deadlines of their own. Pure.
 """
 
 import heapq
-from zlib import crc32
+from bisect import bisect_left
+from collections.abc import Mapping
 
 from hpa.catalog import Key
 
@@ -21,25 +23,49 @@ class Schedule:
         tick_s = min(max(period_s / _SLOTS, _SHORTEST_TICK_S), _LONGEST_TICK_S, period_s)
         self.slots = max(round(period_s / tick_s), 1)
         self.tick_s = period_s / self.slots
-        self._namespaces: list[set[str]] = [set() for _ in range(self.slots)]
+        self._order: list[str] = []
+        self._slot: dict[str, int] = {}
+        self._twice: dict[int, list[str]] = {}  # due in their old slot once more
         self._periods: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
 
     def slot_of(self, namespace: str) -> int:
-        """Return the slot of a namespace, the same in every process."""
-        return crc32(namespace.encode()) % self.slots
+        """Return the slot of a namespace that has been added."""
+        return self._slot[namespace]
+
+    def spread(self, sizes: Mapping[str, int]) -> None:
+        """Even the slots out; ``sizes`` are autoscalers by namespace. Once a period."""
+        before = self._slot
+        self._order = sorted(sizes)
+        self._slot, self._twice = {}, {}
+        total, seen = max(sum(sizes.values()), 1), 0
+        for namespace in self._order:
+            slot = min(seen * self.slots // total, self.slots - 1)
+            seen += sizes[namespace]
+            self._slot[namespace] = slot
+            old = before.get(namespace, slot)
+            if slot > old + 1:
+                # Moved to a later slot: without its old one it would wait for too long.
+                self._twice.setdefault(old, []).append(namespace)
 
     def add(self, namespace: str) -> None:
-        """Take a namespace in."""
-        self._namespaces[self.slot_of(namespace)].add(namespace)
+        """Take a new namespace in, beside its neighbour."""
+        if namespace in self._slot:
+            return
+        place = bisect_left(self._order, namespace)
+        self._slot[namespace] = self._slot[self._order[place - 1]] if place else 0
+        self._order.insert(place, namespace)
 
     def drop(self, namespace: str) -> None:
         """Take a namespace out."""
-        self._namespaces[self.slot_of(namespace)].discard(namespace)
+        if self._slot.pop(namespace, None) is not None:
+            self._order.remove(namespace)
 
     def namespaces(self, tick: int) -> list[str]:
-        """Return the namespaces that are due at the ``tick``-th tick."""
-        return sorted(self._namespaces[tick % self.slots])
+        """Return the namespaces that are due at the ``tick``-th tick, by name."""
+        slot = tick % self.slots
+        found = [each for each in self._order if self._slot[each] == slot]
+        return found + [each for each in self._twice.get(slot, ()) if each in self._slot]
 
     def own_period(self, key: Key, period_s: float | None, now: float) -> None:
         """Give an object its own period, or (None) put it back under its namespace."""

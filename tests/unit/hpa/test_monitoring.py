@@ -34,16 +34,23 @@ def names_in(expressions: list[str]) -> set[str]:
 
 def test_the_exposition_has_upstreams_names_and_labels() -> None:
     text = exposed()
-    for line in (
-        'horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="none"} 1.0',
-        "horizontal_pod_autoscaler_controller_metric_computation_total"
-        '{action="none",error="none",metric_type="Pods"} 1.0',
-        'horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"} 3.0',
-        "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 0.0",
-        "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_bucket"
-        '{action="none",error="none",le="0.016"} 1.0',
-        'podscale_hpa_decisions_total{reason="WithinTolerance"} 1.0',
+    prefix = "horizontal_pod_autoscaler_controller_"
+    for name, labels, value in (
+        (prefix + "reconciliations_total", 'action="none",error="none"', 1),
+        (
+            prefix + "metric_computation_total",
+            'action="none",error="none",metric_type="Pods"',
+            1,
+        ),
+        (prefix + "desired_replicas", 'hpa_name="web",namespace="shop"', 3),
+        (
+            prefix + "reconciliation_duration_seconds_bucket",
+            'action="none",error="none",le="0.016"',
+            1,
+        ),
+        ("podscale_hpa_decisions_total", 'reason="WithinTolerance"', 1),
     ):
+        line = f"{name}{{{labels}}} {value}.0"
         assert line in text.splitlines()
 
 

@@ -15,14 +15,33 @@ def test_a_period_is_its_slots_whatever_its_length(period_s: float) -> None:
 
 def test_every_namespace_is_due_once_a_period_and_slots_are_even() -> None:
     schedule = Schedule(15.0)
-    names = [f"team-{n}" for n in range(3000)]
-    for name in names:
-        schedule.add(name)
+    sizes = {f"team-{n}": 1 + n % 5 for n in range(3000)}
+    schedule.spread(sizes)
     due = [schedule.namespaces(tick) for tick in range(schedule.slots)]
-    assert sorted(name for each in due for name in each) == sorted(names)
-    assert max(map(len, due)) < 1.5 * min(map(len, due))
+    assert [name for each in due for name in each] == sorted(sizes)  # runs, as queries are packed
+    loads = [sum(sizes[name] for name in each) for each in due]
+    assert max(loads) < 1.1 * min(loads)
     schedule.drop("team-7")
-    assert "team-7" not in schedule.namespaces(schedule.slot_of("team-7"))
+    assert not any("team-7" in schedule.namespaces(tick) for tick in range(schedule.slots))
+
+
+def test_a_new_namespace_joins_its_neighbour_at_once() -> None:
+    schedule = Schedule(15.0)
+    schedule.add("m")
+    schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
+    schedule.add("dd")
+    assert schedule.slot_of("dd") == schedule.slot_of("d")
+
+
+def test_a_namespace_that_moves_far_back_is_not_left_waiting() -> None:
+    schedule = Schedule(15.0)
+    schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
+    old = schedule.slot_of("c")
+    schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
+    assert schedule.slot_of("c") > old + 1
+    assert "c" in schedule.namespaces(old)
+    schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
+    assert "c" not in schedule.namespaces(old)
 
 
 def test_own_periods_neither_drift_nor_catch_up() -> None:

@@ -1,0 +1,253 @@
+"""10,000 HPAs with ten pods and three metrics each: what a round of all of them costs.
+
+Sandbox API server, a real Prometheus that scrapes noise, and ``podscale hpa`` as processes
+of their own. ``PODSCALE_BENCH_HPAS`` sets another number. The yardstick is a client with
+the in-tree controller's pattern (GET scale, one query per metric, PUT status) on the same
+servers in the same minute.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+import aiohttp
+
+from tests.bench.figures import Figures, cpu_s, resident_mb
+from tests.bench.hpa_cluster import name_of, namespace_of
+from tests.integration.prometheus import PrometheusServer
+from tests.tools.process import LOOPBACK, Program, free_port, wait_until
+
+PERIOD_S = 15.0
+ROUNDS = 4
+WARM_ROUNDS = 4  # until every status has been written once and caches are warm
+YARDSTICK = 200  # HPAs that the yardstick reconciles
+RULES = """\
+rules:
+- seriesQuery: '{__name__=~"load|connections"}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue_length'
+  name: {as: queue}
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace)'
+"""
+
+
+class Stage:
+    """Everything that runs; times are CPU seconds since ``mark``."""
+
+    def __init__(self, directory: Path, hpas: int) -> None:
+        self.directory, self.hpas = directory, hpas
+        self.port = free_port()
+        self._exit = ExitStack()
+        self._marks: dict[int, float] = {}
+
+    def __enter__(self) -> "Stage":
+        try:
+            self._start()
+        except BaseException:
+            self._exit.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def _start(self) -> None:
+        kubeconfig = self.directory / "kubeconfig"
+        self.counts_file = self.directory / "counts.json"
+        self.cluster = self._program(
+            "cluster",
+            "tests.bench.hpa_cluster", "--hpas", self.hpas, "--kubeconfig", kubeconfig,
+            "--counts", self.counts_file,
+        )  # fmt: skip
+        noise_port = free_port()
+        self.noise = self._program(
+            "noise", "tests.bench.noise", "--hpas", self.hpas, "--port", noise_port
+        )
+        wait_until("the sandbox serves", self.counts_file.exists, 300, (self.cluster,))
+        scrape = {
+            "job_name": "noise",
+            "honor_labels": True,
+            "scrape_interval": f"{PERIOD_S:g}s",
+            "scrape_timeout": "14s",
+            "static_configs": [{"targets": [f"{LOOPBACK}:{noise_port}"]}],
+        }
+        self.prometheus = self._exit.enter_context(
+            PrometheusServer(self.directory, scrape_configs=[scrape])
+        )
+        self.prometheus.wait_for("count(load)", deadline_s=60)
+        rules = self.directory / "rules.yaml"
+        rules.write_text(RULES)
+        self.hpa = self._program(
+            "hpa",
+            "podscale", "hpa",
+            f"--config={rules}", f"--prometheus-url={self.prometheus.url}",
+            f"--kubeconfig={kubeconfig}", f"--lister-kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            f"--secure-port={self.port}", f"--bind-address={LOOPBACK}",
+            f"--cert-dir={self.directory}",
+            "--authorization-always-allow-paths=/metrics,/readyz",
+            "--metrics-relist-interval=1m", "--metrics-max-age=5m",
+        )  # fmt: skip
+
+    def _program(self, name: str, module: str, *words: object) -> Program:
+        command = [sys.executable, "-m", module, *map(str, words)]
+        return self._exit.enter_context(Program(name, command, self.directory / f"{name}.log"))
+
+    def mark(self) -> None:
+        """Begin to count CPU."""
+        self._marks = {pid: cpu_s(pid) for pid in self.pids.values()}
+
+    def spent(self) -> dict[str, float]:
+        """Return CPU seconds by process since ``mark``."""
+        return {name: cpu_s(pid) - self._marks[pid] for name, pid in self.pids.items()}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {
+            "podscale hpa": self.hpa.pid,
+            "API server": self.cluster.pid,
+            "Prometheus": self.prometheus.program.pid,
+        }
+
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self.counts_file.read_text())
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """Return the samples of the HPA's own /metrics, by name and labels as exposed."""
+        return asyncio.run(self._metrics())
+
+    async def _metrics(self) -> dict[str, float]:
+        url = f"https://{LOOPBACK}:{self.port}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            text = await answer.text()
+        lines = (line.rpartition(" ") for line in text.splitlines() if line[:1] not in ("#", ""))
+        return {name: float(value) for name, _, value in lines}
+
+
+async def yardstick(stage: Stage, count: int) -> None:
+    """Reconcile ``count`` HPAs once as the in-tree controller does, without deciding."""
+    api = stage.cluster.log.read_text().splitlines()[0]
+    async with aiohttp.ClientSession() as session:
+
+        async def get(url: str) -> object:
+            async with session.get(url) as answer:
+                return await answer.json()
+
+        for index in range(count):
+            namespace, name = namespace_of(index), name_of(index)
+            base = f"{api}/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"
+            await get(base)
+            pods = "|".join(f"{name}-{n}" for n in range(10))
+            for metric in ("load", "connections"):
+                query = f'sum({metric}{{namespace="{namespace}",pod=~"{pods}"}}) by (pod)'
+                await get(f"{stage.prometheus.url}/api/v1/query?query={quote(query)}")
+            query = f'sum(queue_length{{namespace="{namespace}"}}) by (namespace)'
+            await get(f"{stage.prometheus.url}/api/v1/query?query={quote(query)}")
+            path = (
+                f"{api}/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{name}"
+            )
+            found = await get(path)  # upstream has it from a watch; its watch is fed below
+            async with session.put(f"{path}/status", json=found) as answer:
+                await answer.read()
+
+
+def quantile(samples: Mapping[str, float], before: Mapping[str, float], share: float) -> float:
+    """Return the upper bound of the bucket that holds the quantile of the gaps."""
+    prefix = "podscale_hpa_gap_seconds_bucket"
+    grown = {
+        float(name.partition('le="')[2].partition('"')[0]): value - before.get(name, 0.0)
+        for name, value in samples.items()
+        if name.startswith(prefix)
+    }
+    total = max(grown.values(), default=0.0)
+    return min((bound for bound, n in grown.items() if n >= share * total), default=float("inf"))
+
+
+def main() -> int:
+    hpas = int(os.environ.get("PODSCALE_BENCH_HPAS", "10000"))
+    figures = Figures("hpa")
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch) / "base"
+        base.mkdir()
+        with Stage(base, 10) as small:
+            time.sleep(2 * PERIOD_S)
+            floor_mb = resident_mb(small.hpa.pid)
+        full = Path(scratch) / "full"
+        full.mkdir()
+        with Stage(full, hpas) as stage:
+            _measure(figures, stage, hpas, floor_mb)
+    return figures.finish()
+
+
+def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None:
+    passes = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_count"
+    wait_until(
+        "every HPA has been decided on",
+        lambda: sum(v for k, v in stage.metrics().items() if k.startswith(passes)) >= hpas,
+        300,
+        (stage.hpa, stage.cluster),
+    )
+    time.sleep(WARM_ROUNDS * PERIOD_S)
+    before, counted = stage.metrics(), stage.counts()
+    stage.mark()
+    time.sleep(ROUNDS * PERIOD_S)
+    spent, after = stage.spent(), stage.metrics()
+    time.sleep(1.5)
+    requests = {k: n - counted.get(k, 0) for k, n in stage.counts().items()}
+    ours = spent["podscale hpa"] / ROUNDS
+    scale = 10_000 / hpas
+    done = sum(after[k] - before.get(k, 0.0) for k in after if k.startswith(passes)) / ROUNDS
+    figures.note(f"{hpas} HPAs, {done:.0f} decided a period; CPU a period by process:")
+    for name, seconds in spent.items():
+        figures.note(f"  {name}: {seconds / ROUNDS:.2f} s")
+    figures.at_most("CPU of podscale hpa a round, per 10,000 HPAs", ours * scale, 1.5, "s")
+    figures.at_least("HPAs decided a period", done / hpas, 0.98, "of all")
+    figures.at_most("p99 of the gap between two decisions", quantile(after, before, 0.99), 18.0)
+    reads = {k: n for k, n in requests.items() if k.split()[0] in ("get", "list")}
+    writes = {k: n for k, n in requests.items() if k.split()[0] in ("update", "patch", "create")}
+    figures.note(f"  requests: {requests}")
+    figures.at_most("reads of scales, pods and HPAs", sum(
+        n for k, n in reads.items() if any(w in k for w in ("scale", "pods", "autoscalers"))
+    ), 0)  # fmt: skip
+    touched = max(
+        sum(n for k, n in writes.items() if word in k) for word in ("scale", "autoscalers/status")
+    )
+    figures.at_most("HPAs written to a period", touched / ROUNDS / hpas, 0.10, "of all")
+    figures.at_most(
+        "memory per HPA with its pods and traces",
+        (resident_mb(stage.hpa.pid) - floor_mb) * 1000 / hpas, 20.0, "KB",
+    )  # fmt: skip
+    everyone = sum(spent.values()) / ROUNDS / hpas
+    stage.mark()
+    started = time.process_time()
+    began = time.monotonic()
+    asyncio.run(yardstick(stage, YARDSTICK))
+    client = time.process_time() - started
+    beside = stage.spent()
+    share = (time.monotonic() - began) / PERIOD_S
+    # What ours and the scrapes cost meanwhile is not the yardstick's.
+    servers = sum(
+        beside[name] - spent[name] / ROUNDS * share for name in ("API server", "Prometheus")
+    )
+    theirs = (client + servers) / YARDSTICK
+    figures.at_least(
+        "times less CPU than one request per question",
+        theirs / everyone, 10.0,
+        f"({1e3 * theirs:.2f} ms against {1e3 * everyone:.3f} ms per HPA and period)",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
