@@ -1,6 +1,7 @@
 """One question on its way through the feed: what to ask, and what to make of the answer."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -12,6 +13,8 @@ from podscale.feed.reading import Outcome
 
 T_co = TypeVar("T_co", covariant=True)
 
+_PAGE = 50  # answers between two looks at the event loop: those of an HPA take 20 us each
+
 
 class Inquiry(Struct, Generic[T_co], frozen=True):
     """Demands, and the function that reads their outcomes (in the same order)."""
@@ -20,7 +23,16 @@ class Inquiry(Struct, Generic[T_co], frozen=True):
     finish: Callable[[Sequence[Outcome]], T_co]
 
 
-async def ask(feed: Feed, inquiries: Sequence[Inquiry[T_co] | Failure]) -> list[T_co | Failure]:
+class LongInquiry(Struct, Generic[T_co], frozen=True):
+    """As ``Inquiry``, where reading the outcomes takes more than one turn of the loop."""
+
+    demands: tuple[Demand, ...]
+    finish: Callable[[Sequence[Outcome]], Awaitable[T_co]]
+
+
+async def ask(
+    feed: Feed, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]
+) -> list[T_co | Failure]:
     """Return the answers of all inquiries with one read of the feed.
 
     Demands for the same plan and namespace become one for all their objects, so that
@@ -28,17 +40,24 @@ async def ask(feed: Feed, inquiries: Sequence[Inquiry[T_co] | Failure]) -> list[
     """
     merged: dict[tuple[object, str], list[Demand]] = {}
     for inquiry in inquiries:
-        if isinstance(inquiry, Inquiry):
+        if isinstance(inquiry, Inquiry | LongInquiry):
             for demand in inquiry.demands:
                 merged.setdefault((demand.plan.key, demand.namespace), []).append(demand)
     outcomes = await feed.read([_union(demands) for demands in merged.values()])
     by_key = dict(zip(merged, outcomes, strict=True))
-    return [
-        inquiry.finish([by_key[d.plan.key, d.namespace] for d in inquiry.demands])
-        if isinstance(inquiry, Inquiry)
-        else inquiry
-        for inquiry in inquiries
-    ]
+    answers: list[T_co | Failure] = []
+    for count, inquiry in enumerate(inquiries, 1):
+        if count % _PAGE == 0:
+            await asyncio.sleep(0)
+        if not isinstance(inquiry, Inquiry | LongInquiry):
+            answers.append(inquiry)
+            continue
+        found = [by_key[d.plan.key, d.namespace] for d in inquiry.demands]
+        if isinstance(inquiry, Inquiry):
+            answers.append(inquiry.finish(found))
+        else:
+            answers.append(await inquiry.finish(found))
+    return answers
 
 
 def at_once(feed: Feed, inquiry: Inquiry[T_co] | Failure) -> T_co | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from adapter import mapping, readings, registry
 from adapter.errors import NoLabel, QueryError
-from adapter.inquiry import Inquiry, ask
+from adapter.inquiry import Inquiry, LongInquiry, ask
 from adapter.listing import Source
 from adapter.objects import Objects
 from adapter.plans import Plans
@@ -66,7 +66,7 @@ class FeedProvider:
         """Return one answer per question, in order. Never raises for a failed source."""
         return await ask(self.feed, [self._inquire(question) for question in questions])
 
-    def _inquire(self, question: Question) -> Inquiry[Answer] | Failure:
+    def _inquire(self, question: Question) -> Inquiry[Answer] | LongInquiry[Answer] | Failure:
         try:
             match question:
                 case PodMetric():

@@ -4,6 +4,7 @@ NaN, negative and absent usage is no usage: such a container lacks that resource
 not idle (adapter.md 12).
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from adapter import readings, values
 from adapter.errors import QueryError
-from adapter.inquiry import Inquiry
+from adapter.inquiry import Inquiry, LongInquiry
 from adapter.objects import Names, Objects
 from adapter.plans import Plans
 from adapter.rules import ResourceRule, ResourceRules
@@ -33,6 +34,7 @@ from podscale.feed.plan import Demand
 from podscale.feed.reading import NO_ROW, Outcome, Reading
 
 EVERYTHING = Selector()
+_PAGE = 500  # containers between two looks at the event loop, some 2 ms
 
 
 class Amounts(Struct, frozen=True):
@@ -99,7 +101,7 @@ class Usage:
 
     def containers(
         self, namespaces: Sequence[str]
-    ) -> Inquiry[ContainerColumns | Failure] | Failure:
+    ) -> LongInquiry[ContainerColumns | Failure] | Failure:
         """Return how to ask for all containers of running pods, in columns."""
         asked: list[tuple[str, Names]] = []
         demands: list[Demand] = []
@@ -112,7 +114,7 @@ class Usage:
                 return pair
             asked.append((namespace, found))
             demands += pair
-        return Inquiry(tuple(demands), lambda got: _columns(got, asked))
+        return LongInquiry(tuple(demands), lambda got: _columns(got, asked))
 
     def _demands(
         self, namespace: str, names: Sequence[str], known: int | None
@@ -222,7 +224,7 @@ def _sums(
     return PodSamples(found, outcome.asked_s, stale)
 
 
-def _columns(
+async def _columns(
     outcomes: Sequence[Outcome], asked: Sequence[tuple[str, Names]]
 ) -> ContainerColumns | Failure:
     failures = [outcome for outcome in outcomes if not isinstance(outcome, Reading)]
@@ -233,7 +235,10 @@ def _columns(
             continue
         asked_s = min(asked_s, cpu.asked_s, memory.asked_s)
         wanted = set(names.names)
-        for pod, container in sorted(cpu.containers.keys() | memory.containers.keys()):
+        keys = sorted(cpu.containers.keys() | memory.containers.keys())
+        for count, (pod, container) in enumerate(keys):
+            if count % _PAGE == 0:
+                await asyncio.sleep(0)
             if pod not in wanted:
                 continue
             cores, cpu_time = _float(cpu, (pod, container))

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from adapter.usage import Amounts
 from podscale.core.quantity import format_milli
 from podscale.kube.wire import format_time
+
+encode = msgspec.json.encode
 
 VERSION = "metrics.k8s.io/v1beta1"
 _COLUMNS = [
@@ -41,31 +44,40 @@ def single(one: Measured, window: str, now: float) -> dict[str, Any]:
     return {"kind": kind, "apiVersion": VERSION, **_item(one, window, now)}
 
 
-def listing(kind: str, found: Sequence[Measured], window: str, now: float) -> dict[str, Any]:
-    """Return a PodMetricsList or NodeMetricsList; ``kind`` is that of the items."""
-    items = [_item(one, window, now) for one in found]
-    return {"kind": f"{kind}List", "apiVersion": VERSION, "metadata": {}, "items": items}
+def items(found: Sequence[Measured], window: str, now: float) -> bytes:
+    """Return some items of a list as JSON, with commas between them."""
+    return encode([_item(one, window, now) for one in found])[1:-1]
 
 
-def table(found: Sequence[Measured], window: str, now: float) -> dict[str, Any]:
-    """Return a meta.k8s.io/v1 Table; a pod's cells sum its containers."""
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": {},
-        "columnDefinitions": _COLUMNS,
-        "rows": [
-            {
-                "cells": [one.name, *_cells(one), window],
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": _metadata(one, now),
-                },
-            }
-            for one in found
-        ],
-    }
+def listing(kind: str, pages: Sequence[bytes]) -> bytes:
+    """Return a PodMetricsList or NodeMetricsList of what ``items`` returned; ``kind`` is
+    that of the items.
+    """
+    head = encode({"kind": f"{kind}List", "apiVersion": VERSION, "metadata": {}})
+    return b'%b,"items":[%b]}\n' % (head[:-1], b",".join(pages))
+
+
+def rows(found: Sequence[Measured], window: str, now: float) -> bytes:
+    """Return some rows of a table as JSON; a pod's cells sum its containers."""
+    made = [
+        {
+            "cells": [one.name, *_cells(one), window],
+            "object": {
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": _metadata(one, now),
+            },
+        }
+        for one in found
+    ]
+    return encode(made)[1:-1]
+
+
+def table(pages: Sequence[bytes]) -> bytes:
+    """Return a meta.k8s.io/v1 Table of what ``rows`` returned."""
+    head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}}
+    start = encode({**head, "columnDefinitions": _COLUMNS})
+    return b'%b,"rows":[%b]}\n' % (start[:-1], b",".join(pages))
 
 
 def _item(one: Measured, window: str, now: float) -> dict[str, Any]:
