@@ -15,6 +15,7 @@ from podscale.feed.prover.verdict import Verdict, Widened
 from podscale.feed.reading import Reading
 
 EXCLUDED_S = 300.0
+FORGET_EVERY_S = 1.0
 FAILURES_TO_EXCLUDE = 3
 DUPLICATES_TO_DEMOTE = 3
 DIFFERENCES_TO_DEMOTE = 2
@@ -59,6 +60,7 @@ class Group:
         self._duplicate_reads = 0
         self._batches = 0
         self._differences = 0
+        self._forgot_s = now_s
 
     def remember(self, demand: Demand, now_s: float) -> bool:
         """Note the demand; return whether batches may answer it (else its own query)."""
@@ -156,18 +158,23 @@ class Group:
         self.demoted, self._duplicate_reads, self._differences = "", 0, 0
 
     def _want(self, namespace: str, memory: _Memory, *, is_by_name: bool) -> Want:
-        names = tuple(sorted(memory.names))
+        wanted = len(memory.names)
         is_all = not is_by_name or (
-            not self.plan.is_namespace_object and is_wide(len(names), memory.known)
+            not self.plan.is_namespace_object and is_wide(wanted, memory.known)
         )
         before = self.sheets.get(namespace)
-        if before is not None and (is_all or before.covers(names)):
+        if before is not None and (is_all or before.covers(memory.names)):
             expected = len(before.reading.values)
         else:
-            expected = max(memory.known or 0, len(names)) if is_all else len(names)
-        return Want(namespace, () if is_all else names, max(1, expected))
+            expected = max(memory.known or 0, wanted) if is_all else wanted
+        names = () if is_all else tuple(sorted(memory.names))
+        return Want(namespace, names, max(1, expected))
 
     def _forget(self, now_s: float) -> None:
+        # Several refreshes a second look at the same tens of thousands of names.
+        if 0.0 <= now_s - self._forgot_s < FORGET_EVERY_S:
+            return
+        self._forgot_s = now_s
         oldest = now_s - self.options.remembered_s
         for namespace, memory in list(self._memories.items()):
             if memory.wanted_s < oldest:
