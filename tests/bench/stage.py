@@ -52,6 +52,7 @@ class Stage:
     ) -> None:
         self.directory = directory
         self.namespaces, self.apps, self.pods, self.ballast = namespaces, apps, pods, ballast
+        self.rules = directory / "rules.yaml"
         self.port = free_port()
         self.url = f"https://{LOOPBACK}:{self.port}"
         self.token = ""
@@ -71,6 +72,7 @@ class Stage:
 
     def _start(self) -> None:
         kubeconfig = self.directory / "kubeconfig"
+        self.rules.write_text(RULES)
         self.cluster = self._program(
             "cluster",
             [
@@ -91,23 +93,9 @@ class Stage:
         self.prometheus = self._exit.enter_context(
             PrometheusServer(self.directory, scrape_configs=[exporter.scrape_config(10.0)])
         )
-        rules = self.directory / "rules.yaml"
-        rules.write_text(RULES)
         self.adapter = self._program(
-            "adapter",
-            [
-                sys.executable, "-m", "podscale", "adapter",
-                f"--config={rules}",
-                f"--prometheus-url={self.prometheus.url}",
-                f"--secure-port={self.port}", f"--bind-address={LOOPBACK}",
-                f"--cert-dir={self.directory}",
-                f"--lister-kubeconfig={kubeconfig}",
-                f"--authentication-kubeconfig={kubeconfig}",
-                f"--authorization-kubeconfig={kubeconfig}",
-                "--metrics-relist-interval=1m", "--metrics-max-age=10m",
-                *self._arguments,
-            ],
-        )  # fmt: skip
+            "adapter", [sys.executable, "-m", "podscale", "adapter", *self.flags()]
+        )
         expected = self.pods
         wait_until(
             "the metric of every pod of the last app is served",
@@ -115,6 +103,21 @@ class Stage:
             180,
             (self.adapter, self.cluster),
         )
+
+    def flags(self) -> list[str]:
+        """Return the adapter's arguments, also for one in another process."""
+        kubeconfig = self.directory / "kubeconfig"
+        return [
+            f"--config={self.rules}",
+            f"--prometheus-url={self.prometheus.url}",
+            f"--secure-port={self.port}", f"--bind-address={LOOPBACK}",
+            f"--cert-dir={self.directory}",
+            f"--lister-kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            "--metrics-relist-interval=1m", "--metrics-max-age=10m",
+            *self._arguments,
+        ]  # fmt: skip
 
     def _program(self, name: str, command: Sequence[object]) -> Program:
         words = [str(word) for word in command]

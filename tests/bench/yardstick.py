@@ -28,16 +28,22 @@ def load(
     clients: int,
     seconds: float,
     rate: float = 0.0,
+    requests: int = 0,
     token: str = "",
+    accepts_gzip: bool = False,
 ) -> dict[str, Any]:
-    """Send GETs to ``urls`` in turn; return the load generator's figures."""
+    """Send GETs to ``urls`` in turn; return the load generator's figures.
+
+    ``rate`` is over all clients, 0 is a closed loop; ``requests`` ends it early.
+    """
     listed = scratch / "urls.txt"
     listed.write_text("\n".join(urls))
     done = subprocess.run(
         [
             str(program("httpyard")), "load",
             "-clients", str(clients), "-rate", str(rate), "-seconds", str(seconds),
-            "-token", token, str(listed),
+            "-requests", str(requests), "-token", token,
+            *(["-gzip"] if accepts_gzip else []), str(listed),
         ],
         capture_output=True, text=True, check=True, timeout=seconds + 60,
     )  # fmt: skip

@@ -1,10 +1,11 @@
 // The yardstick of the request path and the client that loads both.
 //
 //	httpyard serve -cert C -key K -port P -body FILE
-//	httpyard load -url URL[,URL...] -clients N -rate R -seconds S [-ca FILE] [-token T]
+//	httpyard load -clients N -rate R -seconds S [-requests N] [-token T] [-gzip] FILE
 //
 // serve answers every request over TLS with the bytes of FILE, as a Go net/http server does it.
-// load prints one line of JSON: requests, errors, and latencies in microseconds.
+// load GETs the URLs of FILE, one a line, in turn; it prints one line of JSON: requests, latencies
+// in microseconds, and the first thousand failures with the second in which they ended.
 package main
 
 import (
@@ -59,25 +60,25 @@ func serve(args []string) {
 	log.Fatal(server.ListenAndServeTLS(*cert, *key))
 }
 
-type outcome struct {
-	micros int64
-	failed bool
+type failure struct {
+	AtS    float64 `json:"at_s"`   // unix seconds
+	Status int     `json:"status"` // 0: no answer
+	Text   string  `json:"text"`
 }
 
 func load(args []string) {
 	f := flag.NewFlagSet("load", flag.ExitOnError)
-	urls, token := f.String("url", "", ""), f.String("token", "", "")
+	token := f.String("token", "", "")
 	clients, rate := f.Int("clients", 5, ""), f.Float64("rate", 0, "requests a second over all clients; 0: closed loop")
 	seconds := f.Float64("seconds", 5, "")
+	most := f.Int("requests", 0, "end after so many over all clients; 0: no end but the time's")
+	gzipped := f.Bool("gzip", false, "ask for gzip, as kubectl does")
 	f.Parse(args)
-	targets := strings.Split(*urls, ",")
-	if rest := f.Args(); len(rest) == 1 { // a file with one URL a line
-		text, err := os.ReadFile(rest[0])
-		if err != nil {
-			log.Fatal(err)
-		}
-		targets = strings.Fields(string(text))
+	listed, err := os.ReadFile(f.Arg(0))
+	if err != nil {
+		log.Fatal(err)
 	}
+	targets := strings.Fields(string(listed))
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 		MaxIdleConnsPerHost: *clients,
@@ -86,7 +87,8 @@ func load(args []string) {
 	}
 	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
 	var wg sync.WaitGroup
-	results := make([][]outcome, *clients)
+	results := make([][]int64, *clients)
+	failures := make([][]failure, *clients)
 	begin := time.Now()
 	end := begin.Add(time.Duration(*seconds * float64(time.Second)))
 	for i := 0; i < *clients; i++ {
@@ -99,7 +101,7 @@ func load(args []string) {
 				step = time.Duration(float64(*clients) / *rate * float64(time.Second))
 				next = begin.Add(step * time.Duration(i) / time.Duration(*clients))
 			}
-			for n := i; ; n += *clients {
+			for n := i; *most == 0 || n < *most; n += *clients {
 				if step > 0 {
 					time.Sleep(time.Until(next))
 				}
@@ -119,28 +121,41 @@ func load(args []string) {
 					request.Header.Set("Authorization", "Bearer "+*token)
 				}
 				request.Header.Set("Accept", "application/json")
-				response, err := client.Do(request)
-				failed := err != nil
-				if err == nil {
-					_, err = io.Copy(io.Discard, response.Body)
-					response.Body.Close()
-					failed = err != nil || response.StatusCode != 200
+				if *gzipped {
+					request.Header.Set("Accept-Encoding", "gzip")
 				}
-				results[i] = append(results[i], outcome{time.Since(started).Microseconds(), failed})
+				response, err := client.Do(request)
+				status, text := 0, ""
+				if err == nil {
+					status = response.StatusCode
+					if status == 200 {
+						_, err = io.Copy(io.Discard, response.Body)
+					} else {
+						var body []byte
+						body, err = io.ReadAll(io.LimitReader(response.Body, 400))
+						text = string(body)
+					}
+					response.Body.Close()
+				}
+				if err != nil {
+					status, text = 0, err.Error()
+				}
+				results[i] = append(results[i], time.Since(started).Microseconds())
+				if status != 200 {
+					at := float64(time.Now().UnixMicro()) / 1e6
+					failures[i] = append(failures[i], failure{at, status, text})
+				}
 			}
 		}(i)
 	}
 	wg.Wait()
 	var all []int64
-	failed := 0
-	for _, list := range results {
-		for _, o := range list {
-			all = append(all, o.micros)
-			if o.failed {
-				failed++
-			}
-		}
+	failed := []failure{}
+	for i := range results {
+		all = append(all, results[i]...)
+		failed = append(failed, failures[i]...)
 	}
+	shown := failed[:min(1000, len(failed))]
 	sort.Slice(all, func(a, b int) bool { return all[a] < all[b] })
 	at := func(p float64) int64 {
 		if len(all) == 0 {
@@ -149,7 +164,7 @@ func load(args []string) {
 		return all[int(p*float64(len(all)-1))]
 	}
 	json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"requests": len(all), "failed": failed, "seconds": time.Since(begin).Seconds(),
+		"requests": len(all), "failed": len(failed), "failures": shown, "seconds": time.Since(begin).Seconds(),
 		"p50_us": at(0.5), "p99_us": at(0.99), "max_us": at(1),
 	})
 }
