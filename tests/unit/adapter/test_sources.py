@@ -1,0 +1,102 @@
+"""Providers of other packages: found by entry point, asked for what the rules do not know."""
+
+import sys
+
+import pytest
+
+from adapter import sources
+from adapter.sources import Sources
+from podscale.core.metrics import (
+    ExternalSamples,
+    MetricsProvider,
+    NoData,
+    NotFound,
+    ObjectSample,
+    PodSamples,
+    Unavailable,
+)
+from podscale.core.selector import Selector
+from podscale.kube.resource import PODS, SERVICES
+from tests.conformance.adapter_sample import SampleProvider
+from tests.unit.adapter.test_provider import METRIC, provider
+from tests.unit.adapter.world import RecordingFeed
+
+PODS_OF_SHOP = [(f"web-{i}", {"app": "web"}) for i in range(3)]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package that registers a provider, and one whose provider does not load."""
+    info = tmp_path / "elsewhere-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{sources.GROUP}]\ngood = elsewhere:make\nbroken = elsewhere:absent\n"
+    )
+    (tmp_path / "elsewhere.py").write_text(
+        "from tests.conformance.adapter_sample import SampleProvider\n"
+        "def make():\n    return SampleProvider([])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("elsewhere", None)
+
+
+def test_installed_providers_are_loaded_and_a_broken_one_is_left_out(installed):
+    (found,) = sources.load()
+    assert isinstance(found, SampleProvider)
+
+
+def test_no_package_registers_a_provider_by_itself():
+    assert sources.load() == []
+
+
+class Failing:
+    """A provider with a bug."""
+
+    async def answer(self, questions):
+        raise RuntimeError("a bug of theirs")
+
+
+async def chained(*others: MetricsProvider) -> Sources:
+    return Sources(await provider(RecordingFeed()), others)
+
+
+async def test_the_rules_come_first():
+    sample = SampleProvider(PODS_OF_SHOP)
+    made = await chained(sample)
+    answer = await made.several(PODS, "shop", Selector(), METRIC, "")
+    assert isinstance(answer, PodSamples)
+    assert sample.questions == []
+
+
+async def test_what_no_rule_knows_is_asked_elsewhere():
+    made = await chained(Failing(), SampleProvider(PODS_OF_SHOP))
+    pods = await made.several(PODS, "shop", Selector(), "some-metric", "")
+    assert isinstance(pods, Unavailable)  # the first provider that does not say "not found"
+    made = await chained(SampleProvider([]), SampleProvider(PODS_OF_SHOP))
+    services = await made.several(SERVICES, "shop", Selector(), "some-metric", "")
+    assert isinstance(services, PodSamples)
+    one = await made.single("service", "shop", "web", "some-metric", "")
+    assert isinstance(one, ObjectSample)
+    external = await made.external("shop", "my-external-metric", "foo=bar")
+    assert isinstance(external, ExternalSamples)
+    assert [s.sample.value_milli for s in external.series] == [42_000]
+
+
+async def test_what_nobody_knows_is_not_found_with_the_rules_reason():
+    made = await chained(SampleProvider([]))
+    for answer in (
+        await made.several(PODS, "shop", Selector(), "nothing", ""),
+        await made.single("pods", "shop", "web-0", "nothing", ""),
+    ):
+        assert isinstance(answer, NotFound)
+        assert "no rule exposes nothing" in answer.message
+
+
+async def test_without_objects_nobody_is_asked():
+    sample = SampleProvider([])
+    made = await chained(sample)
+    answer = await made.several(PODS, "empty", Selector(), "some-metric", "")
+    assert isinstance(answer, NoData)
+    assert sample.questions == []
