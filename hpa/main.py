@@ -6,8 +6,8 @@ each other. ``podscale.cli.control`` and ``run`` use ``hpa.part`` beside their o
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import structlog
 from msgspec import Struct
@@ -23,6 +23,7 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
 from podscale.kube.pods import PodStore
 from podscale.serving import logs
+from podscale.serving.api import ApiGroup
 from podscale.serving.certificates import service_names
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import FlagError, Flags
@@ -51,6 +52,16 @@ class Ground(Struct, frozen=True):
 OpenProvider = Callable[[Ground], AbstractAsyncContextManager[MetricsProvider]]
 
 
+class Companion(Struct, frozen=True):
+    """Another part of the same process, as far as the shared server is concerned."""
+
+    groups: tuple[ApiGroup, ...] = ()
+
+
+# Runs a part beside the HPA, with its Lease and on the same provider, while the block runs.
+OpenCompanion = Callable[[Ground, MetricsProvider], AbstractAsyncContextManager[Companion]]
+
+
 class Served(Struct, frozen=True):
     """A running HPA part and its server."""
 
@@ -58,7 +69,9 @@ class Served(Struct, frozen=True):
     server: Running
 
 
-async def run(flags: Flags, open_provider: OpenProvider) -> int:
+async def run(
+    flags: Flags, open_provider: OpenProvider, companions: Sequence[OpenCompanion] = ()
+) -> int:
     """Reconcile until SIGTERM or SIGINT; return the exit code.
 
     2 is a command line (or a rules file) that must be changed first, 1 everything else.
@@ -72,7 +85,7 @@ async def run(flags: Flags, open_provider: OpenProvider) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with serving(flags, verbosity, open_provider) as served:
+        async with serving(flags, verbosity, open_provider, companions=companions) as served:
             log.info("serving", port=served.server.port)
             await stop.wait()
             # The Lease first: another replica can act while we still answer.
@@ -98,12 +111,17 @@ def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
 
 @asynccontextmanager
 async def serving(
-    flags: Flags, verbosity: Verbosity, open_provider: OpenProvider, *, port: int | None = None
+    flags: Flags,
+    verbosity: Verbosity,
+    open_provider: OpenProvider,
+    *,
+    companions: Sequence[OpenCompanion] = (),
+    port: int | None = None,
 ) -> AsyncIterator[Served]:
     """Run the HPA and the server of its explanations while the block runs."""
-    found = [*server_problems(flags), *flags_.problems(flags)]
-    if found:
-        raise FlagError("; ".join(found))
+    wrong = [*server_problems(flags), *flags_.problems(flags)]
+    if wrong:
+        raise FlagError("; ".join(wrong))
     namespace = await asyncio.to_thread(own_namespace)
     chosen = flags_.choice(flags, own_namespace=namespace)
     server_metrics = SelfMetrics()
@@ -114,16 +132,19 @@ async def serving(
         ground = Ground(flags, api, discovery, pods, server_metrics.registry, health)
         async with asyncio.TaskGroup() as group:
             discovering = group.create_task(discovery.run(), name="discovery")
-            async with open_provider(ground) as provider:
+            async with open_provider(ground) as provider, AsyncExitStack() as beside:
                 part = Part(api, chosen, discovery, provider, pods, identity=identity())
                 server_metrics.registry.register(part.metrics)
                 part.register(health)
                 working = group.create_task(part.run(), name="hpa")
+                found = [
+                    await beside.enter_async_context(each(ground, provider)) for each in companions
+                ]
                 try:
                     async with running(
                         flags,
                         clusters=Clusters(api, api),
-                        groups=(part.group,),
+                        groups=(part.group, *(served for each in found for served in each.groups)),
                         health=health,
                         metrics=server_metrics,
                         verbosity=verbosity,

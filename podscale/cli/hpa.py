@@ -15,14 +15,21 @@ if TYPE_CHECKING:
 
 
 def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]":
-    from adapter import flags as adapter_flags
-    from hpa import flags, main
+    from hpa import main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
         return main.run(parsed, opener(parsed))
 
+    return flag_table(), run
+
+
+def flag_table() -> "Sequence[Flag]":
+    """Return the HPA's flags with those of its source of metrics."""
+    from adapter import flags as adapter_flags
+    from hpa import flags
+
     # Where both name a flag (--service), it is the HPA's.
-    return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE), run
+    return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE)
 
 
 def opener(flags: "Flags") -> "OpenProvider":
