@@ -37,20 +37,18 @@ _MOST_POINTS = 5_000
 class Examiner:
     """Answers needs from Prometheus, each distinct one once; counts its requests."""
 
-    def __init__(
-        self,
-        client: PrometheusClient,
-        window_s: float,
-        *,
-        asked: Callable[[Need], None] = lambda _: None,
-    ) -> None:
-        """``window_s`` is how far back discovery looks; ``asked`` hears of each question."""
+    def __init__(self, client: PrometheusClient, window_s: float) -> None:
+        """``window_s`` is how far back discovery looks."""
         self._client = client
         self._window_s = window_s
-        self._asked = asked
+        self._asked: Callable[[Need], None] = lambda _: None
         self._known: dict[Need, Given] = {}
         self.requests = 0
         self.taken: list[tuple[Need, Given]] = []  # in the order of asking, for a recording
+
+    def hear(self, asked: Callable[[Need], None]) -> None:
+        """Tell ``asked`` of each question from now on."""
+        self._asked = asked
 
     async def problem(self) -> str | None:
         """Return what is wrong with Prometheus itself, after the cheapest of queries."""

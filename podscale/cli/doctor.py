@@ -1,0 +1,298 @@
+"""``podscale doctor``: why is my metric not there, and what in the rules will surprise?"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE, ClusterChoice, cluster_options
+from podscale.cli.output import Form, note, output_option
+
+if TYPE_CHECKING:
+    from podscale.cli.doctor_run import Progress, Report
+    from podscale.feed.options import PrometheusOptions
+    from podscale.migrate.rules_source import RulesText
+
+
+class Given:
+    """The options as click hands them over."""
+
+    what: str | None
+    config: str
+    config_map: str
+    prometheus_url: str
+    prometheus_header: tuple[str, ...]
+    prometheus_token_file: str
+    prometheus_ca_file: str
+    timeout: float
+    metric: str
+    api: str
+    resource: str
+    name: str
+    selector: str
+    metric_selector: str
+    service: str
+    reader: str
+    relist_interval: str
+    scrape_interval: str
+    series: str
+    record: str
+    mask: bool
+    disable_lint: tuple[str, ...]
+    no_cluster: bool
+
+    def __init__(self, **given: object) -> None:
+        self.__dict__.update(given)
+
+
+class Usage(Exception):
+    """The call was wrong; the text says how."""
+
+
+@click.command("doctor")
+@click.argument("what", metavar="[hpa/NAME]", required=False)
+@click.option(
+    "-f",
+    "--config",
+    default="",
+    metavar="FILE",
+    help="Rules file, ConfigMap manifest or Helm values; - is stdin.",
+)
+@click.option(
+    "--config-map",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="The rules of a running adapter, from its ConfigMap.",
+)
+@click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter.")
+@click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE")
+@click.option("--prometheus-token-file", default="", metavar="FILE")
+@click.option("--prometheus-ca-file", default="", metavar="FILE")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds for one query.")
+@click.option("--metric", default="", help="The metric that is missing; else the whole file.")
+@click.option("--api", type=click.Choice(["custom", "external"]), default="custom")
+@click.option("--resource", default="pods", show_default=True, help="As kubectl names it.")
+@click.option("--name", default="*", show_default=True, help="An object; *: all that --selector")
+@click.option("--selector", "-l", default="", help="selects.")
+@click.option("--metric-selector", default="", help="The HPA's selector on the metric.")
+@click.option("--service", default="", metavar="NAMESPACE/NAME", help="The adapter's Service.")
+@click.option(
+    "--reader",
+    default="",
+    metavar="USER",
+    help="Who must be allowed to read it; not given: the HPA controller.",
+)
+@click.option(
+    "--relist-interval",
+    default="1m",
+    show_default=True,
+    help="The adapter's --metrics-relist-interval (or --metrics-max-age).",
+)
+@click.option("--scrape-interval", default="", help="Of the targets; enables RateWindow.")
+@click.option("--series", default="", metavar="FILE", help="Answer from a recording instead.")
+@click.option("--record", default="", metavar="FILE", help="Keep what was seen, for a bug report.")
+@click.option("--mask", is_flag=True, help="Record no values, label values or object names.")
+@click.option("--disable-lint", multiple=True, metavar="LINT", help="Repeatable; see the docs.")
+@click.option("--no-cluster", is_flag=True, help="Ask no API server.")
+@cluster_options
+@output_option
+@click.pass_context
+def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options: object) -> None:
+    """Find out why a metric is not there, or check a whole rules file.
+
+    \b
+    podscale doctor hpa/web -n shop --config-map monitoring/adapter-config --prometheus-url URL
+    podscale doctor -f rules.yaml --prometheus-url URL --metric http_requests_per_second -n shop
+    podscale doctor -f rules.yaml
+    """
+    from podscale.cli.doctor_cluster import ClusterFailed
+    from podscale.cli.doctor_report import print_report
+    from podscale.kube.errors import KubeError
+
+    try:
+        report = asyncio.run(_examined(cluster, Given(**options)))
+    except Usage as wrong:
+        click.echo(f"podscale doctor: {wrong}", err=True)
+        ctx.exit(EXIT_USAGE)
+        return
+    except (ClusterFailed, KubeError, OSError) as failed:
+        click.echo(f"podscale doctor: {failed}", err=True)
+        ctx.exit(EXIT_FAILED)
+        return
+    print_report(report, form)
+    if not report.is_healthy:
+        ctx.exit(EXIT_FAILED)
+
+
+async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
+    if given.series:
+        return _replayed(given)
+    _check(given)
+    try:
+        async with cluster.connect("doctor") as api:
+            if given.no_cluster:
+                return await _run(given, cluster, None)
+            from podscale.cli.doctor_cluster import Cluster
+
+            facts = Cluster(api)
+            await facts.learn_resources()
+            return await _run(given, cluster, facts)
+    except click.ClickException as unconfigured:
+        if given.what or given.config_map:
+            raise Usage(f"{unconfigured}") from None
+        if not given.no_cluster:
+            note(f"no cluster is asked: {unconfigured}")
+        return await _run(given, cluster, None)
+
+
+def _check(given: Given) -> None:
+    from adapter.lint_objects import OBJECT_LINTS
+    from adapter.lints import RULE_LINTS
+
+    known = {**RULE_LINTS, **OBJECT_LINTS}
+    if unknown := [each for each in given.disable_lint if each not in known]:
+        raise Usage(f"--disable-lint {unknown[0]}: the lints are {', '.join(known)}")
+    if bool(given.config) == bool(given.config_map):
+        raise Usage("say where the rules are: --config FILE or --config-map NAMESPACE/NAME")
+    if given.what and (given.metric or not given.what.lower().startswith("hpa/")):
+        raise Usage(f"say hpa/NAME, or --metric with an object; got {given.what!r}")
+    if (given.metric or given.what) and not given.prometheus_url:
+        raise Usage("--prometheus-url is needed to follow a metric (or --series FILE)")
+    if given.record and not (given.metric or given.what):
+        raise Usage("--record keeps the examination of one metric: give --metric")
+
+
+async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report":
+    from adapter.evidence import Asked
+    from podscale.cli.doctor_cluster import READER, Cluster
+    from podscale.cli.doctor_run import Plan, examine, of_hpa
+    from podscale.core.duration import DurationError, parse_go
+
+    facts = cluster if isinstance(cluster, Cluster) else None
+    rules = await _rules(given, facts)
+    asked: list[Asked] = []
+    notes: list[str] = []
+    if given.what and facts is not None:
+        asked, notes = await of_hpa(facts, choice.namespace, given.what.partition("/")[2])
+    elif given.metric:
+        if facts is None and given.api == "custom" and given.name == "*":
+            raise Usage("without a cluster nobody knows the objects: give --name NAME")
+        is_external = given.api == "external"
+        asked = [
+            Asked(
+                given.api,
+                given.metric,
+                choice.namespace,
+                "" if is_external else _resource(given.resource, facts),
+                "" if is_external else given.name,
+                given.selector,
+                given.metric_selector,
+            )
+        ]
+    try:
+        plan = Plan(
+            rules=rules,
+            prometheus=_prometheus(given),
+            asked=asked,
+            relist_interval_s=parse_go(given.relist_interval),
+            scrape_interval_s=parse_go(given.scrape_interval) if given.scrape_interval else None,
+            service=given.service,
+            reader=given.reader or READER,
+            namespace="" if choice.all_namespaces else choice.namespace,
+            disabled=frozenset(given.disable_lint),
+        )
+    except DurationError as error:
+        raise Usage(f"--relist-interval, --scrape-interval: {error}") from None
+    report = await examine(plan, facts, _progress())
+    report.notes += notes
+    _record(given, report)
+    return report
+
+
+def _resource(written: str, facts: object) -> str:
+    """Return ``pods`` for ``pod``: the form that rules and paths use."""
+    from adapter.mapping import resolve, split
+    from adapter.presumed import PresumingMapper
+    from podscale.cli.doctor_cluster import Cluster
+
+    mapper = facts.mapper if isinstance(facts, Cluster) else PresumingMapper()
+    group, resource = split(written)
+    found = resolve(mapper, group, resource)
+    if found is None:
+        raise Usage(f"--resource {written}: there is no such resource")
+    return found.group_resource
+
+
+async def _rules(given: Given, cluster: object) -> "RulesText":
+    from podscale.cli.doctor_cluster import Cluster
+    from podscale.migrate.rules_source import find, of_config_map
+
+    if given.config:
+        text = sys.stdin.read() if given.config == "-" else _read(given.config)
+        return find(text, given.config)
+    if not isinstance(cluster, Cluster):
+        raise Usage("--config-map needs a cluster")
+    namespace, _, name = given.config_map.partition("/")
+    found = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
+    if found is None:
+        raise Usage(f"ConfigMap {given.config_map} holds no rules")
+    return found
+
+
+def _prometheus(given: Given) -> "PrometheusOptions | None":
+    from adapter.flags import headers
+    from podscale.feed.options import PrometheusOptions
+
+    if not given.prometheus_url:
+        return None
+    return PrometheusOptions(
+        url=given.prometheus_url,
+        headers=headers(given.prometheus_header),
+        token_file=Path(given.prometheus_token_file) if given.prometheus_token_file else None,
+        ca_file=Path(given.prometheus_ca_file) if given.prometheus_ca_file else None,
+        deadline_s=given.timeout,
+    )
+
+
+def _record(given: Given, report: "Report") -> None:
+    from adapter.recording import encode, masked
+
+    if not given.record or report.recording is None:
+        return
+    kept = masked(report.recording) if given.mask else report.recording
+    Path(given.record).write_bytes(encode(kept) + b"\n")
+    note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
+
+
+def _replayed(given: Given) -> "Report":
+    from adapter.recording import RecordingInvalid, decode, replay
+    from podscale.cli.doctor_run import Report
+
+    try:
+        recording = decode(_read(given.series).encode())
+    except RecordingInvalid as error:
+        raise Usage(f"--series {given.series}: {error}") from None
+    return Report(findings=[(recording.asked, replay(recording, given.series))])
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from None
+
+
+def _progress() -> "Progress":
+    """Return what draws a bar on a terminal's stderr, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+    width = 30
+
+    def draw(done: int, of: int, what: str) -> None:
+        filled = width * done // max(of, 1)
+        bar = "█" * filled + "░" * (width - filled)
+        click.echo(f"\r\x1b[K{bar} {done}/{of} {what[:60]}", err=True, nl=done >= of)
+
+    return draw

@@ -1,0 +1,89 @@
+"""What the doctor found, on a terminal or as JSON."""
+
+import re
+import textwrap
+from typing import Any
+
+import click
+import msgspec
+
+from adapter.doctor import Diagnosis
+from adapter.evidence import Asked
+from adapter.stages import Stage
+from podscale.cli.doctor_run import Report
+from podscale.cli.output import Form, emit, note, wants_colour
+from podscale.feed.prover.printer import printed
+from podscale.feed.prover.tree import NotPromql, parse
+
+
+def print_report(report: Report, form: Form) -> None:
+    """Print it; the count of requests goes to stderr unless data was asked for."""
+    if form in ("json", "yaml"):
+        emit(_data(report), form)
+        return
+    if report.config_problem is not None:
+        _print_diagnosis(None, report.config_problem)
+    for asked, found in report.findings:
+        _print_diagnosis(asked, found)
+    for rule in report.rules:
+        shown = ", ".join(rule.names[:5]) + (", …" if len(rule.names) > 5 else "")
+        about = rule.problem or f"{rule.series} series names, {len(rule.names)} metrics: {shown}"
+        click.echo(f"{_mark(not rule.problem)} {rule.rule or 'Prometheus'}: {about}")
+    for each in report.lints:
+        click.echo(f"{_mark(False)} {each.text}")
+    for text in report.notes:
+        click.echo(f"  note: {text}")
+    if report.is_healthy:
+        click.echo(f"{_mark(True)} nothing needs to change")
+    note(f"requests: {report.prometheus_requests} to Prometheus, {report.cluster_requests} "
+         "to the API server")  # fmt: skip
+
+
+def _print_diagnosis(asked: Asked | None, found: Diagnosis) -> None:
+    is_healthy = found.stage == Stage.HEALTHY
+    about = f"{asked.metric} ({asked.api}) " if asked and asked.metric else ""
+    place = found.place or (f"{found.section}[{found.rule}]" if found.rule is not None else "")
+    click.echo(f"{_mark(is_healthy)} {about}{found.stage}{f'  {place}' if place else ''}")
+    for text in (found.seen, found.change if not is_healthy else ""):
+        if text:
+            click.echo(textwrap.indent(textwrap.fill(text, 96, break_long_words=False), "  "))
+    if found.promql:
+        click.echo(textwrap.indent(pretty(found.promql), "    "))
+
+
+def pretty(promql: str) -> str:
+    """Return the query as the parser reads it, on one line; as it is if it cannot be read."""
+    try:
+        return printed(parse(promql))
+    except NotPromql:
+        return re.sub(r"\s+", " ", promql).strip()
+
+
+def _mark(is_good: bool) -> str:
+    sign, colour = ("✓", "green") if is_good else ("✗", "red")
+    return click.style(sign, fg=colour) if wants_colour() else sign
+
+
+def _data(report: Report) -> dict[str, Any]:
+    def plain(found: Diagnosis, asked: Asked | None) -> dict[str, Any]:
+        return {
+            **({"asked": msgspec.to_builtins(asked)} if asked else {}),
+            "stage": str(found.stage),
+            "rule": f"{found.section}[{found.rule}]" if found.rule is not None else None,
+            "place": found.place,
+            "seen": found.seen,
+            "change": found.change,
+            "promql": found.promql,
+        }
+
+    findings = [plain(found, asked) for asked, found in report.findings]
+    if report.config_problem is not None:
+        findings.append(plain(report.config_problem, None))
+    return {
+        "healthy": report.is_healthy,
+        "findings": findings,
+        "rules": msgspec.to_builtins(report.rules),
+        "lints": msgspec.to_builtins(report.lints),
+        "notes": report.notes,
+        "requests": {"prometheus": report.prometheus_requests, "cluster": report.cluster_requests},
+    }

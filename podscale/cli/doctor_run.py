@@ -1,0 +1,331 @@
+"""One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from adapter import config
+from adapter.doctor import Diagnosis, diagnose
+from adapter.errors import ConfigInvalid
+from adapter.evidence import Asked, Need, Rejected, Series, SeriesOf, Surroundings, Unreachable
+from adapter.examine import Examiner, drive
+from adapter.lint_objects import lint_objects, read
+from adapter.lints import Known, LintFinding, lint
+from adapter.mapping import Mapper
+from adapter.presumed import BUILT_IN, PresumingMapper
+from adapter.recording import Entry, Recording
+from adapter.rules import Rule, RuleSet, compile_rules
+from adapter.stages import Stage
+from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.core.selector import from_wire
+from podscale.feed.client import PrometheusClient
+from podscale.feed.options import PrometheusOptions
+from podscale.kube.errors import NoMatch
+from podscale.kube.resource import (
+    DEPLOYMENTS,
+    HPAS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    VPAS,
+)
+from podscale.migrate.rules_source import RulesText
+
+Progress = Callable[[int, int, str], None]  # done, of how many, what
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What the command line comes to."""
+
+    rules: RulesText
+    prometheus: PrometheusOptions | None
+    asked: Sequence[Asked] = ()
+    relist_interval_s: float = 60.0
+    scrape_interval_s: float | None = None
+    sample_max_age_s: float = 300.0
+    service: str = ""
+    reader: str = ""
+    namespace: str = ""
+    disabled: frozenset[str] = frozenset()
+
+
+class RuleReport(Struct, frozen=True):
+    """What one rule finds and exposes."""
+
+    rule: str
+    series: int  # distinct names that its query finds and its filters keep
+    names: Sequence[str]  # metrics, sorted
+    problem: str = ""
+
+
+class Report(Struct, kw_only=True):
+    """Everything that was found."""
+
+    findings: list[tuple[Asked, Diagnosis]] = []
+    config_problem: Diagnosis | None = None
+    rules: list[RuleReport] = []
+    lints: list[LintFinding] = []
+    notes: list[str] = []
+    prometheus_requests: int = 0
+    cluster_requests: int = 0
+    recording: Recording | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether nothing has to change."""
+        return (
+            self.config_problem is None
+            and not self.lints
+            and not any(rule.problem for rule in self.rules)
+            and all(found.stage == Stage.HEALTHY for _, found in self.findings)
+        )
+
+
+async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Report:
+    """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
+    report = Report()
+    mapper: Mapper = cluster.mapper if cluster else PresumingMapper()
+    try:
+        parsed = config.parse(plan.rules.text, plan.rules.file)
+        rules = compile_rules(parsed, mapper)
+    except ConfigInvalid as error:
+        report.config_problem = _refused(plan, error)
+        return _counted(report, None, cluster)
+    examiner: Examiner | None = None
+    known = Known(plan.scrape_interval_s)
+    if plan.prometheus is not None:
+        async with PrometheusClient(plan.prometheus) as client:
+            examiner = Examiner(client, plan.relist_interval_s)
+            problem = await examiner.problem()
+            if plan.asked:
+                await _metrics(plan, cluster, examiner, problem, report, rules, progress)
+            elif problem is None:
+                known = await _rules(plan, rules, examiner, report, progress)
+            else:
+                report.rules = [RuleReport("", 0, (), f"Prometheus does not answer: {problem}")]
+    report.lints = lint(parsed, rules, known, plan.disabled)
+    if cluster is not None:
+        report.lints += await _objects(plan, cluster)
+    return _counted(report, examiner, cluster)
+
+
+def _refused(plan: Plan, error: ConfigInvalid) -> Diagnosis:
+    about = plan.asked[0] if plan.asked else Asked("custom", "", "", "pods")
+    around = Surroundings(prometheus_url="", resources=BUILT_IN)
+    try:
+        next(diagnose(plan.rules.text, about, around, plan.rules.file))
+    except StopIteration as end:
+        if isinstance(end.value, Diagnosis):
+            return end.value
+    # Only this cluster's resources make it wrong.
+    first = error.problems[0]
+    return Diagnosis(
+        Stage.CONFIG_INVALID,
+        f"The rules file is refused: {'; '.join(p.describe(error.file) for p in error.problems)}",
+        "The adapter does not start with this file, and a running one keeps its old rules.",
+        place=f"{error.file}:{first.line}:{first.column}",
+    )
+
+
+async def _metrics(
+    plan: Plan,
+    cluster: Cluster | None,
+    examiner: Examiner,
+    problem: str | None,
+    report: Report,
+    rules: RuleSet,
+    progress: Progress,
+) -> None:
+    most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
+
+    def asked_for(need: Need) -> None:
+        progress(min(examiner.requests, most), most, getattr(need, "match", "the metric's query"))
+
+    examiner.hear(asked_for)
+    for asked in plan.asked:
+        around = await _surroundings(plan, asked, cluster, problem)
+        before = len(examiner.taken)
+        way = diagnose(plan.rules.text, asked, around, plan.rules.file)
+        report.findings.append((asked, await drive(way, examiner)))
+        if report.recording is None:
+            report.recording = Recording(
+                config=plan.rules.text,
+                asked=asked,
+                around=around,
+                entries=[Entry(need, given) for need, given in examiner.taken[before:]],
+            )
+
+
+async def _surroundings(
+    plan: Plan, asked: Asked, cluster: Cluster | None, problem: str | None
+) -> Surroundings:
+    around = Surroundings(
+        prometheus_url=plan.prometheus.url if plan.prometheus else "",
+        prometheus_error=problem,
+        scrape_interval_s=plan.scrape_interval_s,
+        relist_interval_s=plan.relist_interval_s,
+        sample_max_age_s=plan.sample_max_age_s,
+        resources=BUILT_IN,
+        objects=[asked.name] if asked.name not in ("", "*") else [],
+    )
+    if cluster is None:
+        return around
+    return msgspec.structs.replace(
+        around,
+        resources=cluster.mapper.resources,
+        objects=await cluster.object_names(asked),
+        apiservices=await cluster.api_services(asked.api),
+        self_service=plan.service,
+        access=await cluster.access(asked, plan.reader) if plan.reader else None,
+    )
+
+
+async def _rules(
+    plan: Plan, rules: RuleSet, examiner: Examiner, report: Report, progress: Progress
+) -> Known:
+    every = (*rules.custom, *rules.external)
+    found: dict[str, Sequence[str]] = {}
+    for done, rule in enumerate(every):
+        progress(done, len(every), rule.id)
+        given = await examiner.answer(SeriesOf(rule.series_query))
+        reported = _rule(rule, given)
+        report.rules.append(reported[0])
+        found[rule.id] = reported[1]
+    progress(len(every), len(every), "done")
+    return Known(plan.scrape_interval_s, found)
+
+
+def _rule(rule: Rule, given: object) -> tuple[RuleReport, Sequence[str]]:
+    if isinstance(given, Rejected):
+        return RuleReport(rule.id, 0, (), f"SeriesQueryInvalid: {given.error}"), ()
+    if isinstance(given, Unreachable):
+        return RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"), ()
+    labels = given.labels if isinstance(given, Series) else ()
+    seen = sorted({each.get("__name__", "") for each in labels})
+    kept = [name for name in seen if rule.keeps(name)]
+    exposing = {
+        each.get("__name__", "")
+        for each in labels
+        if rule.section == "externalRules" or rule.labels.read(each).resources
+    }
+    names = sorted({
+        name for each in kept if each in exposing and (name := rule.namer.name(each))
+    })  # fmt: skip
+    problem = ""
+    if not seen:
+        problem = "NoSeries: seriesQuery finds nothing within the discovery window"
+    elif not kept:
+        problem = f"FilteredOut: all of {len(seen)} series names are dropped by name"
+    elif not exposing & set(kept):
+        problem = "NoResourceLabel: no label of the series maps to a resource"
+    elif not names:
+        problem = "NameMismatch: no series gets a name"
+    return RuleReport(rule.id, len(kept), names, problem), kept
+
+
+async def _objects(plan: Plan, cluster: Cluster) -> list[LintFinding]:
+    objects: list[dict[str, object]] = []
+    for resource, kind in (
+        (HPAS, "HorizontalPodAutoscaler"),
+        (VPAS, "VerticalPodAutoscaler"),
+        (DEPLOYMENTS, "Deployment"),
+        (STATEFUL_SETS, "StatefulSet"),
+        (REPLICA_SETS, "ReplicaSet"),
+        (PODS, "Pod"),
+    ):
+        if resource is VPAS and not any(r.plural == VPAS.plural for r in cluster.mapper.resources):
+            continue
+        found = await cluster.listed(resource.path(plan.namespace))
+        objects += [{**each, "kind": kind} for each in found]
+        if resource is HPAS and not found:
+            return []
+    try:
+        return lint_objects(read(objects), plan.disabled)
+    except msgspec.ValidationError as error:
+        cluster.notes.append(f"objects not linted: {error}")
+        return []
+
+
+def _counted(report: Report, examiner: Examiner | None, cluster: Cluster | None) -> Report:
+    if examiner is not None:
+        report.prometheus_requests = examiner.requests
+    if cluster is not None:
+        report.cluster_requests = cluster.requests
+        report.notes += cluster.notes
+    return report
+
+
+async def of_hpa(cluster: Cluster, namespace: str, name: str) -> tuple[list[Asked], list[str]]:
+    """Return the metrics of an HPA as questions, and notes about those that are none.
+
+    Raises ``ClusterFailed``.
+    """
+    hpa = msgspec.convert(await cluster.hpa(namespace, name), _Hpa)
+    about = hpa.spec.scale_target_ref
+    asked, notes = [], []
+    pods = ""
+    if any(metric.type == "Pods" for metric in hpa.spec.metrics):
+        pods = await cluster.target_selector(namespace, about.kind, about.api_version, about.name)
+    for metric in hpa.spec.metrics:
+        match metric:
+            case _Metric(type="Pods", pods=_Source() as source):
+                asked.append(Asked("custom", source.name, namespace, "pods", "*", pods,
+                                   source.selector))  # fmt: skip
+            case _Metric(type="Object", object=_Source() as source):
+                described = source.described_object
+                group = described.api_version.rpartition("/")[0]
+                try:
+                    resource = cluster.mapper.for_kind(described.kind, group)[0].group_resource
+                except NoMatch as error:
+                    raise ClusterFailed(f"the object of metric {source.name}: {error}") from error
+                if described.kind == "Namespace":
+                    resource = "namespaces"
+                asked.append(Asked("custom", source.name, namespace, resource, described.name, "",
+                                   source.selector))  # fmt: skip
+            case _Metric(type="External", external=_Source() as source):
+                asked.append(Asked("external", source.name, namespace,
+                                   metric_selector=source.selector))  # fmt: skip
+            case _:
+                notes.append(f"{metric.type} metrics come from metrics.k8s.io; they are not rules")
+    return asked, sorted(set(notes))
+
+
+class _Reference(Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class _Identifier(Struct, frozen=True):
+    name: str = ""
+    selector: Mapping[str, object] | None = None
+
+
+class _Source(Struct, frozen=True, rename="camel"):
+    metric: _Identifier = _Identifier()
+    described_object: _Reference = _Reference()
+
+    @property
+    def name(self) -> str:
+        return self.metric.name
+
+    @property
+    def selector(self) -> str:
+        return str(from_wire(self.metric.selector or {}))
+
+
+class _Metric(Struct, frozen=True):
+    type: str = ""
+    pods: _Source | None = None
+    object: _Source | None = None
+    external: _Source | None = None
+
+
+class _HpaSpec(Struct, frozen=True, rename="camel"):
+    scale_target_ref: _Reference = _Reference()
+    metrics: Sequence[_Metric] = ()
+
+
+class _Hpa(Struct, frozen=True):
+    spec: _HpaSpec = _HpaSpec()

@@ -1,0 +1,104 @@
+"""Where rules of prometheus-adapter are written: a rules file, a ConfigMap, Helm values.
+
+The result is always the text of a rules file, with the lines where they stand in the
+input as far as that can be, so that findings point into the file that people edit.
+"""
+
+import yaml
+from msgspec import Struct
+
+from adapter import config_gen
+from podscale.migrate.documents import (
+    Object,
+    Unreadable,
+    at,
+    is_mapping,
+    map_at,
+    name_of,
+    objects,
+    text_at,
+)
+
+_SECTIONS = frozenset(["rules", "externalRules", "resourceRules"])
+
+
+class RulesText(Struct, frozen=True):
+    """Rules, and what they were found in."""
+
+    text: str
+    file: str
+    form: str  # "rules file", "ConfigMap monitoring/adapter-config", "Helm values"
+
+
+def find(text: str, file: str) -> RulesText:
+    """Return the rules of any form; what is no other form is taken for a rules file."""
+    try:
+        found = objects(text, file)
+    except Unreadable:
+        return RulesText(text, file, "rules file")  # its reader says what is wrong, and where
+    for each in found:
+        if text_at(each, "kind") == "ConfigMap":
+            rules = of_config_map(each, file, text)
+            if rules is not None:
+                return rules
+    if len(found) == 1 and _is_values(found[0]):
+        return of_values(found[0], file)
+    return RulesText(text, file, "rules file")
+
+
+def of_config_map(manifest: Object, file: str, text: str = "") -> RulesText | None:
+    """Return the rules of a ConfigMap: its ``config.yaml``, or its only key that reads as some."""
+    data = map_at(manifest, "data")
+    keys = [key for key in ("config.yaml", *sorted(data)) if key in data]
+    for key in keys:
+        content = data[key]
+        if not isinstance(content, str):
+            continue
+        try:
+            holds = any(_SECTIONS & set(each) for each in objects(content))
+        except Unreadable:
+            holds = key == "config.yaml"
+        if holds or key == "config.yaml":
+            namespace, name = name_of(manifest)
+            form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
+            return RulesText("\n" * _line_of(text, key) + content, file or form, form)
+    return None
+
+
+def of_values(values: Object, file: str) -> RulesText:
+    """Return the rules that the chart prometheus-community/prometheus-adapter renders."""
+    rules = map_at(values, "rules")
+    out: dict[str, object] = {}
+    # The chart writes its default rules unless told otherwise; the same six as config-gen.
+    custom = [] if rules.get("default") is False else _default_rules()
+    written = rules.get("custom")
+    custom += written if isinstance(written, list) else []
+    if custom:
+        out["rules"] = custom
+    external = rules.get("external")
+    if isinstance(external, list) and external:
+        out["externalRules"] = external
+    if rules.get("resource"):
+        out["resourceRules"] = rules["resource"]
+    text = yaml.safe_dump(out, sort_keys=False, width=1000, allow_unicode=True) if out else ""
+    return RulesText(text, f"{file} (as the chart renders it)", "Helm values")
+
+
+def _default_rules() -> list[object]:
+    return [config_gen.dump_rule(rule) for rule in config_gen.default_config().rules]
+
+
+def _is_values(document: Object) -> bool:
+    rules = at(document, "rules")
+    return is_mapping(rules) or (
+        not _SECTIONS & set(document) and is_mapping(at(document, "prometheus"))
+    )
+
+
+def _line_of(text: str, key: str) -> int:
+    """Return the lines before the block that ``key`` introduces; 0 where it is no block."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found, colon, rest = line.strip().partition(":")
+        if found.strip("\"'") == key and colon and rest.strip().startswith("|"):
+            return number
+    return 0
