@@ -9,7 +9,7 @@ the aggregator drops a version that a v2 document does not mention.
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -105,7 +105,8 @@ class Discovery:
         return document
 
     async def _resource_list(self, group: ApiGroup, version: str) -> bytes:
-        entries = (await self._encode(group)).lists[version]
+        # Handed over, not shared: the document is kept from now on, and 35 MB once is enough.
+        entries = (await self._encode(group, version)).lists.pop(version)
         return (
             b'{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%s,"resources":[%s]}\n'
             % (
@@ -130,17 +131,18 @@ class Discovery:
         head = b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/%s",'
         return head % form.encode() + b'"metadata":{},"items":[%s]}\n' % b",".join(items)
 
-    async def _encode(self, group: ApiGroup) -> _Sorted:
+    async def _encode(self, group: ApiGroup, version: str = "") -> _Sorted:
         revision = group.revision()
         found = self._sorted.get(group.name)
-        if found is not None and found.revision == revision:
+        is_current = found is not None and found.revision == revision
+        if found is not None and is_current and (not version or version in found.lists):
             return found
         lists: dict[str, bytes] = {}
         aggregated: dict[str, bytes] = {}
         for version in group.versions:
             resources = await _by_name(group.resources(version)) or [PLACEHOLDER]
-            lists[version] = await _joined(resources)
-            aggregated[version] = await _joined(await _nested(resources))
+            lists[version] = _shared(await _joined(resources), lists)
+            aggregated[version] = _shared(await _nested(resources), aggregated)
         encoded = _Sorted(revision, lists, aggregated)
         self._sorted[group.name] = encoded
         return encoded
@@ -161,16 +163,35 @@ async def _joined(entries: Sequence[Any]) -> bytes:
     return b",".join(parts)
 
 
-async def _nested(resources: Sequence[ApiResource]) -> list[dict[str, Any]]:
+class _Kind(Struct, frozen=True, gc=False):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(Struct, frozen=True, gc=False, rename="camel"):
+    subresource: str
+    response_kind: _Kind
+    verbs: tuple[str, ...]
+
+
+def _shared(entries: bytes, others: Mapping[str, bytes]) -> bytes:
+    """Return the equal bytes of another version, where there are: most versions list the same."""
+    return next((other for other in others.values() if other == entries), entries)
+
+
+async def _nested(resources: Sequence[ApiResource]) -> bytes:
     """Return the entries of discovery v2: "pods/m" becomes a subresource of "pods".
 
     Follows ``ConvertGroupVersionIntoToDiscovery``: a parent that is not listed itself is
     made up, without verbs.
     """
     parents: dict[str, dict[str, Any]] = {}
+    below: dict[str, list[_Subresource]] = {}
+    kinds: dict[str, _Kind] = {}
     for count, resource in enumerate(resources):
         parent, _, subresource = resource.name.partition("/")
-        kind = {"group": "", "version": "", "kind": resource.kind}
+        kind = kinds.setdefault(resource.kind, _Kind(kind=resource.kind))
         if not subresource:
             parents[parent] = {
                 "resource": parent,
@@ -181,22 +202,24 @@ async def _nested(resources: Sequence[ApiResource]) -> list[dict[str, Any]]:
                 **_optional(resource),
             }
             continue
-        entry = parents.setdefault(
-            parent,
-            {
+        if parent not in parents:
+            parents[parent] = {
                 "resource": parent,
-                "responseKind": {"group": "", "version": "", "kind": ""},
+                "responseKind": _Kind(),
                 "scope": _scope(resource),
                 "singularResource": "",
                 "verbs": [],
-            },
-        )
-        entry.setdefault("subresources", []).append(
-            {"subresource": subresource, "responseKind": kind, "verbs": resource.verbs}
-        )
+            }
+        below.setdefault(parent, []).append(_Subresource(subresource, kind, resource.verbs))
         if count % _PAGE == _PAGE - 1:
             await asyncio.sleep(0)
-    return list(parents.values())
+    entries = []
+    for name, entry in parents.items():
+        encoded = msgspec.json.encode(entry)
+        if name in below:
+            encoded = b'%b,"subresources":[%b]}' % (encoded[:-1], await _joined(below[name]))
+        entries.append(encoded)
+    return b",".join(entries)
 
 
 def _optional(resource: ApiResource) -> dict[str, Any]:
