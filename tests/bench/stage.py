@@ -49,7 +49,13 @@ class Stage:
         pods: int = 10,
         ballast: int = 0,
         arguments: Sequence[str] = (),
+        rules: str = RULES,
+        prometheus_url: str = "",
+        scrape_interval_s: float = 10.0,
     ) -> None:
+        """``prometheus_url``: instead of a real one, which is then neither started nor waited
+        for; ``pods`` is how many each of the ``apps`` of each namespace has.
+        """
         self.directory = directory
         self.namespaces, self.apps, self.pods, self.ballast = namespaces, apps, pods, ballast
         self.rules = directory / "rules.yaml"
@@ -57,6 +63,9 @@ class Stage:
         self.url = f"https://{LOOPBACK}:{self.port}"
         self.token = ""
         self._arguments = arguments
+        self._rules_text = rules
+        self._prometheus_url = prometheus_url
+        self._scrape_interval_s = scrape_interval_s
         self._exit = ExitStack()
 
     def __enter__(self) -> Self:
@@ -72,7 +81,7 @@ class Stage:
 
     def _start(self) -> None:
         kubeconfig = self.directory / "kubeconfig"
-        self.rules.write_text(RULES)
+        self.rules.write_text(self._rules_text)
         self.cluster = self._program(
             "cluster",
             [
@@ -83,6 +92,16 @@ class Stage:
         )  # fmt: skip
         wait_until("the sandbox serves", lambda: self._said(self.cluster), 120, (self.cluster,))
         self.token = self._said(self.cluster).split()[1]
+        is_real = not self._prometheus_url
+        if is_real:
+            self._start_prometheus()
+        self.adapter = self._program(
+            "adapter", [sys.executable, "-m", "podscale", "adapter", *self.flags()]
+        )
+        if is_real:
+            self._wait_until_served()
+
+    def _start_prometheus(self) -> None:
         exporter = self._exit.enter_context(Exporter(self.directory))
         exporter.set(("pods", Target({}, self._samples())))
         if self.ballast:
@@ -91,11 +110,13 @@ class Stage:
             ]
             exporter.set(("ballast", Target({}, series)))
         self.prometheus = self._exit.enter_context(
-            PrometheusServer(self.directory, scrape_configs=[exporter.scrape_config(10.0)])
+            PrometheusServer(
+                self.directory, scrape_configs=[exporter.scrape_config(self._scrape_interval_s)]
+            )
         )
-        self.adapter = self._program(
-            "adapter", [sys.executable, "-m", "podscale", "adapter", *self.flags()]
-        )
+        self._prometheus_url = self.prometheus.url
+
+    def _wait_until_served(self) -> None:
         expected = self.pods
         wait_until(
             "the metric of every pod of the last app is served",
@@ -109,7 +130,7 @@ class Stage:
         kubeconfig = self.directory / "kubeconfig"
         return [
             f"--config={self.rules}",
-            f"--prometheus-url={self.prometheus.url}",
+            f"--prometheus-url={self._prometheus_url}",
             f"--secure-port={self.port}", f"--bind-address={LOOPBACK}",
             f"--cert-dir={self.directory}",
             f"--lister-kubeconfig={kubeconfig}",
