@@ -136,6 +136,14 @@ class Program:
     def pause(self) -> None:
         """Freeze it with SIGSTOP: its sockets stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
+        # The signal is taken when a thread next enters the kernel: until all have, it answers.
+        while self.is_running and not self._is_stopped():
+            time.sleep(0.001)
+
+    def _is_stopped(self) -> bool:
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in tasks]
+        return all(state == "T" for state in states)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
