@@ -218,11 +218,12 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
     reads = {k: n for k, n in requests.items() if k.split()[0] in ("get", "list")}
     writes = {k: n for k, n in requests.items() if k.split()[0] in ("update", "patch", "create")}
     figures.note(f"  requests: {requests}")
+    watched = ("/scale", "pods", "deployments", "autoscalers")
     figures.at_most("reads of scales, pods and HPAs", sum(
-        n for k, n in reads.items() if any(w in k for w in ("scale", "pods", "autoscalers"))
+        n for k, n in reads.items() if any(word in k for word in watched)
     ), 0)  # fmt: skip
     touched = max(
-        sum(n for k, n in writes.items() if word in k) for word in ("scale", "autoscalers/status")
+        sum(n for k, n in writes.items() if word in k) for word in ("/scale", "autoscaling/status")
     )
     figures.at_most("HPAs written to a period", touched / ROUNDS / hpas, 0.10, "of all")
     figures.at_most(

@@ -48,6 +48,7 @@ class World:
         self.workloads: dict[tuple[str, str], dict[str, Any]] = {}
         self.config_maps: dict[str, dict[str, Any]] = {}
         self.writes: list[tuple[Method, str, Any]] = []
+        self.rescales: list[tuple[str, int, int]] = []  # name, before, after: those that went in
         self.reads: list[str] = []
         self.fail: Callable[[Method, str], Exception | None] = lambda _method, _path: None
         self.delay: Callable[[Method, str], float] = lambda _method, _path: 0.0
@@ -110,6 +111,8 @@ class World:
             raise ObjectNotFound(404, "NotFound", f'{plural}/scale.apps "{key[1]}" not found')
         if method == "PUT":
             self._check(found, sent)
+            size = (found["spec"]["replicas"], sent["spec"]["replicas"])
+            self.rescales.append((key[1], *size))
             found["spec"]["replicas"] = sent["spec"]["replicas"]
             found["metadata"]["resourceVersion"] = self.next_version()
         labels = found["spec"]["selector"]["matchLabels"]
