@@ -24,6 +24,9 @@ RESOURCE = "/apis/metrics.k8s.io/v1beta1"
 RATE = "http_requests_per_second"
 
 
+pytestmark = pytest.mark.timeout(300)  # the HPA's own period, twice, beside slow machines
+
+
 @pytest.fixture(scope="module")
 def stack(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsStack]:
     directory = tmp_path_factory.mktemp("adapter")

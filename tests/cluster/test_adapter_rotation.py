@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.identity import Client
 from tests.cluster.metrics_stack import MetricsStack, busy_pod
 from tests.cluster.plane import Plane
@@ -52,6 +54,7 @@ class Load:
             time.sleep(0.01)
 
 
+@pytest.mark.timeout(300)
 def test_no_request_fails_while_ca_and_leaves_rotate(
     private_plane: Callable[[PlaneSettings], Plane], tmp_path: Path
 ) -> None:

@@ -141,9 +141,11 @@ class Program:
             time.sleep(0.001)
 
     def _is_stopped(self) -> bool:
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        states = [task.read_text().rpartition(")")[2].split()[0] for task in tasks]
-        return all(state == "T" for state in states)
+        try:
+            tasks = [task.read_text() for task in Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except FileNotFoundError:  # a thread has just ended
+            return False
+        return all(text.rpartition(")")[2].split()[0] == "T" for text in tasks)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
