@@ -178,7 +178,7 @@ class _provider:  # noqa: N801 - used as a function
         served = await self._serving.__aenter__()
         adapter = served.adapter
         async with asyncio.timeout(60):
-            while not (adapter.relister.is_tried and len(adapter.objects.pods)):  # noqa: ASYNC110 - a program that starts
+            while not (adapter.relister.is_tried and adapter.objects.pods.is_synced):  # noqa: ASYNC110 - a program that starts
                 await asyncio.sleep(0.1)
         return adapter.provider
 
