@@ -153,7 +153,7 @@ def _metadata(meta: ObjectMeta) -> objects.Metadata:
 
 
 def _owner(owner: Owner) -> objects.OwnerReference:
-    return objects.OwnerReference(owner.kind, owner.name, owner.api_version, True)
+    return objects.OwnerReference(owner.kind, owner.name, owner.api_version, owner.controller)
 
 
 def _container(found: TemplateContainer) -> objects.Container:
@@ -200,12 +200,10 @@ def _listed(milli: Mapping[str, int] | None) -> ResourceList | None:
 
 
 def _ready(view: PodView) -> tuple[objects.Condition, ...]:
-    if view.ready == Ready.UNSET:
+    if view.ready == Ready.NONE:
         return ()
     status = "True" if view.ready == Ready.TRUE else "False"
-    return (
-        objects.Condition("Ready", status, last_transition_time=_time(view.ready_since)),
-    )
+    return (objects.Condition("Ready", status, last_transition_time=_time(view.ready_since)),)
 
 
 def _condition(found: PodCondition) -> objects.Condition:

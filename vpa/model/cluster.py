@@ -240,6 +240,15 @@ class Cluster:
                 counts[key] = counts.get(key, 0) + live
         return counts
 
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether any VPA means pods with these labels."""
+        return bool(self._membership.of(namespace, canonical(labels)))
+
+    @property
+    def tracked(self) -> int:
+        """Return how many aggregates there are."""
+        return len(self._column_of)
+
     def collect(self, now: float) -> int:
         """Forget aggregates that are silent for too long, or empty with no pod behind."""
         keys = list(self._column_of)

@@ -157,6 +157,7 @@ class WorkloadStatus(Struct, frozen=True, gc=False, rename="camel"):
     ready_replicas: int = 0
     number_ready: int = 0  # DaemonSet
     current_number_scheduled: int = 0  # DaemonSet
+    desired_number_scheduled: int = 0  # DaemonSet
     observed_generation: int = 0
 
 

@@ -1,0 +1,97 @@
+"""The VPA's command lines: what upstream's three programs share, and what is ours.
+
+Each part adds its own table. The API server that tells decisions is off until it has a
+port: upstream's manifests do not name one.
+"""
+
+from collections.abc import Sequence
+
+from podscale.kube.connect import Target
+from podscale.kube.lease import LeaseTimes
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import Flag, Flags
+
+_KLOG = "logs go to standard error"
+
+COMMON: tuple[Flag, ...] = (
+    *API_SERVER,
+    Flag("secure-port", "int", 0, "HTTPS port of vpa.podscale.io; 0: not served."),
+    Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
+    Flag("kube-api-qps", "float", 50.0, "Limit of requests per second; 0: none."),
+    Flag("kube-api-burst", "float", 100.0, "Requests that may go out at once."),
+    Flag("vpa-object-namespace", help="Only VPAs and pods of this namespace; empty: all."),
+    Flag("ignored-vpa-object-namespaces", "strings", (), "Namespaces whose VPAs are ignored."),
+    Flag("feature-gates", "strings", (),
+         "InPlace, CPUStartupBoost and PerVPAConfig as NAME=true; others change nothing."),
+    Flag("profiling", "bool", False, ignored="it concerns Go's runtime"),
+    Flag("stderrthreshold", default="info", ignored=_KLOG),
+)  # fmt: skip
+
+_GATES = ("InPlace", "CPUStartupBoost", "PerVPAConfig")
+
+
+def leader_election(lease: str, *, default: bool = False) -> tuple[Flag, ...]:
+    """Return the flags of a Lease called ``lease``."""
+    return (
+        Flag("leader-elect", "bool", default, "Act only while holding the Lease."),
+        Flag("leader-elect-lease-duration", "duration", 15.0,
+             "How long others wait after the last renewal."),
+        Flag("leader-elect-renew-deadline", "duration", 10.0,
+             "How long after its last renewal a leader still writes."),
+        Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
+        Flag("leader-elect-resource-name", default=lease, help="Name of the Lease."),
+        Flag("leader-elect-resource-namespace", default="kube-system",
+             help="Namespace of the Lease."),
+        Flag("leader-elect-resource-lock", default="leases", ignored="it is always a Lease"),
+    )  # fmt: skip
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what makes the common flags invalid."""
+    found = []
+    if flags.text("vpa-object-namespace") and flags.listing("ignored-vpa-object-namespaces"):
+        found.append(
+            "--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other"
+        )
+    for text in flags.listing("feature-gates"):
+        name, separator, value = text.partition("=")
+        if not separator or value.lower() not in ("true", "false"):
+            found.append(f"--feature-gates: {text!r} is not NAME=true or NAME=false")
+        elif not name:
+            found.append("--feature-gates: a gate needs its name")
+    if "leader-elect" in flags.values:
+        try:
+            lease_times(flags)
+        except ValueError as error:
+            found.append(f"--leader-elect-*: {error}")
+    return found
+
+
+def gate(flags: Flags, name: str) -> bool:
+    """Return whether a feature gate is on; off where nothing is said, as upstream's alpha."""
+    switched = dict(text.partition("=")[::2] for text in flags.listing("feature-gates"))
+    return name in _GATES and switched.get(name, "false").lower() == "true"
+
+
+def target(flags: Flags) -> Target:
+    """Return which API server to talk to."""
+    return Target(
+        kubeconfig=flags.text("kubeconfig"),
+        qps=flags.seconds("kube-api-qps"),
+        burst=int(flags.seconds("kube-api-burst")),
+    )
+
+
+def namespaces(flags: Flags) -> Sequence[str]:
+    """Return the only namespaces to look at; none named is all."""
+    only = flags.text("vpa-object-namespace")
+    return (only,) if only else ()
+
+
+def lease_times(flags: Flags) -> LeaseTimes:
+    """Return the times of the Lease; raises ``ValueError``."""
+    return LeaseTimes(
+        flags.seconds("leader-elect-lease-duration"),
+        flags.seconds("leader-elect-renew-deadline"),
+        flags.seconds("leader-elect-retry-period"),
+    )

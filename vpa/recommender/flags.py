@@ -1,0 +1,224 @@
+"""The recommender's command line: upstream's flags, and the dead-bands that are ours."""
+
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.core.quantity import QuantityError
+from podscale.serving.flags import Flag, Flags
+from vpa.flags import COMMON, gate, leader_election
+from vpa.flags import problems as common_problems
+from vpa.model.annotations import HalfLives, VpaSettings
+from vpa.model.estimator import Percentiles, Settings
+from vpa.model.policy import Windows
+from vpa.model.quantities import ResourceList
+from vpa.model.reading import DeadBand
+from vpa.model.recommendation import RecommenderSettings
+from vpa.model.saving import SaveBand
+
+_HISTORY = "history is read by the recommender's own loader, which is not part of this release"
+_EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
+
+UPSTREAM: tuple[Flag, ...] = (
+    Flag("recommender-name", default="default", help="VPAs that name it, or nobody if default."),
+    Flag("recommender-interval", "duration", 60.0, "How often recommendations are made."),
+    Flag("update-worker-count", "int", 10, "Status and checkpoint writes in flight."),
+    Flag("storage", default="checkpoint", help="checkpoint."),
+    Flag("checkpoints-timeout", "duration", 60.0, "How long checkpoints may be written per pass."),
+    Flag("checkpoints-gc-interval", "duration", 600.0, "How often orphans are deleted."),
+    Flag("min-checkpoints", "int", 10, ignored="upstream has deprecated it"),
+    Flag("memory-saver", "bool", False, "Track only pods that a VPA matches."),
+    Flag("target-cpu-percentile", "float", 0.9, "Percentile of CPU usage."),
+    Flag("target-memory-percentile", "float", 0.9, "Percentile of memory peaks."),
+    Flag("recommendation-lower-bound-cpu-percentile", "float", 0.5, "Of the lower bound."),
+    Flag("recommendation-lower-bound-memory-percentile", "float", 0.5, "Of the lower bound."),
+    Flag("recommendation-upper-bound-cpu-percentile", "float", 0.95, "Of the upper bound."),
+    Flag("recommendation-upper-bound-memory-percentile", "float", 0.95, "Of the upper bound."),
+    Flag("recommendation-margin-fraction", "float", 0.15, "Added to every recommendation."),
+    Flag("confidence-interval-cpu", "duration", 86400.0, "History at which the bounds halve."),
+    Flag("confidence-interval-memory", "duration", 86400.0, "History at which the bounds halve."),
+    Flag("pod-recommendation-min-cpu-millicores", "float", 25.0, "Least CPU of a pod."),
+    Flag("pod-recommendation-min-memory-mb", "float", 250.0, "Least memory of a pod, MiB."),
+    Flag("container-recommendation-max-allowed-cpu", help="Most CPU of any container."),
+    Flag("container-recommendation-max-allowed-memory", help="Most memory of any container."),
+    Flag("round-cpu-millicores", "int", 1, "CPU is rounded up to a multiple."),
+    Flag("round-memory-bytes", "int", 1, "Memory is rounded up to a multiple."),
+    Flag("humanize-memory", "bool", False, "Two decimals of a binary unit (deprecated)."),
+    Flag("cpu-integer-post-processor-enabled", "bool", False,
+         "Heed the annotation that asks for whole cores."),
+    Flag("memory-aggregation-interval", "duration", 86400.0, "One peak counts per interval."),
+    Flag("memory-aggregation-interval-count", "int", 8, "Intervals that are remembered."),
+    Flag("memory-histogram-decay-half-life", "duration", 86400.0, "How fast memory is forgotten."),
+    Flag("cpu-histogram-decay-half-life", "duration", 86400.0, "How fast CPU is forgotten."),
+    Flag("oom-bump-up-ratio", "float", 1.2, "Memory after an OOM, as a multiple."),
+    Flag("oom-min-bump-up-bytes", "float", 104857600.0, "Least increase after an OOM."),
+    Flag("use-external-metrics", "bool", False, ignored=_EXTERNAL),
+    Flag("external-metrics-cpu-metric", ignored=_EXTERNAL),
+    Flag("external-metrics-memory-metric", ignored=_EXTERNAL),
+    Flag("prometheus-address", default="http://prometheus.monitoring.svc", ignored=_HISTORY),
+    Flag("prometheus-insecure", "bool", False, ignored=_HISTORY),
+    Flag("prometheus-query-timeout", default="5m", ignored=_HISTORY),
+    Flag("prometheus-cadvisor-job-name", default="kubernetes-cadvisor", ignored=_HISTORY),
+    Flag("prometheus-bearer-token", ignored=_HISTORY),
+    Flag("prometheus-bearer-token-file", ignored=_HISTORY),
+    Flag("username", ignored=_HISTORY),
+    Flag("password", ignored=_HISTORY),
+    Flag("history-length", default="8d", ignored=_HISTORY),
+    Flag("history-resolution", default="1h", ignored=_HISTORY),
+    Flag("history-cpu-metric", default="container_cpu_usage_seconds_total", ignored=_HISTORY),
+    Flag("history-memory-metric", default="container_memory_working_set_bytes", ignored=_HISTORY),
+    Flag("pod-label-prefix", default="pod_label_", ignored=_HISTORY),
+    Flag("metric-for-pod-labels", default='up{job="kubernetes-pods"}', ignored=_HISTORY),
+    Flag("pod-namespace-label", default="kubernetes_namespace", ignored=_HISTORY),
+    Flag("pod-name-label", default="kubernetes_pod_name", ignored=_HISTORY),
+    Flag("container-namespace-label", default="namespace", ignored=_HISTORY),
+    Flag("container-pod-name-label", default="pod_name", ignored=_HISTORY),
+    Flag("container-name-label", default="name", ignored=_HISTORY),
+    Flag("address", default=":8942", help="Address of /metrics and /health-check; empty: none."),
+    *leader_election("vpa-recommender-lease"),
+)  # fmt: skip
+
+OWN: tuple[Flag, ...] = (
+    Flag("metrics-source", default="",
+         help="feed: Prometheus, read by this process (--config, --prometheus-url); api: "
+              "metrics.k8s.io, whoever serves it. Empty: feed where --config is given."),
+    Flag("metrics-timeout", "duration", 30.0, "How long usage is waited for."),
+    Flag("status-deadband", "float", 0.02,
+         "Bounds that moved by less are written after --status-max-age; 0: every change."),
+    Flag("status-max-age", "duration", 600.0, "See --status-deadband."),
+    Flag("checkpoint-deadband", "float", 0.01,
+         "Checkpoints whose weights moved by less wait for --checkpoint-max-age; 0: every change."),
+    Flag("checkpoint-max-age", "duration", 3600.0, "See --checkpoint-deadband."),
+    Flag("service",
+         help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
+              "APIService of the explanations."),
+)  # fmt: skip
+
+TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)
+
+_FRACTIONS = (
+    "target-cpu-percentile", "target-memory-percentile",
+    "recommendation-lower-bound-cpu-percentile", "recommendation-lower-bound-memory-percentile",
+    "recommendation-upper-bound-cpu-percentile", "recommendation-upper-bound-memory-percentile",
+)  # fmt: skip
+_PERIODS = (
+    "recommender-interval", "checkpoints-timeout", "checkpoints-gc-interval",
+    "confidence-interval-cpu", "confidence-interval-memory", "memory-aggregation-interval",
+    "memory-histogram-decay-half-life", "cpu-histogram-decay-half-life", "metrics-timeout",
+)  # fmt: skip
+
+
+class Options(Struct, frozen=True):
+    """What the flags come to."""
+
+    name: str = "default"
+    interval_s: float = 60.0
+    workers: int = 10
+    metrics_timeout_s: float = 30.0
+    checkpoints_timeout_s: float = 60.0
+    checkpoints_gc_s: float = 600.0
+    settings: VpaSettings = VpaSettings()
+    windows: Windows = Windows()
+    per_vpa_config: bool = False
+    memory_saver: bool = False
+    status_band: DeadBand = DeadBand()
+    save_band: SaveBand = SaveBand()
+    sample_minutes: float | None = None  # what a sample covers; None: its source does not say
+    namespaces: tuple[str, ...] = ()
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what makes these flags invalid, all at once."""
+    found = common_problems(flags)
+    if flags.text("storage") != "checkpoint":
+        found.append(
+            f"--storage={flags.text('storage')} is not supported: usage comes from Prometheus "
+            "already (--metrics-source=feed), history is kept in checkpoints"
+        )
+    if flags.text("metrics-source") not in ("", "feed", "api"):
+        found.append("--metrics-source must be one of feed, api")
+    found += [f"--{name} must be above 0 and at most 1" for name in _FRACTIONS
+              if not 0 < flags.seconds(name) <= 1]  # fmt: skip
+    found += [f"--{name} must be greater than 0" for name in _PERIODS if flags.seconds(name) <= 0]
+    for name in ("cpu", "memory"):
+        flag = f"container-recommendation-max-allowed-{name}"
+        try:
+            _most(flags, name)
+        except QuantityError as error:
+            found.append(f"--{flag}: {error}")
+    for name in ("round-cpu-millicores", "round-memory-bytes", "update-worker-count",
+                 "memory-aggregation-interval-count"):  # fmt: skip
+        if flags.number(name) < 1:
+            found.append(f"--{name} must be at least 1")
+    return found
+
+
+def uses_feed(flags: Flags) -> bool:
+    """Return whether usage is read from Prometheus by this process."""
+    chosen = flags.text("metrics-source")
+    return chosen == "feed" if chosen else "config" in flags.given
+
+
+def options(flags: Flags) -> Options:
+    """Return the choices of flags that ``problems`` found nothing wrong with."""
+    interval = flags.seconds("recommender-interval")
+    only = flags.text("vpa-object-namespace")
+    return Options(
+        name=flags.text("recommender-name"),
+        interval_s=interval,
+        workers=flags.number("update-worker-count"),
+        metrics_timeout_s=flags.seconds("metrics-timeout"),
+        checkpoints_timeout_s=flags.seconds("checkpoints-timeout"),
+        checkpoints_gc_s=flags.seconds("checkpoints-gc-interval"),
+        settings=VpaSettings(
+            _settings(flags),
+            HalfLives(
+                flags.seconds("cpu-histogram-decay-half-life"),
+                flags.seconds("memory-histogram-decay-half-life"),
+            ),
+        ),
+        windows=Windows(
+            flags.seconds("memory-aggregation-interval"),
+            flags.number("memory-aggregation-interval-count"),
+            flags.seconds("oom-bump-up-ratio"),
+            flags.seconds("oom-min-bump-up-bytes"),
+        ),
+        per_vpa_config=gate(flags, "PerVPAConfig"),
+        memory_saver=flags.switch("memory-saver"),
+        status_band=DeadBand(flags.seconds("status-deadband"), flags.seconds("status-max-age")),
+        save_band=SaveBand(
+            flags.seconds("checkpoint-deadband"), flags.seconds("checkpoint-max-age")
+        ),
+        sample_minutes=interval / 60.0 if uses_feed(flags) else None,
+        namespaces=(only,) if only else (),
+    )
+
+
+def _settings(flags: Flags) -> RecommenderSettings:
+    def of(resource: str) -> Settings:
+        return Settings(
+            Percentiles(
+                flags.seconds(f"recommendation-lower-bound-{resource}-percentile"),
+                flags.seconds(f"target-{resource}-percentile"),
+                flags.seconds(f"recommendation-upper-bound-{resource}-percentile"),
+            ),
+            flags.seconds("recommendation-margin-fraction"),
+            flags.seconds(f"confidence-interval-{resource}"),
+        )
+
+    most = {name: found for name in ("cpu", "memory") if (found := _most(flags, name)) is not None}
+    return RecommenderSettings(
+        cpu=of("cpu"),
+        memory=of("memory"),
+        min_cpu_milli=flags.seconds("pod-recommendation-min-cpu-millicores"),
+        min_memory_mb=flags.seconds("pod-recommendation-min-memory-mb"),
+        round_cpu_milli=flags.number("round-cpu-millicores"),
+        round_memory_bytes=flags.number("round-memory-bytes"),
+        humanize_memory=flags.switch("humanize-memory"),
+        integer_cpu=flags.switch("cpu-integer-post-processor-enabled"),
+        max_allowed=ResourceList(most),
+    )
+
+
+def _most(flags: Flags, resource: str) -> quantity.Quantity | None:
+    text = flags.text(f"container-recommendation-max-allowed-{resource}")
+    return quantity.parse(text) if text else None

@@ -1,0 +1,88 @@
+"""What goes into a VPA's status: the new recommendation, beside what it must not lose.
+
+Pure. A container or resource without a sample keeps the amounts that were published before
+(by an earlier process, whose checkpoint is gone): silence is not zero.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vpa.model.conditions import conditions
+from vpa.model.entries import VpaEntry
+from vpa.model.objects import (
+    ContainerRecommendation,
+    Recommendation,
+    ResourcePolicy,
+    Vpa,
+    container_policy,
+    is_off,
+)
+from vpa.model.policy import Windows, settings_of
+from vpa.model.quantities import ResourceList
+from vpa.model.recommendation import RecommendationTrace
+from vpa.model.status import node_caps, status_wire
+
+
+def status_of(
+    vpa: Vpa,
+    entry: VpaEntry,
+    trace: RecommendationTrace,
+    now: float,
+    *,
+    pods_matched: bool,
+    unsupported: str | None,
+) -> dict[str, Any]:
+    """Return the status to write."""
+    before = vpa.status
+    recommendation = with_kept(trace, before.recommendation, vpa.spec.resource_policy)
+    found = conditions(
+        before.conditions or (),
+        now,
+        has_recommendation=bool(recommendation.container_recommendations),
+        pods_matched=pods_matched,
+        unsupported=unsupported,
+        no_samples=trace.no_samples,
+        node_caps=node_caps(trace),
+        mistakes=[f"{mistake.annotation}: {mistake.message}" for mistake in entry.mistakes],
+    )
+    shown = recommendation if recommendation.container_recommendations else None
+    return status_wire(shown, found, before.observed_generation)
+
+
+def with_kept(
+    trace: RecommendationTrace, before: Recommendation | None, policy: ResourcePolicy | None
+) -> Recommendation:
+    """Return the new entries, completed from those published before, sorted by name."""
+    new = {e.container_name: e for e in trace.recommendation.container_recommendations or ()}
+    silent = set(trace.no_samples)
+    for old in (before.container_recommendations if before is not None else None) or ():
+        name = old.container_name
+        if is_off(policy, name) or not (name in new or name in silent or not trace.containers):
+            continue
+        controlled = settings_of(
+            container_policy(policy, name), Windows(), per_vpa_config=False
+        ).controlled_resources
+        new[name] = _completed(new.get(name) or ContainerRecommendation(name), old, controlled)
+    entries = (new[name] for name in sorted(new))
+    return Recommendation(
+        container_recommendations=tuple(entry for entry in entries if entry.target)
+    )
+
+
+def _completed(
+    new: ContainerRecommendation, old: ContainerRecommendation, controlled: tuple[str, ...]
+) -> ContainerRecommendation:
+    def filled(
+        present: ResourceList | None, earlier: Mapping[str, Any] | None
+    ) -> ResourceList | None:
+        kept = {name: value for name, value in (earlier or {}).items() if name in controlled}
+        both = ResourceList({**kept, **(present or {})})
+        return both or None
+
+    return ContainerRecommendation(
+        new.container_name,
+        filled(new.target, old.target),
+        filled(new.lower_bound, old.lower_bound),
+        filled(new.upper_bound, old.upper_bound),
+        filled(new.uncapped_target, old.uncapped_target),
+    )

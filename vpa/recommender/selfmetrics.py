@@ -1,0 +1,81 @@
+"""What the recommender says about itself, under upstream's names."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX = "vpa_recommender_"
+_LATENCY = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+ObjectLabels = tuple[str, str, str, str, str]
+
+
+class RecommenderMetrics:
+    """The metrics of one recommender, in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._objects = Gauge(
+            PREFIX + "vpa_objects_count",
+            "VPA objects by what is known of them.",
+            ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"),
+            registry=registry,
+        )
+        self.latency = Histogram(
+            PREFIX + "recommendation_latency_seconds",
+            "From the creation of a VPA to its first recommendation.",
+            buckets=_LATENCY,
+            registry=registry,
+        )
+        self._execution = Histogram(
+            PREFIX + "execution_latency_seconds",
+            "Time spent in the steps of a pass.",
+            ("step",),
+            buckets=_STEPS,
+            registry=registry,
+        )
+        self.states = Gauge(
+            PREFIX + "aggregate_container_states_count",
+            "Aggregates of containers that are tracked.",
+            registry=registry,
+        )
+        # Upstream's counter has no _total, which only a gauge may lack here.
+        self._responses = Gauge(
+            PREFIX + "metric_server_responses",
+            "Answers of the source of usage.",
+            ("is_error", "client_name"),
+            registry=registry,
+        )
+        self.writes = Counter(
+            "podscale_vpa_writes",
+            "Requests that write.",
+            ("kind", "result"),
+            registry=registry,
+        )
+        self.ooms = Counter(
+            "podscale_vpa_ooms", "Out-of-memory kills that were recorded.", registry=registry
+        )
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._execution.labels(name).observe(time.monotonic() - begun)
+
+    def answered(self, *, is_error: bool, client: str) -> None:
+        """Count one answer of the source of usage."""
+        self._responses.labels(str(is_error).lower(), client).inc()
+
+    def wrote(self, kind: str, result: str) -> None:
+        """Count one request that writes."""
+        self.writes.labels(kind, result).inc()
+
+    def count(self, objects: Mapping[ObjectLabels, int]) -> None:
+        """Set the numbers of VPAs of this pass."""
+        self._objects.clear()
+        for labels, number in objects.items():
+            self._objects.labels(*labels).set(number)

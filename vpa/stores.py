@@ -1,0 +1,150 @@
+"""What every part of the VPA sees of the cluster: one set of watches per process."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from podscale.kube.api import Api
+from podscale.kube.change import Change
+from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import LIMIT_RANGES, NODES, PODS, VPAS
+from podscale.kube.store import Store
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from vpa.capping.limitranges import LimitRange, merged_of
+from vpa.capping.processor import LimitRanges
+from vpa.model.membership import VpaKey
+from vpa.model.objects import ObjectError, Vpa
+from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
+from vpa.targets import Kinds, Workloads
+
+_log = structlog.get_logger()
+
+Listener = Callable[[VpaKey, Vpa | None], None]
+
+
+class Stores:
+    """VPAs, pods, LimitRanges, nodes and workloads."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Kinds,
+        *,
+        namespaces: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+        pods: PodStore | None = None,
+        feeds_pods: bool = True,
+        needs_nodes: bool = False,
+    ) -> None:
+        """``namespaces``: only these, none named is all; ``ignored`` VPAs do not exist for us.
+        ``feeds_pods``: nobody else feeds ``pods``."""
+        self._api = api
+        self.scopes = tuple(namespaces) or ("",)
+        self._ignored = frozenset(ignored)
+        self.vpas: Store[StoredVpa] = Store(self.scopes)
+        self.pods = pods or PodStore(self.scopes)
+        self._feeds_pods = feeds_pods
+        self._needs_nodes = needs_nodes
+        self.limit_ranges: Store[StoredLimitRange] = Store(self.scopes)
+        self.nodes: Store[Node] = Store()
+        self.workloads = Workloads(api, kinds, self.scopes)
+        self._read: dict[VpaKey, Vpa] = {}
+        self._unreadable: dict[VpaKey, str] = {}
+        self._ranges: dict[str, LimitRanges] = {}
+        self._listeners: list[Listener] = []
+        self.vpas.subscribe(self._vpa_changed)
+        self.limit_ranges.subscribe(self._range_changed)
+
+    async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
+        """Feed every store for ever."""
+        scopes = self.scopes
+        async with asyncio.TaskGroup() as group:
+            vpas = [Source(VPAS, StoredVpa, namespace=s, rhythm=rhythm) for s in scopes]
+            group.create_task(Reflector(self._api, vpas, self.vpas).run())
+            if self._feeds_pods:
+                pods = [Source(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
+                group.create_task(Reflector(self._api, pods, self.pods).run())
+            ranges = [
+                Source(LIMIT_RANGES, StoredLimitRange, namespace=s, rhythm=rhythm) for s in scopes
+            ]
+            group.create_task(Reflector(self._api, ranges, self.limit_ranges).run())
+            if self._needs_nodes:
+                nodes = Source(NODES, Node, rhythm=rhythm)
+                group.create_task(Reflector(self._api, nodes, self.nodes).run())
+            group.create_task(self.workloads.run(rhythm))
+
+    async def wait_synced(self) -> None:
+        """Wait for the first lists of everything a decision needs."""
+        await self.vpas.wait_synced()
+        await self.pods.wait_synced()
+        await self.limit_ranges.wait_synced()
+        await self.workloads.wait_synced()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether VPAs, pods and LimitRanges have been listed."""
+        return self.vpas.is_synced and self.pods.is_synced and self.limit_ranges.is_synced
+
+    def is_current(self) -> bool:
+        """Whether the watches may be believed: otherwise nothing is disturbed."""
+        return self.vpas.is_current() and self.pods.is_current() and self.limit_ranges.is_current()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call back for every VPA that is new, changed, or (None) gone or unreadable."""
+        self._listeners.append(listener)
+
+    def all_vpas(self) -> Iterator[tuple[VpaKey, Vpa]]:
+        """Yield every VPA that can be read."""
+        yield from list(self._read.items())
+
+    def vpa(self, key: VpaKey) -> Vpa | None:
+        """Return one VPA."""
+        return self._read.get(key)
+
+    def accept_vpa(self, stored: StoredVpa) -> None:
+        """Take in the answer to our own write."""
+        self.vpas.accept(stored)
+
+    def ranges(self, namespace: str) -> LimitRanges:
+        """Return the merged LimitRanges of a namespace."""
+        known = self._ranges.get(namespace)
+        if known is None:
+            found = []
+            for stored in self.limit_ranges.values(namespace):
+                try:
+                    found.append(LimitRange(limits_of(stored)))
+                except ObjectError as error:
+                    name = stored.metadata.name
+                    _log.warning("LimitRange not read", namespace=namespace, name=name,
+                                 error=str(error))  # fmt: skip
+            known = LimitRanges(merged_of(found, "Container"), merged_of(found, "Pod"))
+            self._ranges[namespace] = known
+        return known
+
+    def _vpa_changed(self, change: Change[StoredVpa]) -> None:
+        key = VpaKey(change.namespace, change.name)
+        if change.namespace in self._ignored:
+            return
+        vpa: Vpa | None = None
+        if change.new is not None:
+            try:
+                vpa = vpa_of(change.new)
+            except ObjectError as error:
+                if self._unreadable.get(key) != str(error):
+                    _log.warning("VPA not read", namespace=key.namespace, name=key.name,
+                                 error=str(error))  # fmt: skip
+                self._unreadable[key] = str(error)
+        if vpa is None:
+            self._read.pop(key, None)
+        else:
+            self._read[key] = vpa
+            self._unreadable.pop(key, None)
+        for listener in self._listeners:
+            listener(key, vpa)
+
+    def _range_changed(self, change: Change[StoredLimitRange]) -> None:
+        self._ranges.pop(change.namespace, None)

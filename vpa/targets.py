@@ -1,0 +1,282 @@
+"""Which pods a VPA means, and which controller stands on top of a pod.
+
+Well-known controllers come from watches; every other kind through its scale subresource,
+remembered for a while. Follows upstream's ``target/fetcher.go`` and
+``controllerfetcher/controller_fetcher.go``.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from podscale.core import selector as selectors
+from podscale.core.selector import Selector, SelectorError
+from podscale.kube.api import Api
+from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.objects.scale import CronJob, ReplicationController, Scale, Workload
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
+from podscale.kube.store import Store
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
+from vpa.admission.matching import Controller
+from vpa.explain.recommendation import TargetState
+from vpa.model.objects import TargetRef
+
+_KINDS: Mapping[str, Resource] = {
+    "DaemonSet": DAEMON_SETS,
+    "Deployment": DEPLOYMENTS,
+    "ReplicaSet": REPLICA_SETS,
+    "StatefulSet": STATEFUL_SETS,
+    "Job": JOBS,
+}
+_FRESH_S = 600.0  # how long a scale is believed
+_FAILED_S = 60.0  # how long a kind without one is not asked for again
+_MOST_SCALES = 20_000
+_DEEPEST = 10
+_LOOK_S = 0.05
+
+Found = Workload | ReplicationController | CronJob
+
+
+class Kinds(Protocol):
+    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
+
+
+class Resolved(Struct, frozen=True):
+    """What became of a targetRef; ``unsupported`` is the message of ConfigUnsupported."""
+
+    selector: Selector | None
+    unsupported: str | None = None
+    state: TargetState = TargetState(True)
+
+
+class _Asked(Struct, frozen=True):
+    # A scale, or why there is none.
+    at: float
+    scale: Scale | None
+    problem: str = ""
+    is_answered: bool = True  # False: nobody could say
+
+
+class Workloads:
+    """The watches of well-known controllers, and scales of all others."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Kinds,
+        scopes: tuple[str, ...] = ("",),
+        *,
+        timeout_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._kinds = kinds
+        self._scopes = scopes
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
+        self.controllers: Store[ReplicationController] = Store(scopes)
+        self.cron_jobs: Store[CronJob] = Store(scopes)
+        self._scales: dict[tuple[str, str, str, str], _Asked] = {}
+        self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
+
+    async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
+        """Feed the stores for ever."""
+        async with asyncio.TaskGroup() as group:
+            for kind, resource in _KINDS.items():
+                sources = [Source(resource, Workload, namespace=s, rhythm=rhythm)
+                           for s in self._scopes]  # fmt: skip
+                group.create_task(Reflector(self._api, sources, self.by_kind[kind]).run())
+            group.create_task(
+                Reflector(
+                    self._api,
+                    [
+                        Source(
+                            REPLICATION_CONTROLLERS,
+                            ReplicationController,
+                            namespace=scope,
+                            rhythm=rhythm,
+                        )
+                        for scope in self._scopes
+                    ],
+                    self.controllers,
+                ).run()
+            )
+            crons = [Source(CRON_JOBS, CronJob, namespace=s, rhythm=rhythm) for s in self._scopes]
+            group.create_task(Reflector(self._api, crons, self.cron_jobs).run())
+
+    async def wait_synced(self) -> None:
+        """Wait for the first lists; a kind that may not be listed has no objects."""
+        stores: list[Store[Workload] | Store[ReplicationController] | Store[CronJob]] = [
+            *self.by_kind.values(),
+            self.controllers,
+            self.cron_jobs,
+        ]
+        for store in stores:
+            synced = asyncio.ensure_future(store.wait_synced())
+            try:
+                while not synced.done() and not isinstance(store.freshness().error, Forbidden):
+                    await asyncio.wait({synced}, timeout=_LOOK_S)
+            finally:
+                synced.cancel()
+
+    def find(self, namespace: str, kind: str, name: str) -> Found | None:
+        """Return a well-known controller."""
+        if kind == "ReplicationController":
+            return self.controllers.get(namespace, name)
+        if kind == "CronJob":
+            return self.cron_jobs.get(namespace, name)
+        store = self.by_kind.get(kind)
+        return store.get(namespace, name) if store is not None else None
+
+    async def resolve(self, namespace: str, target: TargetRef | None) -> Resolved:
+        """Return the pods' selector of a targetRef, or what is wrong with it."""
+        if target is None:
+            text = "Cannot read targetRef. Reason: spec.targetRef is not set"
+            return Resolved(None, text, TargetState(False))
+        if is_well_known(target.kind):
+            found = self.find(namespace, target.kind, target.name)
+            if found is None:
+                text = f"{target.kind} {namespace}/{target.name} does not exist"
+                return _unreadable(text, TargetState(False))
+            selector = self._selector_of(found)
+        else:
+            asked = await self.scale(namespace, target.api_version, target.kind, target.name)
+            if asked.scale is None:
+                return _unreadable(asked.problem, TargetState(False))
+            selector = _parsed(asked.scale.status.selector)
+        if selector is None:
+            text = f"{target.kind} {target.name} does not say which pods are its own"
+            return _unreadable(text, TargetState(True, has_selector=False))
+        owner = OwnerReference(target.kind, target.name, "", target.api_version, True)
+        top = await self.topmost(namespace, owner)
+        if top is not None and (top.kind, top.name) != (target.kind, target.name):
+            above = f"{top.kind}/{top.name}"
+            text = (
+                f"The targetRef controller has a parent, {above}, but it should point to the "
+                "topmost well-known or scalable controller"
+            )
+            return Resolved(None, text, TargetState(True, topmost=above))
+        return Resolved(selector)
+
+    async def topmost(self, namespace: str, owner: OwnerReference | None) -> Controller | None:
+        """Return the last well-known or scalable controller on the way up from ``owner``."""
+        top: Controller | None = None
+        for _ in range(_DEEPEST):
+            if owner is None or owner.kind == "Node":
+                return top
+            if not is_well_known(owner.kind):
+                asked = await self.scale(namespace, owner.api_version, owner.kind, owner.name)
+                if asked.scale is None:
+                    return top
+                top = Controller(namespace, owner.kind, owner.name)
+                owner = asked.scale.metadata.controller
+                continue
+            found = self.find(namespace, owner.kind, owner.name)
+            top = Controller(namespace, owner.kind, owner.name)
+            owner = found.metadata.controller if found is not None else None
+        return top  # owners in a circle
+
+    async def scale(self, namespace: str, api_version: str, kind: str, name: str) -> _Asked:
+        """Return the scale of an object of any kind, remembered for ten minutes."""
+        group, _, version = api_version.rpartition("/")
+        key = (namespace, group, kind, name)
+        known = self._scales.get(key)
+        now = self._clock()
+        if known is not None:
+            kept_s = _FRESH_S if known.scale is not None else _FAILED_S
+            if now - known.at < kept_s:
+                return known
+        if len(self._scales) >= _MOST_SCALES:
+            self._scales.clear()
+        asked = await self._ask(namespace, group, version, kind, name)
+        if not asked.is_answered and known is not None and known.scale is not None:
+            return known  # silence does not take a scale away
+        self._scales[key] = asked
+        return asked
+
+    async def _ask(self, namespace: str, group: str, version: str, kind: str, name: str) -> _Asked:
+        problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for resource in await self._kinds.for_kind(kind, group, version):
+                    try:
+                        answer = await self._api.request(
+                            "GET",
+                            resource.path(namespace, name, "scale"),
+                            timeout_s=self._timeout_s,
+                        )
+                        return _Asked(self._clock(), decode(answer.body, Scale))
+                    except (ObjectNotFound, msgspec.DecodeError) as error:
+                        problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
+        except NoMatch as error:
+            problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
+        except (KubeError, TimeoutError) as error:
+            problem = f"{kind} {namespace}/{name} cannot be read: {error}"
+            return _Asked(self._clock(), None, problem, is_answered=False)
+        return _Asked(self._clock(), None, problem)
+
+    def _selector_of(self, found: Found) -> Selector | None:
+        if isinstance(found, CronJob):
+            written: object = found.spec.job_template.spec.template.metadata.labels
+        else:
+            written = found.spec.selector
+        uid = found.metadata.uid
+        known = self._selectors.get(uid)
+        # Parsed once per object: the store keeps the struct until it changes.
+        if known is not None and known[0] is written:
+            return known[1]
+        made = _made(written)
+        if len(self._selectors) >= _MOST_SCALES:
+            self._selectors.clear()
+        self._selectors[uid] = (written, made)
+        return made
+
+
+def is_well_known(kind: str) -> bool:
+    """Return whether upstream knows the kind by name, of whatever group."""
+    return kind in _KINDS or kind in ("ReplicationController", "CronJob")
+
+
+def _unreadable(reason: str, state: TargetState) -> Resolved:
+    return Resolved(None, f"Cannot read targetRef. Reason: {reason}", state)
+
+
+def _made(written: object) -> Selector | None:
+    if not written:
+        return None
+    try:
+        if isinstance(written, LabelSelector):
+            return selectors.from_wire(builtins(written))
+        if isinstance(written, Mapping):
+            return selectors.from_labels(written)
+    except SelectorError:
+        return None
+    return None
+
+
+def _parsed(text: str) -> Selector | None:
+    # An empty selector would match every pod of the namespace.
+    if not text:
+        return None
+    try:
+        return selectors.parse(text)
+    except SelectorError:
+        return None
