@@ -46,6 +46,7 @@ T = TypeVar("T")
 _AGGREGATE_GC_S = 3600.0
 _WRITE_TIMEOUT_S = 10.0
 _HEALTHY_PASSES = 5
+_OOM_MARGIN_S = 300.0
 
 
 class _Facts(Struct, frozen=True):
@@ -178,11 +179,12 @@ class Recommender:
         shown = self._feed.shown_ooms()
         self._feed.load(self.cluster, now, self._is_wanted)
         for oom in shown:
-            # What a checkpoint was written after is in it already.
+            # What a checkpoint was written long after is in it already; what came shortly
+            # before may have been seen by nobody, and counts once however often it is told.
             since = self._checkpoints.loaded_until.get(
                 (oom.namespace, oom.container), now - self.options.windows.interval_s
             )
-            if oom.time.timestamp() > since and self.cluster.record_oom(oom):
+            if oom.time.timestamp() > since - _OOM_MARGIN_S and self.cluster.record_oom(oom):
                 self._metrics.ooms.inc()
 
     async def _load_vpas(self) -> None:
