@@ -64,7 +64,8 @@ class FeedProvider:
 
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
-        return await ask(self.feed, [self._inquire(question) for question in questions])
+        found = await ask(self.feed, [self._inquire(question) for question in questions])
+        return [readings.or_nothing(answer) for answer in found]
 
     def _inquire(self, question: Question) -> Inquiry[Answer] | LongInquiry[Answer] | Failure:
         try:

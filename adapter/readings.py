@@ -14,6 +14,7 @@ from msgspec import Struct
 from adapter import values
 from adapter.stages import Stage
 from podscale.core.metrics import (
+    Answer,
     ExternalSample,
     ExternalSamples,
     Failure,
@@ -107,6 +108,24 @@ class _Series(Sequence[ExternalSample]):
         reading = self._reading
         sample = Sample(int(reading.values[row] * 1000.0), time_of(reading, row), self._window_s)
         return ExternalSample(NO_LABELS if reading.is_scalar else reading.labels[row], sample)
+
+
+def or_nothing(answer: Answer) -> Answer:
+    """Return ``answer``, or the failure that an empty list is to whoever decides by it.
+
+    The in-tree HPA's client makes the same of an empty list ("no metrics returned"); only
+    the APIs show it as a list.
+    """
+    match answer:
+        case PodSamples() if not answer.pods:
+            if answer.stale:
+                return Stale(
+                    Stage.STALE, f"the samples of {', '.join(sorted(answer.stale))} are stale"
+                )
+            return NoData(Stage.EMPTY_RESULT, "the query returns no sample of these pods")
+        case ExternalSamples() if not answer.series:
+            return NoData(Stage.EMPTY_RESULT, "the query returns no sample")
+    return answer
 
 
 def _sample(reading: Reading, row: int, origin: Origin) -> Sample | None:

@@ -59,7 +59,9 @@ class Wire:
         authorities: Authorities,
         loop: asyncio.AbstractEventLoop,
         config: dict[str, Any],
+        server: str,
     ) -> None:
+        self.server = server  # the cluster's URL
         self.config = config
         self.served = served
         self.cluster = cluster
@@ -153,7 +155,7 @@ def wire(
             adapter = served.adapter
             while not (adapter.relister.is_tried and adapter.objects.pods.is_synced):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-            started.append(Wire(served, scripted, prometheus, authorities, loop, config))
+            started.append(Wire(served, scripted, prometheus, authorities, loop, config, api))
             ready.set()
             await stop.wait()
 

@@ -213,3 +213,17 @@ async def test_without_resource_rules_usage_is_not_found():
 def test_objects_has_what_the_tests_stand_in_for():
     for name in ("pod_names", "running", "namespaces", "names"):
         assert hasattr(Objects, name)
+
+
+async def test_an_empty_list_is_a_reason_to_whoever_decides_by_it():
+    empty = {"rules[0]": reading({}), "externalRules[0]": reading()}
+    made = await provider(RecordingFeed(empty))
+    pods, external = await made.answer(
+        [PodMetric("shop", METRIC, "app=web"), ExternalMetric("shop", "queue_depth")]
+    )
+    assert isinstance(pods, NoData)
+    assert isinstance(external, NoData)
+    gone = reading({"x": 1.0}, stale=dict.fromkeys(("web-0", "web-1", "web-2"), math.inf))
+    made = await provider(RecordingFeed({"rules[0]": gone}))
+    (answer,) = await made.answer([PodMetric("shop", METRIC, "app=web")])
+    assert isinstance(answer, Stale)
