@@ -12,7 +12,7 @@ from podscale.cli.output import Form, emit, output_option
 @click.option("-f", "--filename", "hpa_file", required=True, help="The HPA, as YAML or JSON.")
 @click.option(
     "--observation", "observation_file", required=True,
-    help="What was measured: scale, pods, metrics (docs/hpa-eval.md).",
+    help="What was seen: scale, pods, metrics, as YAML.",
 )  # fmt: skip
 @click.option("--emulated-version", type=click.Choice(["1.36", "1.37", "1.38"]), default="1.37")
 @click.option("--at", "now", type=float, default=None, help="Unix time of the decision.")
@@ -20,7 +20,20 @@ from podscale.cli.output import Form, emit, output_option
 def evaluate(
     hpa_file: str, observation_file: str, emulated_version: str, now: float | None, form: Form
 ) -> None:
-    """Decide once and say why; nothing is read from a cluster and nothing is written."""
+    """Decide once and say why; nothing is read from a cluster and nothing is written.
+
+    \b
+    The observation, with metrics in the order of spec.metrics:
+      scale: {replicas: 3, statusReplicas: 3, selector: app=web}
+      pods:
+      - {name: web-0, phase: Running, ready: true, started: 1h, requests: {app: {cpu: 100m}}}
+      metrics:
+      - {pods: {web-0: 250m}, age: 10s}   # Resource, ContainerResource, Pods
+      - {value: "7"}                      # Object
+      - {values: ["40"]}                  # External
+      - {error: NoData, message: ...}     # any
+      recommendations: [{replicas: 5, age: 60s}]
+    """
     # Imported here: --help must not load them.
     import time
 

@@ -1,0 +1,68 @@
+"""What people read and type: explain's text, its arguments, and hpa eval on files."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from podscale.cli.entry import cli
+
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 10
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+"""
+SEEN = """
+scale: {replicas: 2, selector: app=web}
+pods:
+- {name: web-0, requests: {app: {cpu: 100m}}}
+- {name: web-1, requests: {app: {cpu: 100m}}}
+metrics:
+- pods: {web-0: 100m, web-1: 100m}
+"""
+
+
+def test_eval_decides_once_from_two_files(tmp_path: Path) -> None:
+    hpa, seen = tmp_path / "hpa.yaml", tmp_path / "seen.yaml"
+    hpa.write_text(HPA)
+    seen.write_text(SEEN)
+    words = ["hpa", "eval", "-f", str(hpa), "--observation", str(seen)]
+    shown = CliRunner().invoke(cli, words)
+    assert shown.exit_code == 0, shown.output
+    assert "shop/web → Deployment/web: 4 replicas" in shown.output
+    assert "What would change it:" in shown.output
+    assert "MetricAboveTarget" in shown.output
+    as_json = CliRunner().invoke(cli, [*words, "-o", "json"])
+    assert '"first_reason": "MetricAboveTarget"' in as_json.output
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ("scale: {replicas: two}", "scale.replicas"),
+        ("scale: {size: 2}", "unknown field"),
+        ("scale: {replicas: 2}\nmetrics: [{}]", "needs pods, value, values or error"),
+        ("scale: [", "the observation"),
+    ],
+)
+def test_eval_names_the_field_that_is_wrong(tmp_path: Path, seen: str, words: str) -> None:
+    hpa, file = tmp_path / "hpa.yaml", tmp_path / "seen.yaml"
+    hpa.write_text(HPA)
+    file.write_text(seen)
+    shown = CliRunner().invoke(cli, ["hpa", "eval", "-f", str(hpa), "--observation", str(file)])
+    assert shown.exit_code == 2
+    assert words in shown.output
+
+
+@pytest.mark.parametrize("what", ["web", "hpa/", "cronjob/web"])
+def test_explain_says_how_to_name_what_is_meant(what: str) -> None:
+    shown = CliRunner().invoke(cli, ["explain", what])
+    assert shown.exit_code == 2
+    assert "KIND/NAME" in shown.output

@@ -1,0 +1,120 @@
+"""From the stores to the columns of a decision, and what is kept while nothing changes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpa.decide.pods import Phase, Ready
+from hpa.observe import Look
+from hpa.targets import Seen
+from podscale.kube.objects.scale import Workload
+from podscale.kube.watching import Listed, Listing, Page
+from podscale.kube.wire import decode
+from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+
+pytestmark = pytest.mark.looptime
+
+
+def owned(pod: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    owner = {"kind": kind, "name": name, "uid": f"{kind}-{name}", "controller": True}
+    pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", **owner}]
+    return pod
+
+
+def look(cluster: Cluster, name: str = "web") -> Look:
+    controller = cluster.controller
+    entry = controller.catalog.get((NS, name))
+    assert entry is not None
+    assert entry.hpa is not None
+    seen = controller.targets.at_hand(entry)
+    assert isinstance(seen, Seen)
+    return controller._observer.look(entry, entry.hpa, seen, controller._mapper())
+
+
+async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 4))
+    replica_set = deployment_object("web-7d", 4)
+    replica_set["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d",
+         "controller": True}
+    ]  # fmt: skip
+    store = cluster.stores.replica_sets
+    found = [decode(msgspec.json.encode(replica_set), Workload)]
+    for happening in (Listing(), Page(found, "5"), Listed("5")):
+        store.apply(happening, scope="", now=0.0)
+    job = owned(pod_object("web", 3), "Job", "nightly")
+    job["status"]["phase"] = "Succeeded"
+    leaving = owned(pod_object("web", 1), "ReplicaSet", "web-7d")
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    fresh = pod_object("web", 2)
+    fresh["status"] = {"phase": "Pending"}
+    fresh["spec"]["initContainers"] = [
+        {"name": "mesh", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}},
+        {"name": "setup", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    fresh["spec"]["overhead"] = {"cpu": "10m"}
+    cluster.put_pods(
+        job, leaving, fresh, owned(pod_object("web", 0), "ReplicaSet", "web-7d"),
+        pod_object("other", 0),
+    )  # fmt: skip
+    pods = look(cluster).pods
+    assert pods.names == ("web-0", "web-1", "web-2", "web-3")
+    assert list(pods.phase) == [Phase.RUNNING, Phase.RUNNING, Phase.PENDING, Phase.SUCCEEDED]
+    assert list(pods.ready) == [Ready.TRUE, Ready.TRUE, Ready.ABSENT, Ready.TRUE]
+    assert list(pods.deleted) == [0, 1, 0, 0]
+    assert pods.started[2] is None
+    assert pods.ready_since[0] == 1795248010.0
+    assert [pods.owners[each] for each in pods.owner] == [
+        "Deployment/web", "Deployment/web", "", "Job/nightly",
+    ]  # fmt: skip
+    template = pods.templates[pods.template[2]]
+    assert [(c.name, c.is_init, c.is_restartable) for c in template.containers] == [
+        ("mesh", True, True), ("setup", True, False), ("app", False, False),
+    ]  # fmt: skip
+    assert template.containers[0].requests == {"cpu": 50}
+    assert template.overhead == {"cpu": 10}
+    assert pods.template[0] == pods.template[1]
+
+
+async def test_what_did_not_change_is_the_same_object_and_what_did_is_not() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    first = look(cluster)
+    again = look(cluster)
+    assert again.pods is first.pods
+    assert again.asked is first.asked
+    changed = pod_object("web", 1)
+    changed["metadata"]["resourceVersion"] = cluster.world.next_version()
+    changed["status"]["phase"] = "Failed"
+    cluster.put_pods(pod_object("web", 0), changed)
+    assert list(look(cluster).pods.phase) == [Phase.RUNNING, Phase.FAILED]
+
+
+async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at() -> None:
+    cluster = Cluster()
+    cluster.put(
+        hpa_object("web"),
+        hpa_object("all"),
+        deployment_object("web", 1),
+        deployment_object("all", 1),
+    )
+    wide = cluster.world.workloads[(NS, "all")]
+    wide["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    wide["metadata"]["resourceVersion"] = cluster.world.next_version()
+    cluster.sync()
+    cluster.put_pods(pod_object("web", 0))
+    assert look(cluster).rivals == ()
+    assert look(cluster, "all").rivals == ("web",)
+    assert look(cluster).rivals == ("all",)
+    assert look(cluster).asked == ()  # and no metric is read for it
+
+
+@pytest.mark.parametrize(("size", "asks"), [(0, False), (1, True), (5, True), (11, False)], ids=str)
+async def test_metrics_are_asked_for_only_where_they_are_decided_by(size: int, asks: bool) -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web", most=10), deployment_object("web", size))
+    cluster.put_pods(pod_object("web", 0))
+    assert bool(look(cluster).asked) == asks
