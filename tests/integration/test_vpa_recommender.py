@@ -13,6 +13,7 @@ from podscale.core import quantity
 from podscale.kube.lease import LeaseTimes
 from podscale.kube.wire import format_time
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.model.open_windows import ANNOTATION, Extra, SavedWindow
 from vpa.model.reading import DeadBand
 from vpa.model.saving import SaveBand
 from vpa.recommender.flags import Options
