@@ -11,7 +11,7 @@ BENCHES := adapter hpa vpa
 
 export PODSCALE_SHORT ?=
 
-.PHONY: help setup tools demo test test-full docs-test lint $(RINGS) $(BENCHES:%=bench-%) lock clean
+.PHONY: help setup tools demo test test-full docs-test lint $(RINGS) $(BENCHES:%=bench-%) lock dist clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -51,10 +51,19 @@ lint: setup  ## ruff, mypy strict, the arrows between the rooms
 $(BENCHES:%=bench-%): setup
 	$(BIN)/python -m tests.bench $(@:bench-%=%)
 
-lock: setup  ## renew requirements.lock from pyproject.toml
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-emit-index-url --no-annotate --quiet
+lock: setup  ## renew requirements.lock, and deploy/requirements.lock with what the image runs
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-emit-index-url --no-annotate --quiet -o requirements.lock
+	$(LOCK) --group dev -o requirements.lock
+	$(LOCK) --constraint requirements.lock -o deploy/requirements.lock
+
+dist: setup  ## the wheel, and a zipapp for a Python that has the packages of deploy/requirements.lock
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+	rm -rf build/zipapp
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --target build/zipapp dist/podscale-*.whl
+	$(BIN)/python -m zipapp build/zipapp --compress --python '/usr/bin/env python3' \
+	  --main podscale.cli.entry:main --output dist/podscale.pyz
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

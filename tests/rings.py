@@ -44,6 +44,7 @@ RINGS = (
             "kubectl",
             "etcd",
             "kwok",
+            "helm",
             "prometheus",
             "promtool",
         ),

@@ -1,0 +1,178 @@
+"""Every way to install, on a real API server that enforces Pod Security `restricted`.
+
+Images are not pulled: kwok makes pods Running that admission let in and the scheduler
+placed. What the programs do with these arguments is told by the rest of the ring.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.operator_kinds import CRDS
+from tests.cluster.plane import Plane
+from tests.cluster.settings import PlaneSettings
+from tests.tools.process import wait_until
+from tests.tools.required import require
+
+ROOT = Path(__file__).parent.parent.parent
+OVERLAYS = tuple(sorted(path.name for path in (ROOT / "deploy/kustomize/overlays").iterdir()))
+WITH_HPA = ("ha", "cert-manager")  # beside those that are named after it
+CHART = ROOT / "deploy" / "helm" / "podscale"
+NAMESPACE = "podscale"
+GONE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A plane with four nodes in two zones and the operators' kinds."""
+    with Plane(tmp_path_factory.mktemp("deploy"), PlaneSettings(nodes=4)) as plane:
+        for number in range(4):
+            zone = f"topology.kubernetes.io/zone=zone-{number % 2}"
+            plane.kubectl("label", "node", f"node-{number}", zone)
+        plane.apply(*CRDS)
+        for crd in CRDS:
+            plane.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+        yield plane
+
+
+def deployments(plane: Plane, namespace: str) -> dict[str, Any]:
+    items = plane.admin.get(f"/apis/apps/v1/namespaces/{namespace}/deployments")["items"]
+    return {each["metadata"]["name"]: each for each in items}
+
+
+def wait_admitted(plane: Plane, namespace: str) -> dict[str, int]:
+    """Return Deployment -> ready pods once all wanted pods are; what was refused is told."""
+
+    def ready() -> bool:
+        found = deployments(plane, namespace).values()
+        return bool(found) and all(
+            each["status"].get("readyReplicas", 0) == each["spec"]["replicas"]
+            and each["status"].get("observedGeneration") == each["metadata"]["generation"]
+            for each in found
+        )
+
+    try:
+        wait_until(f"the pods of {namespace} are admitted and Ready", ready, 30.0)
+    except Exception as late:
+        events = plane.kubectl("get", "events", "-n", namespace)
+        raise AssertionError(f"{late}\n{events}") from None
+    return {
+        name: each["status"]["readyReplicas"]
+        for name, each in deployments(plane, namespace).items()
+    }
+
+
+def wait_gone(plane: Plane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}"
+    wait_until(
+        f"namespace {namespace} is gone",
+        lambda: plane.admin.request("GET", path).status == 404,
+        GONE_S,
+    )
+
+
+def ours(plane: Plane) -> list[str]:
+    """Return what of us lies outside of any namespace."""
+    kinds = "clusterroles,clusterrolebindings,apiservices,crds"
+    found = plane.kubectl("get", kinds, "-o", "name").split()
+    return [name for name in found if "podscale" in name]
+
+
+def uninstall(plane: Plane, *words: str) -> None:
+    plane.kubectl("delete", "--wait=false", "--ignore-not-found", *words)
+    wait_gone(plane, NAMESPACE)
+    assert ours(plane) == []
+
+
+def test_the_namespace_refuses_a_pod_that_is_not_restricted(cluster: Plane) -> None:
+    cluster.kubectl("apply", "-f", str(ROOT / "deploy/kustomize/base/namespace.yaml"))
+    try:
+        with pytest.raises(subprocess.CalledProcessError, match='PodSecurity "restricted'):
+            cluster.kubectl("run", "loose", f"--namespace={NAMESPACE}", "--image=podscale")
+    finally:
+        uninstall(cluster, "-f", str(ROOT / "deploy/kustomize/base/namespace.yaml"))
+
+
+@pytest.mark.parametrize("overlay", ["base", *OVERLAYS])
+def test_an_overlay_installs_and_leaves_nothing_behind(cluster: Plane, overlay: str) -> None:
+    folder = ROOT / "deploy" / "kustomize"
+    chosen = str(folder / "base" if overlay == "base" else folder / "overlays" / overlay)
+    try:
+        cluster.kubectl("apply", "-k", chosen)
+        pods = wait_admitted(cluster, NAMESPACE)
+        print(overlay, pods)
+        assert pods["podscale-adapter"] == (3 if overlay == "ha" else 2)
+        assert ("podscale-hpa" in pods) == (overlay[:3] == "hpa" or overlay in WITH_HPA)
+        # Again, as GitOps does every few minutes: nothing may be in the way.
+        again = cluster.kubectl("apply", "-k", chosen)
+        assert "created" not in again
+        budgets = cluster.admin.get(f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets")
+        assert {each["metadata"]["name"] for each in budgets["items"]} == set(pods)
+    finally:
+        uninstall(cluster, "-k", chosen)
+
+
+def test_highly_available_replicas_lie_on_nodes_of_their_own(cluster: Plane) -> None:
+    chosen = str(ROOT / "deploy/kustomize/overlays/ha")
+    try:
+        cluster.kubectl("apply", "-k", chosen)
+        wait_admitted(cluster, NAMESPACE)
+        for component in ("adapter", "hpa"):
+            pods = cluster.pods(NAMESPACE, {"app.kubernetes.io/component": component})
+            assert len({pod["spec"]["nodeName"] for pod in pods}) == 3
+    finally:
+        uninstall(cluster, "-k", chosen)
+
+
+def allowed(plane: Plane, verb: str, what: str, account: str) -> bool:
+    """Return whether the ServiceAccount may, in all namespaces; ``what``: plural.group/sub."""
+    named, _, subresource = what.partition("/")
+    plural, _, group = named.partition(".")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:{account}",
+            "resourceAttributes": {
+                "verb": verb, "group": group, "resource": plural, "subresource": subresource,
+            },
+        },
+    }  # fmt: skip
+    answer = plane.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.parametrize("mode", ["replace", "own", "shadow"])
+def test_each_mode_may_write_what_it_acts_on_and_nothing_else(cluster: Plane, mode: str) -> None:
+    chosen = str(ROOT / "deploy/kustomize/overlays" / f"hpa-{mode}")
+    hpas, own = "horizontalpodautoscalers.autoscaling", "podautoscalers.autoscaling.podscale.io"
+    try:
+        cluster.kubectl("apply", "-k", chosen)
+        wait_admitted(cluster, NAMESPACE)
+        may = {
+            (verb, what): allowed(cluster, verb, what, "podscale-hpa")
+            for verb, what in (
+                ("list", hpas), ("update", f"{hpas}/status"),
+                ("list", own), ("update", f"{own}/status"),
+                ("update", "deployments.apps/scale"), ("get", "deployments.apps/scale"),
+                ("update", "deployments.apps"), ("delete", "pods"), ("create", "pods/eviction"),
+            )
+        }  # fmt: skip
+        assert {key for key, value in may.items() if value} == {
+            "replace": {
+                ("list", hpas), ("update", f"{hpas}/status"),
+                ("get", "deployments.apps/scale"), ("update", "deployments.apps/scale"),
+            },
+            "own": {
+                ("list", own), ("update", f"{own}/status"),
+                ("get", "deployments.apps/scale"), ("update", "deployments.apps/scale"),
+            },
+            "shadow": {("list", hpas), ("get", "deployments.apps/scale")},
+        }[mode]  # fmt: skip
+    finally:
+        uninstall(cluster, "-k", chosen)
