@@ -1,0 +1,97 @@
+"""kube-controller-manager's HPA flags as ours, and how the two take turns.
+
+From the group HPAController of kube-controller-manager (hpa.md 5).
+"""
+
+from collections.abc import Sequence
+
+from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at
+from podscale.migrate.outcome import Outcome, Remark
+
+_PREFIX = "horizontal-pod-autoscaler-"
+_SAME = frozenset([
+    f"{_PREFIX}sync-period", f"{_PREFIX}downscale-stabilization", f"{_PREFIX}tolerance",
+    f"{_PREFIX}cpu-initialization-period", f"{_PREFIX}initial-readiness-delay",
+    "concurrent-horizontal-pod-autoscaler-syncs",
+])  # fmt: skip
+_GONE = {
+    f"{_PREFIX}downscale-delay": "no flag of current releases; use downscale-stabilization",
+    f"{_PREFIX}upscale-delay": "no flag of current releases; use behavior.scaleUp of the HPAs",
+    f"{_PREFIX}upscale-forbidden-window": "a leftover without effect",
+    f"{_PREFIX}use-rest-clients": "no flag of current releases; metrics APIs are always used",
+}
+_OFF = "-horizontal-pod-autoscaler-controller"
+_OLD_OFF = "-horizontalpodautoscaling"
+
+
+def is_one(manifest: Object) -> bool:
+    """Return whether a Pod, or a workload, runs kube-controller-manager."""
+    return any(
+        "kube-controller-manager" in text
+        for container in _containers(manifest)
+        for text in (text_at(container, "image"), *texts_at(container, "command")[:1])
+    )
+
+
+def manifest(document: Object) -> Outcome:
+    """Return what the flags of the manifest become."""
+    arguments = [
+        argument
+        for container in _containers(document)
+        for argument in (*texts_at(container, "command"), *texts_at(container, "args"))
+    ]
+    namespace, name = name_of(document)
+    return flags(arguments, f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}")
+
+
+def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> Outcome:
+    """Return what kube-controller-manager's arguments become for ``podscale hpa``."""
+    kept, lost = [], []
+    controllers = "*"
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        if name in _SAME:
+            kept.append(f"--{name}={value}")
+        elif name in _GONE:
+            lost.append(Remark(about, f"--{name}: {_GONE[name]}"))
+        elif name == "controllers":
+            controllers = value
+        elif name == "feature-gates" and "HPA" in value:
+            gates = ", ".join(gate for gate in value.split(",") if gate.startswith("HPA"))
+            lost.append(
+                Remark(about, f"--feature-gates {gates}: gates follow --emulated-version, and on")
+            )
+    listed = controllers.split(",")
+    if _OFF not in listed and _OLD_OFF not in listed:
+        listed.append(_OFF)
+    return Outcome(
+        read=[about],
+        flags=["--mode=replace", *kept],
+        lost=lost,
+        differs=[
+            Remark(about, text)
+            for text in (
+                (
+                    "all HPAs are decided by one process from one read of Prometheus; "
+                    "--concurrent-horizontal-pod-autoscaler-syncs bounds writes only"
+                ),
+                "recommendations and scale events survive a restart; upstream forgets them",
+                "a stale, NaN or missing sample never scales down",
+            )
+        ],
+        steps=[
+            "run podscale hpa --mode=shadow first: it decides and explains, and writes nothing",
+            f"then start kube-controller-manager with --controllers={','.join(listed)}",
+            "and podscale hpa with the flags below. Between the two nothing scales, nothing breaks",
+        ],
+        back=[
+            f"start kube-controller-manager with --controllers={controllers} again",
+            "stop podscale hpa, or give it --mode=shadow; HPAs and their status stay as they are",
+        ],
+    )
+
+
+def _containers(document: Object) -> list[Object]:
+    return list_at(document, "spec", "containers") or list_at(
+        document, "spec", "template", "spec", "containers"
+    )

@@ -1,0 +1,334 @@
+"""A ScaledObject as a HorizontalPodAutoscaler, external rules and annotations.
+
+KEDA does three things here: it makes an HPA, answers its external metrics, and switches
+between zero and one. The first two carry over; the third is told.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from podscale.migrate import keda_triggers
+from podscale.migrate.documents import Object, at, list_at, map_at, name_of, text_at
+from podscale.migrate.keda_triggers import Converted
+from podscale.migrate.outcome import Outcome, Remark
+
+PAUSED = "autoscaling.keda.sh/paused"
+_PREFIX = "autoscaling.keda.sh/"
+_FORMULA = re.compile(r"[A-Za-z0-9_\s+*/().-]+")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTITIES = ("aws", "aws-eks", "azure-workload", "gcp")
+
+
+def scaled_object(manifest: Object, authentications: Mapping[tuple[str, str], Object]) -> Outcome:
+    """Return what a ScaledObject becomes; ``authentications`` by namespace and name.
+
+    ClusterTriggerAuthentications have the namespace "".
+    """
+    return _Conversion(manifest, authentications).outcome()
+
+
+def scaled_job(manifest: Object) -> Outcome:
+    """Return that a ScaledJob stays with KEDA."""
+    about = f"ScaledJob {'/'.join(filter(None, name_of(manifest)))}"
+    return Outcome(
+        read=[about],
+        lost=[Remark(about, "jobs are started by KEDA, not scaled: leave it there")],
+    )
+
+
+class _Conversion:
+    def __init__(self, manifest: Object, authentications: Mapping[tuple[str, str], Object]) -> None:
+        self._spec = map_at(manifest, "spec")
+        self._annotations = map_at(manifest, "metadata", "annotations")
+        self._namespace, self._name = name_of(manifest)
+        self._authentications = authentications
+        self._about = f"ScaledObject {'/'.join(filter(None, (self._namespace, self._name)))}"
+        self._lost: list[Remark] = []
+        self._differs: list[Remark] = []
+        self._flags: list[str] = []
+
+    def outcome(self) -> Outcome:
+        converted = self._triggers()
+        modifiers = map_at(self._spec, "advanced", "scalingModifiers")
+        if text_at(modifiers, "formula"):
+            converted = self._composed(converted, modifiers)
+        without = sum(each.metric is None for each in converted)
+        metrics = [each.metric for each in converted if each.metric is not None]
+        if without and metrics:
+            self._differ(
+                "triggers",
+                f"the HPA below lacks {without} of them (see above): it may ask for less than KEDA "
+                "did. Raise minReplicas, or keep the ScaledObject until they are replaced",
+            )
+        rules = [each.rule for each in converted if each.rule is not None]
+        self._sizes()
+        if not metrics:
+            self._lose("", "no trigger could be carried over, so no HPA is written")
+            return Outcome(read=[self._about], lost=self._lost, differs=self._differs)
+        hpa = self._hpa(metrics, [each for each in converted if each.name])
+        where = f" -n {self._namespace}" if self._namespace else ""
+        name = text_at(hpa, "metadata", "name")
+        return Outcome(
+            read=[self._about],
+            manifests=[hpa],
+            rules={"externalRules": rules} if rules else {},
+            flags=self._flags,
+            lost=self._lost,
+            differs=self._differs,
+            steps=[
+                "add the rules below to the rules file and check them: podscale doctor -f FILE",
+                (
+                    f"kubectl annotate scaledobject {self._name}{where} {PAUSED}=true  "
+                    "# KEDA removes its HPA and keeps the size"
+                ),
+                f"kubectl apply the HorizontalPodAutoscaler {name} below",
+                f"when satisfied: kubectl delete scaledobject {self._name}{where}",
+            ],
+            back=[
+                f"kubectl delete hpa {name}{where}",
+                (
+                    f"kubectl annotate scaledobject {self._name}{where} {PAUSED}-  "
+                    "# KEDA makes its HPA again"
+                ),
+            ],
+        )
+
+    def _lose(self, path: str, text: str) -> None:
+        self._lost.append(Remark(f"{self._about}: {path}" if path else self._about, text))
+
+    def _differ(self, path: str, text: str) -> None:
+        self._differs.append(Remark(f"{self._about}: {path}" if path else self._about, text))
+
+    def _triggers(self) -> list[Converted]:
+        found = []
+        for i, trigger in enumerate(list_at(self._spec, "triggers")):
+            words = (self._namespace, self._name, text_at(trigger, "name") or str(i))
+            each = keda_triggers.convert(trigger, keda_triggers.slug(*words))
+            for text in each.lost:
+                self._lose(f"triggers[{i}]", text)
+            for text in each.differs:
+                self._differ(f"triggers[{i}]", text)
+            if each.metric is not None:
+                self._flags += each.flags
+                self._authenticate(trigger, f"triggers[{i}]")
+            found.append(each)
+        return found
+
+    def _authenticate(self, trigger: Object, path: str) -> None:
+        reference = map_at(trigger, "authenticationRef")
+        if not reference:
+            return
+        is_cluster = text_at(reference, "kind") == "ClusterTriggerAuthentication"
+        name = text_at(reference, "name")
+        found = self._authentications.get(("" if is_cluster else self._namespace, name))
+        if found is None:
+            self._lose(path, f"the TriggerAuthentication {name} is not in the input")
+            return
+        identity = text_at(found, "spec", "podIdentity", "provider")
+        if identity in _IDENTITIES:
+            self._lose(path, f"podIdentity {identity} of {name}: put a signing proxy in between")
+        for source in ("env", "hashiCorpVault", "azureKeyVault", "awsSecretManager",
+                       "gcpSecretManager", "configMapTargetRef"):  # fmt: skip
+            if at(found, "spec", source):
+                self._lose(path, f"{source} of {name}: mount the credentials as files instead")
+        for secret in list_at(found, "spec", "secretTargetRef"):
+            self._credential(path, name, secret)
+
+    def _credential(self, path: str, name: str, secret: Object) -> None:
+        flags = {
+            "bearerToken": "--prometheus-token-file",
+            "ca": "--prometheus-ca-file",
+            "cert": "--prometheus-client-tls-cert-file",
+            "key": "--prometheus-client-tls-key-file",
+        }
+        parameter, key = text_at(secret, "parameter"), text_at(secret, "key")
+        if parameter in flags:
+            where = f"/etc/prometheus-credentials/{text_at(secret, 'name')}/{key}"
+            self._flags.append(f"{flags[parameter]}={where}")
+            self._differ(
+                path,
+                f"the Secret {text_at(secret, 'name')} ({parameter} of {name}) must be mounted "
+                f"into podscale at {where.rpartition('/')[0]}",
+            )
+        elif parameter in ("username", "password"):
+            self._lose(
+                path,
+                f"{parameter} of {name}: write basic authentication into a kubeconfig and give "
+                "it with --prometheus-auth-config",
+            )
+        else:
+            self._lose(path, f"{parameter} of {name} has no equal here")
+
+    def _composed(self, converted: Sequence[Converted], modifiers: Object) -> list[Converted]:
+        """Return the triggers with those of the formula replaced by the composite metric."""
+        resources = [each for each in converted if each.metric is not None and not each.name]
+        formula = text_at(modifiers, "formula")
+        queries = {
+            text_at(trigger, "name"): each.query
+            for trigger, each in zip(list_at(self._spec, "triggers"), converted, strict=True)
+            if each.query
+        }
+        unknown = [word for word in _WORD.findall(formula) if word not in queries]
+        path = "advanced.scalingModifiers"
+        if text_at(modifiers, "activationTarget"):
+            self._lose(path, "activationTarget: nothing is scaled from or to zero here")
+        if not _FORMULA.fullmatch(formula) or unknown:
+            self._lose(
+                path,
+                f"the formula {formula!r} uses more than arithmetic over Prometheus triggers"
+                f"{f' ({unknown[0]})' if unknown else ''}: write it as one PromQL query",
+            )
+            return resources
+        query = _WORD.sub(lambda word: f"sum({queries[word[0]]})", formula)
+        name = keda_triggers.slug(self._namespace, self._name, "composite")
+        try:
+            aim = keda_triggers.target(
+                text_at(modifiers, "metricType"), text_at(modifiers, "target")
+            )
+            rule = keda_triggers.rule(name, query)
+        except ValueError as error:
+            self._lose(path, f"target or formula: {error}")
+            return resources
+        return [*resources, Converted(keda_triggers.external(name, aim), name, rule, query)]
+
+    def _sizes(self) -> None:
+        if int(text_at(self._spec, "minReplicaCount") or 0) == 0:
+            self._lose(
+                "minReplicaCount",
+                "0 (KEDA's default) scales to zero while nothing is active, after cooldownPeriod. "
+                "The HPA keeps at least 1; where the API server has the gate HPAScaleToZero, "
+                "minReplicas: 0 may be set, and activation thresholds are still not there",
+            )
+        elif text_at(self._spec, "cooldownPeriod"):
+            self._lose("cooldownPeriod", "it only ever delayed scaling to zero, which is not used")
+        if text_at(self._spec, "idleReplicaCount"):
+            self._lose("idleReplicaCount", "there is no size for idle times beside minReplicas")
+        if text_at(self._spec, "initialCooldownPeriod"):
+            self._lose("initialCooldownPeriod", "it only delays scaling to zero after the start")
+        if text_at(self._spec, "pollingInterval"):
+            self._differ(
+                "pollingInterval",
+                "it paces activation in KEDA; an HPA is decided every 15 s "
+                "(podscale.io/sync-period sets it per object)",
+            )
+        if text_at(self._spec, "advanced", "restoreToOriginalReplicaCount") == "true":
+            self._lose(
+                "advanced.restoreToOriginalReplicaCount",
+                "deleting an HPA leaves the size as it is",
+            )
+
+    def _hpa(
+        self, metrics: Sequence[Mapping[str, object]], named: Sequence[Converted]
+    ) -> dict[str, object]:
+        reference = map_at(self._spec, "scaleTargetRef")
+        written = map_at(self._spec, "advanced", "horizontalPodAutoscalerConfig")
+        metadata: dict[str, object] = {"name": text_at(written, "name") or self._name}
+        if self._namespace:
+            metadata["namespace"] = self._namespace
+        behavior = map_at(written, "behavior")
+        annotations = self._paused(behavior) | self._fallback(named)
+        if annotations:
+            metadata["annotations"] = annotations
+        spec: dict[str, object] = {
+            "scaleTargetRef": {
+                "apiVersion": text_at(reference, "apiVersion") or "apps/v1",
+                "kind": text_at(reference, "kind") or "Deployment",
+                "name": text_at(reference, "name"),
+            },
+            "minReplicas": max(int(text_at(self._spec, "minReplicaCount") or 0), 1),
+            "maxReplicas": int(text_at(self._spec, "maxReplicaCount") or 100),
+            "metrics": list(metrics),
+        }
+        if behavior:
+            spec["behavior"] = behavior
+        return {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata,
+            "spec": spec,
+        }
+
+    def _paused(self, behavior: dict[str, object]) -> dict[str, object]:
+        def says(key: str) -> str:
+            return text_at(self._annotations, _PREFIX + key)
+
+        for key, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
+            if says(key) == "true":
+                behavior[direction] = {**map_at(behavior, direction), "selectPolicy": "Disabled"}
+                self._differ(
+                    f"annotation {key}",
+                    f"becomes behavior.{direction}.selectPolicy Disabled; take it out to go on",
+                )
+        if says("force-activation") == "true":
+            self._lose("annotation force-activation", "nothing is scaled from zero here")
+        replicas = says("paused-replicas")
+        if replicas:
+            self._differ(
+                "annotation paused-replicas",
+                f"KEDA set the size to {replicas}; here the size at the moment of pausing stays: "
+                f"kubectl scale to {replicas} first",
+            )
+        return {"podscale.io/paused": "true"} if replicas or says("paused") == "true" else {}
+
+    def _fallback(self, named: Sequence[Converted]) -> dict[str, object]:
+        written = map_at(self._spec, "fallback")
+        if not written or not named:
+            if written:
+                self._lose("fallback", "KEDA has none for cpu and memory, and there is no other")
+            return {}
+        behavior = text_at(written, "behavior") or "static"
+        replicas = text_at(written, "replicas")
+        self._differ(
+            "fallback.failureThreshold",
+            f"KEDA waits for more than {text_at(written, 'failureThreshold')} failures in a row; "
+            "here the fallback stands in at the first decision without a value",
+        )
+        if behavior == "currentReplicas":
+            return _fallbacks(named, "hold")
+        if behavior == "currentReplicasIfHigher":
+            return _fallbacks(named, f"replicas:{replicas}")  # raises only, unless told to lower
+        if behavior == "static":
+            self._differ(
+                "fallback",
+                f"static: a failing metric may scale in to {replicas}. Nothing else here shrinks "
+                "on an error; podscale.io/fallback-may-lower allows it for this HPA. Take it out "
+                "to let the fallback only raise",
+            )
+            return {**_fallbacks(named, f"replicas:{replicas}"),
+                    "podscale.io/fallback-may-lower": "true"}  # fmt: skip
+        self._lose(
+            "fallback.behavior",
+            f"{behavior} has no equal; hold is written, which keeps the size",
+        )
+        return _fallbacks(named, "hold")
+
+
+def _fallbacks(named: Sequence[Converted], what: str) -> dict[str, object]:
+    return {"podscale.io/fallback": json.dumps({each.name: what for each in named})}
+
+
+def authentications(manifests: Sequence[Object]) -> dict[tuple[str, str], Object]:
+    """Return the TriggerAuthentications by namespace ("" for cluster-wide ones) and name."""
+    found = {}
+    for each in manifests:
+        kind = text_at(each, "kind")
+        if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
+            namespace, name = name_of(each)
+            found["" if kind.startswith("Cluster") else namespace, name] = each
+    return found
+
+
+def several_servers(flags: Sequence[str]) -> Sequence[Remark]:
+    """Return the remark that one Prometheus must hold all the series, if there are several."""
+    urls = sorted({flag for flag in flags if flag.startswith("--prometheus-url=")})
+    if len(urls) < 2:
+        return ()
+    shown = ", ".join(url.partition("=")[2] for url in urls)
+    return [
+        Remark(
+            "Prometheus",
+            f"the triggers ask {len(urls)} servers ({shown}), and an adapter asks one: put one "
+            "query front before them (Thanos, Mimir), or run one adapter per server",
+        )
+    ]

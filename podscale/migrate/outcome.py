@@ -1,0 +1,44 @@
+"""What a migration comes to: manifests, and everything a person has to know beside them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+
+class Remark(Struct, frozen=True):
+    """One thing about one object of the input."""
+
+    about: str  # "ScaledObject shop/web: triggers[1]"
+    text: str
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """Nothing is applied by us: a person reads this and acts."""
+
+    read: Sequence[str] = ()  # what was understood of the input, by kind and name
+    manifests: Sequence[Mapping[str, object]] = ()
+    rules: Mapping[str, Sequence[Mapping[str, object]]] = {}  # section -> rules to add
+    flags: Sequence[str] = ()  # arguments to give to podscale
+    lost: Sequence[Remark] = ()  # cannot be carried over, and why
+    differs: Sequence[Remark] = ()
+    steps: Sequence[str] = ()
+    back: Sequence[str] = ()
+
+
+def together(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return one outcome of several; repeated flags, steps and remarks are said once."""
+    every = list(outcomes)
+    rules: dict[str, list[Mapping[str, object]]] = {}
+    for each in every:
+        for section, found in each.rules.items():
+            rules.setdefault(section, []).extend(found)
+    return Outcome(
+        read=[text for each in every for text in each.read],
+        manifests=[manifest for each in every for manifest in each.manifests],
+        rules=rules,
+        flags=list(dict.fromkeys(flag for each in every for flag in each.flags)),
+        lost=list(dict.fromkeys(remark for each in every for remark in each.lost)),
+        differs=list(dict.fromkeys(remark for each in every for remark in each.differs)),
+        steps=list(dict.fromkeys(step for each in every for step in each.steps)),
+        back=list(dict.fromkeys(step for each in every for step in each.back)),
+    )

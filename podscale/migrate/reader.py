@@ -1,0 +1,137 @@
+"""Any of the inputs to one outcome: each document goes to the reader of its kind."""
+
+from collections.abc import Sequence
+
+import yaml
+
+from adapter import config
+from adapter.errors import ConfigInvalid
+from adapter.lints import lint
+from adapter.presumed import PresumingMapper
+from adapter.rules import compile_rules
+from podscale.migrate import controller_manager, keda, rules_source, workloads
+from podscale.migrate.documents import Object, name_of, objects, text_at
+from podscale.migrate.outcome import Outcome, Remark, together
+
+IMAGE = "podscale:latest"
+
+_BESIDE_KEDA = (
+    Remark(
+        "external.metrics.k8s.io",
+        "one server answers this API for a cluster. podscale hpa reads Prometheus itself "
+        "(--metrics-source=feed), so KEDA may keep the APIService while ScaledObjects remain; "
+        "the in-tree controller would need the APIService moved (podscale adapter --adopt) and "
+        "ignores podscale.io annotations",
+    ),
+)
+
+
+def migrate(text: str, file: str = "input", image: str = IMAGE) -> Outcome:
+    """Return what everything in ``text`` becomes; raises ``documents.Unreadable``."""
+    found = objects(text, file)
+    authentications = keda.authentications(found)
+    outcomes = [_of(each, found, authentications, text, file, image) for each in found]
+    whole = together(outcomes)
+    servers = keda.several_servers(whole.flags)
+    beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
+    return together([whole, Outcome(lost=servers, differs=beside)])
+
+
+def _of(
+    each: Object,
+    found: Sequence[Object],
+    authentications: dict[tuple[str, str], Object],
+    text: str,
+    file: str,
+    image: str,
+) -> Outcome:
+    kind = text_at(each, "kind")
+    about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
+    if kind == "ScaledObject":
+        return keda.scaled_object(each, authentications)
+    if kind == "ScaledJob":
+        return keda.scaled_job(each)
+    if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
+        return Outcome(read=[about])
+    if controller_manager.is_one(each):
+        return controller_manager.manifest(each)
+    if workloads.program_of(each):
+        return workloads.workload(each, image)
+    if kind == "ConfigMap":
+        rules = rules_source.of_config_map(each, file, text)
+        if rules is not None:
+            return _rules(rules, about)  # its manifest stays as it is, and is not printed again
+    if not kind:
+        rules = rules_source.find(text, file) if len(found) == 1 else None
+        if rules is not None and rules.form == "Helm values":
+            return together([workloads.values(each, image), _rules(rules, "Helm values: rules")])
+        if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
+            return _rules(rules, "rules file")
+    return Outcome(
+        read=[],
+        lost=[Remark(about.strip() or file, "this is none of the things that migrate reads")],
+    )
+
+
+def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
+    """Rules need no change; what keeps them from loading, and what is odd in them, is told."""
+    try:
+        parsed = config.parse(rules.text, rules.file)
+        compiled = compile_rules(parsed, PresumingMapper())
+    except ConfigInvalid as error:
+        return Outcome(
+            read=[about],
+            lost=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
+        )
+    count = len(compiled.custom) + len(compiled.external)
+    resource = " and resourceRules" if compiled.resource else ""
+    return Outcome(
+        read=[f"{about}: {count} rules{resource}, taken as they are"],
+        differs=[Remark(found.place, f"{found.lint}: {found.reason}")
+                 for found in lint(parsed, compiled)],
+        steps=["the rules file stays as it is"],
+    )  # fmt: skip
+
+
+def rules_yaml(outcome: Outcome) -> str:
+    """Return the rules to add as YAML, "" if there are none."""
+    if not outcome.rules:
+        return ""
+    parts = {section: list(rules) for section, rules in outcome.rules.items()}
+    return yaml.safe_dump(parts, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def render(outcome: Outcome) -> str:
+    """Return the whole as one YAML stream: remarks as comments, manifests as documents."""
+    head: list[str] = []
+    for title, lines in (
+        ("read", outcome.read),
+        ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
+        ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),
+        ("steps", outcome.steps),
+        ("the way back", outcome.back),
+        ("arguments for podscale", outcome.flags),
+    ):
+        if lines:
+            head += [f"# {title}:", *(f"# - {_flat(line)}" for line in lines)]
+    documents = ["\n".join(head) + "\n"]
+    if added := rules_yaml(outcome):
+        documents.append(f"# rules to add to the adapter's rules file\n{added}")
+    documents += [
+        yaml.safe_dump(_plain(each), sort_keys=False, width=1000, allow_unicode=True)
+        for each in outcome.manifests
+    ]
+    return "---\n".join(documents)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _plain(value: object) -> object:
+    """Return mappings and sequences as the dicts and lists that YAML can write."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

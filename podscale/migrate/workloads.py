@@ -1,0 +1,128 @@
+"""Other people's programs as they run: their Deployments with another image.
+
+Our image answers to the programs' names (``/adapter``, ``/recommender``, …) and takes
+their arguments, so the manifest stays and only the image and the command change.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from adapter.flags import TABLE
+from podscale.migrate.documents import Object, list_at, map_at, name_of, text_at, texts_at
+from podscale.migrate.outcome import Outcome, Remark
+from podscale.migrate.vpa_flags import ADMISSION, RECOMMENDER, UPDATER, Known
+
+# Part of an image's name -> launcher and what it says to each flag ("" is: taken).
+_ADAPTER: Known = {flag.name: flag.ignored for flag in TABLE}
+_PROGRAMS: Mapping[str, tuple[str, Known]] = {
+    "prometheus-adapter": ("adapter", _ADAPTER),
+    "vpa-recommender": ("recommender", RECOMMENDER),
+    "vpa-updater": ("updater", UPDATER),
+    "vpa-admission-controller": ("admission-controller", ADMISSION),
+}
+# klog's, which every program of Kubernetes takes.
+_LOGGING = frozenset(["v", "vmodule", "logtostderr", "stderrthreshold", "alsologtostderr",
+                      "log-flush-frequency", "logging-format"])  # fmt: skip
+
+_DIFFERS: Mapping[str, Sequence[str]] = {
+    "adapter": (
+        "values that are NaN or infinite are left out instead of served as 0 or -9.2e15",
+        "items carry the time of their sample instead of the time of the request",
+        "of two rules for one name the later always answers; it was random per start",
+        "a Prometheus that fails is an error, also for metrics.k8s.io; it was an empty list",
+        "the rules file is read again when it changes, no restart is needed",
+    ),
+    "recommender": (
+        "checkpoints are read and written in upstream's format (v3): recommendations go on",
+    ),
+    "updater": (),
+    "admission-controller": (
+        (
+            "a pod that cannot be answered for in time is let through unchanged, whatever "
+            "--webhook-failure-policy-fail says of the webhook itself"
+        ),
+    ),
+}
+
+
+def program_of(manifest: Object) -> str:
+    """Return the program of a Deployment or DaemonSet that we stand in for, or ""."""
+    for container in _containers(manifest):
+        for known in _PROGRAMS:
+            if known in text_at(container, "image").rpartition("/")[2]:
+                return known
+    return ""
+
+
+def workload(manifest: Object, image: str) -> Outcome:
+    """Return the manifest with our image in the places of upstream's."""
+    namespace, name = name_of(manifest)
+    about = f"{text_at(manifest, 'kind')} {'/'.join(filter(None, (namespace, name)))}"
+    lost: list[Remark] = []
+    differs: list[Remark] = []
+    containers: list[Object] = []
+    for container in _containers(manifest):
+        program = next(
+            (p for p in _PROGRAMS if p in text_at(container, "image").rpartition("/")[2]), ""
+        )
+        if not program:
+            containers.append(container)
+            continue
+        launcher, known = _PROGRAMS[program]
+        arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
+        lost += _unknown(about, arguments, known)
+        differs += [Remark(about, text) for text in _DIFFERS[launcher]]
+        rest = {k: v for k, v in container.items() if k not in ("image", "command", "args")}
+        kept = [each for each in arguments if each.startswith("-")]
+        containers.append({**rest, "image": image, "command": [f"/{launcher}"], "args": kept})
+    pod = {**map_at(manifest, "spec", "template", "spec"), "containers": containers}
+    template = {**map_at(manifest, "spec", "template"), "spec": pod}
+    where = f" -n {namespace}" if namespace else ""
+    return Outcome(
+        read=[about],
+        manifests=[
+            {
+                **{k: v for k, v in manifest.items() if k != "status"},
+                "spec": {**map_at(manifest, "spec"), "template": template},
+            }
+        ],
+        lost=lost,
+        differs=differs,
+        steps=[f"kubectl apply the {about} below; nothing else of its installation changes"],
+        back=[
+            f"kubectl rollout undo {text_at(manifest, 'kind').lower()} {name}{where}",
+        ],
+    )
+
+
+def values(document: Object, image: str) -> Outcome:
+    """Return the values that make the chart of prometheus-adapter run our image."""
+    repository, _, tag = image.partition(":")
+    lost = _unknown("Helm values: extraArguments", texts_at(document, "extraArguments"), _ADAPTER)
+    return Outcome(
+        read=["Helm values of prometheus-adapter"],
+        manifests=[{"image": {"repository": repository, "tag": tag or "latest"}}],
+        lost=lost,
+        differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
+        steps=[
+            "check the rules: podscale doctor -f VALUES",
+            "helm upgrade RELEASE CHART -f VALUES -f these-values.yaml",
+        ],
+        back=["helm rollback RELEASE"],
+    )
+
+
+def _unknown(about: str, arguments: Sequence[str], known: Known) -> list[Remark]:
+    found = []
+    for argument in arguments:
+        name = argument.lstrip("-").partition("=")[0]
+        if not argument.startswith("-") or name in _LOGGING:
+            continue
+        if name not in known:
+            found.append(Remark(about, f"--{name}: this flag is not known, and would be refused"))
+        elif known[name]:
+            found.append(Remark(about, f"--{name}: taken and without effect: {known[name]}"))
+    return found
+
+
+def _containers(manifest: Object) -> list[Object]:
+    return list_at(manifest, "spec", "template", "spec", "containers")
