@@ -40,6 +40,7 @@ from podscale.kube.restmapper import Mapper
 _log = structlog.get_logger()
 
 _AT_ONCE = 500  # as many are decided on right at the start, more wait for their slots
+_SETTLED_AFTER = 3  # periods
 _GATHER_S = 0.02  # changes that come together are decided together
 
 
@@ -108,9 +109,7 @@ class Controller:
         self.traces.clear()
         for entry in self.catalog:
             entry.is_busy, entry.looked_at = False, 0.0
-        # What was listed stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
+        _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1
         try:
@@ -234,6 +233,8 @@ class Controller:
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if tick % schedule.slots == 0:
                 schedule.spread(self.catalog.sizes())
+                if tick == schedule.slots * _SETTLED_AFTER:
+                    _settle()  # caches of every part are full now, too
             entries = [
                 entry
                 for namespace in schedule.namespaces(tick)
@@ -318,6 +319,12 @@ class Controller:
             decided = self.traces.decided(entry.key)
             if decided is not None:
                 yield (*entry.key, decided)
+
+
+def _settle() -> None:
+    """Take what is there out of the collector's sight: it stays, and there is much of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def for_mode(settings: Settings, mode: str) -> Settings:

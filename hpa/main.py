@@ -5,6 +5,7 @@ each other. ``podscale.cli.control`` and ``run`` use ``hpa.part`` beside their o
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -80,6 +81,9 @@ async def run(
     logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
     for warning in flags.warnings:
         log.warning(warning)
+    # A round makes some hundred thousand short-lived containers: collecting after every 700
+    # of them would cost more than all of them together.
+    gc.set_threshold(100_000, 50, 50)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
