@@ -16,6 +16,12 @@ from podscale.core.metrics import (
     Stale,
 )
 
+# Failures that a metrics API's client says in upstream's words already.
+_WHOLE = (
+    "unable to fetch metrics from ",
+    "no metrics returned from ",
+)
+
 
 def checked(
     answer: MetricAnswer | None, max_age_s: float | None, now: float
@@ -60,6 +66,8 @@ def text_of(failure: MetricFailure, api: str) -> str:
 
     ``NoData`` without a message is an answer without items.
     """
+    if failure.message.startswith(_WHOLE):
+        return failure.message
     if isinstance(failure, NoData) and not failure.message:
         return f"no metrics returned from {api} metrics API"
     return f"unable to fetch metrics from {api} metrics API: {failure.message}"
