@@ -119,10 +119,6 @@ class ApiProvider:
         except msgspec.DecodeError as error:
             text = f"unable to fetch metrics from {call.family} metrics API: {error}"
             return Unavailable("BadAnswer", text)
-        if not items and call.type is not PodMetrics:
-            return NoData(
-                "NoMetricsReturned", f"no metrics returned from {call.family} metrics API"
-            )
         return _Items(items, asked_s)
 
     def _root(self, family: _Family) -> str:
@@ -182,10 +178,14 @@ def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
             case ContainerUsage():
                 return _columns(_only(PodMetrics, items), asked_s)
             case PodMetric():
+                if not items:
+                    return _nothing("custom")
                 return _pod_values(_only(CustomValue, items), asked_s)
             case ObjectMetric():
                 return _object(_only(CustomValue, items), asked_s)
             case ExternalMetric():
+                if not items:
+                    return _nothing("external")
                 return _external(_only(ExternalValue, items), asked_s)
     except (quantity.QuantityError, duration.DurationError) as error:
         return Unavailable("BadAnswer", f"a metrics API sent what is not a number: {error}")
@@ -204,8 +204,12 @@ def _pod_resources(
         window_s = duration.parse_go(pod.window) if pod.window else None
         samples[pod.metadata.name] = Sample(value_milli, pod.timestamp, window_s)
     if is_empty:
-        return NoData("NoMetricsReturned", "no metrics returned from resource metrics API")
+        return _nothing("resource")
     return PodSamples(samples, asked_s)
+
+
+def _nothing(family: _Family) -> NoData:
+    return NoData("NoMetricsReturned", f"no metrics returned from {family} metrics API")
 
 
 def _usage_milli(pod: PodMetrics, resource: str, container: str | None) -> int | None:
