@@ -80,6 +80,7 @@ _ENDPOINT = fields(
     path=TEXT,
     scheme={"type": "string", "enum": ["http", "https"]},
     interval=TEXT,
+    relabelings=many(fields(targetLabel=TEXT, replacement=TEXT)),
     bearerTokenFile=TEXT,
     tlsConfig=fields(serverName=TEXT, insecureSkipVerify=FLAG, ca=fields(secret=_KEY)),
 )

@@ -16,7 +16,7 @@ import yaml
 from tests.cluster.operator_kinds import CRDS
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
-from tests.tools.process import wait_until
+from tests.tools.process import NotReadyError, wait_until
 from tests.tools.required import require
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,7 +58,7 @@ def wait_admitted(plane: Plane, namespace: str) -> dict[str, int]:
 
     try:
         wait_until(f"the pods of {namespace} are admitted and Ready", ready, 30.0)
-    except Exception as late:
+    except NotReadyError as late:
         events = plane.kubectl("get", "events", "-n", namespace)
         raise AssertionError(f"{late}\n{events}") from None
     return {
@@ -176,3 +176,112 @@ def test_each_mode_may_write_what_it_acts_on_and_nothing_else(cluster: Plane, mo
         }[mode]  # fmt: skip
     finally:
         uninstall(cluster, "-k", chosen)
+
+
+# Values files as people have them: ours with everything on, and prometheus-adapter's.
+RULE = {
+    "seriesQuery": 'http_requests_total{namespace!="",pod!=""}',
+    "resources": {
+        "overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}
+    },
+    "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
+}
+USAGE = {
+    "containerQuery": "sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[3m])) "
+    "by (<<.GroupBy>>)",
+    "nodeQuery": "sum(rate(node_cpu_seconds_total{<<.LabelMatchers>>}[3m])) by (<<.GroupBy>>)",
+    "resources": {"overrides": {"node": {"resource": "node"}, "pod": {"resource": "pod"},
+                                "namespace": {"resource": "namespace"}}},
+    "containerLabel": "container",
+}  # fmt: skip
+WATCHED = {
+    "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboards": {"enabled": True},
+    "scraper": {"name": "prometheus", "namespace": "monitoring"},
+}
+VALUES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "defaults": ({}, {"podscale"}),
+    "an-adapters-values-file": (
+        {
+            "logLevel": 4,
+            "metricsRelistInterval": "30s",
+            "prometheus": {"url": "http://{{ .Release.Name }}-prom.svc", "port": 80, "path": "/x"},
+            "replicas": 1,
+            "psp": {"create": False},
+            "podSecurityContext": {
+                "fsGroup": 10001, "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "rules": {"default": False, "custom": [RULE], "external": [RULE],
+                      "resource": {"cpu": USAGE, "memory": USAGE, "window": "3m"}},
+            "tls": {"enable": True, "ca": "ca", "key": "key", "certificate": "certificate"},
+            "podDisruptionBudget": {"enabled": True, "minAvailable": None, "maxUnavailable": 1},
+            "extraArguments": ["--metrics-max-age=2m", "--prometheus-header=X-Scope-OrgID=one"],
+            "customLabels": {"team": "sre"},
+            "customAnnotations": {"example.com/owner": "sre"},
+            "podAnnotations": {"example.com/injected": "false"},
+            "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+            "dnsPolicy": "ClusterFirst",
+            "extraVolumes": [{"name": "extra", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+            "service": {"annotations": {"example.com/a": "b"}, "port": 443, "type": "ClusterIP"},
+        },
+        {"podscale"},
+    ),
+    "rules-of-your-own": (
+        {"rules": {"existing": "my-rules"}, "serviceAccount": {"name": "reader"}}, {"podscale"},
+    ),
+    "shadow-watched": (
+        {"hpa": {"enabled": True}, "metrics": WATCHED}, {"podscale", "podscale-hpa"},
+    ),
+    "replace-by-feed": (
+        {"hpa": {"enabled": True, "mode": "replace", "metricsSource": "feed"}},
+        {"podscale", "podscale-hpa"},
+    ),
+    "own-with-cert-manager": (
+        {"hpa": {"enabled": True, "mode": "own"}, "certManager": {"enabled": True},
+         "metrics": WATCHED},
+        {"podscale", "podscale-hpa"},
+    ),
+}  # fmt: skip
+
+
+def helm(tmp_path: Path, *words: str) -> str:
+    """Run the real helm with nothing of this machine's settings; its error is raised."""
+    done = subprocess.run(
+        [str(require("helm")), *words],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")},
+    )  # fmt: skip
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_the_chart_installs_and_leaves_nothing_behind(
+    cluster: Plane, tmp_path: Path, case: str
+) -> None:
+    values, expected = VALUES[case]
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    text = helm(
+        tmp_path, "template", "podscale", str(CHART), f"--namespace={NAMESPACE}", f"--values={file}"
+    )
+    namespace = (ROOT / "deploy/kustomize/base/namespace.yaml").read_text()
+    manifests = tmp_path / "manifests.yaml"
+    manifests.write_text(f"{namespace}\n---\n{text}")
+    try:
+        cluster.kubectl("apply", "-f", str(manifests))
+        pods = wait_admitted(cluster, NAMESPACE)
+        print(case, pods)
+        assert set(pods) == expected
+        assert pods["podscale"] == values.get("replicas", 2)
+        for each in yaml.safe_load_all(text):
+            if each["kind"] in {"ClusterRole", "ClusterRoleBinding", "APIService"}:
+                assert "namespace" not in each["metadata"]
+            elif each["kind"] != "CustomResourceDefinition":
+                assert each["metadata"]["namespace"] in {NAMESPACE, "kube-system"}
+    finally:
+        uninstall(cluster, "-f", str(manifests))

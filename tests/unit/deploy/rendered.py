@@ -1,0 +1,40 @@
+"""What `kubectl apply -k` would send, read by the real kubectl."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.tools.required import require
+
+ROOT = Path(__file__).parent.parent.parent.parent
+OVERLAYS = tuple(sorted(path.name for path in (ROOT / "deploy/kustomize/overlays").iterdir()))
+Manifest = Mapping[str, Any]
+
+
+def kustomization(name: str) -> Path:
+    """Return the directory of ``base`` or of an overlay."""
+    folder = ROOT / "deploy" / "kustomize"
+    return folder / "base" if name == "base" else folder / "overlays" / name
+
+
+def rendered(name: str) -> list[Manifest]:
+    """Return the manifests of ``base`` or of an overlay."""
+    done = subprocess.run(
+        [str(require("kubectl")), "kustomize", str(kustomization(name))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
+    return [each for each in manifests if each["kind"] in kinds]
+
+
+def containers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:
+    """Yield the containers of all Deployments."""
+    for each in of_kind(manifests, "Deployment"):
+        yield from each["spec"]["template"]["spec"]["containers"]

@@ -1,0 +1,169 @@
+"""The chart's values: what the schema refuses, and what rendering makes of the rest."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import flags as adapter_flags
+from hpa import flags as hpa_flags
+from podscale.serving import flag_table, flags
+from tests.tools.required import require
+from tests.unit.deploy.rendered import ROOT, Manifest, of_kind
+
+CHART = ROOT / "deploy" / "helm" / "podscale"
+
+
+def helm(tmp_path: Path, values: object, *words: str) -> subprocess.CompletedProcess[str]:
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    homes = {f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")}
+    return subprocess.run(
+        [str(require("helm")), "template", "one", str(CHART), "--namespace=ns",
+         f"--values={file}", *words],
+        capture_output=True, text=True, check=False, env=homes,
+    )  # fmt: skip
+
+
+def template(tmp_path: Path, values: object) -> list[Manifest]:
+    done = helm(tmp_path, values)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
+    """Return the parsed command line of a part's Deployment."""
+    found = next(
+        each["spec"]["template"]["spec"]["containers"][0]["args"]
+        for each in of_kind(manifests, "Deployment")
+        if each["spec"]["template"]["spec"]["containers"][0]["args"][0] == part
+    )
+    parts: dict[str, Any] = {"adapter": adapter_flags, "hpa": hpa_flags}
+    table = parts[part].TABLE
+    if part == "hpa":
+        # As podscale.cli.hpa does: with the feed come the adapter's flags.
+        table = (*adapter_flags.OWN, *adapter_flags.FEED, *table)
+    parsed = flags.parse(found[1:], table)
+    assert [*parts[part].problems(parsed), *flag_table.problems(parsed)] == []
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replica": 2}, "replica"),
+        ({"prometheus": {"uri": "http://x"}}, "uri"),
+        ({"prometheus": {"url": "x:9090"}}, "/prometheus/url"),
+        ({"metricsRelistInterval": "1 minute"}, "metricsRelistInterval"),
+        ({"hpa": {"mode": "watch"}}, "/hpa/mode"),
+        ({"rules": {"custom": {"seriesQuery": "x"}}}, "/rules/custom"),
+        ({"rules": {"custom": [{"query": "x"}]}}, "seriesQuery"),
+        ({"extraArguments": ["metrics-max-age=2m"]}, "extraArguments"),
+        ({"apiServices": {"external": "yes"}}, "apiServices/external"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_wrong_value_is_refused_by_name(tmp_path: Path, values: object, said: str) -> None:
+    done = helm(tmp_path, values)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_values_reach_the_command_line(tmp_path: Path) -> None:
+    values = {
+        "prometheus": {"url": "https://{{ .Release.Namespace }}.example", "port": 0, "path": "/p"},
+        "listenPort": 8443,
+        "logLevel": 4,
+        "metricsRelistInterval": "2m",
+        "extraArguments": ["--metrics-max-age=4m"],
+        "hpa": {"enabled": True, "mode": "own", "metricsSource": "feed",
+                "extraArguments": ["--horizontal-pod-autoscaler-tolerance=0.2"]},
+    }  # fmt: skip
+    manifests = template(tmp_path, values)
+    adapter = arguments(manifests, "adapter")
+    assert adapter.text("prometheus-url") == "https://ns.example/p"
+    assert adapter.number("secure-port") == 8443
+    assert adapter.number("v") == 4
+    assert adapter.seconds("metrics-relist-interval") == 120.0
+    assert adapter.seconds("metrics-max-age") == 240.0
+    assert adapter.text("service") == "ns/one-podscale"
+    hpa = arguments(manifests, "hpa")
+    assert hpa.text("mode") == "own"
+    assert hpa.text("prometheus-url") == "https://ns.example/p"
+    assert hpa.seconds("horizontal-pod-autoscaler-tolerance") == 0.2
+    assert hpa.text("leader-elect-resource-name") == "one-podscale-hpa"
+    assert hpa.text("service") == "ns/one-podscale-hpa"
+
+
+@pytest.mark.parametrize(
+    ("values", "groups"),
+    [
+        ({}, {"custom.metrics.k8s.io"}),
+        ({"rules": {"external": [{"seriesQuery": "x"}]}},
+         {"custom.metrics.k8s.io", "external.metrics.k8s.io"}),
+        ({"rules": {"resource": {"window": "3m"}}}, {"custom.metrics.k8s.io", "metrics.k8s.io"}),
+        ({"apiServices": {"custom": False, "external": True}}, {"external.metrics.k8s.io"}),
+        ({"rules": {"external": [{"seriesQuery": "x"}]}, "apiServices": {"external": False}},
+         {"custom.metrics.k8s.io"}),
+        ({"hpa": {"enabled": True}}, {"custom.metrics.k8s.io", "hpa.podscale.io"}),
+    ],
+    ids=["default", "external", "resource", "external-only", "not-external", "hpa"],
+)  # fmt: skip
+def test_the_apis_registered_are_those_with_rules(
+    tmp_path: Path, values: object, groups: set[str]
+) -> None:
+    found = of_kind(template(tmp_path, values), "APIService")
+    assert {each["spec"]["group"] for each in found} == groups
+
+
+def test_rules_are_put_together_as_in_the_adapters_chart(tmp_path: Path) -> None:
+    rule = {"seriesQuery": "mine"}
+    values = {"rules": {"custom": [rule], "external": [rule], "resource": {"window": "3m"}}}
+    [config] = of_kind(template(tmp_path, values), "ConfigMap")
+    rules = yaml.safe_load(config["data"]["config.yaml"])
+    assert len(rules["rules"]) == 7
+    assert rules["rules"][-1] == rule
+    assert rules["externalRules"] == [rule]
+    assert rules["resourceRules"] == {"window": "3m"}
+    assert of_kind(template(tmp_path, {"rules": {"existing": "theirs"}}), "ConfigMap") == []
+
+
+def test_every_value_has_a_schema_and_a_comment_or_a_telling_name() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def unknown(found: Any, described: Any, path: str) -> list[str]:
+        properties = described.get("properties")
+        if not isinstance(found, dict) or properties is None:
+            return []
+        return [
+            each
+            for key, value in found.items()
+            for each in (
+                unknown(value, properties[key], f"{path}/{key}")
+                if key in properties
+                else [f"{path}/{key}"]
+            )
+        ]
+
+    assert unknown(values, schema, "") == []
+
+
+def test_shadow_holds_no_right_to_write(tmp_path: Path) -> None:
+    for mode, may_write in (("shadow", False), ("replace", True), ("own", True)):
+        manifests = template(tmp_path, {"hpa": {"enabled": True, "mode": mode}})
+        role = next(
+            each
+            for each in of_kind(manifests, "ClusterRole")
+            if each["metadata"]["name"] == "one-podscale-hpa"
+        )
+        writes = [
+            rule
+            for rule in role["rules"]
+            if {"update", "patch"} & set(rule["verbs"])
+            and not {"events", "apiservices"} & set(rule["resources"])
+        ]
+        assert bool(writes) is may_write

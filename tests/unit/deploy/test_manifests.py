@@ -1,0 +1,107 @@
+"""What the manifests say: arguments our programs accept, least privilege, certificates."""
+
+import pytest
+import yaml
+
+from adapter import config_gen
+from adapter import flags as adapter_flags
+from hpa import flags as hpa_flags
+from podscale.serving import flag_table, flags
+from tests.tools.deploy_copies import copies
+from tests.unit.deploy.rendered import OVERLAYS, ROOT, containers, of_kind, rendered
+
+ALL = ("base", *OVERLAYS)
+TABLES = {
+    "adapter": (adapter_flags.TABLE, adapter_flags.problems),
+    "hpa": (hpa_flags.TABLE, hpa_flags.problems),
+}
+
+
+def test_every_overlay_of_the_issue_is_there() -> None:
+    assert {
+        "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
+        "cert-manager",
+    } <= set(OVERLAYS)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_container_starts_with_arguments_that_its_program_accepts(name: str) -> None:
+    found = list(containers(rendered(name)))
+    assert found
+    for container in found:
+        part, *arguments = container["args"]
+        table, problems = TABLES[part]
+        parsed = flags.parse(arguments, table)
+        assert parsed.warnings == ()
+        assert [*problems(parsed), *flag_table.problems(parsed)] == []
+        assert parsed.number("secure-port") == container["ports"][0]["containerPort"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_apiservice_skips_verification_and_each_names_a_service_that_exists(name: str) -> None:
+    manifests = rendered(name)
+    services = {each["metadata"]["name"] for each in of_kind(manifests, "Service")}
+    for each in of_kind(manifests, "APIService"):
+        assert not each["spec"].get("insecureSkipTLSVerify")
+        assert each["spec"]["service"]["name"] in services
+
+
+def test_the_base_registers_custom_metrics_only() -> None:
+    groups = {each["spec"]["group"] for each in of_kind(rendered("base"), "APIService")}
+    assert groups == {"custom.metrics.k8s.io"}
+
+
+def test_the_service_of_the_decisions_selects_the_leader() -> None:
+    service = next(
+        each
+        for each in of_kind(rendered("hpa-replace"), "Service")
+        if each["metadata"]["name"] == "podscale-hpa"
+    )
+    assert service["spec"]["selector"]["podscale.io/leader"] == "hpa"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
+    for role in of_kind(rendered(name), "ClusterRole", "Role"):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"]
+            named = set(rule.get("resources", ()))
+            if "pods" in named or "*" in named:
+                assert "delete" not in rule["verbs"]
+            assert not named & {"pods/eviction", "pods/exec", "clusterroles"}
+            if "secrets" in named and set(rule["verbs"]) != {"create"}:
+                # create cannot be limited by name: the name is not known yet.
+                assert rule["resourceNames"]
+
+
+@pytest.mark.parametrize("name", ["cert-manager"])
+def test_with_cert_manager_nothing_keeps_a_ca_of_its_own(name: str) -> None:
+    manifests = rendered(name)
+    for container in containers(manifests):
+        assert not [word for word in container["args"] if word.startswith("--service=")]
+        assert "--tls-cert-file=/var/run/serving-cert/tls.crt" in container["args"]
+    for role in of_kind(manifests, "Role"):
+        assert not [rule for rule in role["rules"] if "secrets" in rule["resources"]]
+    kinds = of_kind(manifests, "Certificate")
+    leaves = {each["metadata"]["name"]: each for each in kinds if not each["spec"].get("isCA")}
+    for each in of_kind(manifests, "APIService"):
+        source = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        service = each["spec"]["service"]
+        assert source == f"podscale/{service['name']}"
+        names = leaves[service["name"]]["spec"]["dnsNames"]
+        assert f"{service['name']}.{service['namespace']}.svc" in names
+
+
+def test_copies_for_kustomize_and_helm_are_those_of_their_sources() -> None:
+    stale = [
+        str(path.relative_to(ROOT))
+        for path, text in copies().items()
+        if not path.exists() or path.read_text() != text
+    ]
+    assert stale == [], "run: python -m tests.tools.deploy_copies"
+
+
+def test_the_charts_default_rules_are_those_of_config_gen() -> None:
+    text = (ROOT / "deploy/helm/podscale/files/default-rules.yaml").read_text()
+    assert yaml.safe_load(text)["rules"] == yaml.safe_load(config_gen.default_yaml())["rules"]
+    assert len(yaml.safe_load(text)["rules"]) == 6
