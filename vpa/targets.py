@@ -146,13 +146,37 @@ class Workloads:
         store = self.by_kind.get(kind)
         return store.get(namespace, name) if store is not None else None
 
-    async def resolve(self, namespace: str, target: TargetRef | None) -> Resolved:
-        """Return the pods' selector of a targetRef, or what is wrong with it."""
+    async def find_or_get(self, namespace: str, kind: str, name: str) -> Found | None:
+        """Return a well-known controller; one that no watch has shown yet is asked for.
+
+        The first pod of a Deployment is created milliseconds after its ReplicaSet.
+        """
+        found = self.find(namespace, kind, name)
+        resource = _KINDS.get(kind)
+        if found is not None or resource is None:
+            return found
+        try:
+            path = resource.path(namespace, name)
+            answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
+            workload = decode(answer.body, Workload)
+        except (KubeError, msgspec.DecodeError):
+            return None
+        self.by_kind[kind].accept(workload)
+        return workload
+
+    async def resolve(
+        self, namespace: str, target: TargetRef | None, *, asks: bool = False
+    ) -> Resolved:
+        """Return the pods' selector of a targetRef, or what is wrong with it.
+
+        ``asks``: do not take a controller for missing that no watch has shown yet.
+        """
         if target is None:
             text = "Cannot read targetRef. Reason: spec.targetRef is not set"
             return Resolved(None, text, TargetState(False))
         if is_well_known(target.kind):
-            found = self.find(namespace, target.kind, target.name)
+            look = self.find_or_get if asks else self._found
+            found = await look(namespace, target.kind, target.name)
             if found is None:
                 text = f"{target.kind} {namespace}/{target.name} does not exist"
                 return _unreadable(text, TargetState(False))
@@ -166,7 +190,7 @@ class Workloads:
             text = f"{target.kind} {target.name} does not say which pods are its own"
             return _unreadable(text, TargetState(True, has_selector=False))
         owner = OwnerReference(target.kind, target.name, "", target.api_version, True)
-        top = await self.topmost(namespace, owner)
+        top = await self.topmost(namespace, owner, asks=asks)
         if top is not None and (top.kind, top.name) != (target.kind, target.name):
             above = f"{top.kind}/{top.name}"
             text = (
@@ -176,8 +200,11 @@ class Workloads:
             return Resolved(None, text, TargetState(True, topmost=above))
         return Resolved(selector)
 
-    async def topmost(self, namespace: str, owner: OwnerReference | None) -> Controller | None:
+    async def topmost(
+        self, namespace: str, owner: OwnerReference | None, *, asks: bool = False
+    ) -> Controller | None:
         """Return the last well-known or scalable controller on the way up from ``owner``."""
+        look = self.find_or_get if asks else self._found
         top: Controller | None = None
         for _ in range(_DEEPEST):
             if owner is None or owner.kind == "Node":
@@ -189,7 +216,7 @@ class Workloads:
                 top = Controller(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
-            found = self.find(namespace, owner.kind, owner.name)
+            found = await look(namespace, owner.kind, owner.name)
             top = Controller(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
         return top  # owners in a circle
@@ -211,6 +238,9 @@ class Workloads:
             return known  # silence does not take a scale away
         self._scales[key] = asked
         return asked
+
+    async def _found(self, namespace: str, kind: str, name: str) -> Found | None:
+        return self.find(namespace, kind, name)
 
     async def _ask(self, namespace: str, group: str, version: str, kind: str, name: str) -> _Asked:
         problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"

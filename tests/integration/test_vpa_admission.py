@@ -1,0 +1,189 @@
+"""The webhook, called by the sandbox's API server over TLS, and by hand with bad input."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from podscale.sandbox.errors import ApiError
+from podscale.serving.flags import parse
+from podscale.serving.logs import Verbosity
+from tests.integration.vpa_stage import Stage, deployment, stage, vpa
+from vpa.admission import flags, main
+from vpa.admission.registration import CONFIGURATION
+
+RECOMMENDED = {
+    "recommendation": {
+        "containerRecommendations": [
+            {
+                "containerName": "main",
+                "target": {"cpu": "250m", "memory": "200Mi"},
+                "lowerBound": {"cpu": "200m", "memory": "150Mi"},
+                "upperBound": {"cpu": "400m", "memory": "300Mi"},
+            }
+        ]
+    },
+    "conditions": [{"type": "RecommendationProvided", "status": "True"}],
+}
+
+
+@pytest.fixture
+async def small(tmp_path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as built:
+        yield built
+
+
+def recommended(small: Stage, mode: str = "Initial", **spec: Any) -> None:
+    small.objects.create("verticalpodautoscalers", "default", vpa(mode, **spec))
+    held = small.vpa()
+    small.objects.update(
+        "verticalpodautoscalers", "default", "web", {**held, "status": RECOMMENDED}, "status"
+    )
+
+
+@asynccontextmanager
+async def admitting(small: Stage, tmp_path, *words: str) -> AsyncIterator[main.Serving]:
+    given = [
+        f"--kubeconfig={tmp_path}/kubeconfig",
+        "--register-by-url=true",
+        "--webhook-address=127.0.0.1",
+        "--bind-address=127.0.0.1",
+        "--address=",
+        "--port=0",
+        f"--cert-dir={tmp_path}/certificates",
+        f"--client-ca-file={tmp_path}/absent",
+        "--status-lease-update-interval=100ms",
+        *words,
+    ]
+    async with main.serving(parse(given, flags.TABLE), Verbosity(0), port=0) as served:
+        yield served
+
+
+def resources(small: Stage) -> dict[str, Any]:
+    pod = small.pods()[0]
+    found: dict[str, Any] = pod["spec"]["containers"][0]["resources"]
+    return found
+
+
+async def post(
+    served: main.Serving, body: bytes, kind: str = "application/json"
+) -> tuple[int, Any]:
+    headers, data = {"Content-Type": kind}, io.BytesIO(body)
+    url = f"https://127.0.0.1:{served.server.port}/"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data=data, headers=headers, ssl=False) as answer,
+    ):
+        raw = await answer.read()
+        return answer.status, msgspec.json.decode(raw)
+
+
+async def test_new_pods_get_the_recommendation_and_the_deployment_is_untouched(small, tmp_path):
+    recommended(small)
+    async with admitting(small, tmp_path):
+        before = small.objects.create(
+            "deployments", "default", deployment(1, limits={"cpu": "200m"})
+        )
+        await small.until(lambda: small.ready() == 1)
+    assert resources(small) == {
+        "requests": {"cpu": "250m", "memory": "200Mi"},
+        "limits": {"cpu": "500m"},
+    }
+    annotations = small.pods()[0]["metadata"]["annotations"]
+    assert annotations["vpaObservedContainers"] == "main"
+    assert annotations["vpaUpdates"].startswith("Pod resources updated by web: container 0: ")
+    held = small.objects.get("deployments", "default", "web")
+    assert held["spec"]["template"] == before.object["spec"]["template"]
+
+
+@pytest.mark.parametrize("mode", ["Initial", "Recreate", "Auto", "InPlaceOrRecreate"])
+async def test_every_mode_but_off_patches(small, tmp_path, mode):
+    recommended(small, mode)
+    async with admitting(small, tmp_path):
+        small.objects.create("deployments", "default", deployment(1))
+        await small.until(lambda: small.ready() == 1)
+    assert resources(small)["requests"]["cpu"] == "250m"
+
+
+async def test_mode_off_and_pods_of_nobody_pass_unchanged(small, tmp_path):
+    recommended(small, "Off")
+    async with admitting(small, tmp_path):
+        small.objects.create("deployments", "default", deployment(1))
+        await small.until(lambda: small.ready() == 1)
+    assert resources(small)["requests"] == {"cpu": "100m", "memory": "64Mi"}
+
+
+async def test_the_lease_is_a_sign_of_life(small, tmp_path):
+    async with admitting(small, tmp_path):
+        await small.until(
+            lambda: (
+                small.objects.find("leases", "kube-system", "vpa-admission-controller") is not None
+            )
+        )
+        first = small.objects.get("leases", "kube-system", "vpa-admission-controller")
+        await small.until(
+            lambda: (
+                small.objects.get("leases", "kube-system", "vpa-admission-controller")["spec"]
+                != first["spec"]
+            )
+        )
+
+
+async def test_a_second_start_corrects_the_registration_without_a_gap(small, tmp_path):
+    async with admitting(small, tmp_path):
+        first = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
+    async with admitting(small, tmp_path, "--webhook-timeout-seconds=5"):
+        second = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
+    assert first["metadata"]["uid"] == second["metadata"]["uid"]
+    assert second["webhooks"][0]["timeoutSeconds"] == 5
+    assert second["webhooks"][0]["failurePolicy"] == "Ignore"
+
+
+async def test_a_wrong_vpa_is_refused_by_field_and_a_bare_one_gets_its_default(small, tmp_path):
+    wrong = vpa("Recreate", updatePolicy={"minReplicas": -1})
+    async with admitting(small, tmp_path):
+        with pytest.raises(ApiError) as refused:
+            await small.cluster.server.create("verticalpodautoscalers", "default", wrong, "me")
+        assert "spec.updatePolicy.minReplicas" in str(refused.value)
+        await small.cluster.server.create("verticalpodautoscalers", "default", vpa(), "me")
+    assert small.vpa()["spec"]["updatePolicy"] == {"updateMode": "Recreate"}
+
+
+async def test_garbage_is_answered_and_never_blocks(small, tmp_path):
+    async with admitting(small, tmp_path) as served:
+        assert (await post(served, b"{"))[0] == 400
+        assert (await post(served, b"[]"))[0] == 400
+        assert (await post(served, b"{}", "text/plain"))[0] == 415
+        assert (await post(served, b" " * (6 * 1024 * 1024)))[0] == 413
+        unknown = {"apiVersion": "admission.k8s.io/v9", "kind": "AdmissionReview", "request": {}}
+        assert (await post(served, msgspec.json.encode(unknown)))[0] == 400
+        for odd in ({"spec": {"containers": 7}}, {}, {"spec": None}, {"metadata": []}):
+            request = {
+                "uid": "1",
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "namespace": "default",
+                "operation": "CREATE",
+                "object": odd,
+            }
+            review = {**unknown, "apiVersion": "admission.k8s.io/v1", "request": request}
+            code, answer = await post(served, msgspec.json.encode(review))
+            assert (code, answer["response"]["allowed"]) == (200, True)
+            assert "patch" not in answer["response"]
+
+
+async def test_a_review_past_its_deadline_is_let_through_unchanged(small, tmp_path):
+    recommended(small)
+    async with admitting(small, tmp_path, "--review-deadline=50ms") as served:
+
+        async def never(*_: object, **__: object) -> None:
+            await asyncio.Event().wait()
+
+        served.stores.workloads.topmost = never
+        small.objects.create("deployments", "default", deployment(1))
+        await small.until(lambda: small.ready() == 1)
+    assert resources(small)["requests"] == {"cpu": "100m", "memory": "64Mi"}

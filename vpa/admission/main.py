@@ -1,0 +1,145 @@
+"""The admission webhook as a process: watches, HTTPS, registration, sign of life."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from msgspec import structs
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from podscale.serving.api import Route
+from podscale.serving.flags import Flags
+from podscale.serving.health import Verdict
+from podscale.serving.logs import Verbosity
+from podscale.serving.running import Clusters, Running, running
+from vpa import process
+from vpa.admission import flags as flags_
+from vpa.admission.registration import StatusLease, keep_registered, register
+from vpa.admission.webhook import Webhook
+from vpa.monitoring import monitored
+from vpa.recommender.main import stores_of
+from vpa.stores import Stores
+
+_log = structlog.get_logger()
+
+PREFIX = "vpa_admission_controller_"
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_DRAIN_S = 5.0
+
+
+class AdmissionMetrics:
+    """What the webhook says about itself, under upstream's names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._pods = Counter(
+            PREFIX + "admission_pods", "Pods by whether a VPA applied.", ("applied",),
+            registry=registry,
+        )  # fmt: skip
+        self._seconds = Histogram(
+            PREFIX + "admission_latency_seconds", "Time of one review.", ("status", "resource"),
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+
+    def admitted(self, resource: str, outcome: str, seconds: float) -> None:
+        """Note one review."""
+        # Only what we registered for: other names come from whoever calls us.
+        kind = {"pods": "Pod", "verticalpodautoscalers": "VPA"}.get(resource, "unknown")
+        self._seconds.labels(outcome, kind).observe(seconds)
+        if kind == "Pod":
+            self._pods.labels(str(outcome == "applied").lower()).inc()
+
+
+class Serving:
+    """A running webhook."""
+
+    def __init__(self, server: Running, stores: Stores, webhook: Webhook) -> None:
+        self.server = server
+        self.stores = stores
+        self.webhook = webhook
+
+    async def stop(self) -> None:
+        """Finish what is in flight."""
+        await self.server.drain(grace_s=_DRAIN_S)
+
+
+async def run(flags: Flags) -> int:
+    """Answer reviews until SIGTERM or SIGINT; return the exit code."""
+    return await process.run(flags, flags_.problems(flags), serving)
+
+
+@asynccontextmanager
+async def serving(
+    flags: Flags, verbosity: Verbosity, *, port: int | None = None
+) -> AsyncIterator[Serving]:
+    """Run the webhook while the block runs; ``port`` 0 means any free one."""
+    async with process.grounded(flags, "admission", verbosity) as ground:
+        stores = stores_of(ground)
+        webhook = Webhook(
+            stores,
+            AdmissionMetrics(ground.registry),
+            boost=flags_.boost(flags),
+            gates=flags_.gates(flags),
+            deadline_s=flags.seconds("review-deadline"),
+        )
+        ground.health.add_readiness(
+            "vpas-synced",
+            lambda: Verdict() if stores.is_synced else Verdict(False, "VPAs are not listed yet"),
+        )
+        namespace = await asyncio.to_thread(process.own_namespace, "kube-system")
+        served = await asyncio.to_thread(flags_.serving, flags)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(stores.run(), name="watches")]
+            try:
+                async with (
+                    monitored(flags.text("address"), ground.registry, lambda: True),
+                    running(
+                        served,
+                        clusters=Clusters(),
+                        routes=[
+                            Route("/", webhook.handle, methods=("POST",), is_public=True),
+                        ],
+                        health=ground.health,
+                        metrics=ground.metrics,
+                        verbosity=verbosity,
+                        port=port,
+                    ) as server,
+                ):
+                    await stores.wait_synced()
+                    await _announce(flags, ground, namespace, server, stores, tasks, group)
+                    yield Serving(server, stores, webhook)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+async def _announce(
+    flags: Flags,
+    ground: process.Ground,
+    namespace: str,
+    server: Running,
+    stores: Stores,
+    tasks: list[asyncio.Task[None]],
+    group: asyncio.TaskGroup,
+) -> None:
+    # Not before the watches are complete: from then on pods wait for our answers.
+    if flags.switch("register-webhook"):
+        wanted = flags_.registration(flags, namespace)
+        if wanted.url and not flags.text("webhook-port"):
+            wanted = structs.replace(wanted, url=f"{wanted.url}:{server.port}")
+
+        def bundle() -> bytes:
+            # A self-signed certificate is its own authority.
+            return flags_.authority(flags) or server.tls.pair.certificate
+
+        await register(ground.api, wanted, await asyncio.to_thread(bundle))
+        tasks.append(group.create_task(keep_registered(ground.api, wanted, bundle)))
+    lease = StatusLease(
+        ground.api,
+        namespace=flags.text("status-lease-namespace") or namespace,
+        name=flags.text("status-lease-name"),
+        holder=process.identity(),
+        interval_s=flags.seconds("status-lease-update-interval"),
+    )
+    tasks.append(group.create_task(lease.run(lambda: stores.is_synced), name="sign of life"))
+    _log.info("admitting", port=server.port)

@@ -1,0 +1,215 @@
+"""The webhook's own registration, and the Lease that tells the updater that it lives."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import Api
+from podscale.kube.errors import Conflict, KubeError, ObjectNotFound
+from podscale.kube.objects.cluster import Lease
+from podscale.kube.resource import LEASES, MUTATING_WEBHOOKS
+from podscale.kube.wire import decode, encode, format_micro_time
+
+_log = structlog.get_logger()
+
+CONFIGURATION, WEBHOOK = "vpa-webhook-config", "vpa.k8s.io"
+_TIMEOUT_S = 10.0
+_LOOK_S = 30.0
+
+
+class Registration(Struct, frozen=True):
+    """How the API server reaches us, and for what."""
+
+    url: str = ""  # instead of the Service
+    service: str = "vpa-webhook"
+    namespace: str = "kube-system"
+    port: int | None = None
+    timeout_s: int = 30
+    fails: bool = False  # failurePolicy Fail
+    labels: tuple[tuple[str, str], ...] = ()
+    only: str = ""  # namespaces: this one
+    ignored: tuple[str, ...] = ()
+
+    def body(self, bundle: bytes) -> dict[str, Any]:
+        """Return the MutatingWebhookConfiguration that trusts ``bundle`` (PEM)."""
+        where: dict[str, Any] = {"caBundle": bundle}
+        if self.url:
+            where["url"] = self.url
+        else:
+            service: dict[str, Any] = {"namespace": self.namespace, "name": self.service}
+            where["service"] = service | ({"port": self.port} if self.port else {})
+        return {
+            "apiVersion": MUTATING_WEBHOOKS.api_version,
+            "kind": MUTATING_WEBHOOKS.kind,
+            "metadata": {"name": CONFIGURATION, "labels": dict(self.labels)},
+            "webhooks": [
+                {
+                    "name": WEBHOOK,
+                    "admissionReviewVersions": ["v1"],
+                    "clientConfig": where,
+                    "failurePolicy": "Fail" if self.fails else "Ignore",
+                    "sideEffects": "None",
+                    "timeoutSeconds": self.timeout_s,
+                    "namespaceSelector": {"matchExpressions": self._namespaces()},
+                    "rules": [
+                        _rule("", ["v1"], "pods", ["CREATE"]),
+                        _rule(
+                            "autoscaling.k8s.io", ["*"], "verticalpodautoscalers",
+                            ["CREATE", "UPDATE"],
+                        ),
+                    ],
+                }
+            ],
+        }  # fmt: skip
+
+    def _namespaces(self) -> list[dict[str, Any]]:
+        # Upstream's empty list of ignored ones becomes one empty name and hides the other (D16).
+        key = "kubernetes.io/metadata.name"
+        if self.ignored:
+            return [{"key": key, "operator": "NotIn", "values": list(self.ignored)}]
+        if self.only:
+            return [{"key": key, "operator": "In", "values": [self.only]}]
+        return []
+
+
+async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
+    """Create or correct the configuration; raises ``KubeError``.
+
+    It is never deleted in between, as upstream does: pods created meanwhile would come
+    unsized.
+    """
+    body = wanted.body(bundle)
+    path = MUTATING_WEBHOOKS.path("", CONFIGURATION)
+    for _ in range(3):
+        try:
+            answer = await api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            try:
+                await api.request(
+                    "POST", MUTATING_WEBHOOKS.path(), body=encode(body), timeout_s=_TIMEOUT_S
+                )
+            except Conflict:
+                continue
+            return
+        found = msgspec.json.decode(answer.body)
+        if _is_same(found, msgspec.json.decode(encode(body))):
+            return
+        metadata = {**body["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            await api.request(
+                "PUT", path, body=encode({**body, "metadata": metadata}), timeout_s=_TIMEOUT_S
+            )
+        except (Conflict, ObjectNotFound):
+            continue
+        return
+    raise KubeError(f"{CONFIGURATION} is written by somebody else all the time")
+
+
+async def keep_registered(api: Api, wanted: Registration, bundle: Callable[[], bytes]) -> None:
+    """Look after the configuration for ever: a deleted or foreign one is put right."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        try:
+            found = bundle()
+            if found:  # an empty CA file is one that is being written
+                await register(api, wanted, found)
+        except (KubeError, OSError, msgspec.DecodeError) as error:
+            _log.warning("webhook not registered", error=str(error))
+
+
+class StatusLease:
+    """The Lease ``vpa-admission-controller``: its renewTime is our sign of life."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        name: str,
+        holder: str,
+        interval_s: float = 10.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._holder = holder
+        self._interval_s = interval_s
+        self._wall = wall
+
+    async def run(self, is_alive: Callable[[], bool]) -> None:
+        """Renew for ever, as long as we could answer a review."""
+        while True:
+            if is_alive():
+                try:
+                    await self.renew()
+                except (KubeError, msgspec.DecodeError) as error:
+                    _log.warning("sign of life not written", error=str(error))
+            await asyncio.sleep(self._interval_s)
+
+    async def renew(self) -> None:
+        """Write the time; raises ``KubeError``. Several replicas share the Lease."""
+        path = LEASES.path(self._namespace, self._name)
+        try:
+            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            with suppress(Conflict):  # another replica was faster, and just as alive
+                await self._api.request(
+                    "POST",
+                    LEASES.path(self._namespace),
+                    body=encode(self._body("")),
+                    timeout_s=_TIMEOUT_S,
+                )
+            return
+        version = decode(answer.body, Lease).metadata.resource_version
+        with suppress(Conflict):
+            await self._api.request(
+                "PUT", path, body=encode(self._body(version)), timeout_s=_TIMEOUT_S
+            )
+
+    def _body(self, version: str) -> dict[str, Any]:
+        metadata = {"name": self._name, "namespace": self._namespace}
+        if version:
+            metadata["resourceVersion"] = version
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": 60,
+                "renewTime": format_micro_time(self._wall()),
+            },
+        }
+
+
+def _rule(group: str, versions: list[str], resource: str, operations: list[str]) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": versions,
+        "operations": operations,
+        "resources": [resource],
+        "scope": "*",
+    }
+
+
+def _is_same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    def gist(hooks: Sequence[dict[str, Any]]) -> list[object]:
+        names = ("name", "clientConfig", "failurePolicy", "timeoutSeconds", "rules")
+        return [[_without_defaults(hook.get(name)) for name in names] for hook in hooks]
+
+    return gist(found.get("webhooks") or ()) == gist(wanted["webhooks"])
+
+
+def _without_defaults(value: Any) -> Any:
+    # The API server fills the port of the Service in.
+    if isinstance(value, dict) and "service" in value:
+        service = {k: v for k, v in value["service"].items() if (k, v) != ("port", 443)}
+        return {**value, "service": service}
+    return value
