@@ -116,6 +116,11 @@ class Adapter:
             raise RuntimeError("prepare() comes first")
         return self._relister
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether pods are there and every rule has been listed, or has failed to be."""
+        return self._ground.pods.is_synced and self.relister.is_tried
+
     async def prepare(self) -> None:
         """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
         self._rules = await self._file.first()
