@@ -1,12 +1,20 @@
 """``podscale migrate``: what moving here would change. Reads and prints; changes nothing."""
 
+import asyncio
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
 from podscale.cli.output import note
+
+if TYPE_CHECKING:
+    from podscale.migrate.outcome import Outcome
+
+_DAY_S = 86_400.0
 
 
 @click.command("migrate")
@@ -25,8 +33,22 @@ from podscale.cli.output import note
     default="yaml",
     help="yaml: manifests with remarks as comments; json: everything as data.",
 )
+@click.option(
+    "--prometheus-url",
+    default="",
+    metavar="URL",
+    help="Show what old and new would have asked for at moments of the last day.",
+)
+@click.option("--moments", default=24, show_default=True, type=click.IntRange(1, 288))
 @click.pass_context
-def command(ctx: click.Context, files: tuple[str, ...], image: str, form: str) -> None:
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    image: str,
+    form: str,
+    prometheus_url: str,
+    moments: int,
+) -> None:
     """Show what moving to podscale would change, and the way back.
 
     FILE holds manifests as kubectl prints them, Helm values or a rules file; - is stdin. Read are
@@ -54,7 +76,42 @@ def command(ctx: click.Context, files: tuple[str, ...], image: str, form: str) -
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
     else:
         click.echo(render(outcome), nl=False)
+    if prometheus_url and outcome.compared:
+        asyncio.run(_compare(outcome, prometheus_url, moments, beside=form == "json"))
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
     if not outcome.read:
         ctx.exit(EXIT_FAILED)
+
+
+async def _compare(outcome: "Outcome", url: str, moments: int, *, beside: bool) -> None:
+    """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr."""
+    from podscale.feed.client import PrometheusClient
+    from podscale.feed.errors import QueryError
+    from podscale.feed.options import PrometheusOptions
+    from podscale.migrate.compare import at
+
+    now = time.time()
+    async with PrometheusClient(PrometheusOptions(url=url)) as client:
+        for compared in outcome.compared:
+            if not compared.metrics:
+                continue
+            click.echo(
+                f"# {compared.about}: replicas asked for (old is KEDA, new is podscale)", err=beside
+            )
+            if compared.left_out:
+                click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)
+            for number in range(moments):
+                time_s = now - _DAY_S + _DAY_S * (number + 1) / moments
+                answers: dict[str, list[float]] = {}
+                for metric in compared.metrics:
+                    try:
+                        answers[metric.name] = (await client.query(metric.query, time_s)).values
+                    except QueryError as error:
+                        note(f"{metric.name}: {error}")
+                        return
+                moment = at(compared, time_s, answers)
+                old, new = ("held" if n is None else str(n) for n in (moment.old, moment.new))
+                when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
+                mark = "  differs" if moment.differs else ""
+                click.echo(f"#   {when}  old {old:>5}  new {new:>5}{mark}", err=beside)

@@ -8,7 +8,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from hpa.decide.options import read_options
+from podscale.core import quantity
 from podscale.migrate import keda_triggers
+from podscale.migrate.compare import Comparable, Metric
 from podscale.migrate.documents import Object, at, list_at, map_at, name_of, text_at
 from podscale.migrate.keda_triggers import Converted
 from podscale.migrate.outcome import Outcome, Remark
@@ -85,6 +88,7 @@ class _Conversion:
                 f"kubectl apply the HorizontalPodAutoscaler {name} below",
                 f"when satisfied: kubectl delete scaledobject {self._name}{where}",
             ],
+            compared=[self._comparable(hpa, converted)],
             back=[
                 f"kubectl delete hpa {name}{where}",
                 (
@@ -92,6 +96,30 @@ class _Conversion:
                     "# KEDA makes its HPA again"
                 ),
             ],
+        )
+
+    def _comparable(self, hpa: Mapping[str, object], converted: Sequence[Converted]) -> Comparable:
+        metrics, left_out = [], []
+        for each in converted:
+            average = text_at(each.metric, "external", "target", "averageValue")
+            # KEDA's formula takes each trigger's silence as it is set; one query cannot.
+            if each.metric is None or not average or each.is_composite:
+                left_out.append(each.name or text_at(each.metric, "type") or "a lost trigger")
+                continue
+            target = quantity.parse(average).milli / 1000
+            metrics.append(Metric(each.name, each.query, target, each.silence_is_zero))
+        options = read_options({
+            key: str(value) for key, value in map_at(hpa, "metadata", "annotations").items()
+        })  # fmt: skip
+        fallbacks = [f.replicas for _, f in options.fallbacks if f.kind == "replicas"]
+        least, most = at(hpa, "spec", "minReplicas"), at(hpa, "spec", "maxReplicas")
+        return Comparable(
+            self._about,
+            metrics,
+            least if isinstance(least, int) else 1,
+            most if isinstance(most, int) else 1,
+            fallbacks[0] if fallbacks else None,
+            left_out,
         )
 
     def _lose(self, path: str, text: str) -> None:
@@ -190,7 +218,8 @@ class _Conversion:
         except ValueError as error:
             self._lose(path, f"target or formula: {error}")
             return resources
-        return [*resources, Converted(keda_triggers.external(name, aim), name, rule, query)]
+        external = keda_triggers.external(name, aim)
+        return [*resources, Converted(external, name, rule, query, is_composite=True)]
 
     def _sizes(self) -> None:
         if int(text_at(self._spec, "minReplicaCount") or 0) == 0:

@@ -37,7 +37,9 @@ class Converted(Struct, frozen=True):
     name: str = ""  # of the external metric
     rule: Mapping[str, object] | None = None
     query: str = ""
+    silence_is_zero: bool = False  # ignoreNullValues, on a query that may be empty
     flags: Sequence[str] = ()
+    is_composite: bool = False
     lost: Sequence[str] = ()
     differs: Sequence[str] = ()
 
@@ -130,8 +132,16 @@ def _prometheus(trigger: Object, name: str) -> Converted:
         differs.append(
             "the query may return several elements: KEDA fails then, an HPA adds them up"
         )
+    silence_is_zero = _ignores_null(trigger) and not _has_default(tree)
     return Converted(
-        external(name, aim), name, rule(name, query), query, _flags(trigger), lost, differs
+        external(name, aim),
+        name,
+        rule(name, query),
+        query,
+        silence_is_zero,
+        _flags(trigger),
+        lost=lost,
+        differs=differs,
     )
 
 
@@ -145,7 +155,7 @@ def _prometheus_settings(trigger: Object, *, has_default: bool) -> tuple[list[st
     activation = text_at(trigger, "metadata", "activationThreshold")
     if activation and activation != "0":
         lost.append(f"activationThreshold {activation}: nothing is scaled from or to zero here")
-    if text_at(trigger, "metadata", "ignoreNullValues") != "false" and not has_default:
+    if _ignores_null(trigger) and not has_default:
         differs.append(
             "ignoreNullValues is true (KEDA's default): an empty answer, NaN or Inf counted as 0 "
             "and scaled in. Here silence is not zero, the size is held. Where no series really "
@@ -162,6 +172,10 @@ def _prometheus_settings(trigger: Object, *, has_default: bool) -> tuple[list[st
     if timeout:
         differs.append(f"timeout {timeout} ms of this trigger: --prometheus-timeout is for all")
     return lost, differs
+
+
+def _ignores_null(trigger: Object) -> bool:
+    return text_at(trigger, "metadata", "ignoreNullValues") != "false"
 
 
 def _flags(trigger: Object) -> list[str]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from podscale.migrate.compare import Comparable
+
 
 class Remark(Struct, frozen=True):
     """One thing about one object of the input."""
@@ -23,6 +25,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     differs: Sequence[Remark] = ()
     steps: Sequence[str] = ()
     back: Sequence[str] = ()
+    compared: Sequence[Comparable] = ()  # what history can be asked about
 
 
 def together(outcomes: Iterable[Outcome]) -> Outcome:
@@ -41,4 +44,5 @@ def together(outcomes: Iterable[Outcome]) -> Outcome:
         differs=list(dict.fromkeys(remark for each in every for remark in each.differs)),
         steps=list(dict.fromkeys(step for each in every for step in each.steps)),
         back=list(dict.fromkeys(step for each in every for step in each.back)),
+        compared=[found for each in every for found in each.compared],
     )
