@@ -19,6 +19,7 @@ class Splitter:
         self._page_bytes = page_bytes
         self._head: bytes | None = None  # all before the first entry, with its bracket
         self._buffer = bytearray()
+        self._searched = 0  # no border begins before here: a long entry is not read again and again
 
     @property
     def held(self) -> int:
@@ -37,9 +38,11 @@ class Splitter:
                 return None
             self._head = bytes(buffer[: first + 1])
             del buffer[: first + 1]
-        border = buffer.rfind(_BORDER)
+        border = buffer.rfind(_BORDER, self._searched)
         if border < 0:
+            self._searched = max(0, len(buffer) - len(_BORDER) + 1)
             return None
+        self._searched = 0
         page = b"[" + buffer[: border + 1] + b"]"
         del buffer[: border + 2]
         return page
