@@ -3,7 +3,7 @@
 Everything that does not change from one item to the next is encoded once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -93,8 +93,13 @@ def external_list(pages: Sequence[bytes]) -> bytes:
 
 
 def _list(kind: bytes, version: bytes, pieces: Sequence[bytes]) -> bytes:
-    return b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[%b]}\n' % (
-        kind,
-        version,
-        b",".join(pieces),
-    )
+    head = b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[' % (kind, version)
+    # One join: each copy of 100,000 items takes milliseconds.
+    return b"".join((head, *_between(pieces), b"]}\n"))
+
+
+def _between(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    for place, piece in enumerate(pieces):
+        if place:
+            yield b","
+        yield piece
