@@ -1,0 +1,204 @@
+"""The updater against the sandbox: evictions, resizes, budgets, and what holds it back."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from podscale.kube.wire import format_micro_time
+from tests.integration.test_vpa_admission import admitting, recommended
+from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.updater.flags import Options
+from vpa.updater.main import UpdaterPart
+from vpa.updater.priority import UpdaterSettings
+
+FREE = Options(interval_s=0.2, lease="")
+LEASE = "vpa-admission-controller"
+
+
+@pytest.fixture
+async def small(tmp_path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as built:
+        yield built
+
+
+@asynccontextmanager
+async def updating(
+    small: Stage, options: Options = FREE, registry: CollectorRegistry | None = None
+) -> AsyncIterator[UpdaterPart]:
+    stores = small.stores(needs_nodes=True)
+    part = UpdaterPart(
+        small.api, stores, options, registry or CollectorRegistry(), lease=None, rhythm=RHYTHM
+    )
+    task = asyncio.create_task(part.run())
+    try:
+        yield part
+    finally:
+        await part.stop()
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def running(small: Stage, replicas: int = 2, **more: Any) -> set[str]:
+    small.objects.create("deployments", "default", deployment(replicas, **more))
+    await small.until(lambda: small.ready() == replicas)
+    return uids(small)
+
+
+def uids(small: Stage) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in small.pods()}
+
+
+def requests(small: Stage) -> list[str]:
+    return [p["spec"]["containers"][0]["resources"]["requests"]["cpu"] for p in small.pods()]
+
+
+def events(small: Stage, reason: str) -> list[dict[str, Any]]:
+    return [each for each in small.objects.list("events") if each["reason"] == reason]
+
+
+def decisions(part: UpdaterPart) -> list[str]:
+    return [each.decision.reasons[0] for each in part.updater.decided.values()]
+
+
+def sign_of_life(small: Stage, at: float) -> None:
+    small.objects.put(
+        {
+            "kind": "Lease",
+            "apiVersion": "coordination.k8s.io/v1",
+            "metadata": {"name": LEASE, "namespace": "kube-system"},
+            "spec": {"holderIdentity": "x", "renewTime": format_micro_time(at)},
+        }
+    )
+
+
+async def test_pods_are_evicted_and_come_back_sized_while_admission_lives(small, tmp_path):
+    recommended(small, "Recreate")
+    before = await running(small)
+    registry = CollectorRegistry()
+    options = Options(interval_s=0.2)
+    async with updating(small, options, registry) as part:
+        await small.until(lambda: "AdmissionNotAlive" in decisions(part))
+        assert uids(small) == before
+        async with admitting(small, tmp_path):
+            await small.until(lambda: requests(small) == ["250m", "250m"] and small.ready() == 2)
+            await small.until(lambda: bool(events(small, "EvictedByVPA")))
+            await small.until(lambda: set(decisions(part)) == {"NothingToChange"})
+    assert not uids(small) & before
+    assert events(small, "EvictedPod")
+    template = small.objects.get("deployments", "default", "web")["spec"]["template"]
+    assert template["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
+    text = generate_latest(registry).decode()
+    assert 'vpa_updater_evicted_pods_total{update_mode="Recreate"' in text
+
+
+async def test_an_old_sign_of_life_is_none(small):
+    recommended(small, "Recreate")
+    before = await running(small)
+    sign_of_life(small, time.time())
+    async with updating(small, Options(interval_s=0.1)) as part:
+        part.updater._wall = lambda: time.time() + 120.0
+        await small.until(lambda: decisions(part) == ["AdmissionNotAlive"] * 2)
+        assert uids(small) == before
+        sign_of_life(small, time.time() + 120.0)
+        await small.until(lambda: uids(small) != before)
+
+
+@pytest.mark.parametrize("mode", ["Off", "Initial"])
+async def test_modes_that_leave_running_pods_alone_do(small, mode):
+    recommended(small, mode)
+    before = await running(small)
+    async with updating(small) as part:
+        await small.until(lambda: part.updater._last > time.monotonic() - 0.1)
+        await asyncio.sleep(0.5)
+    assert uids(small) == before
+    assert requests(small) == ["100m", "100m"]
+
+
+async def test_a_resize_in_place_keeps_the_pods(small):
+    recommended(small, "InPlaceOrRecreate")
+    before = await running(small)
+    async with updating(small):
+        await small.until(lambda: requests(small) == ["250m", "250m"])
+        await small.until(lambda: bool(events(small, "InPlaceResizedByVPA")))
+        await small.until(
+            lambda: all(
+                (p["metadata"].get("annotations") or {}).get("vpaInPlaceUpdated") == "true"
+                for p in small.pods()
+            )
+        )
+        counts = small.cluster.server.counts
+        resizes = counts[("patch", "pods/resize")]
+        await asyncio.sleep(0.6)
+        assert counts[("patch", "pods/resize")] == resizes  # never one that changes nothing
+    assert uids(small) == before
+    assert not events(small, "EvictedByVPA")
+
+
+async def test_a_disruption_budget_that_allows_nothing_is_respected(small):
+    recommended(small, "Recreate")
+    before = await running(small)
+    small.objects.create(
+        "poddisruptionbudgets",
+        "default",
+        {
+            "kind": "PodDisruptionBudget",
+            "apiVersion": "policy/v1",
+            "metadata": {"name": "all"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+        },
+    )
+    async with updating(small) as part:
+        await small.until(lambda: "PdbRefuses" in decisions(part))
+    assert uids(small) == before
+
+
+async def test_a_single_replica_is_left_alone_unless_the_vpa_says_otherwise(small):
+    recommended(small, "Recreate")
+    before = await running(small, 1)
+    async with updating(small) as part:
+        await small.until(lambda: decisions(part) == ["TooFewReplicas"])
+    assert uids(small) == before
+    held = small.vpa()
+    policy = {**held["spec"]["updatePolicy"], "minReplicas": 1}
+    spec = {**held["spec"], "updatePolicy": policy}
+    small.objects.update("verticalpodautoscalers", "default", "web", {**held, "spec": spec})
+    async with updating(small):
+        await small.until(lambda: not uids(small) & before)
+
+
+async def test_a_loop_evicts_no_more_than_the_tolerance(small):
+    recommended(small, "Recreate")
+    before = await running(small, 4)
+    once = Options(interval_s=0.1, lease="", settings=UpdaterSettings(eviction_tolerance=0.25))
+    async with updating(small, once):
+        await small.until(lambda: len(uids(small) & before) < 4)
+        assert len(uids(small) & before) >= 2
+
+
+async def test_outside_of_its_window_nothing_is_disturbed(small):
+    closed = time.strftime("%a", time.gmtime(time.time() + 3 * 86400.0))
+    recommended(small, "Recreate")
+    held = small.vpa()
+    window = {"vpa.podscale.io/disruption-windows": f"{closed} 00:00-24:00"}
+    metadata = {**held["metadata"], "annotations": window}
+    small.objects.update("verticalpodautoscalers", "default", "web", {**held, "metadata": metadata})
+    before = await running(small)
+    async with updating(small) as part:
+        await small.until(lambda: decisions(part) == ["BudgetExhausted"] * 2)
+    assert uids(small) == before
+
+
+async def test_of_two_vpas_the_older_one_decides(small):
+    recommended(small, "Recreate")
+    second = vpa("Recreate", "younger")
+    second["spec"]["targetRef"]["name"] = "web"
+    small.objects.create("verticalpodautoscalers", "default", second)
+    await running(small)
+    async with updating(small) as part:
+        await small.until(lambda: bool(part.updater.decided))
+        assert {each.vpa.name for each in part.updater.decided.values()} == {"web"}

@@ -1,0 +1,177 @@
+"""What the updater does to pods: evictions, resizes, and the events that tell of them."""
+
+from typing import Literal
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import JSON_PATCH, MERGE_PATCH, Api
+from podscale.kube.errors import (
+    Forbidden,
+    KubeError,
+    NotLeading,
+    ObjectNotFound,
+    TooManyRequests,
+)
+from podscale.kube.events import Recorder
+from podscale.kube.limiter import Limiter
+from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.resource import PODS, VPAS
+from podscale.kube.wire import encode
+from vpa.admission.patch import ResizePatch, resize_patch
+from vpa.admission.resources import Unavailable
+from vpa.capping.processor import LimitRanges
+from vpa.model.objects import ObjectError, Pod, Recommendation, Vpa
+from vpa.model.status import recommendation_wire
+from vpa.stored import decode_pod
+from vpa.updater.pace import RateLimit
+
+_log = structlog.get_logger()
+
+_TIMEOUT_S = 10.0
+# Refused sizes, kept on the pod so that they survive a restart of ours.
+INFEASIBLE = "vpa.podscale.io/infeasible"
+
+Outcome = Literal["done", "gone", "refused", "node-capacity", "pdb", "failed", "nothing"]
+
+
+class Acted(Struct, frozen=True):
+    """What became of an action."""
+
+    outcome: Outcome
+    message: str = ""
+
+
+class Actor:
+    """Acts on pods through a fenced connection, at the pace of two limiters."""
+
+    def __init__(self, api: Api, recorder: Recorder, rate: RateLimit) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._evicting = Limiter(rate.rate or 0.0, rate.burst)
+        self._resizing = Limiter(rate.rate or 0.0, rate.burst)
+
+    async def evict(self, pod: Pod, vpa: Vpa) -> Acted:
+        """Evict through the API server, which asks the PodDisruptionBudgets."""
+        await self._evicting.wait()
+        meta = pod.metadata
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            # A pod of the same name (StatefulSet) that replaced it is not meant.
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        try:
+            await self._api.request(
+                "POST",
+                PODS.path(meta.namespace, meta.name, "eviction"),
+                body=encode(body),
+                timeout_s=_TIMEOUT_S,
+            )
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            return Acted("gone")
+        except TooManyRequests as refused:
+            return Acted("pdb", refused.message)
+        except KubeError as error:
+            return Acted("failed", str(error))
+        text = "Pod was evicted by VPA Updater to apply resource recommendation."
+        self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
+        text = f"VPA Updater evicted Pod {meta.name!r} to apply resource recommendation."
+        self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
+        return Acted("done")
+
+    async def resize(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> Acted:
+        """Resize in place, from the pod as it is now."""
+        await self._resizing.wait()
+        try:
+            present = await self._read(pod)
+            if present is None:
+                return Acted("gone")
+            patch = resize_patch(present, vpa, ranges, now)
+            if isinstance(patch, Unavailable):
+                return Acted("failed", patch.message)
+            if not patch.resize:
+                return Acted("nothing")
+            acted = await self._resize(present, patch)
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            return Acted("gone")
+        except (KubeError, ObjectError) as error:
+            return Acted("failed", str(error))
+        if acted.outcome == "done":
+            text = "Pod was resized in place by VPA Updater."
+            self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
+        return acted
+
+    async def remember_infeasible(self, pod: Pod, recommendation: Recommendation) -> None:
+        """Write on the pod which size its node could not give; failing costs another try."""
+        text = msgspec.json.encode(recommendation_wire(recommendation)).decode()
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid, "annotations": {INFEASIBLE: text}}}
+        await self._patch(pod, encode(body), MERGE_PATCH)
+
+    def tell_skipped(self, pod: Pod) -> None:
+        """Say that a pod is not tried again."""
+        text = "The node cannot give the recommended resources; waiting for a lower target."
+        self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizeSkipped", text)
+
+    async def _read(self, pod: Pod) -> Pod | None:
+        path = PODS.path(pod.metadata.namespace, pod.metadata.name)
+        answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        present = decode_pod(answer.body)
+        return present if present.metadata.uid == pod.metadata.uid else None
+
+    async def _resize(self, pod: Pod, patch: ResizePatch) -> Acted:
+        meta = pod.metadata
+        same: dict[str, object] = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
+        try:
+            await self._api.request(
+                "PATCH",
+                PODS.path(meta.namespace, meta.name, "resize"),
+                body=encode([same, *(entry.wire() for entry in patch.resize)]),
+                content_type=JSON_PATCH,
+                timeout_s=_TIMEOUT_S,
+            )
+        except Forbidden as refused:
+            full = any(cause.reason == "NodeCapacity" for cause in refused.causes)
+            return Acted("node-capacity" if full else "refused", refused.message)
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            return Acted("gone")
+        except KubeError as error:
+            return Acted("refused", str(error))
+        marks = encode([same, *(entry.wire() for entry in patch.annotations)])
+        await self._patch(pod, marks, JSON_PATCH)
+        return Acted("done")
+
+    async def _patch(self, pod: Pod, body: bytes, kind: str) -> None:
+        meta = pod.metadata
+        try:
+            await self._api.request(
+                "PATCH",
+                PODS.path(meta.namespace, meta.name),
+                body=body,
+                content_type=kind,
+                timeout_s=_TIMEOUT_S,
+            )
+        except NotLeading:
+            raise
+        except KubeError as error:
+            _log.warning("pod not annotated", namespace=meta.namespace, name=meta.name,
+                         error=str(error))  # fmt: skip
+
+
+def _about_pod(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
+
+
+def _about_vpa(vpa: Vpa) -> ObjectReference:
+    meta = vpa.metadata
+    return ObjectReference(VPAS.kind, meta.namespace, meta.name, meta.uid, VPAS.api_version)

@@ -1,0 +1,68 @@
+"""What the updater says about itself, under upstream's names."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX = "vpa_updater_"
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_SIZED = ("vpa_size_log2", "update_mode")
+_GAUGES = (
+    "controlled_pods_total",
+    "evictable_pods_total",
+    "in_place_updatable_pods_total",
+    "vpas_with_evictable_pods_total",
+    "vpas_with_evicted_pods_total",
+    "vpas_with_in_place_updatable_pods_total",
+    "vpas_with_in_place_updated_pods_total",
+)
+Sized = tuple[str, str]
+
+
+class UpdaterMetrics:
+    """The metrics of one updater, in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauges = {
+            name: Gauge(PREFIX + name, "As of the last loop.", _SIZED, registry=registry)
+            for name in _GAUGES
+        }
+        named = (*_SIZED, "vpa_name", "vpa_namespace")
+        self.evicted = Counter(PREFIX + "evicted_pods", "Evictions.", named, registry=registry)
+        self.updated = Counter(
+            PREFIX + "in_place_updated_pods", "Resizes.", named, registry=registry
+        )
+        self.failed_evictions = Counter(
+            PREFIX + "failed_eviction_attempts", "Evictions that failed.", (*named, "reason"),
+            registry=registry,
+        )  # fmt: skip
+        self.failed_updates = Counter(
+            PREFIX + "failed_in_place_update_attempts", "Resizes that failed.",
+            (*named, "reason"), registry=registry,
+        )  # fmt: skip
+        self.skipped = Counter(
+            PREFIX + "in_place_infeasible_skip_pods", "Pods not tried again.", _SIZED,
+            registry=registry,
+        )  # fmt: skip
+        self._execution = Histogram(
+            PREFIX + "execution_latency_seconds", "Time spent in the steps of a loop.", ("step",),
+            buckets=_STEPS, registry=registry,
+        )  # fmt: skip
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._execution.labels(name).observe(time.monotonic() - begun)
+
+    def count(self, found: Mapping[str, Mapping[Sized, int]]) -> None:
+        """Set the gauges of this loop."""
+        for name, gauge in self._gauges.items():
+            gauge.clear()
+            for labels, number in found.get(name, {}).items():
+                gauge.labels(*labels).set(number)
