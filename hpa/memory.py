@@ -42,6 +42,8 @@ class Memory:
         self._loaded.clear()
         if self._shards is None:
             return 0
+        if alive_until is not None:
+            alive_until = float(alive_until)  # the wire's own class of float is none in a trace
         records = await self._shards.load()
         for key, record in records.items():
             self._loaded[key] = _Loaded(history.from_record(record, alive_until), record.size)

@@ -65,11 +65,12 @@ class Traces:
 
     def put(self, key: Key, trace: Trace) -> str:
         """Keep one decision; returns its first reason, computed only where steps changed."""
+        encoded = _encoder.encode(trace)
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Kept(trace)
         kept.at, kept.decided = trace.now, trace.decided
-        kept.last = _encoder.encode(trace)
+        kept.last = encoded
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason

@@ -47,19 +47,12 @@ def test_whatever_ends_a_leader_the_next_one_acts_and_nothing_is_written_twice(
             )
             took = time.monotonic() - began
             print(f"{how}: another leads after {took:.1f} s (limit {limit_s:.1f} s)")
-            assert took <= limit_s
+            assert took <= limit_s, stack.tails()
             size += 1
             path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/web"
             plane.admin.patch(path, {"spec": {"minReplicas": size}})
             wait_for_size(plane, stack, namespace, size, 20)
-            wait_until(
-                "explanations are there again",
-                lambda n=new: (
-                    stack.decision(namespace, "web", n).get("kind")  # type: ignore[misc]
-                    == "ScalingDecision"
-                ),
-                20,
-            )
+            wait_for_explanation(stack, namespace, new)
             if how == "SIGSTOP":
                 stack.replicas[old].resume()
                 wait_until(
@@ -92,6 +85,19 @@ def wait_for_size(
         wait_until(f"{size} replicas", lambda: replicas(plane, namespace) == size, deadline_s)
     except NotReadyError as late:
         raise AssertionError(f"{late}\n{stack.tails()}") from None
+
+
+def wait_for_explanation(stack: HpaStack, namespace: str, number: int) -> None:
+    seen: list[object] = []
+
+    def is_there() -> bool:
+        seen[:] = [stack.decision(namespace, "web", number)]
+        return isinstance(seen[0], dict) and seen[0].get("kind") == "ScalingDecision"
+
+    try:
+        wait_until("explanations are there again", is_there, 20)
+    except NotReadyError as late:
+        raise AssertionError(f"{late}\n{seen}\n{stack.tails()}") from None
 
 
 def not_leader(stack: HpaStack, namespace: str, number: int) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpa.decide import Settings
@@ -10,7 +11,9 @@ from hpa.passes import Limits
 from podscale.core.metrics import Unavailable
 from podscale.kube.errors import Conflict, Forbidden, NotLeading, ServerFailed, Unreachable
 from podscale.kube.lease import Term
+from podscale.kube.objects.cluster import Lease
 from podscale.kube.watching import Broken
+from podscale.kube.wire import decode, format_micro_time
 from tests.unit.hpa.world import (
     NS,
     Cluster,
@@ -28,6 +31,14 @@ SETTINGS = Settings(sync_period_s=15.0)
 def web(cluster: Cluster, size: int, *, most: int = 10, **spec: Any) -> None:
     cluster.put(hpa_object("web", most=most, **spec), deployment_object("web", size))
     cluster.put_pods(*(pod_object("web", n) for n in range(size)))
+
+
+def as_read(seconds: float) -> float:
+    """Return a time as a Lease's decoder makes it."""
+    text = msgspec.json.encode({"metadata": {}, "spec": {"renewTime": format_micro_time(seconds)}})
+    found = decode(text, Lease).spec.renew_time
+    assert found is not None
+    return found
 
 
 def load(cluster: Cluster, milli: int) -> None:
@@ -360,7 +371,7 @@ async def test_the_next_leader_keeps_the_window_of_the_last_one() -> None:
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 100)
-    await second.run_for(60.0, Term(1, "other", first.wall()))
+    await second.run_for(60.0, Term(1, "other", as_read(first.wall())))
     assert world.workloads[(NS, "web")]["spec"]["replicas"] >= 4
     assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
 
