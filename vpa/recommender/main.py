@@ -7,6 +7,7 @@ from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
 from vpa import flags as common
 from vpa import process
+from vpa.decisions_api import SizingApi
 from vpa.process import Ground, OpenProvider
 from vpa.recommender import flags as flags_
 from vpa.recommender.part import LeaseChoice, RecommenderPart
@@ -42,7 +43,8 @@ async def serving(
             on_change=process.leader_label_of(ground.api, "recommender"),
         )
         part.register(ground.health)
-        async with process.working(ground, part, may_write=part.is_leader):
+        groups = (SizingApi(part.recommender, part.is_leader),)
+        async with process.working(ground, part, groups=groups, may_write=part.is_leader):
             yield part
 
 

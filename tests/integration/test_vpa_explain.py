@@ -1,0 +1,100 @@
+"""The recommender as a process would run it, and what it tells about its decisions."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from podscale.cli.explained import lines
+from podscale.serving.flags import parse
+from podscale.serving.logs import Verbosity
+from tests.integration.vpa_stage import Stage, deployment, stage, vpa
+from tests.tools.process import free_port
+from vpa.process import Ground
+from vpa.recommender import flags, main
+
+BASE = "/apis/vpa.podscale.io/v1alpha1"
+
+
+@pytest.fixture
+async def small(tmp_path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as built:
+        yield built
+
+
+@asynccontextmanager
+async def serving(small: Stage, tmp_path) -> AsyncIterator[Callable[..., Any]]:
+    """Run the recommender from its flags; yields what asks its API and its monitoring."""
+    port, monitoring = free_port(), free_port()
+    words = [
+        f"--kubeconfig={tmp_path}/kubeconfig",
+        f"--authentication-kubeconfig={tmp_path}/kubeconfig",
+        f"--secure-port={port}",
+        f"--address=127.0.0.1:{monitoring}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={tmp_path}/certificates",
+        "--recommender-interval=100ms",
+        "--leader-elect=true",
+    ]
+
+    @asynccontextmanager
+    async def provider(_: Ground) -> AsyncIterator[Any]:
+        yield small.usage
+
+    async def ask(path: str, accept: str = "application/json", plain: bool = False) -> Any:
+        url = f"http://127.0.0.1:{monitoring}" if plain else f"https://127.0.0.1:{port}"
+        headers = {"Accept": accept}
+        if not plain:
+            headers["Authorization"] = f"Bearer {small.cluster.server.admin_token}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url + path, headers=headers, ssl=False) as answer,
+        ):
+            return await answer.text() if plain else await answer.json(content_type=None)
+
+    async with main.serving(parse(words, flags.TABLE), Verbosity(0), provider) as part:
+        await small.until(lambda: part.recommender.estimates is not None)
+        yield ask
+
+
+async def test_a_recommendation_is_explained_and_monitored(small, tmp_path):
+    small.objects.create("deployments", "default", deployment(2))
+    small.objects.create("verticalpodautoscalers", "default", vpa("Off"))
+    await small.until(lambda: small.ready() == 2)
+    async with serving(small, tmp_path) as ask:
+        await small.until(lambda: "recommendation" in (small.vpa().get("status") or {}))
+        body = await ask(f"{BASE}/namespaces/default/sizingdecisions/web")
+        listed = await ask(f"{BASE}/sizingdecisions")
+        table = await ask(f"{BASE}/sizingdecisions", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        assert await ask("/health-check", plain=True) == "OK"
+        metrics = await ask("/metrics", plain=True)
+    assert body["kind"] == "SizingDecision"
+    cpu, memory = body["status"]["recommendation"]
+    assert (cpu["first_reason"], cpu["decision"]["value"]) == ("PercentileOfUsage", "247m")
+    assert cpu["facts"]["percentile"] == 0.9
+    assert (
+        memory["decision"]["value"]
+        == (
+            small.vpa()["status"]["recommendation"]["containerRecommendations"][0]["target"][
+                "memory"
+            ]
+        )
+    )
+    text = "\n".join(lines(body))
+    assert "default/web → Deployment/web" in text
+    assert "cpu of main: 247m. The amount is a percentile" in text
+    assert [each["metadata"]["name"] for each in listed["items"]] == ["web"]
+    assert table["rows"][0]["cells"][:4] == ["web", "Deployment/web", "Off", "247m"]
+    assert "vpa_recommender_aggregate_container_states_count 1.0" in metrics
+
+
+async def test_a_target_that_is_missing_is_the_explanation(small, tmp_path):
+    small.objects.create("verticalpodautoscalers", "default", vpa("Off", "gone"))
+    async with serving(small, tmp_path) as ask:
+        await small.until(lambda: "status" in small.vpa("gone"))
+        body = await ask(f"{BASE}/namespaces/default/sizingdecisions/gone")
+        missing = await ask(f"{BASE}/namespaces/default/sizingdecisions/none")
+    assert body["status"]["first_reason"] == "TargetNotFound"
+    assert missing["code"] == 404

@@ -1,0 +1,180 @@
+"""``vpa.podscale.io``: sizing decisions as objects, explained when they are asked for. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from podscale.kube.wire import format_time
+from vpa.explain.explanation import WORDS, Explanation, sentence
+from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
+from vpa.explain.update import explain_update
+from vpa.model.objects import Vpa, update_mode
+from vpa.model.quantities import RESOURCES
+from vpa.model.recommendation import RecommendationTrace
+from vpa.updater.decide import UpdateDecision
+
+GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
+PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+
+class PodDecision(Struct, frozen=True):
+    """What the updater last said about a pod."""
+
+    pod: str
+    time: float
+    decision: UpdateDecision
+
+
+class Known(Struct, frozen=True):
+    """One VPA and everything that was decided about it."""
+
+    vpa: Vpa
+    time: float
+    target: TargetState
+    recommender: str
+    pods_matched: bool
+    containers: tuple[str, ...]
+    trace: RecommendationTrace | None
+    measured: Mapping[tuple[str, str], Measured]  # by container and resource
+    pods: tuple[PodDecision, ...] = ()
+
+
+def body(known: Known) -> dict[str, Any]:
+    """Return the object: one explanation per container and resource, one per pod."""
+    amounts = [
+        {"container": container, "resource": resource, **_told(explained)}
+        for container in known.containers
+        for resource in RESOURCES
+        for explained in [explain(known, container, resource)]
+    ]
+    first = _first(known)
+    vpa = known.vpa
+    ref = vpa.spec.target_ref
+    shown: dict[str, Any] = {"updateMode": update_mode(vpa)}
+    if ref is not None:
+        shown["targetRef"] = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
+    pods = [
+        {"pod": each.pod, "time": format_time(each.time), **_told(explain_update(each.decision))}
+        for each in known.pods
+    ]
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "metadata": _metadata(known),
+        "spec": shown,
+        "status": {
+            "time": format_time(known.time),
+            "conditions": [],
+            **_told(first),
+            "sentences": _sentences(known, amounts, pods),
+            "recommendation": amounts,
+            "pods": pods,
+        },
+    }
+
+
+def explain(known: Known, container: str, resource: str) -> Explanation:
+    """Return why the target of one container is what it is."""
+    return explain_amount(
+        AmountQuestion(container, resource, "target"),
+        known.vpa,
+        target=known.target,
+        recommender=known.recommender,
+        pods_matched=known.pods_matched,
+        trace=known.trace,
+        measured=known.measured.get((container, resource), Measured()),
+    )
+
+
+def listing(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the list of bodies."""
+    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": {}, "items": list(items)}
+
+
+def table(found: Sequence[Known]) -> dict[str, Any]:
+    """Return a meta.k8s.io/v1 Table."""
+    columns = ("Name", "Reference", "Mode", "CPU", "Memory", "Reason")
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {},
+        "columnDefinitions": [
+            {"name": name, "type": "string", "format": "name" if name == "Name" else "",
+             "description": name, "priority": 0}
+            for name in columns
+        ],
+        "rows": [
+            {
+                "cells": _cells(each),
+                "object": {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": _metadata(each),
+                },
+            }
+            for each in found
+        ],
+    }  # fmt: skip
+
+
+def _first(known: Known) -> Explanation:
+    container = known.containers[0] if known.containers else ""
+    return explain(known, container, "cpu")
+
+
+def _told(explained: Explanation) -> dict[str, Any]:
+    reasons = list(explained.reasons)
+    words = WORDS.get(reasons[0]) if reasons else None
+    return {
+        "first_reason": reasons[0] if reasons else "",
+        "also": reasons[1:],
+        "facts": dict(explained.facts),
+        "decision": dict(explained.decision),
+        "change": words.change if words is not None else "",
+    }
+
+
+def _sentences(
+    known: Known, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    found = []
+    for each in amounts:
+        value = each["decision"].get("value", "nothing")
+        reason = each["first_reason"]
+        facts = each["facts"]
+        text = f"{each['resource']} of {each['container']}: {value}. {sentence(reason)}"
+        if "percentile" in facts:
+            text += (
+                f" Percentile {facts['percentile']:g} of {facts.get('samples', 0):g} samples, "
+                f"margin {facts['margin']:g}, confidence {facts['confidence']:.3g}."
+            )
+        found.append(text)
+    found += [
+        f"pod {each['pod']}: {each['decision'].get('action')}. {sentence(each['first_reason'])}"
+        for each in pods
+    ]
+    return found or [sentence(_first(known).reasons[0])]
+
+
+def _cells(known: Known) -> list[str]:
+    ref = known.vpa.spec.target_ref
+    container = known.containers[0] if known.containers else ""
+    told = {resource: explain(known, container, resource) for resource in RESOURCES}
+    return [
+        known.vpa.metadata.name,
+        f"{ref.kind}/{ref.name}" if ref is not None else "<none>",
+        update_mode(known.vpa),
+        *(str(told[resource].decision.get("value", "<none>")) for resource in RESOURCES),
+        told["cpu"].reasons[0],
+    ]
+
+
+def _metadata(known: Known) -> dict[str, str]:
+    meta = known.vpa.metadata
+    return {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "creationTimestamp": format_time(known.time),
+    }
