@@ -107,6 +107,8 @@ async def _settle(adapter: Adapter) -> None:
         await asyncio.sleep(_SETTLE_LOOK_S)
     gc.collect()
     gc.freeze()
+    # Answers are trees and free themselves; looking for cycles among them costs more than they.
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
