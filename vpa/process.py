@@ -23,7 +23,6 @@ from podscale.kube.pods import PodStore
 from podscale.serving import logs
 from podscale.serving.api import ApiGroup
 from podscale.serving.certificates import service_names
-from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
 from podscale.serving.keeper import CertificateKeeper, publisher
@@ -94,9 +93,8 @@ async def run(flags: Flags, problems: Sequence[str], serve: Serve) -> int:
     logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
     for warning in flags.warnings:
         log.warning(warning)
-    wrong = [*server_problems(flags), *problems]
-    if wrong:
-        log.error("refused", error="; ".join(wrong))
+    if problems:
+        log.error("refused", error="; ".join(problems))
         return 2
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from podscale.sandbox.errors import ApiError
+from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
 from podscale.serving.logs import Verbosity
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
@@ -187,3 +188,10 @@ async def test_a_review_past_its_deadline_is_let_through_unchanged(small, tmp_pa
         small.objects.create("deployments", "default", deployment(1))
         await small.until(lambda: small.ready() == 1)
     assert resources(small)["requests"] == {"cpu": "100m", "memory": "64Mi"}
+
+
+async def test_upstreams_default_command_line_is_one_that_can_run():
+    # Upstream's names of the certificate's flags are not the API server's.
+    assert flags.problems(parse([], flags.TABLE)) == []
+    words = flags.serving(parse(["--register-by-url", "--port=8000"], flags.TABLE))
+    assert list(server_problems(words)) == []

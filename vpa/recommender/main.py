@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
 from vpa import flags as common
@@ -18,7 +19,7 @@ async def run(flags: Flags, open_provider: OpenProvider) -> int:
     """Recommend until SIGTERM or SIGINT; return the exit code."""
     return await process.run(
         flags,
-        flags_.problems(flags),
+        [*server_problems(flags), *flags_.problems(flags)],
         lambda parsed, verbosity: serving(parsed, verbosity, open_provider),
     )
 

@@ -11,6 +11,7 @@ from podscale.kube.events import Recorder
 from podscale.kube.fenced import Fenced
 from podscale.kube.lease import Elector, Term
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
+from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
 from vpa import process
@@ -98,7 +99,7 @@ class UpdaterPart:
 
 async def run(flags: Flags) -> int:
     """Update until SIGTERM or SIGINT; return the exit code."""
-    return await process.run(flags, flags_.problems(flags), serving)
+    return await process.run(flags, [*server_problems(flags), *flags_.problems(flags)], serving)
 
 
 @asynccontextmanager
