@@ -8,6 +8,7 @@ wake-ups and not requests. Then 2,000 requests a second, and latency while answe
 100,000 series, each another query, are decoded and written in the same process.
 """
 
+import socket
 import sys
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from statistics import median
 from tests.bench.figures import Figures, cpu_s
 from tests.bench.stage import Stage, path
 from tests.bench.yardstick import load, program
-from tests.tools.process import LOOPBACK, Program, free_port
+from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
 SECONDS = 8.0
 TURNS = 4
@@ -46,25 +47,30 @@ class _go:  # noqa: N801 - used as a function
 
     def __init__(self, directory: Path, body: bytes) -> None:
         (directory / "body.json").write_bytes(body)
-        port = free_port()
-        self.url = f"https://{LOOPBACK}:{port}/"
+        self.port = free_port()
+        self.url = f"https://{LOOPBACK}:{self.port}/"
         certificate = next(directory.glob("*.crt"))
         key = next(directory.glob("*.key"))
         self.server = Program(
             "go",
             [
                 program("httpyard"), "serve", "-cert", certificate, "-key", key,
-                "-port", str(port), "-body", directory / "body.json",
+                "-port", str(self.port), "-body", directory / "body.json",
             ],
             directory / "go.log",
         )  # fmt: skip
 
     def __enter__(self) -> "_go":
         self.server.start()
+        wait_until("the Go server listens", self._listens, 30, (self.server,))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.server.stop()
+
+    def _listens(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=1):
+            return True
 
 
 def _requests(figures: Figures, stage: Stage, go: _go, directory: Path) -> None:
