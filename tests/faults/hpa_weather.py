@@ -1,0 +1,297 @@
+"""An API server in bad weather, in memory and in virtual time; judges every write it takes.
+
+Replicas of the controller reach it through a ``Line`` each, which can be cut or frozen.
+``Judge`` knows what the script made true and finds a write that must never be.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from podscale.kube.api import Method, Response
+from podscale.kube.errors import (
+    Conflict,
+    Forbidden,
+    ObjectNotFound,
+    ServerFailed,
+    Unprocessable,
+    Unreachable,
+)
+from tests.unit.hpa.world import NS, World, writer
+
+LEASE = "podscale-hpa"
+_LONG_S = 20.0  # a pass, with its answers and its writes, has ended by then
+_FOREVER_S = 1e6
+_EDGE_S = 2.0  # stored times are rounded, statuses have whole seconds
+_DECIDED_S = 12.0  # a write may come so much later than its decision
+
+
+class Given(Struct, frozen=True):
+    """What the provider told one replica about one metric of one HPA, last."""
+
+    is_good: bool
+    ratio: float  # of what was told to the target
+
+
+class Rescale(Struct, frozen=True):
+    """One size that was written."""
+
+    wall: float
+    before: int
+    after: int
+
+
+class Judge:
+    """Finds what must never be; ``found`` is empty where all invariants held."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self.found: list[str] = []
+        self.given: dict[tuple[str, str], dict[str, Given]] = {}  # by replica and HPA
+        self.specs: dict[str, list[tuple[float, Any]]] = {}
+        self.log: dict[str, list[Rescale]] = {}
+        self.broken_since: dict[str, float] = {}  # replica → its watch is down
+        self.unsettled: set[str] = set()  # HPAs whose history upstream would lose as well
+        self.highest_wall = 0.0
+        self.rescales = self.statuses = self.lowered = self.refused = 0
+
+    def allowed(self, replica: str, name: str, now: float) -> list[Any]:
+        """Return the specs by which a write at ``now`` may have been decided."""
+        specs = self.specs[name]
+        # Whose watch is down knows what it saw last, and may still grow by it.
+        since = min(self.broken_since.get(replica, now), now) - _LONG_S
+        recent = [spec for at, spec in specs if at > since]
+        older = [spec for at, spec in specs if at <= since]
+        return [*older[-1:], *recent]
+
+    def size(self, replica: str, name: str, before: int, after: int, now: float) -> None:
+        """Judge a size that is about to be stored (invariants 1 and 2)."""
+        self.rescales += 1
+        specs = self.allowed(replica, name, now)
+        is_correction = any(
+            (before > spec["maxReplicas"] == after) or (before < spec["minReplicas"] == after)
+            for spec in specs
+        )
+        what = f"t={now:.2f} {replica} {name}: {before} -> {after}"
+        if after < before:
+            self.lowered += 1
+            since = self.broken_since.get(replica)
+            if since is not None and now - since > _LONG_S:
+                self.found.append(f"{what} while the watch was down since {since:.2f}")
+            if not is_correction:
+                self._lowering(replica, name, what)
+        if is_correction:
+            return
+        if not any(spec["minReplicas"] <= after <= spec["maxReplicas"] for spec in specs):
+            self.found.append(f"{what} outside of the bounds")
+        if name not in self.unsettled:
+            self._policy(name, before, after, specs[-1].get("behavior"), what)
+
+    def remember(self, name: str, before: int, after: int) -> None:
+        """Note a rescale that the controller was told to have happened."""
+        self.log.setdefault(name, []).append(Rescale(self._wall(), before, after))
+
+    def _lowering(self, replica: str, name: str, what: str) -> None:
+        given = self.given.get((replica, name), {})
+        bad = [metric for metric, each in given.items() if not each.is_good]
+        loaded = [
+            metric
+            for metric, each in given.items()
+            if each.ratio >= 1.0 and not metric.startswith("queue")
+        ]
+        if not given or bad or loaded:
+            self.found.append(f"{what} with bad {bad}, loaded {loaded} of {sorted(given)}")
+
+    def _policy(self, name: str, before: int, after: int, behavior: Any, what: str) -> None:
+        if not behavior or before == 0:
+            return
+        direction = "scaleUp" if after > before else "scaleDown"
+        (policy,) = behavior[direction]["policies"]
+        period, value = policy["periodSeconds"], policy["value"]
+        self.highest_wall = max(self.highest_wall, self._wall())
+        is_up = after > before
+        same = self._changes(name, period, is_up=is_up, is_certain=True)
+        other = self._changes(name, period, is_up=not is_up, is_certain=False)
+        start = before + (other - same if is_up else same - other)
+        if policy["type"] == "Pods":
+            limit = start + (value if is_up else -value)
+        else:
+            limit = int(start * (1 + value / 100)) + 1 if is_up else int(start * (1 - value / 100))
+        if (after > max(limit, before)) if is_up else (after < min(limit, before)):
+            log = self.log.get(name, [])[-4:]
+            self.found.append(f"{what} past {limit} of {policy}, after {log}")
+
+    def _changes(self, name: str, period: float, *, is_up: bool, is_certain: bool) -> int:
+        """Sum what counts surely, or what may count."""
+        now = self._wall()
+        total = 0
+        for each in self.log.get(name, ()):
+            if (each.after > each.before) != is_up:
+                continue
+            if is_certain:
+                # Whoever looked at a later clock in between may have dropped it.
+                counts = each.wall > self.highest_wall - period + _EDGE_S
+            else:
+                counts = each.wall > now - period - _DECIDED_S
+            if counts:
+                total += abs(each.after - each.before)
+        return total
+
+
+class Weather(World):
+    """The world with Leases, faults, and a judge."""
+
+    def __init__(self, draw: Random, wall: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+        self.judge = Judge(wall)
+        self.lease: dict[str, Any] | None = None
+        self.faults = 0.0  # the share of requests that fail
+        self.changes = 0  # counts what watches would tell
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as stored."""
+        return (self.lease or {}).get("spec", {}).get("holderIdentity") or ""
+
+    def take(self, method: Method, path: str, sent: Any, replica: str, *, is_lost: bool) -> Any:
+        """Store and answer; judged first. ``is_lost``: the replica will not be told."""
+        if "/leases" in path:
+            return self._lease(method, path, sent)
+        now = asyncio.get_running_loop().time()
+        parts = path.strip("/").split("/")
+        if method == "GET" or "configmaps" in parts:
+            return self._answer(method, parts, sent)
+        if self.holder != replica:
+            self.judge.found.append(
+                f"t={now:.2f} {replica} wrote {path} while {self.holder!r} held the Lease"
+            )
+        if not sent["metadata"].get("resourceVersion"):
+            self.judge.found.append(f"{path}: a write without resourceVersion")
+        key, before = (parts[-4], parts[-2]), 0
+        if parts[-1] == "scale" and (target := self.workloads.get(key)) is not None:
+            before = target["spec"]["replicas"]
+        elif key not in self.hpas:
+            raise ObjectNotFound(404, "NotFound", f'"{key[1]}" not found')
+        answer = self._answer(method, parts, sent)
+        self.changes += 1
+        if parts[-1] == "scale":
+            after = sent["spec"]["replicas"]
+            self.judge.size(replica, key[1], before, after, now)
+            if is_lost:
+                self.judge.unsettled.add(key[1])
+            else:
+                self.judge.remember(key[1], before, after)
+        else:
+            self.judge.statuses += 1
+            answer["metadata"]["managedFields"] = [writer("podscale-hpa", "2026-11-21T10:00:00Z")]
+        return answer
+
+    def fate(self, method: Method, path: str) -> "Exception | str | None":
+        """Return how a request ends: None is well, "lost" is done and never answered."""
+        if self.draw.random() >= self.faults:
+            return None
+        is_lease = "/leases" in path
+        choices: tuple[Exception | str, ...] = (
+            ServerFailed(500, "InternalError", "etcd is unwell"),
+            Unreachable("connection reset"),
+            ServerFailed(503, "ServiceUnavailable", "overloaded"),
+        )
+        if method != "GET" and not is_lease and "configmaps" not in path:
+            choices = (
+                *choices,
+                Conflict(409, "Conflict", "the object has been modified"),
+                Forbidden(403, "Forbidden", "not today"),
+                Unprocessable(422, "Invalid", "not like this"),
+                "lost",
+            )
+        return self.draw.choice(choices)
+
+    def _lease(self, method: Method, path: str, sent: Any) -> Any:
+        if method == "GET":
+            if self.lease is None:
+                raise ObjectNotFound(404, "NotFound", LEASE)
+            return self.lease
+        if method == "POST" and self.lease is not None:
+            raise Conflict(409, "AlreadyExists", LEASE)
+        if method == "PUT":
+            if self.lease is None:
+                raise ObjectNotFound(404, "NotFound", LEASE)
+            self._check(self.lease, sent)
+        metadata = {**sent["metadata"], "resourceVersion": self.next_version()}
+        self.lease = {**sent, "metadata": metadata}
+        return self.lease
+
+
+class Line:
+    """One replica's way to the API server: an ``Api``."""
+
+    user_agent = "podscale-hpa/test"
+
+    def __init__(self, weather: Weather, replica: str) -> None:
+        self._weather = weather
+        self._replica = replica
+        self.is_cut = False
+        self.thaws_at = 0.0
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+        accept: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        """As the protocol says; ``guard`` runs after every wait, right before it goes out."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._send(method, path, body, guard)
+        except TimeoutError:
+            raise Unreachable("the deadline passed", is_timeout=True) from None
+
+    async def _send(
+        self, method: Method, path: str, body: bytes | None, guard: Callable[[], None] | None
+    ) -> Response:
+        weather, draw = self._weather, self._weather.draw
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(draw.choice((0.0, 0.0, 0.01, 0.4)))
+        await asyncio.sleep(max(self.thaws_at - loop.time(), 0.0))
+        if guard is not None:
+            guard()
+        await asyncio.sleep(draw.choice((0.001, 0.001, 0.05, 0.8)))
+        if self.is_cut:
+            await asyncio.sleep(_FOREVER_S)
+        fate = weather.fate(method, path)
+        if isinstance(fate, Exception):
+            weather.judge.refused += 1
+            if "configmaps" in path:
+                # What is neither stored nor in the status any more, nobody can know.
+                weather.judge.unsettled.update(weather.judge.specs)
+            raise fate
+        sent = msgspec.json.decode(body) if body else None
+        is_lost = fate == "lost"
+        answer = weather.take(method, path, sent, self._replica, is_lost=is_lost)
+        raw = msgspec.json.encode(answer)
+        if is_lost:
+            raise Unreachable("connection reset after the request was sent")
+        return Response(200, {}, raw)
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = "",
+        silence_s: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:  # fmt: skip
+        """Never used: the replica's stores are told by the script."""
+        raise NotImplementedError
+
+
+__all__ = ["NS", "Given", "Judge", "Line", "Weather"]
