@@ -96,6 +96,14 @@ class Parsed(Struct, frozen=True):
 
 def parse(text: str, file: str = "rules file") -> Parsed:
     """Return the rules that ``text`` writes; raises ``ConfigInvalid`` with every problem."""
+    parsed, problems = read(text, file)
+    if problems:
+        raise ConfigInvalid(problems, file)
+    return parsed
+
+
+def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
+    """Return what can be read of ``text``, and what is wrong with it."""
     reader = Reader()
     root = reader.document(text)
     config = Config()
@@ -106,9 +114,7 @@ def parse(text: str, file: str = "rules file") -> Parsed:
             external_rules=_rules(reader, fields, "externalRules"),
             resource_rules=_resource_rules(reader, fields),
         )
-    if reader.problems:
-        raise ConfigInvalid(reader.problems, file)
-    return Parsed(config, reader.places, file)
+    return Parsed(config, reader.places, file), list(reader.problems)
 
 
 def _rules(reader: Reader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:

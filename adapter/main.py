@@ -12,12 +12,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import structlog
 from msgspec import Struct
 
 from adapter import flags as flags_
-from adapter import registration
+from adapter import precheck, registration
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter, Ground
 from adapter.registration import ServiceName
@@ -80,16 +81,31 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     gc.set_threshold(50_000, 50, 50)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    this = asyncio.current_task()
+    is_serving = False
+
+    def end() -> None:
+        stop.set()
+        # While starting, nobody waits for the event: the cluster may be out of reach.
+        if not is_serving and this is not None:
+            this.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     try:
+        await asyncio.to_thread(precheck.check, Path(flags.text("config")))
         async with serving(flags, verbosity, is_launcher=is_launcher) as served:
+            is_serving = True
             log.info("serving", port=served.server.port)
             async with asyncio.TaskGroup() as group:
                 settling = group.create_task(_settle(served.adapter))
                 await stop.wait()
                 settling.cancel()
             await served.server.drain()
+    except* asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        log.info("ended before it served")
     except* (ConfigInvalid, FlagError) as refused:
         print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
         return_code = 2

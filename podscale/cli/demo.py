@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from podscale.cli.demo_stage import Stage
 
 _EVERY_S = 2.0
+_HPAS = "horizontalpodautoscalers.autoscaling"
 _RATES = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/http_requests_per_second"
 
 
@@ -64,6 +67,7 @@ async def _run(limit_s: float | None) -> int:
 
 
 def _hints(running: "Stage") -> str:
+    podscale = shutil.which("podscale") or str(Path(sys.executable).with_name("podscale"))
     kubectl = f"kubectl --server {running.server.url} -n shop"
     return "\n".join(
         [
@@ -72,7 +76,7 @@ def _hints(running: "Stage") -> str:
             f"  {kubectl} top pods",
             f"  {kubectl} get --raw '{_RATES}'",
             f"  {kubectl} get scalingdecisions",
-            f"  podscale explain hpa/web -n shop --server {running.server.url}",
+            f"  {podscale} explain hpa/web -n shop --server {running.server.url}",
             "Ctrl-C ends it.",
         ]
     )
@@ -98,7 +102,7 @@ async def _watch(running: "Stage", limit_s: float | None) -> list[Moment]:
 
 
 async def _look(running: "Stage", session: Any, at_s: float) -> Moment:
-    from podscale.cli.demo_stage import NAMESPACE, WORKLOAD, requests_per_s
+    from podscale.cli.demo_stage import NAMESPACE, WORKLOAD, autoscaler, requests_per_s
 
     items: Any = await running.get(session, _RATES)
     told: Any = await running.get(
@@ -106,6 +110,9 @@ async def _look(running: "Stage", session: Any, at_s: float) -> Moment:
         f"/apis/hpa.podscale.io/v1alpha1/namespaces/{NAMESPACE}/scalingdecisions/{WORKLOAD}",
     )
     deployment = running.server.objects.get("deployments", NAMESPACE, WORKLOAD)
+    if items and not running.server.objects.find(_HPAS, NAMESPACE, WORKLOAD):
+        # Only now: an HPA before its metric would begin with warnings.
+        running.server.objects.put(autoscaler())
     rates = {i["describedObject"]["name"]: i["value"] for i in (items or {}).get("items", ())}
     status = (told or {}).get("status", {})
     # The first sentence says how many pods there are, which the view shows anyway.
@@ -192,6 +199,6 @@ def _summary(seen: Sequence[Moment], running: "Stage") -> int:
         f"{max(sizes)} in {changes} steps, and there are {sizes[-1]} now."
     )
     if not any(moment.rates for moment in seen):
-        note("podscale demo: no metric was ever served; see the messages above")
+        note("podscale demo: it ended before a metric was served; give it at least 30s")
         return EXIT_FAILED
     return 0

@@ -29,7 +29,7 @@ from podscale.sandbox.server import SandboxServer
 NAMESPACE, WORKLOAD, METRIC = "shop", "web", "http_requests_per_second"
 HOST = "127.0.0.1"
 PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes
-_PATIENCE_S = 60.0
+_DAWN_S = 20.0  # the night before the first pods are measured is not shown
 _STOP_S = 10.0
 
 _RULES = """\
@@ -101,7 +101,7 @@ class Stage:
 
 def requests_per_s(elapsed_s: float) -> float:
     """Return the load of the shop: a day of it, from a quiet night to a busy noon."""
-    day = (1 - math.cos(2 * math.pi * elapsed_s / PERIOD_S)) / 2
+    day = (1 - math.cos(2 * math.pi * (elapsed_s + _DAWN_S) / PERIOD_S)) / 2
     return 12.0 + 108.0 * day**2
 
 
@@ -269,7 +269,7 @@ def _objects(ports: Mapping[str, int]) -> list[dict[str, object]]:
                 },
             }
         )
-    return [*items, _deployment(), _autoscaler()]
+    return [*items, _deployment()]
 
 
 def _deployment() -> dict[str, object]:
@@ -293,7 +293,7 @@ def _deployment() -> dict[str, object]:
     }
 
 
-def _autoscaler() -> dict[str, object]:
+def autoscaler() -> dict[str, object]:
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",

@@ -58,6 +58,9 @@ def command(
         )
         ctx.exit(EXIT_USAGE)
         return
+    if cluster.all_namespaces:
+        click.echo("podscale explain: one object is explained: say its namespace with -n", err=True)
+        ctx.exit(EXIT_USAGE)
     if is_watching and at:
         click.echo("podscale explain: --watch and --at exclude each other", err=True)
         ctx.exit(EXIT_USAGE)
@@ -119,7 +122,7 @@ async def _ask(
                 raise _Failed(str(error)) from error
             await asyncio.sleep(_AGAIN_S)
         except ObjectNotFound as error:
-            text = str(error)
+            text = f"{error} (in another namespace? -n NAMESPACE)"
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"
             raise _Failed(text) from error

@@ -76,7 +76,8 @@ def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -
             if not default.is_file():
                 raise NotConfigured(
                     f"no way to an API server: --kubeconfig and KUBECONFIG are not set, {error}, "
-                    f"and there is no {default}. Give --kubeconfig FILE or --server URL"
+                    f"and there is no {default}. Give --kubeconfig "
+                    "FILE (the adapter calls it --lister-kubeconfig) or set KUBECONFIG"
                 ) from None
         named = str(default)
     if not any(Path(part).expanduser().is_file() for part in named.split(os.pathsep) if part):

@@ -6,6 +6,7 @@ adds its own and reads the result by name. What a flag means stands with its use
 
 import csv
 import difflib
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -161,16 +162,23 @@ def _convert(kind: Kind, text: str) -> Value:
 
 
 def usage(table: Iterable[Flag]) -> str:
-    """Return the flags for ``--help``, sorted by name, with their defaults."""
+    """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short."""
     lines = []
-    for flag in sorted(table, key=lambda flag: flag.name):
+    ordered = sorted(table, key=lambda flag: flag.name)
+    for flag in ordered:
+        if flag.ignored:
+            continue
         short = f"-{flag.shorthand}, " if flag.shorthand else "    "
-        about = flag.help or (f"Accepted, changes nothing: {flag.ignored}" if flag.ignored else "")
+        about = flag.help
         if flag.kind == "bool":
             default = "" if flag.default is False else f" (default {str(flag.default).lower()})"
             lines.append(f"  {short}--{flag.name}\n          {about}{default}")
             continue
         lines.append(f"  {short}--{flag.name} {flag.kind}\n          {about}{_default(flag)}")
+    idle = [f"--{flag.name}" for flag in ordered if flag.ignored]
+    if idle:
+        text = f"Accepted for upstream's manifests, without effect: {', '.join(idle)}"
+        lines += ["", *textwrap.wrap(text, 98, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
 
 

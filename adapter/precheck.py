@@ -1,0 +1,32 @@
+"""A look at the rules file before anything is connected: all that is wrong with it, at once.
+
+Unknown keys, bad patterns and bad templates are told together. Whether the cluster has
+the resources that overrides name is only known later (``adapter.rules``).
+"""
+
+from pathlib import Path
+
+from adapter import config
+from adapter.errors import ConfigInvalid
+from adapter.rules import compile_rules
+from podscale.kube.resource import Resource
+
+
+class _AnyCluster:
+    # Not ``adapter.presumed``: that doubts names without a group, and here a doubt would
+    # refuse a file that this cluster may well understand.
+    def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
+        name = resource.lower()
+        return Resource(group, version or "v1", name, resource, singular=name)
+
+
+def check(path: Path) -> None:
+    """Raise ``ConfigInvalid`` with every problem of the file, or ``OSError``."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    parsed, problems = config.read(text, str(path))
+    try:
+        compile_rules(parsed, _AnyCluster())
+    except ConfigInvalid as invalid:
+        problems += invalid.problems
+    if problems:
+        raise ConfigInvalid(problems, str(path))
