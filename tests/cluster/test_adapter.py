@@ -215,7 +215,7 @@ def test_the_in_tree_hpa_scales_up_and_down_on_what_we_serve(
             "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
         ):
             # Rates lag behind the load they measure, so the way up may pass 4 and come back.
-            for load, wanted in ((40.0, {4, 5, 6}), (10.0, {1})):
+            for load, wanted in ((40.0, {4, 5, 6}), (7.0, {1})):
                 wait_until(
                     f"{wanted} replicas at a load of {load}",
                     lambda wanted=wanted, load=load: (
