@@ -8,7 +8,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from typing import get_args
+from typing import Protocol, get_args
 
 import msgspec
 from msgspec import Struct
@@ -53,18 +53,37 @@ class Kept:
         self.since = first.now  # nothing is known before
 
 
+class Follower(Protocol):
+    """Who is told of every decision, from the pass that made it."""
+
+    def decided(self, key: Key, trace: Trace, reason: str) -> None:
+        """A decision was kept."""
+        ...
+
+    def forgotten(self, key: Key | None) -> None:
+        """The autoscaler is gone; None: another leader decides from now on."""
+        ...
+
+
 class Traces:
     """The traces of all autoscalers."""
 
     def __init__(self, first_reason: Callable[[Trace], str]) -> None:
         self._first_reason = first_reason
         self._kept: dict[Key, Kept] = {}
+        self.follower: Follower | None = None
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def put(self, key: Key, trace: Trace) -> str:
         """Keep one decision; returns its first reason, computed only where steps changed."""
+        reason = self._keep(key, trace)
+        if self.follower is not None:
+            self.follower.decided(key, trace, reason)
+        return reason
+
+    def _keep(self, key: Key, trace: Trace) -> str:
         encoded = _encoder.encode(trace)
         kept = self._kept.get(key)
         if kept is None:
@@ -122,10 +141,14 @@ class Traces:
     def forget(self, key: Key) -> None:
         """Drop the traces of a deleted autoscaler."""
         self._kept.pop(key, None)
+        if self.follower is not None:
+            self.follower.forgotten(key)
 
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
+        if self.follower is not None:
+            self.follower.forgotten(None)
 
 
 def pack(trace: Trace) -> bytes:

@@ -69,3 +69,27 @@ def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
     traces.forget(KEY)
     assert traces.last(KEY) is None
     assert traces.known_since(KEY) is None
+
+
+class Followed:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def decided(self, key: tuple[str, str], trace: Trace, reason: str) -> None:
+        self.told.append((reason, trace.decided))
+
+    def forgotten(self, key: tuple[str, str] | None) -> None:
+        self.told.append(("forgotten", key))
+
+
+def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> None:
+    traces = Traces(first_reason)
+    traces.follower = followed = Followed()
+    for load in (1000, 1010, 2000):
+        traces.put(KEY, decided(load))
+    traces.forget(KEY)
+    traces.clear()
+    assert followed.told == [
+        ("WithinTolerance", 4), ("WithinTolerance", 4), ("MetricAboveTarget", 8),
+        ("forgotten", KEY), ("forgotten", None),
+    ]  # fmt: skip
