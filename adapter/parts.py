@@ -5,6 +5,7 @@ gives the HPA and the VPA the same feed and the same pods).
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -74,10 +75,13 @@ class Adapter:
         *,
         others: Sequence[MetricsProvider] | None = None,
         told: Callable[[str, str], None] = lambda _reason, _message: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """``others`` are providers of other packages (None: those installed); ``told``
-        takes reason and message of what should become an event.
+        takes reason and message of what should become an event; ``clock`` is that of the
+        feed and of Prometheus.
         """
+        self._clock = clock
         self._flags = flags
         self._ground = ground
         self._told = told
@@ -89,7 +93,7 @@ class Adapter:
         self._plans = Plans()
         self.usage = Usage(lambda: self._rules.resource, self.objects, self._plans)
         options = ground.feed.options
-        self._reuse = Reuse(options.max_age_s if options.is_coalescing else 0.0)
+        self._reuse = Reuse(options.max_age_s if options.is_coalescing else 0.0, clock)
         self.provider = FeedProvider(
             ground.feed, self.objects, mapper, self._plans, self.usage,
             custom=self._custom, external=self._external,
@@ -100,7 +104,7 @@ class Adapter:
         self.groups: tuple[ApiGroup, ...] = (
             CustomApi(self._sources, self._custom, self._reuse, freshness),
             ExternalApi(self._sources, self._external, self._reuse, freshness),
-            ResourceApi(ground.feed, self.usage, self.objects, freshness),
+            ResourceApi(ground.feed, self.usage, self.objects, freshness, clock=clock),
         )
         self._relister: Relister | None = None
 
@@ -131,6 +135,7 @@ class Adapter:
             flags_.relist_options(self._flags, has_rules=has_rules),
             seen=self._ground.metrics,
             renewed=self._relisted,
+            clock=self._clock,
         )
 
     async def run(self) -> None:

@@ -5,6 +5,7 @@ Other parts of the process may share the connection, the discovery and the pods.
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -49,8 +50,11 @@ class Part:
         identity: str,
         feeds_pods: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """``feeds_pods``: the pod store is ours to feed, nobody else does it."""
+        """``feeds_pods``: the pod store is ours to feed, nobody else does it. ``wall`` is the
+        time decisions are made at (the demo's may run faster).
+        """
         self._api = api
         self._chosen = chosen
         self._rhythm = rhythm
@@ -66,7 +70,7 @@ class Part:
         )
         self._is_leader_elected = chosen.is_leader_elected
         fenced: Api = Fenced(api, self.elector) if chosen.is_leader_elected else api
-        self._recorder = Recorder(fenced, COMPONENT, instance=identity)
+        self._recorder = Recorder(fenced, COMPONENT, instance=identity, clock=wall)
         self.controller = Controller(
             fenced,
             self.stores,
@@ -79,8 +83,9 @@ class Part:
             metrics=self.metrics,
             traces=Traces(first_reason),
             shards=Shards(fenced, chosen.lease_namespace, _part_of(chosen)),
+            wall=wall,
         )
-        self.group = DecisionsApi(self.controller, self.is_leader)
+        self.group = DecisionsApi(self.controller, self.is_leader, wall=wall)
         self._leading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:

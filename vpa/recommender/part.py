@@ -1,6 +1,7 @@
 """The recommender put together: watches, Lease, loop, on one connection."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
@@ -48,6 +49,7 @@ class RecommenderPart:
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         feeds_stores: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``."""
         self._api = api
@@ -68,7 +70,13 @@ class RecommenderPart:
             )
             acting = Fenced(api, self.elector)
         self.recommender = Recommender(
-            acting, stores, self._evictions, provider, options, RecommenderMetrics(registry)
+            acting,
+            stores,
+            self._evictions,
+            provider,
+            options,
+            RecommenderMetrics(registry),
+            wall=wall,
         )
         self._leading: asyncio.Task[None] | None = None
 

@@ -1,6 +1,7 @@
 """The updater put together and as a process: watches, Lease, loop."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -42,6 +43,7 @@ class UpdaterPart:
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         feeds_stores: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``."""
         self._stores = stores
@@ -59,9 +61,9 @@ class UpdaterPart:
                 on_change=on_change,
             )
             acting = Fenced(api, self.elector)
-        self._recorder = Recorder(acting, COMPONENT, instance=process.identity())
+        self._recorder = Recorder(acting, COMPONENT, instance=process.identity(), clock=wall)
         actor = Actor(acting, self._recorder, options.rate)
-        self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry))
+        self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
         self._leading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
