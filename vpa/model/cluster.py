@@ -5,7 +5,6 @@ method is a step of one pass; times are given, never read.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -17,22 +16,15 @@ from vpa.model.annotations import HalfLives, VpaSettings, settings_from
 from vpa.model.checkpoint import Checkpoint
 from vpa.model.entries import ContainerKey, PodEntry, Taken, VpaEntry
 from vpa.model.held import holding
-from vpa.model.histograms import Columns, Floats
+from vpa.model.histograms import Columns
+from vpa.model.intake import Intake
 from vpa.model.membership import Labels, Membership, VpaKey, canonical
 from vpa.model.merged import merged
 from vpa.model.objects import Vpa, container_policy
 from vpa.model.ooms import Oom
 from vpa.model.policy import Windows, settings_of
+from vpa.model.presence import Presence
 from vpa.model.samples import Containers, PeakWindow
-
-
-class Observer(Protocol):
-    """Another recommender that learns from the same samples."""
-
-    def observe(
-        self, resource: str, rows: Columns, columns: Columns, values: Floats, now: float
-    ) -> None:
-        """Take samples that were accepted: container rows, their aggregates, their values."""
 
 
 class Cluster:
@@ -45,12 +37,12 @@ class Cluster:
         *,
         per_vpa_config: bool = False,
     ) -> None:
-        self.observer: Observer | None = None
         self.defaults = defaults
         self.windows = windows
         self.per_vpa_config = per_vpa_config
         self.aggregates = Aggregates(defaults.half_lives.cpu_s, defaults.half_lives.memory_s)
         self.rows = Containers()
+        self.intake = Intake(self.aggregates, self.rows)
         self.vpas: dict[VpaKey, VpaEntry] = {}
         self._membership = Membership()
         self._pods: dict[tuple[str, str], PodEntry] = {}
@@ -60,7 +52,7 @@ class Cluster:
         self._windows_of: dict[AggregateKey, Windows] = {}
         self._users: dict[AggregateKey, set[ContainerKey]] = {}
         self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
-        self._live: dict[tuple[str, Labels], int] = {}  # active pods per label set
+        self._presence = Presence()
         self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
@@ -120,8 +112,7 @@ class Cluster:
         known = self._pods.get((namespace, name))
         if known == entry:
             return
-        self._count(namespace, known, -1)
-        self._count(namespace, entry, 1)
+        self._presence.replace(namespace, known, entry)
         self._pods[namespace, name] = entry
         if known is not None:
             moved = known.labels != entry.labels
@@ -135,22 +126,17 @@ class Cluster:
         """Forget a pod; what its containers have used stays."""
         entry = self._pods.pop((namespace, name), None)
         if entry is not None:
-            self._count(namespace, entry, -1)
+            self._presence.replace(namespace, entry, None)
             self._close(namespace, name, set(entry.containers))
 
     def take(self, usage: ContainerColumns, minutes: float | None = None) -> Taken:
-        """Add one sample per container; NaN in a column is no sample of that resource.
+        """Add one sample per container; ``minutes`` as ``Intake.take`` has it."""
+        return self.intake.take(self._rows(usage), usage, minutes)
 
-        ``minutes`` is what a sample covers, for sources that say so; a container whose
-        sample has no time of its own gets the time that was asked for.
-        """
-        rows = self._rows(usage)
-        known = rows >= 0
-        times = np.where(np.isnan(usage.time_s), usage.asked_s, usage.time_s)
-        counts = 1.0 if minutes is None else minutes
-        taken_cpu = self._take(rows, usage.cpu_cores, times, known, counts, cpu=True)
-        taken_memory = self._take(rows, usage.memory_bytes, times, known, counts, cpu=False)
-        return Taken(taken_cpu, taken_memory, int((~known).sum()))
+    def rows_of(self, keys: Sequence[ContainerKey]) -> Columns:
+        """Return the rows of containers; -1 for those that are not known."""
+        find = self._row_of.get
+        return np.array([find(key, -1) for key in keys], dtype=np.intp)
 
     def record_oom(self, oom: Oom) -> bool:
         """Add a kill; False for a container that is not known, or a kill that is too old."""
@@ -159,12 +145,8 @@ class Cluster:
             return False
         aggregate = self._aggregate_of[oom.namespace, oom.pod, oom.container]
         windows = self._windows_of.get(aggregate, self.windows)
-        at = oom.time.timestamp()
-        memory = self.aggregates.memory
-        if self.rows.add_oom(memory, row, oom.memory_bytes, at, windows) is None:
+        if not self.intake.add_oom(row, oom.memory_bytes, oom.time.timestamp(), windows):
             return False
-        column = self.rows.column[row : row + 1]
-        self.aggregates.count_memory(column, np.array([at]))
         labels = self._labels_of[aggregate]
         for key in self._membership.of(oom.namespace, labels):
             self.killed.add((key, oom.container))
@@ -235,7 +217,7 @@ class Cluster:
     def matched(self) -> dict[VpaKey, int]:
         """Return the number of active pods per VPA, of VPAs that have any."""
         counts: dict[VpaKey, int] = {}
-        for (namespace, labels), live in self._live.items():
+        for namespace, labels, live in self._presence:
             for key in self._membership.of(namespace, labels):
                 counts[key] = counts.get(key, 0) + live
         return counts
@@ -270,43 +252,9 @@ class Cluster:
         named = (usage.namespace, usage.pod, usage.container)
         if self._batch is not None and self._batch[:3] == named:
             return self._batch[3]
-        find = self._row_of.get
-        rows = np.array(
-            [find(key, -1) for key in zip(*named, strict=True)],
-            dtype=np.intp,
-        )
+        rows = self.rows_of(list(zip(*named, strict=True)))
         self._batch = (*named, rows)
         return rows
-
-    def _take(
-        self,
-        rows: Columns,
-        values: Floats,
-        times: Floats,
-        known: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        counts: float,
-        *,
-        cpu: bool,
-    ) -> int:
-        given = known & ~np.isnan(values)
-        chosen, used, at = rows[given], values[given], times[given]
-        if not chosen.size:
-            return 0
-        if cpu:
-            accepted = self.rows.add_cpu(self.aggregates.cpu, chosen, used, at)
-        else:
-            accepted = self.rows.add_memory(self.aggregates.memory, chosen, used, at)
-        columns, taken_at = self.rows.column[chosen[accepted]], at[accepted]
-        if self.observer is not None and taken_at.size:
-            resource = "cpu" if cpu else "memory"
-            latest = float(taken_at.max())
-            self.observer.observe(resource, chosen[accepted], columns, used[accepted], latest)
-        if cpu:
-            self.aggregates.count_cpu(columns, taken_at, counts)
-        else:
-            self.aggregates.count_memory(columns, taken_at, counts)
-            np.maximum.at(self.aggregates.highest_peak, columns, used[accepted])
-        return int(accepted.sum())
 
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:
         namespace, pod, container = key
@@ -334,14 +282,6 @@ class Cluster:
                 self.rows.close(row)
                 self._users[self._aggregate_of.pop(key)].discard(key)
                 self._batch = None
-
-    def _count(self, namespace: str, pod: PodEntry | None, step: int) -> None:
-        if pod is None or not pod.is_active:
-            return
-        place = (namespace, pod.labels)
-        self._live[place] = self._live.get(place, 0) + step
-        if not self._live[place]:
-            del self._live[place]
 
     def _is_live(self, aggregate: AggregateKey) -> bool:
         return any(self._pods[ns, pod].is_active for ns, pod, _ in self._users.get(aggregate, ()))

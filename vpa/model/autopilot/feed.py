@@ -16,7 +16,7 @@ class AutopilotFeed:
         self._version = -1
         self._slot_of: Columns = np.empty(0, dtype=np.intp)
         self._known: set[VpaKey] = set()
-        cluster.observer = self
+        cluster.intake.observer = self
 
     def observe(
         self, resource: str, rows: Columns, columns: Columns, values: Floats, now: float
