@@ -52,9 +52,10 @@ def decide(
         return pass_.kept(observation.hpa.status)
     unreadable = _unreadable(observation)
     if unreadable is not None:
-        return _without_scale(pass_, *unreadable)
-    assert isinstance(observation.scale, Scale)  # noqa: S101 - narrowed by _unreadable
-    decision = _with_scale(pass_, observation.scale)
+        decision = _without_scale(pass_, *unreadable)
+    else:
+        assert isinstance(observation.scale, Scale)  # noqa: S101 - narrowed by _unreadable
+        decision = _with_scale(pass_, observation.scale)
     return _shadowed(decision) if settings.mode == "shadow" else decision
 
 

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from hpa.decide import Past, Settings, decide
 from hpa.decide.decision import Decision
-from hpa.decide.observation import Observation
+from hpa.decide.observation import Observation, ScaleUnreadable
 from hpa.decide.options import read_options
 from hpa.decide.reading import DOWN, UP
 from hpa.decide.spec import Behavior, Fallback, Options
@@ -102,6 +102,14 @@ def test_shadow_decides_and_writes_nothing() -> None:
     assert decision.events == ()
     assert decision.past.scale_ups == ()
     assert [each.replicas for each in decision.past.recommendations or ()] == [4]
+
+
+def test_shadow_is_silent_about_a_target_that_is_not_there() -> None:
+    absent = Observation(web(cpu(50)), ScaleUnreadable('deployments.apps "web" not found'))
+    decision = made(absent, mode="shadow")
+    assert not decision.is_status_changed
+    assert decision.events == decision.closing == ()
+    assert decision.trace.steps == made(absent).trace.steps
 
 
 def test_two_hpas_on_one_target_stand_still_even_without_pods() -> None:
