@@ -109,7 +109,7 @@ class SizingApi:
         entry = recommender.cluster.vpas[key]
         trace = recommender.trace(key)
         containers = tuple(sorted({*entry.columns, *entry.initial}))
-        pods = self._updater.decided.items() if self._updater is not None else ()
+        pods = self._updater.told.of(key) if self._updater is not None else {}
         return Known(
             held.vpa,
             self._wall(),
@@ -123,11 +123,7 @@ class SizingApi:
                 for container in containers
                 for resource in RESOURCES
             },
-            tuple(
-                PodDecision(name, each.at, each.decision)
-                for (_, name), each in pods
-                if each.vpa == key
-            ),
+            tuple(PodDecision(name, each.at, each.decision) for name, each in sorted(pods.items())),
         )
 
     def _measured(self, key: VpaKey, container: str, resource: str) -> Measured:

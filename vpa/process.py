@@ -32,7 +32,9 @@ from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.tls import TlsError
 from podscale.serving.trust import TrustError
 from vpa import flags as flags_
+from vpa.leading import LeaseChoice
 from vpa.monitoring import monitored
+from vpa.stores import Stores
 
 log = structlog.get_logger(__name__)
 
@@ -164,6 +166,33 @@ async def working(
         finally:
             await part.stop()
             working.cancel()
+
+
+def stores_of(ground: Ground, *, for_updates: bool = False) -> Stores:
+    """Return the watches that the flags ask for; ``for_updates``: also what resizes and
+    evictions look at.
+    """
+    return Stores(
+        ground.api,
+        ground.discovery,
+        namespaces=flags_.namespaces(ground.flags),
+        ignored=ground.flags.listing("ignored-vpa-object-namespaces"),
+        pods=ground.pods,
+        needs_nodes=for_updates,
+        needs_budgets=for_updates,
+    )
+
+
+def lease_of(flags: Flags) -> LeaseChoice | None:
+    """Return the Lease to lead by; None without leader election."""
+    if not flags.switch("leader-elect"):
+        return None
+    return LeaseChoice(
+        flags.text("leader-elect-resource-namespace"),
+        flags.text("leader-elect-resource-name"),
+        identity(),
+        flags_.lease_times(flags),
+    )
 
 
 def own_namespace(default: str) -> str:

@@ -7,11 +7,11 @@ import structlog
 
 from podscale.kube.api import Api
 from podscale.kube.change import Change
-from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
-from podscale.kube.resource import LIMIT_RANGES, NODES, PODS, VPAS
+from podscale.kube.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS
 from podscale.kube.store import Store
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
 from vpa.capping.limitranges import LimitRange, merged_of
@@ -27,7 +27,7 @@ Listener = Callable[[VpaKey, Vpa | None], None]
 
 
 class Stores:
-    """VPAs, pods, LimitRanges, nodes and workloads."""
+    """VPAs, pods, LimitRanges, nodes, disruption budgets and workloads."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Stores:
         pods: PodStore | None = None,
         feeds_pods: bool = True,
         needs_nodes: bool = False,
+        needs_budgets: bool = False,
     ) -> None:
         """``namespaces``: only these, none named is all; ``ignored`` VPAs do not exist for us.
         ``feeds_pods``: nobody else feeds ``pods``."""
@@ -49,8 +50,10 @@ class Stores:
         self.pods = pods or PodStore(self.scopes)
         self._feeds_pods = feeds_pods
         self._needs_nodes = needs_nodes
+        self._needs_budgets = needs_budgets
         self.limit_ranges: Store[StoredLimitRange] = Store(self.scopes)
         self.nodes: Store[Node] = Store()
+        self.budgets: Store[PodDisruptionBudget] = Store(self.scopes)
         self.workloads = Workloads(api, kinds, self.scopes)
         self._read: dict[VpaKey, Vpa] = {}
         self._unreadable: dict[VpaKey, str] = {}
@@ -75,6 +78,10 @@ class Stores:
             if self._needs_nodes:
                 nodes = Source(NODES, Node, rhythm=rhythm)
                 group.create_task(Reflector(self._api, nodes, self.nodes).run())
+            if self._needs_budgets:
+                budgets = [Source(PDBS, PodDisruptionBudget, namespace=s, rhythm=rhythm)
+                           for s in scopes]  # fmt: skip
+                group.create_task(Reflector(self._api, budgets, self.budgets).run())
             group.create_task(self.workloads.run(rhythm))
 
     async def wait_synced(self) -> None:

@@ -109,7 +109,7 @@ async def parts(choice: Choice, wall: Callable[[], float]) -> AsyncIterator[Part
         await adapter.prepare()
         adapter.register(health)
         hpa = _hpa(choice, api, discovery, adapter, pods, wall)
-        stores = Stores(api, discovery, pods=pods, feeds_pods=False, needs_nodes=True)
+        stores = Stores(api, discovery, pods=pods, feeds_pods=False, needs_nodes=True, needs_budgets=True)
         recommender, updater = _vpa(choice, api, stores, adapter, metrics, wall)
         metrics.registry.register(hpa.metrics)
         group = await enter(asyncio.TaskGroup())

@@ -13,11 +13,12 @@ from podscale.core import quantity
 from podscale.kube.lease import LeaseTimes
 from podscale.kube.wire import format_time
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.leading import LeaseChoice
 from vpa.model.open_windows import ANNOTATION, Extra, SavedWindow
 from vpa.model.reading import DeadBand
 from vpa.model.saving import SaveBand
 from vpa.recommender.flags import Options
-from vpa.recommender.part import LeaseChoice, RecommenderPart
+from vpa.recommender.part import RecommenderPart
 
 FAST = Options(
     interval_s=0.1, status_band=DeadBand(0.0, 0.0), save_band=SaveBand(0.0, 0.0), workers=4

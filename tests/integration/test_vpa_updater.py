@@ -30,7 +30,7 @@ async def small(tmp_path) -> AsyncIterator[Stage]:
 async def updating(
     small: Stage, options: Options = FREE, registry: CollectorRegistry | None = None
 ) -> AsyncIterator[UpdaterPart]:
-    stores = small.stores(needs_nodes=True)
+    stores = small.stores(needs_nodes=True, needs_budgets=True)
     part = UpdaterPart(
         small.api, stores, options, registry or CollectorRegistry(), lease=None, rhythm=RHYTHM
     )
@@ -62,7 +62,7 @@ def events(small: Stage, reason: str) -> list[dict[str, Any]]:
 
 
 def decisions(part: UpdaterPart) -> list[str]:
-    return [each.decision.reasons[0] for each in part.updater.decided.values()]
+    return [each.decision.reasons[0] for each in part.updater.told.everything()]
 
 
 def sign_of_life(small: Stage, at: float) -> None:
@@ -101,7 +101,7 @@ async def test_an_old_sign_of_life_is_none(small):
     before = await running(small)
     sign_of_life(small, time.time())
     async with updating(small, Options(interval_s=0.1)) as part:
-        part.updater._wall = lambda: time.time() + 120.0
+        part.updater.wall = lambda: time.time() + 120.0
         await small.until(lambda: decisions(part) == ["AdmissionNotAlive"] * 2)
         assert uids(small) == before
         sign_of_life(small, time.time() + 120.0)
@@ -200,5 +200,5 @@ async def test_of_two_vpas_the_older_one_decides(small):
     small.objects.create("verticalpodautoscalers", "default", second)
     await running(small)
     async with updating(small) as part:
-        await small.until(lambda: bool(part.updater.decided))
-        assert {each.vpa.name for each in part.updater.decided.values()} == {"web"}
+        await small.until(lambda: bool(part.updater.told.everything()))
+        assert {each.vpa.name for each in part.updater.told.everything()} == {"web"}

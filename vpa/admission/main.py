@@ -18,7 +18,6 @@ from vpa.admission import flags as flags_
 from vpa.admission.registration import StatusLease, keep_registered, register
 from vpa.admission.webhook import Webhook
 from vpa.monitoring import monitored
-from vpa.recommender.main import stores_of
 from vpa.stores import Stores
 
 _log = structlog.get_logger()
@@ -74,7 +73,7 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """Run the webhook while the block runs; ``port`` 0 means any free one."""
     async with process.grounded(flags, "admission", verbosity) as ground:
-        stores = stores_of(ground)
+        stores = process.stores_of(ground)
         webhook = Webhook(
             stores,
             AdmissionMetrics(ground.registry),

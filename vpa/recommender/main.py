@@ -6,13 +6,11 @@ from contextlib import asynccontextmanager
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
-from vpa import flags as common
 from vpa import process
 from vpa.decisions_api import SizingApi
-from vpa.process import Ground, OpenProvider
+from vpa.process import OpenProvider
 from vpa.recommender import flags as flags_
-from vpa.recommender.part import LeaseChoice, RecommenderPart
-from vpa.stores import Stores
+from vpa.recommender.part import RecommenderPart
 
 
 async def run(flags: Flags, open_provider: OpenProvider) -> int:
@@ -33,41 +31,17 @@ async def serving(
         process.grounded(flags, "recommender", verbosity) as ground,
         open_provider(ground) as provider,
     ):
-        stores = stores_of(ground)
+        stores = process.stores_of(ground)
         part = RecommenderPart(
             ground.api,
             stores,
             provider,
             flags_.options(flags),
             ground.registry,
-            lease=lease_of(flags),
+            lease=process.lease_of(flags),
             on_change=process.leader_label_of(ground.api, "recommender"),
         )
         part.register(ground.health)
         groups = (SizingApi(part.recommender, part.is_leader),)
         async with process.working(ground, part, groups=groups, may_write=part.is_leader):
             yield part
-
-
-def stores_of(ground: Ground, *, needs_nodes: bool = False) -> Stores:
-    """Return the watches that the flags ask for."""
-    return Stores(
-        ground.api,
-        ground.discovery,
-        namespaces=common.namespaces(ground.flags),
-        ignored=ground.flags.listing("ignored-vpa-object-namespaces"),
-        pods=ground.pods,
-        needs_nodes=needs_nodes,
-    )
-
-
-def lease_of(flags: Flags) -> LeaseChoice | None:
-    """Return the Lease to lead by; None without leader election."""
-    if not flags.switch("leader-elect"):
-        return None
-    return LeaseChoice(
-        flags.text("leader-elect-resource-namespace"),
-        flags.text("leader-elect-resource-name"),
-        process.identity(),
-        common.lease_times(flags),
-    )

@@ -8,24 +8,29 @@ from msgspec import Struct
 
 from podscale.kube.api import JSON_PATCH, MERGE_PATCH, Api
 from podscale.kube.errors import (
+    BadRequest,
     Forbidden,
     KubeError,
+    MethodNotAllowed,
     NotLeading,
     ObjectNotFound,
+    ServerFailed,
     TooManyRequests,
+    Unprocessable,
+    Unreachable,
 )
 from podscale.kube.events import Recorder
-from podscale.kube.limiter import Limiter
 from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.resource import PODS, VPAS
-from podscale.kube.wire import encode
+from podscale.kube.wire import decode, encode
 from vpa.admission.patch import ResizePatch, resize_patch
 from vpa.admission.resources import Unavailable
 from vpa.capping.processor import LimitRanges
 from vpa.model.objects import ObjectError, Pod, Recommendation, Vpa
 from vpa.model.status import recommendation_wire
 from vpa.stored import decode_pod
-from vpa.updater.pace import RateLimit
+from vpa.stores import Stores
 
 _log = structlog.get_logger()
 
@@ -33,7 +38,11 @@ _TIMEOUT_S = 10.0
 # Refused sizes, kept on the pod so that they survive a restart of ours.
 INFEASIBLE = "vpa.podscale.io/infeasible"
 
-Outcome = Literal["done", "gone", "refused", "node-capacity", "pdb", "failed", "nothing"]
+# unknown: no answer came, so it may have happened; failed: it did not, and may another time.
+Outcome = Literal["done", "gone", "refused", "node-capacity", "pdb", "failed", "unknown", "nothing"]
+# What the API server says about the resize itself, and will say again.
+_DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
+_INTERNAL = 500  # the only 5xx that the server itself decided on
 
 
 class Acted(Struct, frozen=True):
@@ -44,17 +53,15 @@ class Acted(Struct, frozen=True):
 
 
 class Actor:
-    """Acts on pods through a fenced connection, at the pace of two limiters."""
+    """Acts on pods through a connection that the Lease fences."""
 
-    def __init__(self, api: Api, recorder: Recorder, rate: RateLimit) -> None:
+    def __init__(self, api: Api, stores: Stores, recorder: Recorder) -> None:
         self._api = api
+        self._stores = stores
         self._recorder = recorder
-        self._evicting = Limiter(rate.rate or 0.0, rate.burst)
-        self._resizing = Limiter(rate.rate or 0.0, rate.burst)
 
     async def evict(self, pod: Pod, vpa: Vpa) -> Acted:
         """Evict through the API server, which asks the PodDisruptionBudgets."""
-        await self._evicting.wait()
         meta = pod.metadata
         body = {
             "apiVersion": "policy/v1",
@@ -77,7 +84,7 @@ class Actor:
         except TooManyRequests as refused:
             return Acted("pdb", refused.message)
         except KubeError as error:
-            return Acted("failed", str(error))
+            return Acted("unknown" if _is_open(error) else "failed", str(error))
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
         text = f"VPA Updater evicted Pod {meta.name!r} to apply resource recommendation."
@@ -86,7 +93,6 @@ class Actor:
 
     async def resize(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> Acted:
         """Resize in place, from the pod as it is now."""
-        await self._resizing.wait()
         try:
             present = await self._read(pod)
             if present is None:
@@ -130,7 +136,7 @@ class Actor:
         meta = pod.metadata
         same: dict[str, object] = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         try:
-            await self._api.request(
+            answer = await self._api.request(
                 "PATCH",
                 PODS.path(meta.namespace, meta.name, "resize"),
                 body=encode([same, *(entry.wire() for entry in patch.resize)]),
@@ -144,8 +150,11 @@ class Actor:
             raise
         except ObjectNotFound:
             return Acted("gone")
+        except _DEFINITE as refused:
+            return Acted("refused", refused.message)
         except KubeError as error:
-            return Acted("refused", str(error))
+            return Acted("unknown" if _is_open(error) else "failed", str(error))
+        self._accept(answer.body)
         marks = encode([same, *(entry.wire() for entry in patch.annotations)])
         await self._patch(pod, marks, JSON_PATCH)
         return Acted("done")
@@ -153,7 +162,7 @@ class Actor:
     async def _patch(self, pod: Pod, body: bytes, kind: str) -> None:
         meta = pod.metadata
         try:
-            await self._api.request(
+            answer = await self._api.request(
                 "PATCH",
                 PODS.path(meta.namespace, meta.name),
                 body=body,
@@ -165,6 +174,21 @@ class Actor:
         except KubeError as error:
             _log.warning("pod not annotated", namespace=meta.namespace, name=meta.name,
                          error=str(error))  # fmt: skip
+        else:
+            self._accept(answer.body)
+
+    def _accept(self, body: bytes) -> None:
+        # The next decision about the pod sees what we wrote, whenever the watch brings it.
+        try:
+            self._stores.pods.accept(decode(body, KubePod))
+        except msgspec.DecodeError as error:
+            _log.warning("answer not read", error=str(error))
+
+
+def _is_open(error: KubeError) -> bool:
+    # A refused connection is no answer as well: what went out before it broke is not known.
+    unanswered = isinstance(error, Unreachable)
+    return unanswered or (isinstance(error, ServerFailed) and error.status != _INTERNAL)
 
 
 def _about_pod(pod: Pod) -> ObjectReference:

@@ -9,15 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from podscale.kube.api import Api
 from podscale.kube.events import Recorder
-from podscale.kube.fenced import Fenced
-from podscale.kube.lease import Elector, Term
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
 from vpa import process
-from vpa.recommender.main import lease_of, stores_of
-from vpa.recommender.part import LeaseChoice
+from vpa.leading import Leading, LeaseChoice
 from vpa.stores import Stores
 from vpa.updater import flags as flags_
 from vpa.updater.act import Actor
@@ -26,7 +23,6 @@ from vpa.updater.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
 
 COMPONENT = "vpa-updater"  # upstream's, in events
-_STOP_S = 5.0
 
 
 class UpdaterPart:
@@ -49,54 +45,30 @@ class UpdaterPart:
         self._stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
-        self.elector: Elector | None = None
-        acting = api
-        if lease is not None:
-            self.elector = Elector(
-                api,
-                namespace=lease.namespace,
-                name=lease.name,
-                identity=lease.identity,
-                times=lease.times,
-                on_change=on_change,
-            )
-            acting = Fenced(api, self.elector)
+        self._leading = Leading(api, lease, on_change)
+        acting = self._leading.api
         self._recorder = Recorder(acting, COMPONENT, instance=process.identity(), clock=wall)
-        actor = Actor(acting, self._recorder, options.rate)
+        actor = Actor(acting, stores, self._recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
-        self._leading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Watch, lead and update until cancelled or stopped."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._recorder.run(), name="events")]
-            if self._feeds_stores:
-                tasks.append(group.create_task(self._stores.run(self._rhythm), name="watches"))
-            self._leading = group.create_task(self._lead(), name="lead")
-            await asyncio.wait({self._leading})
-            for task in tasks:
-                task.cancel()
+        beside = [self._recorder.run()]
+        if self._feeds_stores:
+            beside.append(self._stores.run(self._rhythm))
+        await self._leading.run(self.updater.run, beside)
 
     async def stop(self) -> None:
         """Give the Lease back."""
-        leading = self._leading
-        if leading is not None and not leading.done():
-            leading.cancel()
-            await asyncio.wait({leading}, timeout=_STOP_S)
+        await self._leading.stop()
 
     def is_leader(self) -> bool:
         """Whether this process updates now."""
-        return self.elector is None or self.elector.may_write()
+        return self._leading.is_leader
 
     def is_healthy(self) -> bool:
         """Whether loops go on."""
         return self.updater.is_healthy()
-
-    async def _lead(self) -> None:
-        if self.elector is None:
-            await self.updater.run(Term(0, "", None))
-        else:
-            await self.elector.run(self.updater.run)
 
 
 async def run(flags: Flags) -> int:
@@ -111,10 +83,10 @@ async def serving(flags: Flags, verbosity: Verbosity) -> AsyncIterator[UpdaterPa
         namespace = await asyncio.to_thread(process.own_namespace, "kube-system")
         part = UpdaterPart(
             ground.api,
-            stores_of(ground, needs_nodes=True),
+            process.stores_of(ground, for_updates=True),
             flags_.options(flags, namespace),
             ground.registry,
-            lease=lease_of(flags),
+            lease=process.lease_of(flags),
             on_change=process.leader_label_of(ground.api, "updater"),
         )
         async with process.working(ground, part, may_write=part.is_leader):

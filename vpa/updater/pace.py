@@ -1,7 +1,6 @@
-"""When pods may be disturbed: rate, disruption windows, a budget per day.
+"""When pods may be disturbed: rate, disruption windows, a budget per day. Pure.
 
-Windows and daily budget are annotations of the VPA; the predicates are pure, the counters
-are the shell's.
+Windows and daily budget are annotations of the VPA; the day's count is ``spending``'s.
 """
 
 import re
@@ -23,6 +22,23 @@ class RateLimit(Struct, frozen=True):
 
     rate: float | None
     burst: int
+
+
+class Tokens:
+    """Actions at a rate, for those who may wait, and may find that it takes too long."""
+
+    def __init__(self, limit: RateLimit) -> None:
+        self._interval_s = 1.0 / limit.rate if limit.rate else 0.0
+        self._slack_s = self._interval_s * (max(limit.burst, 1) - 1)
+        self._next = float("-inf")
+
+    def wait_s(self, now: float) -> float:
+        """Return seconds until the next action; asking takes nothing."""
+        return max(self._next - now, 0.0) if self._interval_s else 0.0
+
+    def take(self, now: float) -> None:
+        """Count an action that begins."""
+        self._next = max(self._next, now - self._slack_s) + self._interval_s
 
 
 class DisruptionWindow(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What the updater says about itself, under upstream's names."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,6 +19,18 @@ _GAUGES = (
     "vpas_with_in_place_updated_pods_total",
 )
 Sized = tuple[str, str]
+
+
+class Tally:
+    """What one pass over all VPAs counted."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[Sized, int]] = {}
+
+    def add(self, name: str, size: Sized, number: int) -> None:
+        """Add to one gauge."""
+        counts = self.counts.setdefault(name, {})
+        counts[size] = counts.get(size, 0) + number
 
 
 class UpdaterMetrics:
@@ -46,6 +58,10 @@ class UpdaterMetrics:
             PREFIX + "in_place_infeasible_skip_pods", "Pods not tried again.", _SIZED,
             registry=registry,
         )  # fmt: skip
+        self.broken = Counter(
+            PREFIX + "vpas_passed_over", "Turns of VPAs that ended in an error of their own.",
+            registry=registry,
+        )  # fmt: skip
         self._execution = Histogram(
             PREFIX + "execution_latency_seconds", "Time spent in the steps of a loop.", ("step",),
             buckets=_STEPS, registry=registry,
@@ -60,9 +76,9 @@ class UpdaterMetrics:
         finally:
             self._execution.labels(name).observe(time.monotonic() - begun)
 
-    def count(self, found: Mapping[str, Mapping[Sized, int]]) -> None:
-        """Set the gauges of this loop."""
+    def count(self, found: Tally) -> None:
+        """Set the gauges of a complete pass."""
         for name, gauge in self._gauges.items():
             gauge.clear()
-            for labels, number in found.get(name, {}).items():
+            for labels, number in found.counts.get(name, {}).items():
                 gauge.labels(*labels).set(number)

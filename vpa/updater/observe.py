@@ -1,0 +1,227 @@
+"""What a decision about a pod looks at: its VPA's pods, their owners, node, budgets and resizes.
+
+Reads the watches, asks for nothing that they show, and remembers what no object says: since
+when a resize is seen, and which acts have not shown their effect yet.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.pods import Phase
+from podscale.kube.pods import PodView as StoredPod
+from vpa.admission.matching import Candidate, Controller, TargetIndex, match, target_of
+from vpa.model.membership import VpaKey
+from vpa.model.objects import (
+    ObjectError,
+    Pod,
+    Recommendation,
+    Vpa,
+    controller_of,
+    has_startup_boost,
+    update_mode,
+)
+from vpa.model.objects import decode as decode_object
+from vpa.model.quantities import ResourceList
+from vpa.stored import pod_of
+from vpa.stores import Stores
+from vpa.updater import resize
+from vpa.updater.act import INFEASIBLE
+from vpa.updater.decide import PodView
+from vpa.updater.disruption import Owner, OwnerSize
+from vpa.updater.pdbs import refusal
+
+_log = structlog.get_logger()
+
+_UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
+# After this the watch would have shown an act whose outcome is not known, had it happened.
+_SETTLED_S = 60.0
+
+
+class Seen(Struct, frozen=True):
+    """A live pod, as the store has it and as decisions read it."""
+
+    view: StoredPod
+    pod: Pod
+
+
+class Observer:
+    """Reads the surroundings of pods; ``forget`` after every complete pass."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._resizing: dict[str, tuple[str, float]] = {}  # pod UID: state, first seen
+        self._refused: dict[str, Recommendation] = {}  # pod UID: what its node cannot give
+        self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
+        self._topmost: dict[str, Controller | None] = {}
+
+    async def index(self) -> Mapping[VpaKey, Sequence[Candidate]]:
+        """Return the VPAs that may act, each with all that share its target, itself first."""
+        self._topmost.clear()
+        index = TargetIndex()
+        acting: dict[VpaKey, Candidate] = {}
+        for key, vpa in self._stores.all_vpas():
+            # Modes that touch no running pod still win over younger VPAs only if they would act.
+            if target_of(vpa) is None or not _acts(vpa):
+                continue
+            try:
+                resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
+            except Exception:  # noqa: BLE001 - a bad VPA affects itself only
+                _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
+                continue
+            acting[key] = Candidate(vpa, resolved.selector)
+            index.put(acting[key])
+        found: dict[VpaKey, Sequence[Candidate]] = {}
+        for key, candidate in acting.items():
+            target = target_of(candidate.vpa)
+            rivals = index.of(target) if target is not None else ()
+            found[key] = (candidate, *(other for other in rivals if other is not candidate))
+        return found
+
+    async def pods_of(self, rivals: Sequence[Candidate]) -> list[Seen]:
+        """Return the live pods about which the first of ``rivals`` decides."""
+        candidate = rivals[0]
+        vpa, selector = candidate.vpa, candidate.selector
+        if selector is None:
+            return []
+        return [
+            Seen(view, pod_of(view))
+            for view in self._stores.pods.select(vpa.metadata.namespace, selector).views()
+            if _is_live(view)
+            and await self._top(view) == target_of(vpa)
+            and match(view.labels, rivals).chosen is candidate
+        ]
+
+    def again(self, seen: Seen) -> Seen | None:
+        """Return the pod as it is by now; None if it is gone, leaving or another one."""
+        view = self._stores.pods.get(seen.view.namespace, seen.view.name)
+        if view is None or view.uid != seen.view.uid or not _is_live(view):
+            return None
+        return Seen(view, pod_of(view))
+
+    def look(
+        self,
+        seen: Seen,
+        vpa: Vpa,
+        rivals: Sequence[Vpa],
+        now: float,
+        *,
+        disrupted_today: int,
+        asks_budgets: bool,
+    ) -> PodView:
+        """Return all that a decision about one pod looks at.
+
+        ``asks_budgets``: also the PodDisruptionBudgets, which only matters just before an act.
+        """
+        view, pod = seen.view, seen.pod
+        return PodView(
+            pod=pod,
+            vpa=vpa,
+            rivals=tuple(rivals),
+            ranges=self._stores.ranges(view.namespace),
+            resize_since_s=self.resize_since_s(seen, now),
+            was_refused=self._refused.get(view.uid) or _remembered(pod),
+            allocatable=self._allocatable(view.node),
+            pdb=refusal(view, self._stores.budgets) if asks_budgets else None,
+            disrupted_today=disrupted_today,
+        )
+
+    def resize_since_s(self, seen: Seen, now: float) -> float:
+        """Return for how long the pod's resize has been seen in its present state."""
+        uid, state = seen.view.uid, resize.state_of(seen.pod)
+        if state == "ResizeNone":
+            self._resizing.pop(uid, None)
+            return 0.0
+        known = self._resizing.get(uid)
+        if known is None or known[0] != state:
+            known = self._resizing[uid] = (state, now)
+        return now - known[1]
+
+    def acted(self, pod: Pod, now: float, *, in_place: bool) -> None:
+        """Note an act whose effect no watch has shown yet, or that may have had none."""
+        self._acted[pod.metadata.uid] = (now, in_place)
+
+    def unsettled(self, pod: Pod, now: float) -> bool | None:
+        """Return whether what was begun with a live pod was in place; None: nothing was."""
+        known = self._acted.get(pod.metadata.uid)
+        return known[1] if known is not None and now - known[0] < _SETTLED_S else None
+
+    def refused(self, pod: Pod, recommendation: Recommendation) -> None:
+        """Remember a size that the pod's node cannot give."""
+        self._refused[pod.metadata.uid] = recommendation
+
+    def forget(self, seen: set[str]) -> None:
+        """Drop what is known about pods that a complete pass did not see."""
+        for known in (self._resizing, self._refused, self._acted):
+            for uid in [uid for uid in known if uid not in seen]:
+                del known[uid]
+
+    async def sizes(self, pods: Sequence[Pod]) -> dict[Owner, OwnerSize]:
+        """Return how many pods their direct controllers should have."""
+        sizes: dict[Owner, OwnerSize] = {}
+        for pod in pods:
+            controller = controller_of(pod)
+            if controller is None:
+                continue
+            owner = Owner(controller.kind, controller.name)
+            if owner in sizes:
+                continue
+            namespace = pod.metadata.namespace
+            found = self._stores.workloads.find(namespace, owner.kind, owner.name)
+            if isinstance(found, Workload):
+                status = found.status
+                sizes[owner] = OwnerSize(
+                    found.spec.replicas, status.desired_number_scheduled, status.number_ready
+                )
+            elif isinstance(found, ReplicationController):
+                sizes[owner] = OwnerSize(found.spec.replicas)
+            elif found is None:
+                sizes[owner] = await self._scaled(namespace, controller.api_version, owner)
+        return sizes
+
+    async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
+        asked = await self._stores.workloads.scale(namespace, api_version, owner.kind, owner.name)
+        return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
+
+    async def _top(self, view: StoredPod) -> Controller | None:
+        owner = view.owner
+        if owner is None:
+            return None
+        if owner.uid not in self._topmost:
+            top = await self._stores.workloads.topmost(view.namespace, owner)
+            self._topmost[owner.uid] = top
+        return self._topmost[owner.uid]
+
+    def _allocatable(self, node: str) -> ResourceList | None:
+        found = self._stores.nodes.get("", node)
+        if found is None or found.status.allocatable is None:
+            return None
+        try:
+            return ResourceList(
+                {name: quantity.from_wire(v) for name, v in found.status.allocatable.items()}
+            )
+        except quantity.QuantityError:
+            return None
+
+
+def _acts(vpa: Vpa) -> bool:
+    return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
+
+
+def _is_live(view: StoredPod) -> bool:
+    is_over = view.phase in (Phase.SUCCEEDED, Phase.FAILED)
+    return bool(view.node) and not is_over and view.deleted != view.deleted  # NaN: not deleted
+
+
+def _remembered(pod: Pod) -> Recommendation | None:
+    text = (pod.metadata.annotations or {}).get(INFEASIBLE)
+    if text is None:
+        return None
+    try:
+        return decode_object(msgspec.json.decode(text), Recommendation)
+    except (ObjectError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,48 @@
+"""Which PodDisruptionBudget would refuse to let a pod go: a look before an eviction is sent.
+
+The API server decides; this only spares it questions whose answer is known. Follows the
+eviction subresource (``pkg/registry/core/pod/storage/eviction.go``, Kubernetes 1.36).
+"""
+
+from podscale.core import selector as selectors
+from podscale.core.selector import SelectorError
+from podscale.kube.objects.cluster import PodDisruptionBudget
+from podscale.kube.pods import Phase, PodView, Ready
+from podscale.kube.store import Store
+from podscale.kube.wire import builtins
+from vpa.updater.decide import Pdb
+
+
+def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:
+    """Return the budget that covers the pod and what it says now; None where none is known.
+
+    A watch that is not current says nothing: then the API server is asked.
+    """
+    # A pod that does not run yet may always go.
+    if pod.phase == Phase.PENDING or not budgets.is_synced or not budgets.is_current():
+        return None
+    covering = [budget for budget in budgets.values(pod.namespace) if _covers(budget, pod)]
+    if not covering:
+        return None
+    if len(covering) > 1:
+        # The eviction subresource answers 500 to a pod with several budgets, always.
+        return Pdb(", ".join(sorted(budget.metadata.name for budget in covering)), True)
+    return Pdb(covering[0].metadata.name, _refuses(covering[0], pod))
+
+
+def _covers(budget: PodDisruptionBudget, pod: PodView) -> bool:
+    if budget.spec.selector is None:
+        return False  # policy/v1: no selector is no pod, an empty one is every pod
+    try:
+        return selectors.from_wire(builtins(budget.spec.selector)).matches(pod.labels)
+    except SelectorError:
+        return False
+
+
+def _refuses(budget: PodDisruptionBudget, pod: PodView) -> bool:
+    status = budget.status
+    if status.observed_generation < budget.metadata.generation:
+        return False  # the status is of an older spec
+    # A pod that is not ready may go while enough others are (unhealthyPodEvictionPolicy), which
+    # is left to the API server.
+    return status.disruptions_allowed <= 0 and pod.ready == Ready.TRUE

@@ -1,0 +1,55 @@
+"""What the updater last said about every pod, by VPA: explanations read it."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from vpa.model.membership import VpaKey
+from vpa.stores import Stores
+from vpa.updater.decide import UpdateDecision
+from vpa.updater.observe import Seen
+
+
+class Decided(Struct, frozen=True):
+    """What was last said about a pod."""
+
+    at: float
+    vpa: VpaKey
+    decision: UpdateDecision
+
+
+class Told:
+    """The last decision about each pod."""
+
+    def __init__(self) -> None:
+        self._by_vpa: dict[VpaKey, dict[str, Decided]] = {}
+        self._vpa_of: dict[tuple[str, str], VpaKey] = {}
+
+    def note(self, seen: Seen, key: VpaKey, decision: UpdateDecision, now: float) -> None:
+        """Keep what was decided about a pod."""
+        place = (seen.view.namespace, seen.view.name)
+        before = self._vpa_of.get(place)
+        if before is not None and before != key:
+            self._drop(place)
+        self._vpa_of[place] = key
+        self._by_vpa.setdefault(key, {})[seen.view.name] = Decided(now, key, decision)
+
+    def of(self, key: VpaKey) -> Mapping[str, Decided]:
+        """Return what was said about the pods of one VPA, by name."""
+        return self._by_vpa.get(key, {})
+
+    def everything(self) -> list[Decided]:
+        """Return what was said about all pods."""
+        return [each for pods in self._by_vpa.values() for each in pods.values()]
+
+    def forget(self, stores: Stores) -> None:
+        """Drop pods that are gone."""
+        for place in [place for place in self._vpa_of if not stores.pods.exists(*place)]:
+            self._drop(place)
+
+    def _drop(self, place: tuple[str, str]) -> None:
+        key = self._vpa_of.pop(place)
+        pods = self._by_vpa[key]
+        del pods[place[1]]
+        if not pods:
+            del self._by_vpa[key]

@@ -1,0 +1,282 @@
+"""One VPA's turn in the updater's loop: which of its pods are disturbed now, most urgent first.
+
+Every decision is ``decide_update``'s. Immediately before each act the pod, the watches and
+the budgets are looked at again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from vpa.admission.boost import expired, is_boosted
+from vpa.model.membership import VpaKey
+from vpa.model.objects import Pod, Recommendation, Vpa, has_startup_boost, update_mode
+from vpa.stores import Stores
+from vpa.updater import resize
+from vpa.updater.act import Acted, Actor
+from vpa.updater.decide import LoopView, Pdb, UpdateDecision, decide_update
+from vpa.updater.disruption import Budget, Group, Owner
+from vpa.updater.flags import Options
+from vpa.updater.modes import after_refused_resize
+from vpa.updater.observe import Observer, Seen
+from vpa.updater.pace import Pace, Tokens
+from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
+from vpa.updater.spending import Spending
+from vpa.updater.told import Told
+
+_log = structlog.get_logger()
+
+
+class OutOfTime(Exception):
+    """The loop's time is over; the next one goes on here."""
+
+
+class NotCurrent(Exception):
+    """The watches have fallen silent: nothing is disturbed by what they showed last."""
+
+
+class Hands(Struct, frozen=True):
+    """What all turns act with."""
+
+    stores: Stores
+    observer: Observer
+    actor: Actor
+    spending: Spending
+    told: Told
+    options: Options
+    metrics: UpdaterMetrics
+    evictions: Tokens
+    resizes: Tokens
+
+
+class Turn:
+    """The pods of one VPA in one loop."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        key: VpaKey,
+        vpa: Vpa,
+        rivals: Sequence[Vpa],
+        budget: Budget,
+        pace: Pace,
+        loop: LoopView,
+        *,
+        deadline: float,
+        size: Sized,
+        tally: Tally,
+    ) -> None:
+        """``deadline`` is a time of the event loop."""
+        self._hands = hands
+        self._key, self._vpa, self._rivals = key, vpa, rivals
+        self._budget, self._pace, self._loop = budget, pace, loop
+        self._deadline = deadline
+        self._size, self._tally = size, tally
+        self._done: set[str] = set()
+        self._spent_today = 0
+        self._holding: set[Owner] = set()  # groups whose budget the API server refused
+
+    async def run(self, pods: Sequence[Seen]) -> None:
+        """Update what is due; raises ``OutOfTime`` and ``NotCurrent``."""
+        settings = self._hands.options.settings
+        free = [seen for seen in pods if not self._counts_as_begun(seen)]
+        if self._pace.per_day is not None:
+            spent = await self._hands.spending.today(self._key, self._loop.now)
+            self._spent_today = spent if spent is not None else self._pace.per_day
+        if settings.cpu_startup_boost and has_startup_boost(self._vpa) and self._admission_lives():
+            for seen in free:
+                await self._unboost(seen)
+        waiting = []
+        for seen in free:
+            if settings.cpu_startup_boost and is_boosted(seen.pod.metadata.annotations):
+                continue
+            decision = self._decide(seen, asks_budgets=False)
+            if decision.due is not None and decision.due.is_due:
+                waiting.append((decision.due.priority.order, seen, decision))
+        waiting.sort(key=lambda entry: entry[0], reverse=True)
+        self._count_waiting([decision for _, _, decision in waiting])
+        for _, seen, _ in waiting:
+            await self._act(seen)
+        for name in ("evicted", "in_place_updated"):
+            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
+
+    async def _act(self, seen: Seen) -> None:
+        decision = self._decide(seen, asks_budgets=True)
+        if decision.action != "none":
+            resizing = decision.action == "resize"
+            await self._wait(self._hands.resizes if resizing else self._hands.evictions)
+            present = self._hands.observer.again(seen)
+            if present is None:
+                return
+            seen, decision = present, self._decide(present, asks_budgets=True)
+        if "ResizeInfeasible" in decision.reasons and decision.action == "none":
+            self._tell_skipped(seen.pod, decision)
+        if decision.action == "resize":
+            await self._resize(seen, decision)
+        elif decision.action == "evict":
+            await self._evict(seen, decision)
+
+    async def _wait(self, tokens: Tokens) -> None:
+        loop = asyncio.get_running_loop()
+        wait_s = tokens.wait_s(loop.time())
+        if loop.time() + wait_s > self._deadline:
+            raise OutOfTime
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        tokens.take(loop.time())
+        if not self._hands.stores.is_current():
+            raise NotCurrent
+
+    def _decide(self, seen: Seen, *, asks_budgets: bool, pdb: Pdb | None = None) -> UpdateDecision:
+        hands = self._hands
+        view = hands.observer.look(
+            seen,
+            self._vpa,
+            self._rivals,
+            self._loop.now,
+            disrupted_today=self._spent_today,
+            asks_budgets=asks_budgets,
+        )
+        if pdb is not None:
+            view = msgspec.structs.replace(view, pdb=pdb)
+        settings = hands.options.settings
+        decision = decide_update(view, self._budget, self._loop, settings, self._pace)
+        hands.told.note(seen, self._key, decision, self._loop.now)
+        return decision
+
+    async def _resize(self, seen: Seen, decision: UpdateDecision) -> None:
+        hands, vpa, pod = self._hands, self._vpa, seen.pod
+        if not await self._spend():
+            return
+        acted = await hands.actor.resize(
+            pod, vpa, hands.stores.ranges(self._key.namespace), self._loop.now
+        )
+        recommendation = vpa.status.recommendation or Recommendation()
+        if decision.record_infeasible:
+            await self._remember(pod, recommendation)
+        if acted.outcome in ("done", "unknown"):
+            self._began(pod, in_place=True, is_shown=acted.outcome == "done")
+        else:
+            self._refund()
+        if acted.outcome == "done":
+            hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
+        if acted.outcome in ("done", "gone", "nothing"):
+            return
+        self._failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
+        if acted.outcome not in ("refused", "node-capacity"):
+            return  # an error is no answer to the question whether the pod can be resized
+        since_s = hands.observer.resize_since_s(seen, self._loop.now)
+        next_ = after_refused_resize(
+            update_mode(vpa),
+            may_evict=resize.can_evict(pod, self._budget, since_s),
+            node_capacity=acted.outcome == "node-capacity",
+        )
+        if next_.record_infeasible:
+            await self._remember(pod, recommendation)
+        if next_.action == "evict":
+            await self._wait(hands.evictions)
+            await self._evict(seen, decision)
+
+    async def _evict(self, seen: Seen, decision: UpdateDecision) -> None:
+        hands, pod = self._hands, seen.pod
+        group = self._budget.group(pod)
+        if isinstance(group, Group) and group.owner in self._holding:
+            self._decide(seen, asks_budgets=False, pdb=Pdb(group.owner.name, True))
+            return
+        if not await self._spend():
+            return
+        acted = await hands.actor.evict(pod, self._vpa)
+        if acted.outcome in ("done", "unknown"):
+            self._began(pod, in_place=False, is_shown=False)
+        else:
+            self._refund()
+        if acted.outcome == "done":
+            hands.metrics.evicted.labels(*self._size, *self._key_labels).inc()
+            return
+        if acted.outcome == "pdb":
+            # The group's other pods have the same labels, and would hear the same.
+            if isinstance(group, Group):
+                self._holding.add(group.owner)
+            self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
+        if acted.outcome != "gone":
+            self._failed(acted, hands.metrics.failed_evictions, "EvictionError")
+
+    async def _unboost(self, seen: Seen) -> None:
+        hands, pod = self._hands, seen.pod
+        over = expired(pod, self._vpa, self._loop.now)
+        if not resize.can_unboost(pod, self._budget, over, hands.options.settings):
+            return
+        await self._wait(hands.resizes)
+        # Taking a boost back is what was promised at admission: no disruption of the day's.
+        acted = await hands.actor.resize(
+            pod, self._vpa, hands.stores.ranges(self._key.namespace), self._loop.now
+        )
+        if acted.outcome in ("done", "unknown"):
+            self._began(pod, in_place=True, is_shown=acted.outcome == "done")
+        if acted.outcome not in ("done", "gone", "nothing"):
+            self._failed(acted, hands.metrics.failed_updates, "UnboostError")
+
+    async def _spend(self) -> bool:
+        if self._pace.per_day is None:
+            return True
+        if not await self._hands.spending.spend(self._key, self._loop.now):
+            return False
+        self._spent_today += 1
+        return True
+
+    def _refund(self) -> None:
+        if self._pace.per_day is not None:
+            self._hands.spending.refund(self._key, self._loop.now)
+            self._spent_today -= 1
+
+    async def _remember(self, pod: Pod, recommendation: Recommendation) -> None:
+        self._hands.observer.refused(pod, recommendation)
+        await self._hands.actor.remember_infeasible(pod, recommendation)
+
+    def _counts_as_begun(self, seen: Seen) -> bool:
+        # An act of an earlier loop that no watch has shown yet.
+        in_place = self._hands.observer.unsettled(seen.pod, self._loop.now)
+        if in_place is None:
+            return False
+        group = self._budget.group(seen.pod)
+        if isinstance(group, Group):
+            self._budget.began(group, seen.pod, in_place=in_place)
+        return True
+
+    def _began(self, pod: Pod, *, in_place: bool, is_shown: bool) -> None:
+        # ``is_shown``: the pod store has the act's answer.
+        group = self._budget.group(pod)
+        if isinstance(group, Group):
+            self._budget.began(group, pod, in_place=in_place)
+        if not is_shown:
+            self._hands.observer.acted(pod, self._loop.now, in_place=in_place)
+        self._done.add("in_place_updated" if in_place else "evicted")
+
+    def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
+        if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
+            self._hands.actor.tell_skipped(pod)
+            self._hands.metrics.skipped.labels(*self._size).inc()
+
+    def _failed(self, acted: Acted, counter: object, reason: str) -> None:
+        if acted.outcome == "node-capacity":
+            reason = "InPlaceUpdateInfeasible"
+        counter.labels(*self._size, *self._key_labels, reason).inc()  # type: ignore[attr-defined]
+        _log.warning("not updated", namespace=self._key.namespace, vpa=self._key.name,
+                     reason=reason, message=acted.message)  # fmt: skip
+
+    def _count_waiting(self, decisions: Sequence[UpdateDecision]) -> None:
+        for name, action in (("evictable", "evict"), ("in_place_updatable", "resize")):
+            number = sum(decision.action == action for decision in decisions)
+            self._tally.add(f"{name}_pods_total", self._size, number)
+            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
+
+    def _admission_lives(self) -> bool:
+        lease = self._loop.lease
+        return lease is None or lease.is_alive(self._loop.now, self._loop.lease_timeout_s)
+
+    @property
+    def _key_labels(self) -> tuple[str, str]:
+        return self._key.name, self._key.namespace
