@@ -65,6 +65,7 @@ class Updater:
         self._last = time.monotonic()
         self._is_running = False
         self._pass = _Pass()
+        self.ended = 0  # loops
         self.told = Told()
         self._hands = Hands(
             stores,
@@ -97,6 +98,7 @@ class Updater:
                     _log.exception("loop failed")
                     continue
                 self._last = time.monotonic()
+                self.ended += 1
         finally:
             self._is_running = False
 

@@ -1,0 +1,289 @@
+"""The updater in bad weather: lost answers, refusals for an hour, restarts, VPAs that break."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from podscale.kube.errors import Forbidden, TooManyRequests, Unprocessable, Unreachable
+from tests.integration.test_vpa_admission import recommended
+from tests.integration.test_vpa_updater import decisions, events, requests, running, uids
+from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.updater.act import INFEASIBLE
+from vpa.updater.flags import Options
+from vpa.updater.main import UpdaterPart
+from vpa.updater.pace import RateLimit
+from vpa.updater.priority import UpdaterSettings
+from vpa.updater.spending import SPENT
+
+QUICK = Options(interval_s=0.1, lease="", settings=UpdaterSettings(in_place=True))
+PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
+
+
+class Weather:
+    """A connection that loses or refuses what a test says, and counts what goes out."""
+
+    def __init__(self, small: Stage) -> None:
+        self._api = small.api
+        self.user_agent = small.api.user_agent
+        self.stream = small.api.stream
+        self.sent: Counter[str] = Counter()
+        self.refuse: Callable[[str, str], Exception | None] = lambda _method, _path: None
+        self.lose: Callable[[str, str], bool] = lambda _method, _path: False
+
+    async def request(self, method: Any, path: str, **more: Any) -> Any:
+        self.sent[f"{method} {path.rpartition('/')[2]}"] += 1
+        refused = self.refuse(method, path)
+        if refused is not None:
+            raise refused
+        answer = await self._api.request(method, path, **more)
+        if self.lose(method, path):
+            raise Unreachable("the answer was lost", is_timeout=True)
+        return answer
+
+
+@pytest.fixture
+async def small(tmp_path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as built:
+        yield built
+
+
+@asynccontextmanager
+async def updating(
+    small: Stage, weather: Weather, options: Options = QUICK
+) -> AsyncIterator[UpdaterPart]:
+    stores = small.stores(needs_nodes=True, needs_budgets=True)
+    part = UpdaterPart(weather, stores, options, CollectorRegistry(), lease=None, rhythm=RHYTHM)
+    task = asyncio.create_task(part.run())
+    try:
+        yield part
+    finally:
+        await part.stop()
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def loops(part: UpdaterPart) -> Callable[[int], Callable[[], bool]]:
+    """Return what says whether that many more loops have ended."""
+
+    def more(count: int) -> Callable[[], bool]:
+        ended = part.updater.ended + count
+        return lambda: part.updater.ended >= ended
+
+    return more
+
+
+def annotate(small: Stage, **annotations: str) -> None:
+    held = small.vpa()
+    metadata = {**held["metadata"], "annotations": annotations}
+    small.objects.update("verticalpodautoscalers", "default", "web", {**held, "metadata": metadata})
+
+
+def is_eviction(method: str, path: str) -> bool:
+    return method == "POST" and path.endswith("/eviction")
+
+
+def is_resize(method: str, path: str) -> bool:
+    return method == "PATCH" and path.endswith("/resize")
+
+
+async def test_an_eviction_refused_for_an_hour_is_asked_once_a_loop_and_then_done(small):
+    recommended(small, "Recreate")
+    before = await running(small, 6)
+    weather = Weather(small)
+    weather.refuse = lambda method, path: (
+        TooManyRequests(429, "TooManyRequests", "Cannot evict pod: budget")
+        if is_eviction(method, path)
+        else None
+    )
+    async with updating(small, weather) as part:
+        await small.until(lambda: "PdbRefuses" in decisions(part))
+        weather.sent.clear()
+        started = part.updater.ended
+        await small.until(loops(part)(60), 30)  # an hour of loops at the default interval
+        ended = part.updater.ended - started
+        assert uids(small) == before
+        assert 1 <= weather.sent["POST eviction"] <= ended + 1
+        assert set(decisions(part)) == {"PdbRefuses"}
+        weather.refuse = lambda _method, _path: None
+        await small.until(lambda: uids(small) != before)
+
+
+async def test_a_budget_that_is_seen_to_allow_nothing_is_not_asked(small):
+    recommended(small, "Recreate")
+    await running(small)
+    small.objects.create(
+        "poddisruptionbudgets",
+        "default",
+        {
+            "kind": "PodDisruptionBudget",
+            "apiVersion": "policy/v1",
+            "metadata": {"name": "all"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+        },
+    )
+    budget = "poddisruptionbudgets"
+    await small.until(
+        lambda: (
+            (small.objects.get(budget, "default", "all").get("status") or {}).get("expectedPods")
+            == 2
+        )
+    )
+    weather = Weather(small)
+    async with updating(small, weather) as part:
+        await small.until(lambda: part.updater.ended > 5)
+        assert weather.sent["POST eviction"] == 0
+        assert set(decisions(part)) == {"PdbRefuses"}
+
+
+async def test_an_eviction_whose_answer_is_lost_counts_against_the_budget(small):
+    recommended(small, "Recreate")
+    before = await running(small, 4)
+    once = Options(interval_s=0.1, lease="", settings=UpdaterSettings(eviction_tolerance=0.25))
+    weather = Weather(small)
+    # It neither arrives nor is refused: the pod lives on, and may yet go.
+    weather.refuse = lambda method, path: (
+        Unreachable("timed out", is_timeout=True) if is_eviction(method, path) else None
+    )
+    async with updating(small, weather, once) as part:
+        await small.until(lambda: weather.sent["POST eviction"] == 1)
+        await small.until(loops(part)(10))
+        assert weather.sent["POST eviction"] == 1
+    assert uids(small) == before
+
+
+async def test_the_budget_of_a_day_outlives_restarts_and_lost_answers(small):
+    recommended(small, "Recreate")
+    annotate(small, **{PER_DAY: "2"})
+    before = await running(small, 6)
+    weather = Weather(small)
+    weather.lose = is_eviction
+    for _ in range(3):
+        async with updating(small, weather) as part:
+            await small.until(loops(part)(8))
+    assert small.vpa()["metadata"]["annotations"][SPENT].endswith(":2")
+    assert len(before - uids(small)) == 2
+    assert weather.sent["POST eviction"] == 2
+    async with updating(small, weather) as part:
+        await small.until(lambda: "BudgetExhausted" in decisions(part))
+        told = part.updater.told.everything()[0].decision
+        assert told.facts["held_by"] == "DailyBudgetExhausted"
+
+
+async def test_nothing_is_disturbed_that_cannot_be_counted(small):
+    recommended(small, "Recreate")
+    annotate(small, **{PER_DAY: "2"})
+    before = await running(small)
+    weather = Weather(small)
+    weather.refuse = lambda method, path: (
+        Unreachable("gone") if method == "PATCH" and "verticalpodautoscalers" in path else None
+    )
+    async with updating(small, weather) as part:
+        await small.until(loops(part)(5))
+        assert uids(small) == before
+        # Upstream's rights do not include it: then the count lasts until a restart.
+        weather.refuse = lambda method, path: (
+            Forbidden(403, "Forbidden", "no")
+            if method == "PATCH" and "verticalpodautoscalers" in path
+            else None
+        )
+        await small.until(lambda: weather.sent["POST eviction"] == 2)
+        await small.until(loops(part)(5))
+        assert weather.sent["POST eviction"] == 2
+
+
+async def test_a_vpa_that_breaks_loses_its_own_turn_only(small):
+    recommended(small, "Recreate")
+    before = await running(small)
+    small.objects.create("deployments", "default", deployment(2, "bad"))
+    bad = vpa("Recreate", "bad")
+    small.objects.create("verticalpodautoscalers", "default", bad)
+    await small.until(lambda: small.ready() == 4)
+    weather = Weather(small)
+    async with updating(small, weather) as part:
+        observer = part.updater._hands.observer
+        pods_of = observer.pods_of
+
+        async def breaking(rivals: Any) -> Any:
+            if rivals[0].vpa.metadata.name == "bad":
+                raise ZeroDivisionError
+            return await pods_of(rivals)
+
+        observer.pods_of = breaking
+        await small.until(lambda: bool(before - uids(small)))
+        assert {told(each) for each in events(small, "EvictedPod")} <= {"web"}
+
+
+async def test_a_rate_that_is_slower_than_the_loops_is_kept_and_nobody_starves(small):
+    recommended(small, "Recreate")
+    await running(small)
+    small.objects.create("deployments", "default", deployment(2, "zoo"))
+    small.objects.create("verticalpodautoscalers", "default", vpa("Recreate", "zoo"))
+    status = {**small.vpa("zoo"), "status": small.vpa()["status"]}
+    small.objects.update("verticalpodautoscalers", "default", "zoo", status, "status")
+    await small.until(lambda: small.ready() == 4)
+    weather = Weather(small)
+    # No pod comes back sized, so the first VPA alone could use the rate up for ever.
+    slow = Options(interval_s=0.1, lease="", rate=RateLimit(2.0, 1))
+    async with updating(small, weather, slow):
+        begun = asyncio.get_running_loop().time()
+        await small.until(lambda: len({told(each) for each in events(small, "EvictedPod")}) == 2)
+        took_s = asyncio.get_running_loop().time() - begun
+        assert weather.sent["POST eviction"] <= 1 + took_s / 0.5
+
+
+def told(event: dict[str, Any]) -> str:
+    found: str = event["involvedObject"]["name"]
+    return found
+
+
+async def test_a_resize_that_fails_evicts_nobody_and_one_that_is_refused_does(small):
+    recommended(small, "InPlaceOrRecreate")
+    before = await running(small)
+    weather = Weather(small)
+    weather.refuse = lambda method, path: (
+        Unreachable("timed out", is_timeout=True) if is_resize(method, path) else None
+    )
+    async with updating(small, weather) as part:
+        await small.until(lambda: weather.sent["PATCH resize"] > 0)
+        await small.until(loops(part)(5))
+        assert uids(small) == before
+        assert weather.sent["POST eviction"] == 0
+    weather.refuse = lambda method, path: (
+        Unprocessable(422, "Invalid", "may not be resized") if is_resize(method, path) else None
+    )
+    async with updating(small, weather):
+        await small.until(lambda: bool(before - uids(small)))
+        await small.until(lambda: bool(events(small, "EvictedByVPA")))
+    assert set(requests(small)) == {"100m"}
+
+
+async def test_a_size_that_the_node_cannot_give_is_not_tried_again_after_a_restart(small):
+    recommended(small, "InPlace")
+    before = await running(small)
+    weather = Weather(small)
+    for pod in small.pods():
+        status = {
+            **pod["status"],
+            "conditions": [
+                *pod["status"]["conditions"],
+                {"type": "PodResizePending", "status": "True", "reason": "Infeasible"},
+            ],
+        }
+        name = pod["metadata"]["name"]
+        small.objects.update("pods", "default", name, {**pod, "status": status}, "status")
+    async with updating(small, weather) as part:
+        await small.until(
+            lambda: all(INFEASIBLE in p["metadata"].get("annotations", {}) for p in small.pods())
+        )
+        await small.until(loops(part)(3))
+    weather.sent.clear()
+    async with updating(small, weather) as part:
+        await small.until(loops(part)(5))
+        assert weather.sent["PATCH resize"] == 0
+        assert weather.sent["POST eviction"] == 0
+    assert uids(small) == before

@@ -1,0 +1,81 @@
+"""What a PodDisruptionBudget is known to say before it is asked."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from podscale.kube.objects.cluster import PodDisruptionBudget
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore, PodView
+from podscale.kube.store import Store
+from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.wire import decode
+from vpa.updater.pdbs import refusal
+
+
+def budget(name: str = "all", allowed: int = 0, **more: Any) -> PodDisruptionBudget:
+    spec = {"selector": more.pop("selector", {"matchLabels": {"app": "web"}})}
+    status = {"disruptionsAllowed": allowed, "observedGeneration": more.pop("observed", 3)}
+    metadata = {"name": name, "namespace": "shop", "uid": name, "generation": 3}
+    body = {"metadata": {**metadata, "resourceVersion": "5"}, "spec": spec, "status": status}
+    return decode(msgspec.json.encode(body), PodDisruptionBudget)
+
+
+def pod(phase: str = "Running", ready: str = "True") -> PodView:
+    body = {
+        "metadata": {
+            "name": "web-0", "namespace": "shop", "uid": "1", "resourceVersion": "1",
+            "labels": {"app": "web"},
+        },
+        "spec": {"containers": [], "nodeName": "n"},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+    }  # fmt: skip
+    store = PodStore()
+    store.accept(decode(msgspec.json.encode(body), Pod))
+    view = store.get("shop", "web-0")
+    assert view is not None
+    return view
+
+
+def known(*budgets: PodDisruptionBudget, is_current: bool = True) -> Store[PodDisruptionBudget]:
+    store: Store[PodDisruptionBudget] = Store()
+    now = time.monotonic()
+    steps: list[Any] = [Listing(), Page(budgets, "9"), Listed("9")]
+    if is_current:
+        steps.append(Alive("9", 600.0))
+    for step in steps:
+        store.apply(step, scope="", now=now)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("budgets", "refuses"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([budget()], True, id="exhausted"),
+        pytest.param([budget(allowed=1)], False, id="one-more-may-go"),
+        pytest.param([budget(observed=2)], False, id="an-old-status-is-not-believed"),
+        pytest.param([budget(selector={"matchLabels": {"app": "db"}})], None, id="of-others"),
+        pytest.param([budget(selector={})], True, id="an-empty-selector-is-every-pod"),
+        pytest.param([budget(selector=None)], None, id="no-selector-is-no-pod"),
+        pytest.param([budget("a", 5), budget("b", 5)], True, id="two-are-never-answered"),
+    ],
+)
+def test_what_budgets_say(budgets: list[PodDisruptionBudget], refuses: bool | None) -> None:
+    found = refusal(pod(), known(*budgets))
+    assert (found.refuses if found is not None else None) == refuses
+
+
+def test_pods_that_do_not_run_well_are_the_api_servers_to_judge() -> None:
+    exhausted = known(budget())
+    assert refusal(pod("Pending", "False"), exhausted) is None
+    unready = refusal(pod(ready="False"), exhausted)
+    assert unready is not None
+    assert not unready.refuses
+
+
+def test_a_silent_watch_says_nothing() -> None:
+    assert refusal(pod(), known(budget(), is_current=False)) is None
+    assert refusal(pod(), Store()) is None

@@ -1,0 +1,47 @@
+"""The day's disruptions as they stand on a VPA."""
+
+import pytest
+
+from vpa.updater.pace import RateLimit, Tokens
+from vpa.updater.spending import SPENT, read, written
+
+NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
+
+
+def test_what_is_written_is_read_again() -> None:
+    hours = {NOON: 3, NOON + 3600.0: 1}
+    assert written(hours) == "2026-03-09T12:3, 2026-03-09T13:1"
+    assert read({SPENT: written(hours)}) == hours
+
+
+@pytest.mark.parametrize("text", ["", "x", "2026-03-09T12", "2026-03-09T12:-4", "2026-13-09T12:1"])
+def test_what_cannot_be_read_counts_for_nothing(text: str) -> None:
+    assert sum(read({SPENT: text}).values()) == 0
+
+
+def test_one_bad_hour_does_not_hide_the_others() -> None:
+    assert read({SPENT: "what, 2026-03-09T12:2"}) == {NOON: 2}
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "waits"),
+    [
+        pytest.param(None, 0, [0.0, 0.0, 0.0], id="no-limit"),
+        pytest.param(0.5, 1, [0.0, 2.0, 2.0], id="one-at-a-time"),
+        pytest.param(0.5, 2, [0.0, 0.0, 2.0], id="two-at-once"),
+    ],
+)
+def test_tokens(rate: float | None, burst: int, waits: list[float]) -> None:
+    tokens, now, found = Tokens(RateLimit(rate, burst)), 100.0, []
+    for _ in waits:
+        found.append(tokens.wait_s(now))
+        now += tokens.wait_s(now)
+        tokens.take(now)
+    assert found == waits
+
+
+def test_asking_how_long_it_takes_costs_nothing() -> None:
+    tokens = Tokens(RateLimit(0.01, 1))
+    tokens.take(0.0)
+    # A loop shorter than the wait asks, gives up, and asks again in the next loop.
+    assert [tokens.wait_s(now) for now in (0.0, 60.0, 100.0)] == [100.0, 40.0, 0.0]
