@@ -168,7 +168,7 @@ async def working(
             working.cancel()
 
 
-def stores_of(ground: Ground, *, for_updates: bool = False) -> Stores:
+def stores_of(ground: Ground, *, for_updates: bool = False, needs_nodes: bool = False) -> Stores:
     """Return the watches that the flags ask for; ``for_updates``: also what resizes and
     evictions look at.
     """
@@ -178,7 +178,7 @@ def stores_of(ground: Ground, *, for_updates: bool = False) -> Stores:
         namespaces=flags_.namespaces(ground.flags),
         ignored=ground.flags.listing("ignored-vpa-object-namespaces"),
         pods=ground.pods,
-        needs_nodes=for_updates,
+        needs_nodes=needs_nodes or for_updates,
         needs_budgets=for_updates,
     )
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from podscale.core.metrics import MetricsProvider
     from podscale.serving.flags import Flag, Flags
     from vpa.process import Ground, OpenProvider
+    from vpa.recommender.main import PastOf
 
 
 def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]":
@@ -17,7 +18,7 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
     from vpa.recommender import flags, main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-        return main.run(parsed, opener(parsed))
+        return main.run(parsed, opener(parsed), past_of(parsed))
 
     # Where both name a flag, it is the recommender's.
     return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE), run
@@ -28,6 +29,30 @@ def opener(flags: "Flags") -> "OpenProvider":
     from vpa.recommender.flags import uses_feed
 
     return from_feed if uses_feed(flags) else from_api
+
+
+def past_of(flags: "Flags") -> "PastOf | None":
+    """Return where history is: with the feed, what the adapter's rules read live."""
+    from vpa.recommender.flags import uses_feed
+
+    if not uses_feed(flags):
+        return None
+    from adapter import flags as adapter_flags
+    from adapter.past import past_queries
+    from adapter.provider import FeedProvider
+    from vpa.recommender.past import Past, PastQuery
+
+    def past(provider: "MetricsProvider", namespaces: "Sequence[str]") -> Past:
+        if not isinstance(provider, FeedProvider):
+            raise TypeError("history by the adapter's rules needs the adapter's feed")
+        found = past_queries(provider.usage.rules, namespaces)
+        cpu, memory = (
+            tuple(PastQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
+            for queries in (found.cpu, found.memory)
+        )
+        return Past(adapter_flags.prometheus_options(flags), cpu, memory)
+
+    return past
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from podscale.core import duration, quantity
 from podscale.core.duration import DurationError
 from podscale.core.quantity import QuantityError
 from vpa.model.estimator import Percentiles, Settings
+from vpa.model.policy import Mistake
 from vpa.model.recommendation import RecommenderSettings
 
 PREFIX = "vpa.podscale.io/"
@@ -51,13 +52,7 @@ class VpaSettings(Struct, frozen=True):
     recommender: RecommenderSettings = RecommenderSettings()
     half_lives: HalfLives = HalfLives()
     cap_to_nodes: str = "off"  # off, existing, or file: the shapes of --cap-to-nodes=FILE
-
-
-class Mistake(Struct, frozen=True):
-    """An annotation that has no effect, and why."""
-
-    annotation: str
-    message: str
+    is_autopilot: bool = False  # amounts are the recommender autopilot's
 
 
 def settings_from(
@@ -79,7 +74,8 @@ def settings_from(
         given.read("memory-half-life", _period, defaults.half_lives.memory_s),
     )
     cap = given.read("cap-to-nodes", _cap, defaults.cap_to_nodes)
-    return VpaSettings(recommender, half_lives, cap), tuple(dict.fromkeys(given.mistakes))
+    settings = VpaSettings(recommender, half_lives, cap, defaults.is_autopilot)
+    return settings, tuple(dict.fromkeys(given.mistakes))
 
 
 T = TypeVar("T")

@@ -7,12 +7,14 @@ method is a step of one pass; times are given, never read.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from podscale.core.metrics import ContainerColumns
 from podscale.core.selector import Selector
 from vpa.model import open_windows
 from vpa.model.aggregates import AggregateKey, Aggregates
 from vpa.model.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.autopilot.recommender import without_margin
 from vpa.model.checkpoint import Checkpoint
 from vpa.model.entries import ContainerKey, PodEntry, Taken, VpaEntry
 from vpa.model.held import holding
@@ -22,7 +24,7 @@ from vpa.model.membership import Labels, Membership, VpaKey, canonical
 from vpa.model.merged import merged
 from vpa.model.objects import Vpa, container_policy
 from vpa.model.ooms import Oom
-from vpa.model.policy import Windows, settings_of
+from vpa.model.policy import Windows, mistakes_of, settings_of
 from vpa.model.presence import Presence
 from vpa.model.samples import Containers, PeakWindow
 
@@ -38,6 +40,9 @@ class Cluster:
         per_vpa_config: bool = False,
     ) -> None:
         self.defaults = defaults
+        self._autopilot_defaults = replace(
+            defaults, recommender=without_margin(defaults.recommender), is_autopilot=True
+        )
         self.windows = windows
         self.per_vpa_config = per_vpa_config
         self.aggregates = Aggregates(defaults.half_lives.cpu_s, defaults.half_lives.memory_s)
@@ -57,19 +62,26 @@ class Cluster:
         self.version = 0  # changes whenever a VPA has other columns than before
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
 
-    def put_vpa(self, vpa: Vpa, selector: Selector | None, now: float) -> VpaEntry:
+    def put_vpa(
+        self, vpa: Vpa, selector: Selector | None, now: float, *, is_autopilot: bool = False
+    ) -> VpaEntry:
         """Add a VPA or take over its new version; ``selector`` None: target not resolved.
 
         A selector that changes, or cannot be resolved for a while, moves the VPA to other
         aggregates and keeps what its checkpoints brought.
         """
         key = VpaKey(vpa.metadata.namespace, vpa.metadata.name)
-        settings, mistakes = settings_from(vpa.metadata.annotations, self.defaults)
+        defaults = self._autopilot_defaults if is_autopilot else self.defaults
+        settings, mistakes = settings_from(vpa.metadata.annotations, defaults)
+        mistakes += mistakes_of(vpa.spec.resource_policy) if self.per_vpa_config else ()
         entry = self.vpas.get(key)
         if entry is None:
             entry = VpaEntry(vpa, settings, mistakes, {}, {}, {})
             self.vpas[key] = entry
-        if entry.vpa.spec.resource_policy != vpa.spec.resource_policy:
+        if (
+            entry.vpa.spec.resource_policy != vpa.spec.resource_policy
+            or entry.settings.is_autopilot != is_autopilot
+        ):
             self.version += 1
         entry.vpa, entry.settings, entry.mistakes = vpa, settings, mistakes
         changed = self._membership.put(key, selector)
@@ -132,6 +144,14 @@ class Cluster:
     def take(self, usage: ContainerColumns, minutes: float | None = None) -> Taken:
         """Add one sample per container; ``minutes`` as ``Intake.take`` has it."""
         return self.intake.take(self._rows(usage), usage, minutes)
+
+    def has_pod(self, namespace: str, name: str) -> bool:
+        """Return whether the pod is known."""
+        return (namespace, name) in self._pods
+
+    def has_container(self, key: ContainerKey) -> bool:
+        """Return whether the container of a pod is known."""
+        return key in self._row_of
 
     def rows_of(self, keys: Sequence[ContainerKey]) -> Columns:
         """Return the rows of containers; -1 for those that are not known."""

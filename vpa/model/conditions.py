@@ -8,6 +8,8 @@ read, how much history was loaded.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from vpa.model.objects import Condition
 
 NO_PODS = "NoPodsMatched"
@@ -24,6 +26,14 @@ _OWNED = frozenset(
 )
 
 
+class History(Struct, frozen=True):
+    """How reading history from Prometheus went."""
+
+    is_loaded: bool
+    reason: str  # HistoryLoaded, or the token of the failure
+    message: str
+
+
 def conditions(
     before: Sequence[Condition],
     now: float,
@@ -34,7 +44,7 @@ def conditions(
     no_samples: Sequence[str] = (),
     node_caps: Sequence[str] = (),
     mistakes: Sequence[str] = (),
-    history: str | None = None,
+    history: History | None = None,
 ) -> list[Condition]:
     """Return the conditions sorted by type, times kept where the status did not change.
 
@@ -63,10 +73,22 @@ def conditions(
         text = "; ".join(mistakes)
         wanted.append(Condition("AnnotationInvalid", "True", "AnnotationInvalid", text))
     if history is not None:
-        # Upstream skips checkpoints of a VPA that has this condition, whatever its status.
-        wanted.append(Condition("HistoryLoaded", "True", "HistoryLoaded", history))
+        wanted.append(_history(history))
     kept = [condition for condition in before if condition.type not in _OWNED]
     return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
+
+
+def told(before: Sequence[Condition], history: History, now: float) -> list[Condition]:
+    """Return the conditions with that of history, all others as they were."""
+    kept = [condition for condition in before if condition.type != "HistoryLoaded"]
+    return sorted([_timed(_history(history), before, now), *kept], key=lambda c: c.type)
+
+
+def _history(history: History) -> Condition:
+    # Not FetchingHistory: upstream writes no checkpoint of a VPA that has that condition,
+    # whatever its status.
+    status = "True" if history.is_loaded else "False"
+    return Condition("HistoryLoaded", status, history.reason, history.message)
 
 
 def _timed(condition: Condition, before: Sequence[Condition], now: float) -> Condition:

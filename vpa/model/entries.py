@@ -4,10 +4,11 @@ import numpy as np
 from msgspec import Struct
 
 from vpa.model.aggregates import AggregateKey
-from vpa.model.annotations import Mistake, VpaSettings
+from vpa.model.annotations import VpaSettings
 from vpa.model.histograms import Columns
 from vpa.model.membership import Labels
 from vpa.model.objects import Vpa, is_off
+from vpa.model.policy import Mistake
 from vpa.model.samples import OpenWindow
 
 ContainerKey = tuple[str, str, str]  # namespace, pod, container

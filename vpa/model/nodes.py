@@ -4,9 +4,8 @@ A pod fits a shape if all its containers together fit what the shape has left be
 DaemonSets. Capped is the pod, not each container: every container gives up the same share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 RESOURCES = ("cpu", "memory")
@@ -74,6 +73,16 @@ def cap_to_nodes(
     return caps
 
 
-def parse_shapes(raw: bytes) -> list[NodeShape]:
-    """Return the shapes of a file, JSON; raises ``msgspec.ValidationError`` or DecodeError."""
-    return msgspec.json.decode(raw, type=list[NodeShape])
+def largest(shapes: Iterable[NodeShape]) -> tuple[NodeShape, ...]:
+    """Return the shapes that no other one is at least as large as, in both resources.
+
+    A pod that fits any of ``shapes`` fits one of these; of equal ones the first counts.
+    """
+    by_size = sorted(shapes, key=lambda s: (-s.available("cpu"), -s.available("memory")))
+    found: list[NodeShape] = []
+    most = -1
+    for shape in by_size:
+        if shape.available("memory") > most:
+            found.append(shape)
+            most = shape.available("memory")
+    return tuple(found)

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from podscale.core.quantity import Quantity
+from podscale.core.quantity import Quantity, QuantityError
 from vpa.model.objects import (
+    Amount,
     ContainerPolicy,
     ContainerRecommendation,
     Recommendation,
     ResourcePolicy,
     amount,
+    container_policies,
     container_policy,
 )
 from vpa.model.quantities import RESOURCES, ResourceList, is_set
@@ -29,6 +31,13 @@ class Windows(Struct, frozen=True):
     oom_min_bytes: float = 100.0 * 2**20
 
 
+class Mistake(Struct, frozen=True):
+    """A setting of a VPA that has no effect, and why."""
+
+    annotation: str  # or field of the spec
+    message: str
+
+
 class ContainerSettings(Struct, frozen=True):
     """The policy of one container with every default filled in."""
 
@@ -40,16 +49,20 @@ class ContainerSettings(Struct, frozen=True):
 def settings_of(
     policy: ContainerPolicy | None, defaults: Windows, *, per_vpa_config: bool
 ) -> ContainerSettings:
-    """Return the effective settings; with the gate off the gated fields have no effect."""
+    """Return the effective settings; with the gate off the gated fields have no effect, nor
+    have values that the schema forbids (``mistakes_of`` tells of them).
+    """
     if policy is None:
         return ContainerSettings(windows=defaults)
     windows = defaults
     if per_vpa_config:
         windows = Windows(
-            interval_s=float(policy.memory_aggregation_interval_seconds or defaults.interval_s),
-            interval_count=policy.memory_aggregation_interval_count or defaults.interval_count,
-            oom_ratio=_milli(policy.oom_bump_up_ratio, defaults.oom_ratio),
-            oom_min_bytes=_milli(policy.oom_min_bump_up, defaults.oom_min_bytes),
+            interval_s=_positive(policy.memory_aggregation_interval_seconds) or defaults.interval_s,
+            interval_count=round(
+                _positive(policy.memory_aggregation_interval_count) or defaults.interval_count
+            ),
+            oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
+            oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
         )
     controlled = policy.controlled_resources
     return ContainerSettings(
@@ -139,5 +152,30 @@ def _bounded(
     )
 
 
-def _milli(value: str | int | float | None, default: float) -> float:
-    return default if value is None else amount(value).milli / 1000.0
+def mistakes_of(policy: ResourcePolicy | None) -> tuple[Mistake, ...]:
+    """Return the gated fields whose values cannot be used; the flags count instead."""
+    found = []
+    for number, entry in enumerate(container_policies(policy)):
+        given: dict[str, tuple[Amount | None, float]] = {
+            "oomBumpUpRatio": (entry.oom_bump_up_ratio, 1.0),
+            "oomMinBumpUp": (entry.oom_min_bump_up, 0.0),
+            "memoryAggregationIntervalSeconds": (entry.memory_aggregation_interval_seconds, 1.0),
+            "memoryAggregationIntervalCount": (entry.memory_aggregation_interval_count, 1.0),
+        }
+        for name, (value, least) in given.items():
+            if value is not None and _at_least(value, least, -1.0) < 0.0:
+                field = f"spec.resourcePolicy.containerPolicies[{number}].{name}"
+                found.append(Mistake(field, f"{value!r} is not a quantity of at least {least:g}"))
+    return tuple(found)
+
+
+def _positive(value: int | None) -> float | None:
+    return float(value) if value is not None and value > 0 else None
+
+
+def _at_least(value: Amount | None, least: float, default: float) -> float:
+    try:
+        found = default if value is None else amount(value).milli / 1000.0
+    except (QuantityError, ValueError):
+        return default
+    return found if found >= least else default

@@ -11,7 +11,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model import estimator
-from vpa.model.aggregates import Aggregates
+from vpa.model.aggregates import Aggregates, Read
+from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import Cluster
 from vpa.model.estimator import BOUNDS
 from vpa.model.groups import Groups, Named
@@ -75,8 +76,9 @@ class DeadBand(Struct, frozen=True):
 class Reader:
     """Reads a cluster pass after pass and remembers what was published."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, autopilot: Autopilot | None = None) -> None:
         self._cluster = cluster
+        self._autopilot = autopilot
         self._groups = Groups(cluster)
         self._keys: list[Named] = []
         self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
@@ -181,7 +183,9 @@ class Reader:
         usage, confidence, measured, amounts = into
         shares = np.array([self._groups.count[self._keys[row][0]] for row in rows])
         for column, resource in enumerate(RESOURCES):
-            read = aggregates.read(resource, columns, settings)
+            read = self._autopilots(resource, rows)
+            if read is None:
+                read = aggregates.read(resource, columns, settings)
             usage[rows, column] = read.percentiles.T
             confidence[rows, column] = read.confidence
             measured[rows, column] = read.measured
@@ -197,3 +201,17 @@ class Reader:
                     parameters,
                 )
                 amounts[rows, column, place] = np.where(read.measured, found, -1)
+
+    def _autopilots(self, resource: str, rows: Columns) -> Read | None:
+        # None where the VPAs of these rows did not choose autopilot; they all have the same
+        # settings, and autopilot's are its own.
+        chosen = self._cluster.vpas[self._keys[rows[0]][0]].settings.is_autopilot
+        if not chosen or self._autopilot is None:
+            return None
+        found = self._autopilot.read(resource, [self._keys[row] for row in rows])
+        return Read(found.values, np.full(rows.size, np.inf), found.seen)
+
+    def is_young(self, key: VpaKey) -> bool:
+        """Return whether autopilot knows too little of a VPA to lower what was published."""
+        settings = self._cluster.vpas[key].settings
+        return settings.is_autopilot and (self._autopilot is None or self._autopilot.is_young(key))

@@ -1,5 +1,9 @@
 """The recommender's command line: upstream's flags, and the dead-bands that are ours."""
 
+from pathlib import Path
+from typing import get_args
+
+import msgspec
 from msgspec import Struct
 
 from podscale.core import quantity
@@ -8,21 +12,27 @@ from podscale.serving.flags import Flag, Flags
 from vpa.flags import COMMON, gate, leader_election
 from vpa.flags import problems as common_problems
 from vpa.model.annotations import HalfLives, VpaSettings
+from vpa.model.autopilot.recommender import AutopilotSettings, CpuGoal, MemoryGoal, Method
 from vpa.model.estimator import Percentiles, Settings
+from vpa.model.nodes import NodeShape
 from vpa.model.policy import Windows
 from vpa.model.quantities import ResourceList
 from vpa.model.reading import DeadBand
 from vpa.model.recommendation import RecommenderSettings
 from vpa.model.saving import SaveBand
+from vpa.recommender import history_flags
+from vpa.recommender.history_flags import HISTORY
+from vpa.recommender.past import Span
+from vpa.recommender.shapes import read_shapes
 
-_HISTORY = "history is read by the recommender's own loader, which is not part of this release"
 _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("recommender-name", default="default", help="VPAs that name it, or nobody if default."),
     Flag("recommender-interval", "duration", 60.0, "How often recommendations are made."),
     Flag("update-worker-count", "int", 10, "Status and checkpoint writes in flight."),
-    Flag("storage", default="checkpoint", help="checkpoint."),
+    Flag("storage", default="checkpoint",
+         help="checkpoint, or prometheus: history is read at the start, nothing is saved."),
     Flag("checkpoints-timeout", "duration", 60.0, "How long checkpoints may be written per pass."),
     Flag("checkpoints-gc-interval", "duration", 600.0, "How often orphans are deleted."),
     Flag("min-checkpoints", "int", 10, ignored="upstream has deprecated it"),
@@ -54,25 +64,7 @@ UPSTREAM: tuple[Flag, ...] = (
     Flag("use-external-metrics", "bool", False, ignored=_EXTERNAL),
     Flag("external-metrics-cpu-metric", ignored=_EXTERNAL),
     Flag("external-metrics-memory-metric", ignored=_EXTERNAL),
-    Flag("prometheus-address", default="http://prometheus.monitoring.svc", ignored=_HISTORY),
-    Flag("prometheus-insecure", "bool", False, ignored=_HISTORY),
-    Flag("prometheus-query-timeout", default="5m", ignored=_HISTORY),
-    Flag("prometheus-cadvisor-job-name", default="kubernetes-cadvisor", ignored=_HISTORY),
-    Flag("prometheus-bearer-token", ignored=_HISTORY),
-    Flag("prometheus-bearer-token-file", ignored=_HISTORY),
-    Flag("username", ignored=_HISTORY),
-    Flag("password", ignored=_HISTORY),
-    Flag("history-length", default="8d", ignored=_HISTORY),
-    Flag("history-resolution", default="1h", ignored=_HISTORY),
-    Flag("history-cpu-metric", default="container_cpu_usage_seconds_total", ignored=_HISTORY),
-    Flag("history-memory-metric", default="container_memory_working_set_bytes", ignored=_HISTORY),
-    Flag("pod-label-prefix", default="pod_label_", ignored=_HISTORY),
-    Flag("metric-for-pod-labels", default='up{job="kubernetes-pods"}', ignored=_HISTORY),
-    Flag("pod-namespace-label", default="kubernetes_namespace", ignored=_HISTORY),
-    Flag("pod-name-label", default="kubernetes_pod_name", ignored=_HISTORY),
-    Flag("container-namespace-label", default="namespace", ignored=_HISTORY),
-    Flag("container-pod-name-label", default="pod_name", ignored=_HISTORY),
-    Flag("container-name-label", default="name", ignored=_HISTORY),
+    *HISTORY,
     Flag("address", default=":8942", help="Address of /metrics and /health-check; empty: none."),
     *leader_election("vpa-recommender-lease"),
 )  # fmt: skip
@@ -88,6 +80,14 @@ OWN: tuple[Flag, ...] = (
     Flag("checkpoint-deadband", "float", 0.01,
          "Checkpoints whose weights moved by less wait for --checkpoint-max-age; 0: every change."),
     Flag("checkpoint-max-age", "duration", 3600.0, "See --checkpoint-deadband."),
+    Flag("cap-to-nodes", default="off",
+         help="off; existing: no recommendation whose pod would fit no node of the cluster; or a "
+              "file that lists shapes of nodes. Per VPA: vpa.podscale.io/cap-to-nodes."),
+    Flag("autopilot-name", default="autopilot",
+         help="VPAs that name it get Autopilot's recommendations; empty: none."),
+    Flag("autopilot-method", default="learned", help="learned, or windows."),
+    Flag("autopilot-cpu", default="serving-p95", help="batch, serving-p90 or serving-p95."),
+    Flag("autopilot-memory", default="low-oom", help="low-oom, intermediate or minimal."),
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
               "APIService of the explanations."),
@@ -107,6 +107,13 @@ _PERIODS = (
 )  # fmt: skip
 
 
+_AUTOPILOT = {
+    "autopilot-method": get_args(Method),
+    "autopilot-cpu": get_args(CpuGoal),
+    "autopilot-memory": get_args(MemoryGoal),
+}
+
+
 class Options(Struct, frozen=True):
     """What the flags come to."""
 
@@ -122,6 +129,10 @@ class Options(Struct, frozen=True):
     memory_saver: bool = False
     status_band: DeadBand = DeadBand()
     save_band: SaveBand = SaveBand()
+    autopilot_name: str = "autopilot"  # empty: no VPA is autopilot's
+    autopilot: AutopilotSettings = AutopilotSettings()
+    shapes: tuple[NodeShape, ...] = ()  # of --cap-to-nodes=FILE
+    history: Span = Span()
     sample_minutes: float | None = None  # what a sample covers; None: its source does not say
     namespaces: tuple[str, ...] = ()
 
@@ -129,11 +140,18 @@ class Options(Struct, frozen=True):
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid, all at once."""
     found = common_problems(flags)
-    if flags.text("storage") != "checkpoint":
-        found.append(
-            f"--storage={flags.text('storage')} is not supported: usage comes from Prometheus "
-            "already (--metrics-source=feed), history is kept in checkpoints"
-        )
+    if flags.text("storage") not in ("checkpoint", "prometheus"):
+        found.append("--storage must be one of checkpoint, prometheus")
+    found += history_flags.problems(flags)
+    for name, choices in _AUTOPILOT.items():
+        if flags.text(name) not in choices:
+            found.append(f"--{name} must be one of {', '.join(choices)}")
+    if flags.text("autopilot-name") == flags.text("recommender-name"):
+        found.append("--autopilot-name and --recommender-name must differ")
+    try:
+        shapes_of(flags)
+    except ValueError as error:
+        found.append(f"--cap-to-nodes: {error}")
     if flags.text("metrics-source") not in ("", "feed", "api"):
         found.append("--metrics-source must be one of feed, api")
     found += [f"--{name} must be above 0 and at most 1" for name in _FRACTIONS
@@ -175,6 +193,7 @@ def options(flags: Flags) -> Options:
                 flags.seconds("cpu-histogram-decay-half-life"),
                 flags.seconds("memory-histogram-decay-half-life"),
             ),
+            "file" if _is_file(flags) else flags.text("cap-to-nodes"),
         ),
         windows=Windows(
             flags.seconds("memory-aggregation-interval"),
@@ -188,9 +207,29 @@ def options(flags: Flags) -> Options:
         save_band=SaveBand(
             flags.seconds("checkpoint-deadband"), flags.seconds("checkpoint-max-age")
         ),
+        autopilot_name=flags.text("autopilot-name"),
+        autopilot=msgspec.convert(
+            {
+                "method": flags.text("autopilot-method"),
+                "cpu": flags.text("autopilot-cpu"),
+                "memory": flags.text("autopilot-memory"),
+            },
+            AutopilotSettings,
+        ),
+        shapes=shapes_of(flags),
+        history=history_flags.span(flags),
         sample_minutes=interval / 60.0 if uses_feed(flags) else None,
         namespaces=(only,) if only else (),
     )
+
+
+def shapes_of(flags: Flags) -> tuple[NodeShape, ...]:
+    """Return the shapes of ``--cap-to-nodes=FILE``; raises ``ValueError``. Blocking."""
+    return read_shapes(Path(flags.text("cap-to-nodes"))) if _is_file(flags) else ()
+
+
+def _is_file(flags: Flags) -> bool:
+    return flags.text("cap-to-nodes") not in ("off", "existing")
 
 
 def _settings(flags: Flags) -> RecommenderSettings:

@@ -6,54 +6,51 @@ of a pass, and their order, are upstream's (``routines/recommender.go``).
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import ContainerColumns, ContainerUsage, MetricsProvider
 from podscale.core.selector import Selector
-from podscale.kube.api import JSON_PATCH, Api
-from podscale.kube.errors import KubeError, NotLeading
+from podscale.kube.api import Api
+from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodView
-from podscale.kube.resource import VPAS
 from podscale.kube.store import Store
-from podscale.kube.wire import decode, encode
+from vpa.model.autopilot.feed import AutopilotFeed
+from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import Cluster
-from vpa.model.groups import Named
+from vpa.model.conditions import History
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, update_mode
+from vpa.model.ooms import Oom
 from vpa.model.reading import Estimates, Reader
 from vpa.model.recommendation import RecommendationTrace
-from vpa.model.saving import Saver
-from vpa.model.status import says_the_same
 from vpa.recommender.checkpoints import Checkpoints
 from vpa.recommender.flags import Options
 from vpa.recommender.podfeed import PodFeed, put
-from vpa.recommender.published import status_of
+from vpa.recommender.publishing import Publisher
+from vpa.recommender.saving import Saving
 from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
-from vpa.stored import StoredEvent, StoredVpa
+from vpa.recommender.shapes import Shapes
+from vpa.recommender.starting import (
+    FIRST_PAUSE_S,
+    MOST_PAUSE_S,
+    FindPast,
+    from_checkpoints,
+    from_prometheus,
+    told,
+)
+from vpa.stored import StoredEvent
 from vpa.stores import Stores
 from vpa.targets import Resolved
 
 _log = structlog.get_logger()
 
-T = TypeVar("T")
-
 _AGGREGATE_GC_S = 3600.0
-_WRITE_TIMEOUT_S = 10.0
 _HEALTHY_PASSES = 5
 _OOM_MARGIN_S = 300.0
-
-
-class _Facts(Struct, frozen=True):
-    # What a status says besides amounts; a change is written whatever the amounts do.
-    pods_matched: bool
-    unsupported: str | None
-    mistakes: tuple[str, ...]
 
 
 class _Held(Struct):
@@ -74,18 +71,24 @@ class Recommender:
         options: Options,
         metrics: RecommenderMetrics,
         *,
+        find_past: FindPast | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``api`` is fenced by the Lease, where there is one."""
+        """``api`` is fenced by the Lease, where there is one. ``find_past`` says where history
+        is, for ``--storage=prometheus``.
+        """
         self._api = api
         self._stores = stores
         self._provider = provider
         self.options = options
         self._metrics = metrics
+        self._find_past = find_past
         self._wall = wall
+        self._shapes = Shapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
         self._last_pass = time.monotonic()
         self._is_running = False
+        self._read = 0.0  # of the history
         self._begin()
 
     def _begin(self) -> None:
@@ -93,23 +96,28 @@ class Recommender:
         self.cluster = Cluster(
             options.settings, options.windows, per_vpa_config=options.per_vpa_config
         )
-        self.reader = Reader(self.cluster)
-        self._saver = Saver(self.cluster)
+        autopilot = Autopilot(options.autopilot)
+        AutopilotFeed(self.cluster, autopilot)
+        self.reader = Reader(self.cluster, autopilot)
         self._checkpoints = Checkpoints(self._api, self._stores.scopes)
+        now = self._wall()
+        self._saving = Saving(
+            self.cluster, self._checkpoints, self._stores, options, self._metrics, now
+        )
+        self._publisher = Publisher(
+            self._api, self.cluster, self.reader, self._stores, options, self._metrics,
+            lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
+        )  # fmt: skip
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
-        self._facts: dict[VpaKey, _Facts] = {}
-        self._selectors: dict[VpaKey, Selector | None] = {}
-        self._collected_at = self._checkpoints_collected_at = self._wall()
+        self._collected_at = now
 
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""
         await self._stores.wait_synced()
-        self._begin()
-        self._feed.start()
         self._is_running, self._last_pass = True, time.monotonic()
         try:
-            await self._restore()
+            await self._remember()
             _log.info("recommending", vpas=len(self.cluster.vpas), name=self.options.name)
             loop = asyncio.get_running_loop()
             at = loop.time()
@@ -149,7 +157,8 @@ class Recommender:
             with step("UpdateVPAs"):
                 await self._update_vpas()
             with step("MaintainCheckpoints"):
-                await self._maintain_checkpoints()
+                if self._find_past is None:
+                    await self._saving.maintain(self._wall())
             with step("GarbageCollect"):
                 self._collect()
 
@@ -157,27 +166,48 @@ class Recommender:
         """Return how the recommendation of a VPA came about, as of the last pass."""
         if self.estimates is None or key not in self.cluster.vpas:
             return None
-        return self.reader.recommendation(self.estimates, key)
+        return self._publisher.trace(self.estimates, key)
 
-    async def _restore(self) -> None:
-        await self._load_vpas()
-        pause_s = 1.0
+    async def _remember(self) -> None:
+        # Begins again as often as history has to be read again: half of it would count twice.
+        pause_s = FIRST_PAUSE_S
         while True:
-            try:
-                loaded = await self._checkpoints.load(self.cluster, self._wall())
+            self._begin()
+            self._feed.start()
+            await self._load_vpas()
+            shown = self._feed.shown_ooms()
+            now = self._wall()
+            if self._find_past is None:
+                await from_checkpoints(self._checkpoints, self.cluster, now)
+                self._feed.load(self.cluster, now, self._is_wanted)
                 break
-            except NotLeading:
-                raise
-            except (KubeError, msgspec.DecodeError) as error:
-                # To begin without them would overwrite what was learned.
-                _log.warning("checkpoints not readable yet", error=str(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, 30.0)
-        if loaded:
-            _log.info("checkpoints loaded", count=loaded)
+            self._feed.load(self.cluster, now, self._is_wanted)
+            failure = await from_prometheus(
+                self._find_past, self.cluster, self._stores, self.options, now, self._progress
+            )
+            if failure is None:
+                for key, entry in self.cluster.vpas.items():
+                    self._publisher.history[key] = told(self.cluster, entry)
+                break
+            await self._wait_for_history(failure, pause_s)
+            pause_s = min(pause_s * 2, MOST_PAUSE_S)
+            self._feed.stop()
+        self._record_shown(shown)
+
+    async def _wait_for_history(self, failure: History, pause_s: float) -> None:
+        await self._publisher.tell_history(failure, self._wall())
+        self._last_pass = time.monotonic()  # waiting for Prometheus is not hanging
+        await asyncio.sleep(pause_s)
+
+    def _progress(self, done: float) -> None:
+        self._last_pass = time.monotonic()
+        if int(done * 10) > int(self._read * 10):
+            _log.info("reading history", percent=round(done * 100))
+        self._read = done
+        self._metrics.history.set(done)
+
+    def _record_shown(self, shown: Sequence[Oom]) -> None:
         now = self._wall()
-        shown = self._feed.shown_ooms()
-        self._feed.load(self.cluster, now, self._is_wanted)
         for oom in shown:
             # What a checkpoint was written long after is in it already; what came shortly
             # before may have been seen by nobody, and counts once however often it is told.
@@ -194,37 +224,43 @@ class Recommender:
             if not self._is_mine(vpa):
                 continue
             seen.add(key)
-            resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
-            held = self.held.get(key)
-            if held is not None and held.vpa is vpa and held.resolved == resolved:
-                continue
-            changed = held is None or (
-                held.vpa.spec != vpa.spec
-                or held.vpa.metadata.annotations != vpa.metadata.annotations
-                or held.resolved != resolved
-            )
-            self.held[key] = _Held(vpa, resolved)
-            if changed:
-                self.cluster.put_vpa(vpa, resolved.selector, now)
-                self.reader.force(key)
-                self._admit_pods(key, resolved.selector, now)
+            try:
+                await self._load_vpa(key, vpa, now)
+            except Exception:  # noqa: BLE001 - a bad VPA affects itself only
+                self._metrics.failed("LoadVPAs")
+                _log.exception("VPA left out", namespace=key.namespace, name=key.name)
         if not self._stores.vpas.is_current():
             return  # what a broken watch does not show is not gone
         for key in [key for key in self.held if key not in seen]:
             self.cluster.remove_vpa(key)
             del self.held[key]
-            self._facts.pop(key, None)
-            self._selectors.pop(key, None)
+            self._publisher.forget(key)
+
+    async def _load_vpa(self, key: VpaKey, vpa: Vpa, now: float) -> None:
+        resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
+        held = self.held.get(key)
+        if held is not None and held.vpa is vpa and held.resolved == resolved:
+            return
+        if held is None or (
+            held.vpa.spec != vpa.spec
+            or held.vpa.metadata.annotations != vpa.metadata.annotations
+            or held.resolved != resolved
+        ):
+            self.cluster.put_vpa(vpa, resolved.selector, now, is_autopilot=self._is_autopilots(vpa))
+            self.reader.force(key)
+            self._admit_pods(key, resolved.selector, now)
+        self.held[key] = _Held(vpa, resolved)
 
     def _admit_pods(self, key: VpaKey, selector: Selector | None, now: float) -> None:
-        self._selectors[key] = selector
         if self.options.memory_saver and selector is not None:
             for view in self._stores.pods.select(key.namespace, selector).views():
                 put(self.cluster, view, now)
 
     def _is_mine(self, vpa: Vpa) -> bool:
-        named = [entry.name for entry in vpa.spec.recommenders or ()] or ["default"]
-        return self.options.name in named
+        return self.options.name in _named(vpa) or self._is_autopilots(vpa)
+
+    def _is_autopilots(self, vpa: Vpa) -> bool:
+        return bool(self.options.autopilot_name) and self.options.autopilot_name in _named(vpa)
 
     def _is_wanted(self, view: PodView) -> bool:
         return not self.options.memory_saver or self.cluster.matches(view.namespace, view.labels)
@@ -257,131 +293,18 @@ class Recommender:
 
     async def _update_vpas(self) -> None:
         now = self._wall()
+        self._shapes.follow(now)
         estimates = self.estimates = self.reader.read()
         matched = self.cluster.matched()
-        due = dict.fromkeys(self.reader.due(estimates, now, self.options.status_band))
-        facts: dict[VpaKey, _Facts] = {}
-        for key, entry in self.cluster.vpas.items():
-            found = facts[key] = _Facts(
-                key in matched,
-                self.held[key].resolved.unsupported,
-                tuple(mistake.message for mistake in entry.mistakes),
-            )
-            if self._facts.get(key) != found:
-                due[key] = None
-        await self._each(due, lambda key: self._publish(key, estimates, facts[key], now))
+        unsupported = {key: held.resolved.unsupported for key, held in self.held.items()}
+        await self._publisher.publish(estimates, matched, unsupported, now)
         self._count(matched)
-
-    async def _publish(self, key: VpaKey, estimates: Estimates, facts: _Facts, now: float) -> None:
-        vpa = self._stores.vpa(key)
-        entry = self.cluster.vpas.get(key)
-        if vpa is None or entry is None:
-            return
-        trace = self.reader.recommendation(estimates, key)
-        wanted = status_of(
-            vpa, entry, trace, now,
-            pods_matched=facts.pods_matched, unsupported=facts.unsupported,
-        )  # fmt: skip
-        if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
-            return
-        self.reader.published(estimates, key, now)
-        self._facts[key] = facts
-
-    async def _patch(self, key: VpaKey, vpa: Vpa, wanted: Mapping[str, Any], now: float) -> bool:
-        try:
-            answer = await self._api.request(
-                "PATCH",
-                VPAS.path(*key, "status"),
-                body=encode([{"op": "add", "path": "/status", "value": wanted}]),
-                content_type=JSON_PATCH,
-                timeout_s=_WRITE_TIMEOUT_S,
-            )
-            self._stores.accept_vpa(decode(answer.body, StoredVpa))
-        except NotLeading:
-            raise
-        except (KubeError, msgspec.DecodeError) as error:
-            self._metrics.wrote("status", "error")
-            _log.warning("status not written", namespace=key.namespace, name=key.name,
-                         error=str(error))  # fmt: skip
-            return False
-        self._metrics.wrote("status", "ok")
-        created = vpa.metadata.creation_timestamp
-        if "recommendation" in wanted and vpa.status.recommendation is None and created:
-            self._metrics.latency.observe(max(now - created.timestamp(), 0.0))
-        return True
-
-    async def _maintain_checkpoints(self) -> None:
-        now = self._wall()
-        wanted = [named for named in self._saver.due(now, self.options.save_band)
-                  if not self._is_loading(named[0])]  # fmt: skip
-        saved = dict(zip(wanted, self.cluster.checkpoints(wanted, now), strict=True))
-        written: list[Named] = []
-
-        async def write(named: Named) -> None:
-            try:
-                await self._checkpoints.write(named, *saved[named])
-            except NotLeading:
-                raise
-            except KubeError as error:
-                self._metrics.wrote("checkpoint", "error")
-                _log.warning("checkpoint not written", namespace=named[0].namespace,
-                             vpa=named[0].name, error=str(error))  # fmt: skip
-            else:
-                self._metrics.wrote("checkpoint", "ok")
-                written.append(named)
-
-        try:
-            async with asyncio.timeout(self.options.checkpoints_timeout_s):
-                await self._each(wanted, write)
-        except TimeoutError:
-            _log.warning("checkpoints took too long", written=len(written), due=len(wanted))
-        finally:
-            self._saver.saved(written, now)
-        if now - self._checkpoints_collected_at >= self.options.checkpoints_gc_s:
-            self._checkpoints_collected_at = now
-            if self._stores.vpas.is_current():
-                await self._collect_checkpoints()
-
-    async def _collect_checkpoints(self) -> None:
-        try:
-            async with asyncio.timeout(self.options.checkpoints_timeout_s):
-                deleted = await self._checkpoints.collect(
-                    lambda key: self._stores.vpas.get(*key) is not None
-                )
-        except NotLeading:
-            raise
-        except (KubeError, TimeoutError, msgspec.DecodeError) as error:
-            _log.warning("orphaned checkpoints not collected", error=str(error))
-            return
-        if deleted:
-            _log.info("orphaned checkpoints deleted", count=deleted)
-
-    def _is_loading(self, key: VpaKey) -> bool:
-        # Whoever set the condition will write a better checkpoint than ours.
-        vpa = self._stores.vpa(key)
-        found = (vpa.status.conditions if vpa is not None else None) or ()
-        return any(condition.type == "FetchingHistory" for condition in found)
 
     def _collect(self) -> None:
         now = self._wall()
         if now - self._collected_at >= _AGGREGATE_GC_S:
             self._collected_at = now
             self.cluster.collect(now)
-
-    async def _each(self, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Work on all items, ``workers`` at a time; the first NotLeading ends it."""
-        waiting = iter(list(items))
-
-        async def worker() -> None:
-            for item in waiting:
-                await work(item)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self.options.workers):
-                    group.create_task(worker())
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
 
     def _count(self, matched: Mapping[VpaKey, int]) -> None:
         counts: dict[ObjectLabels, int] = {}
@@ -398,3 +321,7 @@ class Recommender:
             counts[labels] = counts.get(labels, 0) + 1
         self._metrics.count(counts)
         self._metrics.states.set(self.cluster.tracked)
+
+
+def _named(vpa: Vpa) -> list[str]:
+    return [entry.name for entry in vpa.spec.recommenders or ()] or ["default"]

@@ -17,6 +17,7 @@ from vpa.leading import Leading, LeaseChoice
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
+from vpa.recommender.starting import FindPast
 from vpa.stored import StoredEvent
 from vpa.stores import Stores
 
@@ -34,6 +35,7 @@ class RecommenderPart:
         *,
         lease: LeaseChoice | None,
         on_change: Callable[[bool], Awaitable[None]] | None = None,
+        find_past: FindPast | None = None,
         feeds_stores: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
@@ -52,6 +54,7 @@ class RecommenderPart:
             provider,
             options,
             RecommenderMetrics(registry),
+            find_past=find_past,
             wall=wall,
         )
 

@@ -7,7 +7,7 @@ Pure. A container or resource without a sample keeps the amounts that were publi
 from collections.abc import Mapping
 from typing import Any
 
-from vpa.model.conditions import conditions
+from vpa.model.conditions import History, conditions, told
 from vpa.model.entries import VpaEntry
 from vpa.model.objects import (
     ContainerRecommendation,
@@ -31,10 +31,13 @@ def status_of(
     *,
     pods_matched: bool,
     unsupported: str | None,
+    history: History | None = None,
+    is_young: bool = False,
 ) -> dict[str, Any]:
-    """Return the status to write."""
+    """Return the status to write; ``is_young``: too little is known to lower anything."""
     before = vpa.status
-    recommendation = with_kept(trace, before.recommendation, vpa.spec.resource_policy)
+    policy = vpa.spec.resource_policy
+    recommendation = with_kept(trace, before.recommendation, policy, is_young=is_young)
     found = conditions(
         before.conditions or (),
         now,
@@ -44,13 +47,25 @@ def status_of(
         no_samples=trace.no_samples,
         node_caps=node_caps(trace),
         mistakes=[f"{mistake.annotation}: {mistake.message}" for mistake in entry.mistakes],
+        history=history,
     )
     shown = recommendation if recommendation.container_recommendations else None
     return status_wire(shown, found, before.observed_generation)
 
 
+def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
+    """Return the status as it is, with the condition that tells of history."""
+    before = vpa.status
+    found = told(before.conditions or (), history, now)
+    return status_wire(before.recommendation, found, before.observed_generation)
+
+
 def with_kept(
-    trace: RecommendationTrace, before: Recommendation | None, policy: ResourcePolicy | None
+    trace: RecommendationTrace,
+    before: Recommendation | None,
+    policy: ResourcePolicy | None,
+    *,
+    is_young: bool = False,
 ) -> Recommendation:
     """Return the new entries, completed from those published before, sorted by name."""
     new = {e.container_name: e for e in trace.recommendation.container_recommendations or ()}
@@ -62,7 +77,8 @@ def with_kept(
         controlled = settings_of(
             container_policy(policy, name), Windows(), per_vpa_config=False
         ).controlled_resources
-        new[name] = _completed(new.get(name) or ContainerRecommendation(name), old, controlled)
+        entry = new.get(name) or ContainerRecommendation(name)
+        new[name] = _completed(entry, old, controlled, is_young=is_young)
     entries = (new[name] for name in sorted(new))
     return Recommendation(
         container_recommendations=tuple(entry for entry in entries if entry.target)
@@ -70,13 +86,20 @@ def with_kept(
 
 
 def _completed(
-    new: ContainerRecommendation, old: ContainerRecommendation, controlled: tuple[str, ...]
+    new: ContainerRecommendation,
+    old: ContainerRecommendation,
+    controlled: tuple[str, ...],
+    *,
+    is_young: bool,
 ) -> ContainerRecommendation:
     def filled(
         present: ResourceList | None, earlier: Mapping[str, Any] | None
     ) -> ResourceList | None:
         kept = {name: value for name, value in (earlier or {}).items() if name in controlled}
         both = ResourceList({**kept, **(present or {})})
+        if is_young:
+            for name, value in kept.items():
+                both[name] = max(both[name], value, key=lambda each: each.nano)
         return both or None
 
     return ContainerRecommendation(

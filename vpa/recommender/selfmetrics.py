@@ -57,6 +57,22 @@ class RecommenderMetrics:
             "podscale_vpa_ooms", "Out-of-memory kills that were recorded.", registry=registry
         )
 
+        self.history = Gauge(
+            "podscale_vpa_history_read_ratio",
+            "How much of the history has been read from Prometheus.",
+            registry=registry,
+        )
+        self._failures = Counter(
+            "podscale_vpa_failures",
+            "VPAs that failed alone, by step.",
+            ("step",),
+            registry=registry,
+        )
+
+    def failed(self, step: str) -> None:
+        """Count a VPA that failed in a step; the others went on."""
+        self._failures.labels(step).inc()
+
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time one step."""

@@ -9,7 +9,7 @@ from vpa.model.membership import VpaKey
 
 
 class AutopilotFeed:
-    """An ``Observer`` of a cluster; the cluster's VPAs are those of this recommender."""
+    """An ``Observer`` of a cluster, for those of its VPAs that chose this recommender."""
 
     def __init__(self, cluster: Cluster, autopilot: Autopilot) -> None:
         self._cluster, self._autopilot = cluster, autopilot
@@ -33,12 +33,14 @@ class AutopilotFeed:
         ):
             return
         slots = np.full(cluster.aggregates.created.size, -1, dtype=np.intp)
-        for key, entry in cluster.vpas.items():
+        mine = {key for key, entry in cluster.vpas.items() if entry.settings.is_autopilot}
+        for key in mine:
+            entry = cluster.vpas[key]
             for container in entry.containers():
                 slot = self._autopilot.slot(key, container)
                 for column in entry.columns.get(container, {}).values():
                     slots[column] = slot
-        for gone in self._known - set(cluster.vpas):
+        for gone in self._known - mine:
             self._autopilot.remove(gone)
-        self._known = set(cluster.vpas)
+        self._known = mine
         self._slot_of, self._version = slots, cluster.version

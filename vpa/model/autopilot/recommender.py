@@ -19,7 +19,7 @@ from vpa.model.autopilot.signal import Ticker
 from vpa.model.buckets import Layout
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
-from vpa.model.recommendation import ContainerUsage, RecommenderSettings, ResourceUsage
+from vpa.model.recommendation import RecommenderSettings
 
 Method = Literal["windows", "learned"]
 CpuGoal = Literal["batch", "serving-p90", "serving-p95"]
@@ -27,6 +27,14 @@ MemoryGoal = Literal["low-oom", "intermediate", "minimal"]
 
 _FRACTIONS = (0.5, 0.6, 0.9, 0.95, 0.98)
 _RECENT = 12  # ticks of an hour: the highest recommendation of these counts
+_YOUNG = 144  # ticks of half a day, the half-life of CPU
+
+
+class Bounds(Struct, frozen=True):
+    """Usage per container: (lower bound, target, upper bound; containers)."""
+
+    values: Floats
+    seen: NDArray[np.bool_]  # (containers,)
 
 
 class AutopilotSettings(Struct, frozen=True):
@@ -51,6 +59,7 @@ class _Resource:
         self.recent = np.zeros((_RECENT, slots))
         self.ticks = 0
         self.seen: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
+        self.age = np.zeros(slots, dtype=np.int64)  # ticks since the first sample
         self.said = self.windows.statistics(_FRACTIONS)  # at the last tick
 
     def resize(self, slots: int) -> None:
@@ -61,6 +70,7 @@ class _Resource:
         if more > 0:
             self.recent = np.pad(self.recent, ((0, 0), (0, more)))
             self.seen = np.pad(self.seen, (0, more))
+            self.age = np.pad(self.age, (0, more))
             self.said = self.windows.statistics(_FRACTIONS)
 
     def forget(self, slot: int) -> None:
@@ -69,6 +79,7 @@ class _Resource:
         self.ensemble.forget(slot)
         self.recent[:, slot] = 0.0
         self.seen[slot] = False
+        self.age[slot] = 0
 
 
 class Autopilot:
@@ -78,6 +89,7 @@ class Autopilot:
         self.settings = settings
         self._slots: dict[tuple[VpaKey, str], int] = {}
         self._free: list[int] = []
+        self._capacity = 0
         self._of: Mapping[str, _Resource] = {
             "cpu": _Resource(buckets.CPU, settings.cpu_half_life_s, 0, peaks_only=False),
             "memory": _Resource(buckets.MEMORY, settings.memory_half_life_s, 0, peaks_only=True),
@@ -89,8 +101,10 @@ class Autopilot:
         if found is None:
             found = self._free.pop() if self._free else len(self._slots)
             self._slots[key, container] = found
-            for resource in self._of.values():
-                resource.resize(found + 1)
+            if found >= self._capacity:
+                self._capacity = max(64, 2 * self._capacity)
+                for resource in self._of.values():
+                    resource.resize(self._capacity)
         return found
 
     def remove(self, key: VpaKey) -> None:
@@ -112,36 +126,40 @@ class Autopilot:
             state.windows.observe(tick)
             state.ensemble.observe(tick)
             state.seen |= tick.seen
+            state.age += state.seen
             state.said = state.windows.statistics(_FRACTIONS)
             state.recent[state.ticks % _RECENT] = self._limits(resource, state)
             state.ticks += 1
         return len(ticks)
 
-    def usages(self, key: VpaKey, containers: Sequence[str]) -> list[ContainerUsage]:
+    def read(self, resource: str, named: Sequence[tuple[VpaKey, str]]) -> Bounds:
         """Return lower bound, target and upper bound as usage, margins included."""
-        found = []
-        for container in containers:
-            slot = self._slots.get((key, container))
-            known: dict[str, ResourceUsage] = {}
-            for name, state in self._of.items():
-                if slot is not None and state.seen[slot]:
-                    known[name] = self._usage(name, state, slot)
-            found.append(ContainerUsage(container, known))
-        return found
+        state = self._of[resource]
+        values = np.zeros((3, len(named)))
+        known = [self._slots.get(each, -1) for each in named]
+        slots = np.array(known, dtype=np.intp)
+        found = np.flatnonzero(slots >= 0)
+        seen = np.zeros(len(named), dtype=np.bool_)
+        seen[found] = state.seen[slots[found]]
+        chosen = slots[seen]
+        target = state.recent[:, chosen].max(axis=0)
+        highest = self._with_margin(state.windows.layout, state.said.maximum[chosen])
+        values[0, seen] = np.minimum(state.said.percentiles[0, chosen], target)
+        values[1, seen] = target
+        values[2, seen] = np.maximum(highest, target)
+        return Bounds(values, seen)
+
+    def is_young(self, key: VpaKey) -> bool:
+        """Return whether less is known of any container than decides by itself."""
+        slots = [slot for (vpa, _), slot in self._slots.items() if vpa == key]
+        return not slots or any(
+            int(state.age[slot]) < _YOUNG for state in self._of.values() for slot in slots
+        )
 
     def leader(self, key: VpaKey, container: str, resource: str) -> Leader | None:
         """Return the model that decides, for explanations."""
         slot = self._slots.get((key, container))
         return self._of[resource].ensemble.leader(slot) if slot is not None else None
-
-    def _usage(self, name: str, state: _Resource, slot: int) -> ResourceUsage:
-        target = float(state.recent[:, slot].max())
-        said = state.said
-        typical = float(said.percentiles[0, slot])
-        highest = float(self._with_margin(state.windows.layout, said.maximum[slot : slot + 1])[0])
-        return ResourceUsage(
-            (min(typical, target), target, max(highest, target)), confidence=float("inf")
-        )
 
     def _limits(self, resource: str, state: _Resource) -> Floats:
         if self.settings.method == "learned":

@@ -1,10 +1,12 @@
 """Autopilot's recommenders: ticks, windows, the ensemble, and what comes out of them."""
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
+from podscale.core import selector
 from tests.unit.vpa.model.worlds import WEB, usage, web
 from vpa.model import buckets
 from vpa.model.autopilot.ensemble import Costs, Ensemble, Model
@@ -19,7 +21,14 @@ from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
 from vpa.model.cluster import Cluster
 from vpa.model.histograms import Floats
 from vpa.model.membership import VpaKey
-from vpa.model.recommendation import RecommenderSettings, recommend
+from vpa.model.ooms import Oom
+from vpa.model.reading import Reader
+from vpa.model.recommendation import (
+    ContainerUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
 
 NOW = 1_772_409_600.0
 ONE = np.array([0], dtype=np.intp)
@@ -149,6 +158,22 @@ def test_the_ensemble_prefers_a_margin_where_usage_jumps() -> None:
     assert second.limit > first.limit
 
 
+def usages(autopilot: Autopilot, key: VpaKey, containers: list[str]) -> list[ContainerUsage]:
+    named = [(key, container) for container in containers]
+    reads = {resource: autopilot.read(resource, named) for resource in ("cpu", "memory")}
+    return [
+        ContainerUsage(
+            container,
+            {
+                resource: ResourceUsage(tuple(read.values[:, place]), float("inf"))
+                for resource, read in reads.items()
+                if read.seen[place]
+            },
+        )
+        for place, container in enumerate(containers)
+    ]
+
+
 def feed(autopilot: Autopilot, minutes: int, cores: Floats, memory: Floats) -> None:
     slot = autopilot.slot(WEB, "app")
     tasks = np.arange(cores.size)
@@ -164,7 +189,7 @@ def test_a_steady_container_gets_its_usage_and_a_margin(method: str) -> None:
     autopilot = Autopilot(AutopilotSettings(method=method))  # type: ignore[arg-type]
     feed(autopilot, 24 * 60, np.array([0.2, 0.2]), np.array([5e8, 5e8]))
     settings = without_margin(RecommenderSettings())
-    trace = recommend(autopilot.usages(WEB, ["app"]), settings)
+    trace = recommend(usages(autopilot, WEB, ["app"]), settings)
     (entry,) = trace.recommendation.container_recommendations or ()
     target, lower, upper = entry.target or {}, entry.lower_bound or {}, entry.upper_bound or {}
     assert 200 <= target["cpu"].milli <= 270
@@ -182,7 +207,7 @@ def test_the_highest_recommendation_of_the_last_hour_counts() -> None:
         for number, value in enumerate(values):
             at = start + number * TICK_S
             autopilot.take("cpu", ONE, slots, np.array([value]), at)
-        return autopilot.usages(WEB, ["app"])[0].resources["cpu"].percentiles[1]
+        return usages(autopilot, WEB, ["app"])[0].resources["cpu"].percentiles[1]
 
     high = target([8.0] * 12, NOW)
     assert target([0.01] * 6, NOW + 12 * TICK_S) == high
@@ -192,32 +217,76 @@ def test_the_highest_recommendation_of_the_last_hour_counts() -> None:
 def test_what_was_never_seen_is_not_recommended() -> None:
     autopilot = Autopilot()
     autopilot.slot(WEB, "app")
-    assert autopilot.usages(WEB, ["app", "other"])[0].resources == {}
+    assert usages(autopilot, WEB, ["app", "other"])[0].resources == {}
     nothing = np.array([float("nan")])
     autopilot.take("cpu", ONE, ONE, nothing, NOW)
     autopilot.take("cpu", ONE, ONE, nothing, NOW + TICK_S)
-    assert autopilot.usages(WEB, ["app"])[0].resources == {}
+    assert usages(autopilot, WEB, ["app"])[0].resources == {}
 
 
 def test_a_slot_that_is_used_again_remembers_nothing() -> None:
     autopilot = Autopilot()
     feed(autopilot, 30, np.array([4.0]), np.array([5e9]))
-    assert autopilot.usages(WEB, ["app"])[0].resources
+    assert usages(autopilot, WEB, ["app"])[0].resources
     before = autopilot.slot(WEB, "app")
     autopilot.remove(WEB)
     other = VpaKey("shop", "other")
     assert autopilot.slot(other, "app") == before
-    assert autopilot.usages(other, ["app"])[0].resources == {}
+    assert usages(autopilot, other, ["app"])[0].resources == {}
     assert autopilot.leader(other, "app", "cpu") is None
+
+
+def chosen(cluster: Cluster) -> None:
+    entry = cluster.vpas[WEB]
+    cluster.put_vpa(entry.vpa, selector.parse("app=web"), NOW, is_autopilot=True)
 
 
 def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
     cluster, autopilot = Cluster(), Autopilot()
     AutopilotFeed(cluster, autopilot)
     web(cluster, "web-0", "web-1")
+    chosen(cluster)
     for minute in range(12):
         cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8, pods=("web-0", "web-1")))
-    assert set(autopilot.usages(WEB, ["app"])[0].resources) == {"cpu", "memory"}
+    assert set(usages(autopilot, WEB, ["app"])[0].resources) == {"cpu", "memory"}
     cluster.remove_vpa(WEB)
     cluster.take(usage(NOW + 1200.0, 0.2, 5e8))
-    assert autopilot.usages(WEB, ["app"])[0].resources == {}
+    assert usages(autopilot, WEB, ["app"])[0].resources == {}
+
+
+def test_only_vpas_that_chose_it_get_its_recommendation() -> None:
+    cluster, autopilot = Cluster(), Autopilot()
+    AutopilotFeed(cluster, autopilot)
+    reader = Reader(cluster, autopilot)
+    web(cluster, "web-0")
+
+    def target(minute: int) -> int:
+        for number in range(12):
+            cluster.take(usage(NOW + (minute + number) * 60.0, 0.2, 5e8))
+        trace = reader.recommendation(reader.read(), WEB)
+        (entry,) = trace.recommendation.container_recommendations or ()
+        return (entry.target or {})["cpu"].milli
+
+    # 215 m is the end of the bucket of 200 m: 15 % on top, or one bucket as the model adds.
+    assert target(0) == 247
+    assert reader.is_young(WEB) is False
+    chosen(cluster)
+    learned = target(12)
+    assert learned != 247
+    assert 200 <= learned <= 270
+    assert reader.is_young(WEB) is True
+
+
+def test_an_oom_reaches_it_as_the_memory_that_was_needed() -> None:
+    cluster, autopilot = Cluster(), Autopilot()
+    AutopilotFeed(cluster, autopilot)
+    web(cluster, "web-0")
+    chosen(cluster)
+    for minute in range(6):
+        cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8))
+    at = datetime.fromtimestamp(NOW + 330.0, UTC)
+    assert cluster.record_oom(Oom("shop", "web-0", "app", 2**30, at))
+    for minute in range(6, 12):
+        cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8))
+    upper = autopilot.read("memory", [(WEB, "app")]).values[2, 0]
+    assert upper >= 1.2 * 2**30

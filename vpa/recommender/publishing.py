@@ -1,0 +1,175 @@
+"""Recommendations on their way into the status of VPAs.
+
+All are estimated side by side; written are those that moved far enough, and those about
+which something else is to be told. What is not written now is due again in the next pass.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import JSON_PATCH, Api
+from podscale.kube.errors import KubeError, NotLeading
+from podscale.kube.resource import VPAS
+from podscale.kube.wire import decode, encode
+from vpa.model.cluster import Cluster
+from vpa.model.conditions import History
+from vpa.model.entries import VpaEntry
+from vpa.model.membership import VpaKey
+from vpa.model.nodes import NodeShape
+from vpa.model.objects import Vpa
+from vpa.model.reading import Estimates, Reader
+from vpa.model.recommendation import RecommendationTrace
+from vpa.model.status import says_the_same
+from vpa.recommender.flags import Options
+from vpa.recommender.published import status_of, with_history
+from vpa.recommender.selfmetrics import RecommenderMetrics
+from vpa.recommender.workers import each
+from vpa.stored import StoredVpa
+from vpa.stores import Stores
+
+_log = structlog.get_logger()
+
+_WRITE_TIMEOUT_S = 10.0
+_LEAST_DEADLINE_S = 60.0
+
+ShapesOf = Callable[[VpaEntry], tuple[NodeShape, ...]]
+
+
+class _Facts(Struct, frozen=True):
+    # What a status says besides amounts; a change is written whatever the amounts do.
+    pods_matched: bool
+    unsupported: str | None
+    mistakes: tuple[str, ...]
+    shapes: tuple[NodeShape, ...]
+    history: History | None
+
+
+class Publisher:
+    """Writes the statuses of one model's VPAs, for one term of leadership."""
+
+    def __init__(
+        self,
+        api: Api,
+        cluster: Cluster,
+        reader: Reader,
+        stores: Stores,
+        options: Options,
+        metrics: RecommenderMetrics,
+        shapes_of: ShapesOf,
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._reader = reader
+        self._stores = stores
+        self._options = options
+        self._metrics = metrics
+        self._shapes_of = shapes_of
+        self._facts: dict[VpaKey, _Facts] = {}
+        self._asked_at: dict[VpaKey, float] = {}
+        self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
+
+    async def publish(
+        self,
+        estimates: Estimates,
+        matched: Mapping[VpaKey, int],
+        unsupported: Mapping[VpaKey, str | None],
+        now: float,
+    ) -> None:
+        """Write what is due, the longest waiting first; raises ``NotLeading``."""
+        due = dict.fromkeys(self._reader.due(estimates, now, self._options.status_band))
+        facts: dict[VpaKey, _Facts] = {}
+        for key, entry in self._cluster.vpas.items():
+            found = facts[key] = _Facts(
+                key in matched,
+                unsupported.get(key),
+                tuple(mistake.message for mistake in entry.mistakes),
+                self._shapes_of(entry),
+                self.history.get(key),
+            )
+            if self._facts.get(key) != found:
+                due[key] = None
+        order = sorted(due, key=lambda key: self._asked_at.get(key, 0.0))
+
+        async def write(key: VpaKey) -> None:
+            self._asked_at[key] = now
+            await self._publish(key, estimates, facts[key], now)
+
+        deadline_s = max(self._options.interval_s, _LEAST_DEADLINE_S)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await each(order, write, workers=self._options.workers, failed=self._failed)
+        except TimeoutError:
+            _log.warning("statuses took too long, the rest follows", due=len(order))
+
+    async def tell_history(self, history: History, now: float) -> None:
+        """Tell every VPA how reading history goes; what was recommended before stays."""
+
+        async def write(key: VpaKey) -> None:
+            vpa = self._stores.vpa(key)
+            if vpa is None:
+                return
+            wanted = with_history(vpa, history, now)
+            if not says_the_same(vpa.status, wanted):
+                await self._patch(key, vpa, wanted, now)
+
+        await each(
+            list(self._cluster.vpas), write, workers=self._options.workers, failed=self._failed
+        )
+
+    def trace(self, estimates: Estimates, key: VpaKey) -> RecommendationTrace:
+        """Return how the recommendation of a VPA comes about, node sizes included."""
+        shapes = self._shapes_of(self._cluster.vpas[key])
+        return self._reader.recommendation(estimates, key, shapes)
+
+    def forget(self, key: VpaKey) -> None:
+        """Drop what was written of a VPA that is gone."""
+        self._facts.pop(key, None)
+        self._asked_at.pop(key, None)
+        self.history.pop(key, None)
+
+    async def _publish(self, key: VpaKey, estimates: Estimates, facts: _Facts, now: float) -> None:
+        vpa = self._stores.vpa(key)
+        entry = self._cluster.vpas.get(key)
+        if vpa is None or entry is None:
+            return
+        trace = self._reader.recommendation(estimates, key, facts.shapes)
+        wanted = status_of(
+            vpa, entry, trace, now,
+            pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,
+            is_young=self._reader.is_young(key),
+        )  # fmt: skip
+        if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
+            return
+        self._reader.published(estimates, key, now)
+        self._facts[key] = facts
+
+    async def _patch(self, key: VpaKey, vpa: Vpa, wanted: Mapping[str, Any], now: float) -> bool:
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                VPAS.path(*key, "status"),
+                body=encode([{"op": "add", "path": "/status", "value": wanted}]),
+                content_type=JSON_PATCH,
+                timeout_s=_WRITE_TIMEOUT_S,
+            )
+            self._stores.accept_vpa(decode(answer.body, StoredVpa))
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as error:
+            self._metrics.wrote("status", "error")
+            _log.warning("status not written", namespace=key.namespace, name=key.name,
+                         error=str(error))  # fmt: skip
+            return False
+        self._metrics.wrote("status", "ok")
+        created = vpa.metadata.creation_timestamp
+        if "recommendation" in wanted and vpa.status.recommendation is None and created:
+            self._metrics.latency.observe(max(now - created.timestamp(), 0.0))
+        return True
+
+    def _failed(self, key: VpaKey, error: Exception) -> None:
+        self._metrics.failed("UpdateVPAs")
