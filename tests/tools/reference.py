@@ -1,0 +1,117 @@
+"""Writes the reference pages: flags from the programs' own help, reasons from the case file.
+
+``python -m tests.tools.reference`` renews them; ``tests/docs`` holds them equal.
+"""
+
+import importlib
+import re
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from podscale.cli.entry import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+CASES = ROOT / "tests" / "conformance" / "cases" / "explain.yaml"
+PROGRAMS = ("serve", "control", "run", "adapter", "hpa", "recommender", "updater", "admission")
+_FLAG = re.compile(
+    r"^ {6}(?:-\w, )?--(?P<name>\S+)(?: (?P<kind>\S+))?\n {10}(?P<help>.*?)"
+    r"(?: \(default (?P<default>.*)\))?$",
+    re.MULTILINE,
+)
+_COMMON = {"adapter", "hpa", "recommender", "updater", "admission"}
+_HEAD = "<!-- Written by `python -m tests.tools.reference`. -->\n\n"
+_INTRO = """# Configuration reference
+
+Flags are read as the originals read them: `--flag=value`, `--flag value`, `-v=4`; durations are
+Go's (`1m30s`). A wrong command line ends with status 2, and says which word is wrong. The rules
+file is described at the end, the annotations of objects in the
+[README](../README.md#configuration).
+"""
+_RULES = """
+## The rules file
+
+prometheus-adapter's, field by field; unknown fields are errors with line and column.
+
+| field | value |
+|---|---|
+| `rules[]` | metrics of objects (`custom.metrics.k8s.io`) |
+| `externalRules[]` | metrics that belong to no object (`external.metrics.k8s.io`) |
+| `resourceRules.cpu`, `.memory` | usage of containers and nodes (`metrics.k8s.io`) |
+| `resourceRules.window` | the width of the window that answers carry |
+| `….seriesQuery` | which series: a Prometheus selector |
+| `….seriesFilters[].is`, `.isNot` | RE2 on the series' name, unanchored |
+| `….resources.overrides.LABEL.resource`, `.group` | the label names an object of this resource |
+| `….resources.template` | labels from resources, a Go template over `.Group` and `.Resource` |
+| `….resources.namespaced` | external rules: whether the namespace is matched (default true) |
+| `….name.matches`, `.as` | the metric's name from the series' name: RE2 and Go's Expand |
+| `….metricsQuery` | a Go template: `.Series`, `.LabelMatchers`, `.GroupBy` and their kin |
+| `resourceRules.….containerQuery`, `.nodeQuery` | the two queries |
+| `resourceRules.….containerLabel` | the label that names the container |
+
+`podscale config-gen` prints the default rules; `podscale doctor -f FILE` checks a file.
+"""
+
+
+def flags_of(program: str) -> dict[str, tuple[str, str, str]]:
+    """Return flag → (kind, default, meaning) of a program, from its help."""
+    command = importlib.import_module(COMMANDS[program].module).command
+    text = CliRunner().invoke(command, ["--help"]).output
+    found = {
+        each["name"]: (each["kind"] or "", each["default"] or "", each["help"])
+        for each in _FLAG.finditer(text)
+    }
+    if not found:
+        raise ValueError(f"podscale {program} --help lists no flags")
+    return found
+
+
+def configuration() -> str:
+    """Return docs/configuration.md."""
+    programs = {name: flags_of(name) for name in PROGRAMS}
+    ways = [programs[name] for name in sorted(_COMMON)]
+    shared = {
+        flag: what
+        for flag, what in ways[0].items()
+        if all(way.get(flag) == what for way in ways[1:])
+    }
+    parts = [_HEAD, _INTRO, "\n## Every program\n\n", _table(shared)]
+    for name, flags in programs.items():
+        own = {flag: what for flag, what in flags.items() if shared.get(flag) != what}
+        parts += [f"\n## podscale {name}\n\n", _table(own)]
+    return "".join((*parts, _RULES))
+
+
+def reasons() -> str:
+    """Return docs/reasons.md."""
+    known = yaml.safe_load(CASES.read_text(encoding="utf-8"))["reasons"]
+    rows = ["| reason | what it means | what would have to change |", "|---|---|---|"]
+    for token, text in known.items():
+        meaning, _, change = text.partition(" Change: ")
+        rows.append(f"| `{token}` | {_cell(meaning)} | {_cell(change)} |")
+    title = "# Reasons\n\nThe tokens that explanations, events, metrics and tests share.\n\n"
+    return _HEAD + title + "\n".join(rows) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return every generated page: where it lies and what it holds."""
+    return {DOCS / "configuration.md": configuration(), DOCS / "reasons.md": reasons()}
+
+
+def _table(flags: dict[str, tuple[str, str, str]]) -> str:
+    rows = ["| flag | default | meaning |", "|---|---|---|"]
+    for name, (kind, default, text) in flags.items():
+        shown = f"`--{name}`" + (f" {kind}" if kind else "")
+        rows.append(f"| {shown} | {f'`{default}`' if default else ''} | {_cell(text)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
