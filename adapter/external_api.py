@@ -8,13 +8,13 @@ from typing import Any
 
 from prometheus_client import Histogram
 
-from adapter import bodies, failures, schemas
+from adapter import bodies, failures, readings, schemas
 from adapter import request_options as options
-from adapter.readings import NO_LABELS
 from adapter.registry import Registry
 from adapter.reuse import Key, Reuse
 from adapter.sources import Sources
 from podscale.core.metrics import ExternalSamples, NoData, Stale
+from podscale.kube.metrics_doc import LEFT_OUT
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import StatusError
@@ -102,7 +102,10 @@ class ExternalApi:
             pages.append(bodies.external_items(metric, items))
         if pages:
             self._age.observe(max(0.0, time.time() - oldest_s))
-        response = ApiResponse(bodies.external_list(pages))
+        headers: tuple[tuple[str, str], ...] = ()
+        if answer.left_out:
+            headers = (("Warning", f'{LEFT_OUT}{readings.left_out(answer)}"'),)
+        response = ApiResponse(bodies.external_list(pages), headers=headers)
         if len(response.body) > _KEPT_BYTES:
             return response
         return self._reuse.keep(key, response, answer.asked_s)
@@ -111,7 +114,7 @@ class ExternalApi:
 def _items(answer: ExternalSamples, start: int) -> list[bodies.ExternalItem]:
     return [
         (
-            None if one.labels is NO_LABELS else one.labels,
+            None if one.labels is readings.NO_LABELS else one.labels,
             one.sample.value_milli,
             answer.asked_s if one.sample.time_s is None else one.sample.time_s,
             one.sample.window_s,

@@ -4,7 +4,7 @@ Pure. Values of labels never matter here, only their names: a series is its name
 set of label names (its shape), which keeps a relist of 500,000 series small.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -14,8 +14,6 @@ from adapter.stages import Stage
 
 # Lost series are remembered to explain a 404; a rule that loses more is explained by example.
 _REMEMBERED = 2_000
-
-Shape = tuple[str, frozenset[str]]  # series name, label names
 
 
 class Source(Struct, frozen=True):
@@ -108,11 +106,3 @@ class ListingBuilder:
             self._losses[lost.stage] = self._losses.get(lost.stage, 0) + 1
             if len(self._lost) < _REMEMBERED:
                 self._lost[series] = lost
-
-
-def list_rule(rule: Rule, shapes: Iterable[Shape]) -> Listing:
-    """Return what ``rule`` makes of ``shapes``."""
-    builder = ListingBuilder(rule)
-    for series, labels in shapes:
-        builder.add(series, labels)
-    return builder.build()

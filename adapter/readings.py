@@ -73,13 +73,15 @@ def single(outcome: Outcome, name: str, origin: Origin) -> ObjectSample | Failur
 
 
 def external(outcome: Outcome, origin: Origin) -> ExternalSamples | Failure:
-    """Return every series of an external metric, without those that are no number."""
+    """Return every series of an external metric; those that are no number are only counted."""
     if not isinstance(outcome, Reading):
         return outcome
     series = _Series(outcome, values.fitting(outcome.values), origin)
     if not series and outcome.stale:
         return _stale(outcome, "", origin)
-    return ExternalSamples(series if len(series) > _AT_ONCE else tuple(series), outcome.asked_s)
+    left_out = len(outcome.values) - len(series)
+    listed = series if len(series) > _AT_ONCE else tuple(series)
+    return ExternalSamples(listed, outcome.asked_s, left_out)
 
 
 class _Series(Sequence[ExternalSample]):
@@ -111,7 +113,8 @@ class _Series(Sequence[ExternalSample]):
 
 
 def or_nothing(answer: Answer) -> Answer:
-    """Return ``answer``, or the failure that an empty list is to whoever decides by it.
+    """Return ``answer``, or the failure that an empty list, or a part of one, is to whoever
+    decides by it.
 
     The in-tree HPA's client makes the same of an empty list ("no metrics returned"); only
     the APIs show it as a list.
@@ -123,9 +126,18 @@ def or_nothing(answer: Answer) -> Answer:
                     Stage.STALE, f"the samples of {', '.join(sorted(answer.stale))} are stale"
                 )
             return NoData(Stage.EMPTY_RESULT, "the query returns no sample of these pods")
+        case ExternalSamples() if answer.left_out:
+            # The sum of the others is not the metric: it would shrink by what cannot be read.
+            return NoData(Stage.NOT_A_NUMBER, left_out(answer))
         case ExternalSamples() if not answer.series:
             return NoData(Stage.EMPTY_RESULT, "the query returns no sample")
     return answer
+
+
+def left_out(answer: ExternalSamples) -> str:
+    """Return how many series of the answer are no numbers, for a person."""
+    every = len(answer.series) + answer.left_out
+    return f"{answer.left_out} of {every} series are NaN, infinite or too large"
 
 
 def _sample(reading: Reading, row: int, origin: Origin) -> Sample | None:
@@ -145,8 +157,10 @@ def _absence(reading: Reading, name: str, origin: Origin) -> Failure:
     if name in reading.stale:
         return _stale(reading, name, origin)
     rule, metric = origin.rule, origin.metric
-    if not len(reading.values):
-        return NoData(Stage.EMPTY_RESULT, f"{rule}: the query for {metric} returns no sample")
+    if reading.is_by_name or not (len(reading.values) or reading.nameless):
+        # Whose rows a wider query brought besides says nothing about this object's query.
+        text = f"{rule}: the query for {metric} of {name} returns no sample"
+        return NoData(Stage.EMPTY_RESULT, text)
     if not reading.objects:
         text = (
             f"{rule}: the query for {metric} returns samples without the label of the object; "

@@ -6,6 +6,7 @@ immutable ``Registry`` values.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,11 @@ class Relister:
         self._renewed()
 
     @property
+    def reach_s(self) -> float:
+        """How far back a series counts."""
+        return self._options.reach_s
+
+    @property
     def states(self) -> dict[str, RuleState]:
         """What is known about each rule, by its id."""
         return self._states
@@ -163,7 +169,9 @@ class Relister:
                 if taken % _PAGE == 0:
                     await asyncio.sleep(0)
         listing = builder.build()
-        gone = _still_in_grace(before, listing, now, self._options.grace_s)
+        # What a partial answer lacks has not gone.
+        grace_s = math.inf if outcome.is_partial else self._options.grace_s
+        gone = _still_in_grace(before, listing, now, grace_s)
         if gone:
             kept = {key: before.listing.exposed[key] for key in gone} if before.listing else {}
             listing = structs.replace(listing, exposed={**kept, **listing.exposed})

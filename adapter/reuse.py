@@ -11,14 +11,19 @@ from msgspec import Struct
 
 from podscale.serving.api import ApiRequest, ApiResponse
 
-_MOST = 20_000
+# 1,000 HPAs of ten pods are 3 MB. Selectors that nobody repeats must not become memory.
+_MOST_BYTES = 32 * 1024 * 1024
+_ENTRY_BYTES = 1024  # what an entry takes besides body and key
+# All that changes an answer; a client's timeout, pretty or cache-buster does not.
+_MEANINGFUL = ("labelSelector", "metricLabelSelector", "fieldSelector")
 
-Key = tuple[Hashable, ...]
+Key = tuple[str, ...]
 
 
 class _Entry(Struct, frozen=True):
     response: ApiResponse
     until_s: float
+    size: int
     version: Hashable
     current: Callable[[], Hashable]
 
@@ -26,21 +31,27 @@ class _Entry(Struct, frozen=True):
 class Reuse:
     """Responses by request."""
 
-    def __init__(self, fresh_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        fresh_s: float,
+        clock: Callable[[], float] = time.time,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
         """``fresh_s`` is how long after its evaluation time a snapshot answers."""
         self.fresh_s = fresh_s
         self.hits = 0
+        self.held_bytes = 0
         self._clock = clock
-        self._entries: dict[Key, _Entry] = {}
+        self._most_bytes = most_bytes
+        self._entries: dict[Key, _Entry] = {}  # oldest first
 
     @staticmethod
     def key(request: ApiRequest) -> Key:
         """Return what tells requests with different answers apart."""
         query = request.query
         if not query:
-            return (request.path, request.media.as_table)
-        parameters = tuple((name, *query[name]) for name in sorted(query))
-        return (request.path, request.media.as_table, *parameters)
+            return (request.path,)
+        return (request.path, *[request.parameter(name) for name in _MEANINGFUL])
 
     def find(self, key: Key) -> ApiResponse | None:
         """Return the response if it would come out the same now."""
@@ -48,7 +59,7 @@ class Reuse:
         if entry is None:
             return None
         if entry.until_s <= self._clock() or entry.current() != entry.version:
-            del self._entries[key]
+            self._drop(key)
             return None
         self.hits += 1
         return entry.response
@@ -62,13 +73,27 @@ class Reuse:
         current: Callable[[], Hashable] = lambda: None,
     ) -> ApiResponse:
         """Remember ``response``; ``current`` tells whether its objects are still the same."""
-        until_s = asked_s + self.fresh_s
-        if until_s > self._clock():
-            if len(self._entries) >= _MOST:
-                self._entries.clear()
-            self._entries[key] = _Entry(response, until_s, version, current)
+        now_s, until_s = self._clock(), asked_s + self.fresh_s
+        if until_s > now_s:
+            if key in self._entries:
+                self._drop(key)
+            size = _ENTRY_BYTES + len(response.body) + sum(map(len, key))
+            self._entries[key] = _Entry(response, until_s, size, version, current)
+            self.held_bytes += size
+            while self._is_over(now_s):
+                self._drop(next(iter(self._entries)))
         return response
 
     def clear(self) -> None:
         """Forget everything: the rules or the list of metrics changed."""
         self._entries.clear()
+        self.held_bytes = 0
+
+    def _is_over(self, now_s: float) -> bool:
+        if self.held_bytes > self._most_bytes:
+            return True
+        oldest = next(iter(self._entries.values()), None)
+        return oldest is not None and oldest.until_s <= now_s
+
+    def _drop(self, key: Key) -> None:
+        self.held_bytes -= self._entries.pop(key).size

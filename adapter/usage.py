@@ -92,12 +92,14 @@ class Usage:
         if not found.names:
             text = f"no running pod in {question.namespace} matches {question.selector!r}"
             return NoData(Stage.OBJECT_MISMATCH, text)
-        rule = rules.cpu if question.resource == "cpu" else rules.memory
-        demand = self._demand(rule, question.namespace, found)
-        if not isinstance(demand, Demand):
-            return demand
+        # Both: only the other resource tells that a container is there and has no sample.
+        demands = self._demands(question.namespace, found.names, found.known)
+        if not isinstance(demands, tuple):
+            return demands
+        if question.resource != "cpu":
+            demands = demands[1], demands[0]
         container, window_s = question.container, rules.window_s or None
-        return Inquiry((demand,), lambda got: _sums(got[0], found.names, container, window_s))
+        return Inquiry(demands, lambda got: _sums(got[0], got[1], found.names, container, window_s))
 
     def containers(
         self, namespaces: Sequence[str]
@@ -198,13 +200,24 @@ def _amounts(cpu: Reading, cpu_row: int, memory: Reading, memory_row: int) -> Am
 
 
 def _sums(
-    outcome: Outcome, names: Sequence[str], container: str | None, window_s: float | None
+    outcome: Outcome,
+    other: Outcome,
+    names: Sequence[str],
+    container: str | None,
+    window_s: float | None,
 ) -> PodSamples | Failure:
+    # As the HPA reads metrics.k8s.io: a container listed without the resource, and be it that
+    # only the other resource lists it, breaks the sum of its pod.
     if not isinstance(outcome, Reading):
         return outcome
+    if not isinstance(other, Reading):
+        return other
     wanted = set(names)
     sums: dict[str, Sample] = {}
     broken: set[str] = set()
+    for pod, name in other.containers.keys() - outcome.containers.keys():
+        if container is None or name == container:
+            broken.add(pod)
     for (pod, name), row in outcome.containers.items():
         if pod not in wanted or (container is not None and name != container):
             continue

@@ -94,6 +94,7 @@ class ExternalSamples(Struct, frozen=True, tag=True):
 
     series: Sequence[ExternalSample]
     asked_s: float
+    left_out: int = 0  # series that are no numbers: the sum of ``series`` is then not the metric
 
 
 class ContainerColumns(Struct, frozen=True, tag=True):

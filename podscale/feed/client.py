@@ -48,7 +48,7 @@ class Series(Struct, frozen=True):
 
     names: SeriesNames
     count: int  # series, not names
-    warnings: tuple[str, ...] = ()
+    is_partial: bool = False  # a store behind Prometheus did not answer
 
 
 class _Reader(Protocol):
@@ -156,8 +156,8 @@ class PrometheusClient:
             None,
             not self.is_local,
         )
-        warnings = _decoded(reader.end, rest)
-        return Series(reader.names(), reader.count, warnings)
+        is_partial = _decoded(reader.end, rest)
+        return Series(reader.names(), reader.count, is_partial)
 
     async def sample_series(
         self, match: str, start_s: float | None, limit: int
@@ -241,7 +241,7 @@ class PrometheusClient:
             max_redirects=3,
         ) as response:
             if response.status // 100 != 2:
-                body = await response.content.read(64 * 1024)
+                body = await _beginning(response.content)
                 raise refusals.of_status(response.status, body, response.headers.get("Retry-After"))
             return await _read(response.content, reader, limit)
 
@@ -254,6 +254,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
+    # What one read gives may be the first half of a refusal, which then reads as nonsense.
     splitter, received = Splitter(), 0
     async for chunk in content.iter_chunked(32 * 1024):
         received += len(chunk)

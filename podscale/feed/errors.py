@@ -21,6 +21,7 @@ Kind = Literal[
     "throttled",  # 429
     "gateway",  # 5xx of Prometheus or of something before it
     "oversize",  # the body passes the limit
+    "partial",  # something of what was asked could not be read
     "nonsense",  # not the JSON that Prometheus speaks: HTML, cut off, another shape
 ]
 

@@ -44,7 +44,7 @@ class Feed:
         self._clock = clock
         self._is_get = client.options.verb == "GET"
         self._queries = Queries(client, options, self.stats)
-        self._singles = Singles(self._queries, options, clock, self._task)
+        self._singles = Singles(self._queries, options, self.stats, clock, self._task)
         self._groups: dict[object, Group] = {}
         self._refreshes: dict[object, list[Refresh]] = {}
         self._tasks = asyncio.TaskGroup()

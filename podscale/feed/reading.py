@@ -34,6 +34,9 @@ class Reading(Struct, frozen=True, eq=False):
     is_scalar: bool = False  # external: a scalar answer, upstream serves it with null labels
     stale: Mapping[str, float] = {}  # object -> age in seconds (inf: gone); "" for external rows
     warnings: tuple[str, ...] = ()
+    nameless: int = 0  # rows without the object label, which are nobody's
+    # True: other objects' rows come from a wider query; the request's own would not have them.
+    is_by_name: bool = False
 
     def row(self, name: str) -> int:
         """Return the row of an object, or ``NO_ROW``."""

@@ -179,6 +179,7 @@ class Refresh:
         else:
             if len(batch.namespaces) == 1 and self._group.failed(
                 batch.namespaces[0], self._clock()
+            is_by_name=verdict.is_by_name,
             ):
                 self._stats.exclusions += 1
             self._give_up(batch, None)
@@ -277,4 +278,6 @@ def _listed(rows: Reading) -> list[tuple[list[tuple[str, str]], float]]:
 
 
 def _near(one: float, other: float) -> bool:
+        if not _is_plain(answer):
+            return
     return (one != one and other != other) or math.isclose(one, other, rel_tol=1e-9)

@@ -43,6 +43,10 @@ _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
     "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
     "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
     "oversize": ("The answer is larger than the limit for one query", "AnswerTooLarge"),
+    "partial": (
+        "Only a part of the series could be read: a store behind Prometheus does not answer",
+        "PartialAnswer",
+    ),
     "nonsense": (
         f"The answer is not one of Prometheus's API: {_CHECK_URL}",
         "PrometheusAnswerInvalid",

@@ -1,14 +1,17 @@
 """The per-request path: the query as upstream renders it, shared by all who wait for it.
 
-Equal texts share one running query and, for a moment, its answer. Errors are not kept.
+Equal texts share one running query and, for a moment, its answer. Errors are not kept, and
+a part of an answer is one: whoever sums it up would shrink by what is missing.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 
+import structlog
 from msgspec import Struct, field
 
 from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.feed import refusals
 from podscale.feed.errors import QueryError
 from podscale.feed.group import is_fresh
 from podscale.feed.options import FeedOptions
@@ -17,7 +20,10 @@ from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
 from podscale.feed.snapshot import Rows, add_own, reading, stamps_of
+from podscale.feed.stats import FeedStats
 from podscale.feed.wire import Answer
+
+log = structlog.get_logger(__name__)
 
 HELD = 1024  # answers at most
 PAGE = 500  # label sets freed in one turn of the loop: 100,000 at once take 0.1 s
@@ -37,6 +43,11 @@ class _Held(Struct):
 
 
 Found = _Held | Failure
+_HISTOGRAM = Refused(
+    "ResultIsHistogram",
+    "the query of the rule gives native histograms, which are no numbers: "
+    "use histogram_quantile, histogram_avg or histogram_count in metricsQuery",
+)
 _BROKEN = Unavailable("InternalError", "reading the answer failed: see the log")
 
 
@@ -47,11 +58,13 @@ class Singles:
         self,
         queries: Queries,
         options: FeedOptions,
+        stats: FeedStats,
         clock: Callable[[], float],
         spawn: Callable[[Coroutine[object, object, Found]], asyncio.Task[Found | None]],
     ) -> None:
         self._queries = queries
         self._options = options
+        self._stats = stats
         self._clock = clock
         self._spawn = spawn
         self._held: dict[str, _Held] = {}
@@ -101,6 +114,12 @@ class Singles:
             answer, stamps = await self._queries.ask("single", text, stamp_text, asked_s)
         except QueryError as error:
             return error.failure
+        if answer.is_partial or (stamps is not None and stamps.is_partial):
+            self._stats.failures["partial"] += 1
+            log.warning("partial answer", said=answer.warnings, query=text[:500])
+            return refusals.failure("partial")
+        if not answer.is_float_only:
+            return _HISTOGRAM
         return _Held(asked_s, answer, stamps)
 
     def _ended(self, text: str, task: asyncio.Task[Found | None]) -> None:

@@ -48,6 +48,8 @@ class Rows(Struct):
         """Take in one sample as stamped by the source."""
         if abs(time_s - self.asked_s) > _SAME_TIME_S:
             self.times[len(self.values)] = time_s
+    nameless: int = 0  # rows left out because they carry no object label
+    is_by_name: bool = False
         self.values.append(value)
 
     def extend(self, other: "Rows") -> None:
@@ -69,6 +71,7 @@ class Rows(Struct):
 
 def stamps_of(answer: Answer, labels: KeyLabels) -> Stamps:
     """Return the newest sample's time of each key."""
+        self.nameless += other.nameless
     return {
         (metric.get(labels.namespace, ""), metric.get(labels.object, "")): value
         for metric, value in zip(answer.metrics, answer.values, strict=True)
@@ -79,12 +82,18 @@ class Collector:
     """Sorts an answer's rows out by namespace; fed in pages, so that the loop can run between."""
 
     def __init__(
-        self, plan: Plan, asked_s: float, namespaces: Iterable[str], *, carries_namespace: bool
+        self,
+        plan: Plan,
+        asked_s: float,
+        namespaces: Iterable[str],
+        *,
+        carries_namespace: bool,
+        is_by_name: bool = False,
     ) -> None:
         self._plan = plan
         self._drops_label = plan.api == "external" and not carries_namespace
         # Empty namespaces are known to be empty.
-        self.rows = {namespace: Rows(asked_s) for namespace in namespaces}
+        self.rows = {namespace: Rows(asked_s, is_by_name=is_by_name) for namespace in namespaces}
 
     def add(self, page: Answer) -> None:
         """Take in the rows of a batch."""
@@ -147,6 +156,8 @@ def reading(
 
 def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: Plan) -> None:
     row = len(rows.values)
+        nameless=rows.nameless,
+        is_by_name=rows.is_by_name,
     if plan.api == "external":
         rows.names.append("")
         rows.labels.append(metric)
@@ -154,7 +165,8 @@ def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: 
         return
     name = metric.get(plan.labels.object, "")
     if not name:
-        return  # an absent label reads as "": never an object
+        rows.nameless += 1  # an absent label reads as "": never an object
+        return
     rows.names.append(name)
     rows.append(value, time_s)
     if plan.labels.container:

@@ -117,7 +117,7 @@ class VectorReader:
             self._values,
             self._times,
             self._is_float_only,
-            envelope.is_partial or any(map(_is_partial_response, warnings)),
+            _is_partial(envelope),
             warnings,
         )
 
@@ -143,12 +143,12 @@ class SeriesReader:
                 grown = frozenset((shape,)) if known is None else known | {shape}
                 shapes[name] = self._interned.setdefault(grown, grown)
 
-    def end(self, rest: bytes) -> tuple[str, ...]:
-        """Take the last entries; return the warnings."""
+    def end(self, rest: bytes) -> bool:
+        """Take the last entries; return whether some series could not be listed."""
         envelope = _success(rest)
         if bytes(envelope.data) != b"null":
             self.page(bytes(envelope.data))
-        return tuple(envelope.warnings or ())
+        return _is_partial(envelope)
 
     def names(self) -> dict[str, frozenset[frozenset[str]]]:
         """Return name -> sets of label names; equal sets are one object."""
@@ -187,3 +187,7 @@ def _is_partial_response(warning: str) -> bool:
     # Prometheus 3 annotates results with "PromQL warning: ..."; every other warning (remote
     # read, Thanos stores) means that something could not be asked.
     return not warning.startswith(("PromQL warning:", "PromQL info:"))
+def _is_partial(envelope: _Envelope) -> bool:
+    return envelope.is_partial or any(map(_is_partial_response, envelope.warnings or ()))
+
+

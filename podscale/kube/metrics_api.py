@@ -38,7 +38,7 @@ from podscale.core.metrics import (
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
-from podscale.kube.metrics_doc import CustomValue, ExternalValue, PodMetrics
+from podscale.kube.metrics_doc import LEFT_OUT, CustomValue, ExternalValue, PodMetrics
 from podscale.kube.metrics_failure import failure_of
 from podscale.kube.wire import ListOf, Quantity, decode
 
@@ -119,6 +119,8 @@ class ApiProvider:
         except msgspec.DecodeError as error:
             text = f"unable to fetch metrics from {call.family} metrics API: {error}"
             return Unavailable("BadAnswer", text)
+        if (warning := answer.headers.get("warning", "")).startswith(LEFT_OUT):
+            return NoData("NotANumber", warning.removeprefix(LEFT_OUT).rstrip('"'))
         return _Items(items, asked_s)
 
     def _root(self, family: _Family) -> str:

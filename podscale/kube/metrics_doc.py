@@ -4,6 +4,10 @@ from msgspec import Struct
 
 from podscale.kube.wire import ObjectMeta, Quantity, Time
 
+# How our adapter's Warning header begins beside an external list from which series that are no
+# numbers were left out (RFC 7234; aggregators hand it through): the list is not the metric.
+LEFT_OUT = '299 podscale "NotANumber: '
+
 
 class ContainerMetrics(Struct, frozen=True, gc=False):
     """Usage of one container."""

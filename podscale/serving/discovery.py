@@ -49,10 +49,6 @@ class Discovery:
         self._documents: dict[str, tuple[Hashable, Document]] = {}
         self._building: Flights[str, Document] = Flights()
 
-    def group_names(self) -> list[str]:
-        """Return the served groups, sorted."""
-        return [group.name for group in self._groups]
-
     def group_list(self, port: int) -> bytes:
         """Return the body of ``/apis``. Like upstream's it has no apiVersion."""
         cidrs = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{port}"}]

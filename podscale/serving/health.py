@@ -44,11 +44,6 @@ class Health:
         """Make ``/readyz`` depend on ``check``, also reachable as ``/readyz/<name>``."""
         self._ready[name] = check
 
-    def add_liveness(self, name: str, check: Check) -> None:
-        """Make all three endpoints depend on ``check``: the kubelet restarts us if it fails."""
-        self._live[name] = check
-        self._ready[name] = check
-
     def paths(self) -> Iterator[str]:
         """Yield every path served here, for the index."""
         for endpoint in ENDPOINTS:

@@ -21,11 +21,6 @@ class Verbosity:
     def __init__(self, v: int = 0) -> None:
         self.v = v
 
-    @property
-    def is_debug(self) -> bool:
-        """Whether debug lines are written."""
-        return self.v >= DEBUG_FROM
-
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         """Drop debug lines (a structlog processor, the first in the chain)."""
         if method == "debug" and self.v < DEBUG_FROM:

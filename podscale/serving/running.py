@@ -5,7 +5,6 @@ certificates come from files, the keeper or --cert-dir, everything is watched.
 """
 
 import asyncio
-import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -149,19 +148,6 @@ async def running(
     if failure is not None:
         # Here, so that what the block raised arrives as it is and not in two groups.
         raise failure
-
-
-async def until_signalled() -> None:
-    """Return on SIGTERM or SIGINT; a second one ends the process at once, as Go's servers do."""
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
-    try:
-        await asked.wait()
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 async def _tls(flags: Flags, files: ServingFiles, keeper: CertificateKeeper | None) -> ServingTls:

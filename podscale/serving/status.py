@@ -136,13 +136,6 @@ def unsupported_media_type(message: str) -> Status:
     return Status(message=message, reason="UnsupportedMediaType", code=415)
 
 
-def unprocessable(message: str, *, causes: Sequence[Cause] = ()) -> Status:
-    """Return 422."""
-    return Status(
-        message=message, reason="Invalid", details=Details(causes=tuple(causes)), code=422
-    )
-
-
 def too_many_requests(retry_after_s: int = 1) -> Status:
     """Return 429, sent beyond the in-flight limit."""
     return Status(

@@ -19,6 +19,8 @@ from podscale.serving.user import User
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _TIMEOUT_S = 10.0
 _REMEMBERED = 10_000
+# A refused token may be one that the API server is about to know: whatever the flag says.
+_REFUSED_TTL_S = 10.0
 
 
 class Verdict(Struct, frozen=True):
@@ -55,7 +57,7 @@ class _Review(Struct, frozen=True, kw_only=True):
 
 
 class TokenReviews:
-    """Reviews with a cache. Failures to ask are not remembered, refusals are."""
+    """Reviews with a cache. Failures to ask, or to judge, are not remembered, refusals are."""
 
     def __init__(
         self,
@@ -106,17 +108,22 @@ class TokenReviews:
         finally:
             self._metrics.delegated_authn.observe(code, self._clock() - started)
         verdict = Verdict(_user(answer.user) if answer.authenticated else None)
-        if self._ttl_s > 0:
-            self._remember(hashed, verdict)
+        if answer.error and not answer.authenticated:
+            # The API server could not judge, as while its own webhook is away.
+            structlog.get_logger().info("TokenNotJudged", error=answer.error)
+            return verdict
+        ttl_s = self._ttl_s if answer.authenticated else min(self._ttl_s, _REFUSED_TTL_S)
+        if ttl_s > 0:
+            self._remember(hashed, verdict, ttl_s)
         return verdict
 
-    def _remember(self, hashed: bytes, verdict: Verdict) -> None:
+    def _remember(self, hashed: bytes, verdict: Verdict, ttl_s: float) -> None:
         now = self._clock()
         if len(self._known) >= _REMEMBERED:
             self._known = {k: v for k, v in self._known.items() if v[0] > now}
             if len(self._known) >= _REMEMBERED:
                 self._known = {}
-        self._known[hashed] = (now + self._ttl_s, verdict)
+        self._known[hashed] = (now + ttl_s, verdict)
 
     def _hashed(self, token: str) -> bytes:
         return hashlib.blake2b(token.encode(), key=self._key, digest_size=32).digest()

@@ -16,6 +16,7 @@ from podscale.core.metrics import (
     ExternalMetric,
     ExternalSamples,
     Failure,
+    NoData,
     ObjectMetric,
     ObjectSample,
     PodMetric,
@@ -53,6 +54,7 @@ FAILING = [
     ObjectMetric("default", "pods", "web-1", "vals"),  # NaN
     ObjectMetric("default", "pods", "db-0", "vals"),  # infinite
     ObjectMetric("default", "services", "nope", METRIC),
+    ExternalMetric("default", "ext_vals"),  # of many series some are NaN and infinite
     ExternalMetric("default", "nothing"),
     PodResource("prod", "app=web", "cpu"),  # Prometheus refuses
 ]
@@ -72,7 +74,10 @@ class Aggregator(world.ScriptedCluster):
             async with session.get(url, headers=headers, ssl=False) as answer:
                 body = await answer.read()
                 return web.Response(
-                    status=answer.status, body=body, content_type=answer.content_type
+                    status=answer.status,
+                    body=body,
+                    content_type=answer.content_type,
+                    headers={n: v for n, v in answer.headers.items() if n == "Warning"},
                 )
 
 
@@ -144,6 +149,16 @@ async def test_neither_answers_what_cannot_be_answered(adapter, question):
     inside, outside = await both(adapter, question)
     assert isinstance(inside, Failure)
     assert isinstance(outside, Failure)
+
+
+async def test_a_sum_of_a_part_is_refused_on_both_sides(adapter):
+    inside, outside = await both(adapter, ExternalMetric("default", "ext_vals"))
+    assert (type(inside), inside.reason) == (NoData, "NotANumber")
+    assert (type(outside), outside.reason, outside.message) == (
+        NoData,
+        "NotANumber",
+        inside.message,
+    )
 
 
 def inside_has_no_time(answer):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapter import config, naming, patterns
 from adapter.errors import ConfigInvalid
-from adapter.listing import Source, list_rule
+from adapter.listing import ListingBuilder, Source
 from adapter.plans import Plans
 from adapter.rules import compile_rules
 from podscale.core import selector
@@ -63,6 +63,14 @@ def test_a_pattern_is_compiled_or_refused_with_a_sentence(text):
         patterns.compile(text)
 
 
+def listed(rule, shapes):
+    """Return the listing of the shapes, taken in their order."""
+    builder = ListingBuilder(rule)
+    for series, labels in shapes:
+        builder.add(series, labels)
+    return builder.build()
+
+
 @given(
     st.dictionaries(
         st.text(alphabet="abct_", max_size=8),
@@ -76,9 +84,9 @@ def test_the_list_does_not_depend_on_the_order_of_series(series, random):
         0
     ]
     shapes = [(name, labels) for name, found in series.items() for labels in found]
-    first = list_rule(rule, shapes)
+    first = listed(rule, shapes)
     random.shuffle(shapes)
-    second = list_rule(rule, shapes)
+    second = listed(rule, shapes)
     assert {k: s.series for k, s in first.exposed.items()} == {
         k: s.series for k, s in second.exposed.items()
     }

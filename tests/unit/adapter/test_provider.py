@@ -91,6 +91,9 @@ async def test_no_questions_ask_nothing():
 @pytest.mark.parametrize(("outcome", "kind", "reason"), [
     (reading({}), NoData, Stage.EMPTY_RESULT),
     (reading({"else": 1.0}), NoData, Stage.OBJECT_MISMATCH),
+    (reading({"else": 1.0}, nameless=1), NoData, Stage.OBJECT_MISMATCH),
+    (reading({}, nameless=2), NoData, Stage.GROUP_BY_LOST),
+    (reading({"else": 1.0}, nameless=1, is_by_name=True), NoData, Stage.EMPTY_RESULT),
     (reading({"web": math.nan}), NoData, Stage.NOT_A_NUMBER),
     (reading({"web": math.inf}), NoData, Stage.NOT_A_NUMBER),
     (reading({"web": 1e30}), NoData, Stage.NOT_A_NUMBER),
@@ -164,16 +167,55 @@ CPU = reading(containers={("web-0", "a"): 0.25, ("web-0", "b"): 0.5, ("web-1", "
                           ("web-2", "a"): -1.0, ("other", "a"): 9.0})  # fmt: skip
 
 
+MEMORY = reading(containers={("web-0", "a"): 64.0, ("web-0", "b"): 64.0})
+
+
+def usage_feed(cpu=CPU, memory=MEMORY):
+    return RecordingFeed({"resourceRules.cpu": cpu, "resourceRules.memory": memory})
+
+
 async def test_the_sum_of_a_pod_needs_every_container():
-    made = await provider(RecordingFeed({"resourceRules.cpu": CPU}))
+    made = await provider(usage_feed())
     (answer,) = await made.answer([PodResource("shop", "app=web", "cpu")])
     assert answer.pods == {"web-0": Sample(750, None, 300.0)}
 
 
+async def test_a_pod_whose_container_has_no_sample_at_all_does_not_look_smaller():
+    # Its memory tells that container "b" of web-0 runs; its CPU has not been seen yet.
+    cpu = reading(containers={("web-0", "a"): 0.25, ("web-1", "a"): 0.5})
+    memory = reading(containers={("web-0", "a"): 64.0, ("web-0", "b"): 64.0, ("web-1", "a"): 8.0})
+    made = await provider(usage_feed(cpu, memory))
+    every, one = await made.answer([
+        PodResource("shop", "app=web", "cpu"),
+        PodResource("shop", "app=web", "cpu", "a"),
+    ])  # fmt: skip
+    assert every.pods == {"web-1": Sample(500, None, 300.0)}
+    assert set(one.pods) == {"web-0", "web-1"}
+    turned = await provider(usage_feed(memory, cpu))
+    (answer,) = await turned.answer([PodResource("shop", "app=web", "memory")])
+    assert set(answer.pods) == {"web-1"}
+
+
+async def test_usage_whose_other_half_cannot_be_read_is_not_summed():
+    made = await provider(usage_feed(memory=Unavailable("PrometheusTimeout", "late")))
+    (answer,) = await made.answer([PodResource("shop", "app=web", "cpu")])
+    assert isinstance(answer, Unavailable)
+
+
 async def test_one_container_can_be_asked_for():
-    made = await provider(RecordingFeed({"resourceRules.cpu": CPU}))
+    made = await provider(usage_feed())
     (answer,) = await made.answer([PodResource("shop", "app=web", "cpu", "b")])
     assert answer.pods == {"web-0": Sample(500, None, 300.0)}
+
+
+@pytest.mark.parametrize("count", [2, 2000])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+async def test_an_external_metric_with_a_series_that_is_no_number_has_no_sum(bad, count):
+    series = [({"queue": str(n)}, 7.0) for n in range(count - 1)] + [({"queue": "bad"}, bad)]
+    made = await provider(RecordingFeed({"externalRules[0]": reading(series=series)}))
+    (answer,) = await made.answer([ExternalMetric("shop", "queue_depth")])
+    assert (type(answer), answer.reason) == (NoData, Stage.NOT_A_NUMBER)
+    assert f"1 of {count} series" in answer.message
 
 
 async def test_columns_keep_what_one_resource_lacks_as_nan():

@@ -29,6 +29,7 @@ class Prometheus:
     def __init__(self, **answers):
         self.answers = answers
         self.asked = []
+        self.is_partial = False
 
     async def series(self, match, start_s):
         self.asked.append((match, start_s))
@@ -39,7 +40,7 @@ class Prometheus:
             name: frozenset(frozenset(labels) for labels in shapes)
             for name, shapes in found.items()
         }
-        return Series(names, len(names))
+        return Series(names, len(names), self.is_partial)
 
 
 def pods(*names):
@@ -60,6 +61,18 @@ async def test_within_a_rule_the_lexicographically_last_series_wins():
     made = relister(Prometheus(second=pods("b", "z", "a")))
     await made.relist()
     assert made.custom.find("pods", "same").series == "z"
+
+
+async def test_what_a_partial_list_lacks_has_not_gone():
+    prometheus = Prometheus(first=pods("a"), second=pods("b"))
+    made = relister(prometheus)
+    await made.relist()
+    prometheus.answers, prometheus.is_partial = {"first": pods("a")}, True
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "b"
+    prometheus.is_partial = False
+    await made.relist()
+    assert made.custom.find("pods", "same").series == "a"
 
 
 async def test_a_failing_rule_keeps_its_list_and_holds_nobody_up():

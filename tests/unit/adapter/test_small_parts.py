@@ -19,8 +19,10 @@ from podscale.kube.api import Response
 from podscale.kube.errors import ObjectNotFound, Unreachable
 from podscale.kube.resource import DEPLOYMENTS, NODES, PODS
 from podscale.serving import flags as serving_flags
-from podscale.serving.api import ApiResponse
+from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.flags import FlagError
+from podscale.serving.request_info import RequestInfo
+from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import rules
 
 
@@ -42,6 +44,42 @@ def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
     reuse.keep(("a",), response, 103.0, 1, lambda: version[0])
     version[0] = 2
     assert reuse.find(("a",)) is None
+
+
+def asked(path="/apis/x", **query):
+    named = {name: [text] for name, text in query.items()}
+    info = RequestInfo(True, path, "get")
+    return ApiRequest("GET", path, info, named, {}, b"", ANONYMOUS_USER, Media(), 0.0)
+
+
+def test_only_what_changes_the_answer_tells_requests_apart():
+    plain = Reuse.key(asked(labelSelector="a=b"))
+    assert Reuse.key(asked(labelSelector="a=b", timeout="5s", pretty="true", x="1")) == plain
+    others = [
+        asked(), asked("/apis/y", labelSelector="a=b"), asked(labelSelector="a=c"),
+        asked(metricLabelSelector="a=b"), asked(labelSelector="a=b", fieldSelector="f=1"),
+    ]  # fmt: skip
+    assert len({plain, *map(Reuse.key, others)}) == 1 + len(others)
+
+
+def test_what_is_held_is_bounded_in_bytes_and_the_oldest_goes_first():
+    reuse = Reuse(5.0, lambda: 100.0, most_bytes=100_000)
+    for n in range(1000):
+        reuse.keep(("p", "s" * 5000, str(n)), ApiResponse(b"x" * 5000), 100.0)
+        assert reuse.held_bytes <= 100_000
+    assert reuse.find(("p", "s" * 5000, "999")) is not None
+    assert reuse.find(("p", "s" * 5000, "0")) is None
+    reuse.keep(("large",), ApiResponse(b"x" * 200_000), 100.0)
+    assert (reuse.find(("large",)), reuse.held_bytes) == (None, 0)
+
+
+def test_what_is_out_of_date_is_let_go_of_without_being_asked_for():
+    now = [100.0]
+    reuse = Reuse(5.0, lambda: now[0])
+    reuse.keep(("old",), ApiResponse(b"x" * 5000), 100.0)
+    now[0] = 105.0
+    reuse.keep(("new",), ApiResponse(b"x"), 105.0)
+    assert reuse.held_bytes < 5000
 
 
 def test_without_a_life_nothing_is_kept():

@@ -58,6 +58,8 @@ def reading(
     times: Mapping[object, float] | None = None,
     stale: Mapping[str, float] | None = None,
     asked_s: float = 1000.0,
+    nameless: int = 0,
+    is_by_name: bool = False,
 ) -> Reading:
     """Return a reading by object, by container or by labels."""
     keys: list[object] = [*(objects or {}), *(containers or {})]
@@ -74,6 +76,8 @@ def reading(
         containers={k: r for k, r in index.items() if isinstance(k, tuple)},
         labels=tuple(labels for labels, _ in series),
         stale=stale or {},
+        nameless=nameless,
+        is_by_name=is_by_name,
     )
 
 

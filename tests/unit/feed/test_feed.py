@@ -313,6 +313,46 @@ async def test_odd_batch_answers_are_not_stored(fake, opened, body):
     assert quiet(feed) == {"batch": 1, "single": 2}
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        ({"isPartial": True}, Unavailable, "PartialAnswer"),
+        ({"warnings": ["remote read failed"]}, Unavailable, "PartialAnswer"),
+        (
+            {
+                "data": {
+                    "resultType": "vector",
+                    "result": [
+                        {"metric": {"pod": "p0"}, "value": [1, "2"]},
+                        {"metric": {"pod": "p1"}, "histogram": [1, {}]},
+                    ],
+                }
+            },
+            Refused,
+            "ResultIsHistogram",
+        ),
+    ],
+)
+@pytest.mark.parametrize("coalescing", [True, False])
+async def test_a_part_of_an_own_answer_is_neither_served_nor_held(
+    fake, opened, body, kind, reason, coalescing
+):
+    feed, plan = await opened(is_coalescing=coalescing), pods_plan()
+    fake.react = lambda _: web.json_response(vector([({"pod": "p0"}, 0.0)], 1.0) | body)
+    (outcome,) = await feed.read([want(plan, "n1", "p0")])
+    assert (type(outcome), outcome.reason) == (kind, reason)
+    fake.react = None
+    (outcome,) = await feed.read([want(plan, "n1", "p0")])
+    assert served(outcome) == {"p0": 10.0}
+
+
+async def test_a_warning_about_promql_is_no_missing_part(fake, opened):
+    feed, plan = await opened(is_coalescing=False), pods_plan()
+    more = {"warnings": ["PromQL warning: x"], "infos": ["PromQL info: y"]}
+    fake.react = lambda _: web.json_response(vector([({"pod": "p0"}, 3.0)], 1.0) | more)
+    assert [served(o) for o in await feed.read([want(plan, "n1", "p0")])] == [{"p0": 3.0}]
+
+
 async def test_two_differing_self_checks_demote(fake, opened, clock):
     feed, plan = await opened(), pods_plan()
 

@@ -166,3 +166,11 @@ def test_a_time_that_the_source_wrote_itself_is_kept():
     made = reading(read_one(given), plan(), 300)
     assert math.isnan(made.time_s[0])
     assert made.time_s[1] == T - 7
+
+
+def test_rows_without_object_label_are_counted_and_a_wide_reading_says_it_is_one():
+    own = read_one(answer(row(1.0, service="x"), row(2.0, pod="a")))
+    assert (own.nameless, reading(own, plan(), 300).nameless) == (1, 1)
+    found = Collector(plan(), T, ("n1",), carries_namespace=True, is_by_name=True)
+    found.add(answer(row(1.0, namespace="n1", pod="a")))
+    assert reading(found.rows["n1"], plan(), 300).is_by_name

@@ -39,6 +39,7 @@ class ScriptedApi:
         self.reason = "fake says no"
         self.objects: dict[str, dict[str, Any]] = {}
         self.is_down = False
+        self.review_error = ""
         self.calls: list[tuple[str, str]] = []
         self.reviews: list[dict[str, Any]] = []
         self.hold: asyncio.Event | None = None
@@ -63,6 +64,8 @@ class ScriptedApi:
         if self.is_down:
             raise Unreachable("connection refused")
         sent = json.loads(body) if body else {}
+        if path.endswith("/tokenreviews") and self.review_error:
+            return _ok({"status": {"authenticated": False, "error": self.review_error}})
         if path.endswith("/tokenreviews"):
             user = self.tokens.get(sent["spec"]["token"])
             return _ok({"status": {"authenticated": user is not None, "user": user or {}}})

@@ -166,3 +166,29 @@ async def test_a_refused_token_is_remembered_a_failed_review_is_not() -> None:
     api.is_down = True
     assert (await reviews.review("bob")).user is None
     assert reviews.cached("bob") is None
+
+
+@pytest.mark.parametrize("ttl_s", [5.0, 10.0, 600.0])
+async def test_refusals_are_forgotten_after_ten_seconds_whatever_the_flag_says(
+    ttl_s: float,
+) -> None:
+    api = ScriptedApi()
+    now = [0.0]
+    reviews = TokenReviews(api, SelfMetrics(), ttl_s=ttl_s, clock=lambda: now[0])
+    for token in ("bob", "wrong"):
+        await reviews.review(token)
+    now[0] = min(ttl_s, 10.0) - 0.1
+    assert reviews.cached("wrong") is not None
+    now[0] += 0.1
+    assert reviews.cached("wrong") is None
+    assert (reviews.cached("bob") is None) is (ttl_s <= 10.0)
+
+
+async def test_what_the_api_server_could_not_judge_is_not_remembered() -> None:
+    api = ScriptedApi()
+    api.review_error = "the token webhook does not answer"
+    reviews = TokenReviews(api, SelfMetrics())
+    assert (await reviews.review("bob")).user is None
+    assert reviews.cached("bob") is None
+    api.review_error = ""
+    assert (await reviews.review("bob")).user == User("bob")

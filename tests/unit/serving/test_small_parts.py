@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ import structlog
 from podscale.serving.certificate_files import read_files, self_signed
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
-from podscale.serving.health import OK, Health, Verdict
+from podscale.serving.health import Health, Verdict
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.request_info import RequestInfo
-from podscale.serving.running import until_signalled
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.singleflight import Flights
 from podscale.serving.tls import TlsError
@@ -51,8 +49,7 @@ def test_liveness_is_not_touched_by_readiness_and_a_broken_check_fails() -> None
     assert health.report("readyz").status == 500
     assert "swordfish" not in health.report("readyz").text
     assert health.report("livez").status == health.report("healthz").status == 200
-    health.add_liveness("loop", lambda: OK)
-    single = health.single("livez", "loop")
+    single = health.single("livez", "ping")
     assert single is not None
     assert single.text == "ok"
     assert health.single("livez", "store") is None
@@ -193,11 +190,3 @@ def test_a_directory_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     blocked = os.fspath(tmp_path / "file" / "below")
     assert self_signed(blocked) != self_signed(blocked)
-
-
-async def test_sigterm_ends_the_wait_and_gives_the_signal_back() -> None:
-    waiting = asyncio.create_task(until_signalled())
-    await asyncio.sleep(0)
-    signal.raise_signal(signal.SIGTERM)
-    await asyncio.wait_for(waiting, 5)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
