@@ -1,0 +1,94 @@
+"""Parameters of Prometheus's HTTP API: times, durations, queries and selectors."""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from podscale.feed.prover.tree import Node, NotPromql, Selector, parse
+from podscale.sandbox.promql.errors import BadData, unsupported
+
+_UNITS_MS = {
+    "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
+    "y": 31_536_000_000,
+}  # fmt: skip
+_DURATION = re.compile(r"(?:(\d+)(ms|s|m|h|d|w|y))+")
+_PART = re.compile(r"(\d+)(ms|s|m|h|d|w|y)")
+
+_STEPS = 11_000  # as Prometheus
+
+
+def time_ms(text: str, name: str) -> int:
+    """Return unix milliseconds of unix seconds or RFC 3339; raises ``BadData``."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadData(
+                f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp'
+            ) from None
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
+        raise BadData(f'invalid parameter "{name}": cannot parse "{text}" to a valid timestamp')
+    return round(seconds * 1000)
+
+
+def duration_ms(text: str, name: str) -> int:
+    """Return milliseconds of seconds or ``1h30m``; raises ``BadData``."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        if not _DURATION.fullmatch(text):
+            raise BadData(
+                f'invalid parameter "{name}": cannot parse "{text}" to a valid duration'
+            ) from None
+        return sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(text))
+    if not math.isfinite(seconds):
+        raise BadData(f'invalid parameter "{name}": cannot parse "{text}" to a valid duration')
+    return round(seconds * 1000)
+
+
+def steps(start_ms: int, end_ms: int, step_ms: int) -> range:
+    """Return the times of a range query; raises ``BadData``."""
+    if end_ms < start_ms:
+        raise BadData('invalid parameter "end": end timestamp must not be before start time')
+    if step_ms <= 0:
+        raise BadData(
+            'invalid parameter "step": zero or negative query resolution step widths are not '
+            "accepted. Try a positive integer"
+        )
+    if (end_ms - start_ms) // step_ms > _STEPS:
+        raise BadData(
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the "
+            "query resolution (?step=XX)"
+        )
+    return range(start_ms, end_ms + 1, step_ms)
+
+
+def query(text: str) -> Node:
+    """Return the tree of a query; raises ``BadData`` or ``Unanswerable``."""
+    try:
+        return parse(text)
+    except NotPromql as error:
+        # What the tree cannot say is PromQL that we do not know; the rest is no PromQL.
+        if error.__cause__ is None or isinstance(error.__cause__, NotPromql):
+            raise unsupported(str(error)) from None
+        raise BadData(f'invalid parameter "query": {error}') from None
+
+
+def selection(text: str) -> Selector:
+    """Return the selector of a ``match[]``; raises ``BadData`` or ``Unanswerable``."""
+    found = query(text)
+    if not isinstance(found, Selector) or found.range_ms is not None:
+        raise BadData(f'invalid parameter "match[]": {text} is not a vector selector')
+    return found
+
+
+def limit(text: str) -> Callable[[int], bool]:
+    """Return whether a count is still within ``limit``; raises ``BadData``."""
+    if text and not text.isdecimal():
+        raise BadData(f'invalid parameter "limit": cannot parse "{text}" to a valid limit')
+    most = int(text or 0)
+    return lambda count: not most or count < most
