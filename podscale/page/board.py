@@ -1,0 +1,155 @@
+"""What the page remembers: one entry per scaled or sized object, newest facts and points.
+
+Fed by the HPA's traces (it is their follower) and by the sampler. Read by the API. Bounded:
+``Ring.most`` points a line, ``MOST_MARKS`` marks, and nothing of what has been deleted.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hpa.catalog import Key
+from hpa.decide.decision import Trace
+from podscale.page.ring import Ring
+from podscale.page.scaling import Facts, facts
+from podscale.page.sizing import Mark, Recommended, Usage
+
+MOST_MARKS = 24  # of sizing, a workload; marks of scaling are the traces themselves
+
+Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
+
+
+class Workload:
+    """One scaled or sized object."""
+
+    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "scaling", "scaling_ring",
+                 "sizing_note", "vpa")  # fmt: skip
+
+    def __init__(self, id_: Id) -> None:
+        self.id = id_
+        self.hpa: str = ""  # the autoscaler that decided last
+        self.scaling: Facts | None = None
+        self.scaling_ring: Ring | None = None  # load, target, replicas
+        self.vpa: Recommended | None = None
+        self.cpu: Ring | None = None  # usage, request, limit, recommended
+        self.memory: Ring | None = None
+        self.marks: deque[Mark] = deque(maxlen=MOST_MARKS)
+        self.sizing_note = ""
+        self.looked_at = 0.0  # wall time of the last question about it
+
+    @property
+    def bytes(self) -> int:
+        """What the points take."""
+        rings = (self.scaling_ring, self.cpu, self.memory)
+        return sum(ring.bytes for ring in rings if ring is not None)
+
+    @property
+    def selector(self) -> str:
+        """The pods, as a label selector; empty: not known."""
+        if self.scaling is not None and self.scaling.selector:
+            return self.scaling.selector
+        return self.vpa.selector if self.vpa is not None else ""
+
+
+class Size(Struct, frozen=True):
+    """How much is remembered."""
+
+    workloads: int
+    bytes: int
+
+
+class Board:
+    """All workloads. A ``hpa.traces.Follower``."""
+
+    def __init__(self) -> None:
+        self._workloads: dict[Id, Workload] = {}
+        self._of_hpa: dict[Key, Id] = {}
+        self._of_vpa: dict[Key, Id] = {}
+        self.version = 0  # changes with every new or gone workload
+
+    def __len__(self) -> int:
+        return len(self._workloads)
+
+    def __iter__(self) -> Iterator[Workload]:
+        yield from list(self._workloads.values())
+
+    def get(self, id_: Id) -> Workload | None:
+        """Return one workload."""
+        return self._workloads.get(id_)
+
+    def size(self) -> Size:
+        """Return how much is remembered."""
+        return Size(len(self), sum(workload.bytes for workload in self._workloads.values()))
+
+    def decided(self, key: Key, trace: Trace, reason: str) -> None:
+        """Take in one decision of the HPA."""
+        found = facts(trace, reason)
+        id_ = (key[0], found.kind, found.target)
+        before = self._of_hpa.get(key)
+        if before is not None and before != id_:
+            self._leave_hpa(key)
+        self._of_hpa[key] = id_
+        workload = self._workload(id_)
+        workload.hpa, workload.scaling = key[1], found
+        if workload.scaling_ring is None:
+            workload.scaling_ring = Ring(3)
+        measured = found.reading
+        workload.scaling_ring.add(found.at, measured.load, measured.target, found.replicas)
+
+    def forgotten(self, key: Key | None) -> None:
+        """Forget a deleted HPA, or all of them."""
+        for each in list(self._of_hpa) if key is None else (key,):
+            self._leave_hpa(each)
+
+    def recommended(self, key: Key, found: Recommended) -> Workload:
+        """Take in what a VPA recommends now; returns its workload."""
+        id_ = (key[0], found.kind, found.target)
+        before = self._of_vpa.get(key)
+        if before is not None and before != id_:
+            self._leave_vpa(key)
+        self._of_vpa[key] = id_
+        workload = self._workload(id_)
+        workload.vpa = found
+        return workload
+
+    def keep_vpas(self, keys: set[Key]) -> None:
+        """Forget every VPA but these."""
+        for key in [key for key in self._of_vpa if key not in keys]:
+            self._leave_vpa(key)
+
+    def used(self, workload: Workload, at: float, cpu: Usage, memory: Usage) -> None:
+        """Take in one sample of what the pods use and may use."""
+        if workload.cpu is None or workload.memory is None:
+            workload.cpu, workload.memory = Ring(4), Ring(4)
+        workload.cpu.add(at, *cpu.row)
+        workload.memory.add(at, *memory.row)
+
+    def _workload(self, id_: Id) -> Workload:
+        workload = self._workloads.get(id_)
+        if workload is None:
+            workload = self._workloads[id_] = Workload(id_)
+            self.version += 1
+        return workload
+
+    def _leave_hpa(self, key: Key) -> None:
+        id_ = self._of_hpa.pop(key, None)
+        workload = self._workloads.get(id_) if id_ is not None else None
+        if workload is None or workload.hpa != key[1]:
+            return  # another HPA of the same target has decided since
+        workload.hpa, workload.scaling, workload.scaling_ring = "", None, None
+        self._drop_empty(workload)
+
+    def _leave_vpa(self, key: Key) -> None:
+        id_ = self._of_vpa.pop(key, None)
+        workload = self._workloads.get(id_) if id_ is not None else None
+        if workload is None or workload.vpa is None or workload.vpa.name != key[1]:
+            return
+        workload.vpa = None
+        workload.marks.clear()
+        self._drop_empty(workload)
+
+    def _drop_empty(self, workload: Workload) -> None:
+        if workload.scaling is None and workload.vpa is None:
+            del self._workloads[workload.id]
+            self.version += 1

@@ -1,0 +1,99 @@
+"""How the feed does: rates from counters, ages from its histogram, rules from their lists."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from adapter.registry import RuleState
+from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
+from podscale.page.shown import Health, RuleHealth
+
+_LOOKS = 13  # twelve intervals: at five seconds, the last minute
+_WORST_OF = 0.99
+
+
+class FeedSource(Struct, frozen=True):
+    """A feed in this process, and the rules read through it."""
+
+    stats: FeedStats
+    rules: Callable[[], Sequence[RuleState]]
+
+
+class _Look(Struct, frozen=True):
+    at: float
+    queries: int
+    failures: int
+    demands: int
+    reused: int
+    age_sum_s: float
+    ages: tuple[int, ...]
+    stale: int
+
+
+class FeedHealth:
+    """Looks at the counters from time to time; what it tells is about the last looks."""
+
+    def __init__(self, source: FeedSource | None) -> None:
+        """``source`` None: metrics come from the cluster's APIs, whose feed we cannot see."""
+        self._source = source
+        self._looks: deque[_Look] = deque(maxlen=_LOOKS)
+
+    def look(self, now: float) -> None:
+        """Note the counters."""
+        if self._source is None:
+            return
+        stats = self._source.stats
+        reused = stats.hits + stats.merged
+        self._looks.append(
+            _Look(
+                now,
+                sum(stats.queries.values()),
+                sum(stats.failures.values()),
+                reused + stats.misses + stats.singles,
+                reused,
+                stats.age_sum_s,
+                tuple(stats.age_counts),
+                stats.stale,
+            )
+        )
+
+    def answer(self, now: float) -> Health:
+        """Return how the feed does."""
+        if self._source is None:
+            return Health(now, "api", None, None, None, None, None, (), 0, 0)
+        rules = [_rule(state) for state in self._source.rules()]
+        failing = sum(1 for rule in rules if rule.problem)
+        if len(self._looks) < 2:
+            return Health(now, "feed", None, None, None, None, None, rules, failing, 0)
+        first, last = self._looks[0], self._looks[-1]
+        span_s = max(last.at - first.at, 1e-9)
+        ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
+        served, demands = sum(ages), last.demands - first.demands
+        return Health(
+            now,
+            "feed",
+            (last.age_sum_s - first.age_sum_s) / served if served else None,
+            _bound(ages) if served else None,
+            (last.queries - first.queries) / span_s,
+            (last.failures - first.failures) / span_s,
+            (last.reused - first.reused) / demands if demands else None,
+            rules,
+            failing,
+            last.stale - first.stale,
+        )
+
+
+def _bound(ages: Sequence[int]) -> float:
+    wanted, total = sum(ages) * _WORST_OF, 0
+    for bound, count in zip(AGE_BUCKETS_S, ages, strict=False):
+        total += count
+        if total >= wanted:
+            return bound
+    return AGE_BUCKETS_S[-1]
+
+
+def _rule(state: RuleState) -> RuleHealth:
+    problem = state.failure.message if state.failure is not None else ""
+    exposed = len(state.listing.exposed) if state.listing is not None else 0
+    return RuleHealth(state.rule.id, exposed, state.listed_s, problem)

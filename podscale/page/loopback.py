@@ -1,0 +1,50 @@
+"""The page on the loopback, without TLS: for whoever sits at this machine.
+
+The Host header must name the loopback, too: a web page elsewhere can make a browser connect
+here under a name of its own (DNS rebinding), and would read along.
+"""
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from podscale.page.desk import PREFIX, Desk
+from podscale.serving.connection import Limits, Reply
+from podscale.serving.http1 import HttpRequest
+from podscale.serving.peer import Peer
+from podscale.serving.server import Server
+from podscale.serving.target import parse_target
+
+HOST = "127.0.0.1"
+_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_LIMITS = Limits(connections=200)
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Loopback:
+    """What answers connections. A ``serving.connection.Respond``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def __call__(
+        self, request: HttpRequest, peer: Peer, *, is_full: bool = False
+    ) -> Reply | Coroutine[Any, Any, Reply]:
+        """Return the reply."""
+        host = request.headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if name not in _NAMES:
+            return Reply(421, _TEXT, b"open the page under http://127.0.0.1, not another name\n")
+        target = parse_target(request.method, request.target)
+        if target.path == "/":
+            return Reply(302, _TEXT, b"", (("Location", PREFIX),))
+        seen = request.headers.get("if-none-match", "")
+        return self._desk.reply(request.method, target.path, target.query, seen)
+
+
+@asynccontextmanager
+async def listening(desk: Desk, port: int) -> AsyncIterator[str]:
+    """Serve while the block runs; yields the URL. ``port`` 0 is any. Raises OSError."""
+    async with Server(Loopback(desk), limits=_LIMITS) as server:
+        bound = await server.listen(HOST, port, None)
+        yield f"http://{HOST}:{bound}{PREFIX}"

@@ -1,0 +1,44 @@
+"""What the page looks at: parts that run in the same process, as far as they do."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from hpa.traces import Traces
+from podscale.core.metrics import MetricsProvider
+from podscale.kube.pods import PodStore
+from podscale.page.feedhealth import FeedSource
+from vpa.model.membership import VpaKey
+from vpa.sizing import Known
+
+
+class Sized(Struct, frozen=True):
+    """One VPA as the recommender and the updater see it now."""
+
+    known: Known
+    selector: str  # of its pods; empty: not known
+
+
+class Vpas(Protocol):
+    """The VPA's parts."""
+
+    def keys(self) -> Iterable[VpaKey]:
+        """Return the VPAs that are recommended for here."""
+        ...
+
+    def sized(self, key: VpaKey) -> Sized | None:
+        """Return one of them; None: it is gone."""
+        ...
+
+
+class Sources(Struct, frozen=True):
+    """Everything the page reads. What does not run here is None."""
+
+    traces: Traces | None = None
+    vpas: Vpas | None = None
+    pods: PodStore | None = None
+    provider: MetricsProvider | None = None
+    feed: FeedSource | None = None
+    is_leader: Callable[[], bool] = lambda: True
+    hpas_without_decision: Callable[[], Sequence[str]] = tuple

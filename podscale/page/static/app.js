@@ -1,0 +1,69 @@
+// Which view is shown, and when it is told anew.
+
+import { ask } from "./api.js";
+import { Detail } from "./detail.js";
+import { byId, mark, say } from "./dom.js";
+import { showFeed } from "./feed.js";
+import { List } from "./list.js";
+import { Overview } from "./overview.js";
+
+const EVERY_MS = 2000;
+const TITLE = "podscale";
+
+const overview = new Overview();
+const detail = new Detail();
+const list = new List((listing) => overview.show(listing));
+let feed = null;
+
+function route() {
+  const [, namespace, kind, name] = location.hash.split("/").map(decodeURIComponent);
+  const id = name ? `${namespace}/${kind}/${name}` : "";
+  const view = id ? detail : overview;
+  list.select(id);
+  detail.choose(id);
+  mark(byId("frame"), "data-view", id ? "detail" : "overview");
+  if (byId("main").firstElementChild !== view.element) byId("main").replaceChildren(view.element);
+  document.title = id ? `${name} · ${namespace} · ${TITLE}` : TITLE;
+  byId("main").scrollTop = 0;
+  return look();
+}
+
+async function look() {
+  try {
+    const id = detail.id;
+    const [found] = await Promise.all([ask("feed"), list.refresh(), id ? detail.refresh() : null]);
+    feed = found;
+    showFeed(feed, null);
+    overview.showFeed(feed);
+  } catch (error) {
+    if (error.name !== "AbortError") showFeed(feed, error);
+  }
+}
+
+async function follow() {
+  // Hidden pages ask nothing: ten forgotten tabs must not cost the cluster anything.
+  if (!document.hidden) await look();
+  setTimeout(follow, EVERY_MS);
+}
+
+addEventListener("hashchange", () => {
+  route();
+  byId("main").focus({ preventScroll: true });
+});
+addEventListener("themechange", () => detail.repaint());
+document.addEventListener("visibilitychange", () => document.hidden || look());
+addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches("input, select, textarea");
+  if (event.key === "/" && !isTyping) {
+    event.preventDefault();
+    byId("search").focus();
+  } else if (event.key === "Escape" && event.target.id === "search" && event.target.value) {
+    event.target.value = "";
+    list.find({ q: "" });
+  } else if (event.key === "Escape" && detail.id) {
+    location.hash = "#/";
+  }
+});
+say(byId("feed-text"), "connecting …");
+route();
+setTimeout(follow, EVERY_MS);

@@ -1,0 +1,135 @@
+// What the whole cluster does: counts, what waits and why, and the feed's health.
+
+import { h, mark, say } from "./dom.js";
+import { stateOf } from "./feed.js";
+import { age, ago, count, reason, short } from "./words.js";
+
+const REASONS = 8;
+const RULES = 8;
+
+export class Overview {
+  constructor() {
+    this.tiles = {
+      all: tile("Workloads", "scaled or sized here"),
+      changing: tile("Changing", "size changed in the last pass", "changing"),
+      waiting: tile("Waiting", "would change, and may not yet", "waiting"),
+      failing: tile("Failing", "cannot be decided on", "failing"),
+    };
+    this.held = Array.from({ length: REASONS }, heldRow);
+    this.quiet = h("p", { class: "empty" }, "Nothing waits. Every workload has the size it asks for.");
+    this.figures = {
+      age: figure("Age of data"), worst: figure("99 % younger than"), rate: figure("Queries"),
+      reused: figure("Answered without one"), failures: figure("Failed queries"), stale: figure("Stale answers"),
+    };
+    this.rules = Array.from({ length: RULES }, ruleRow);
+    this.noRules = h("p", { class: "empty" }, "No rules are read in this process.");
+    this.foot = h("p", { class: "foot" });
+    this.element = h(
+      "div",
+      { class: "overview" },
+      h("header", { class: "lead" },
+        h("h1", {}, "Every size has a reason"),
+        h("p", {}, "Pick a workload to see its load, its size, and each decision in words.")),
+      h("section", { class: "tiles", "aria-label": "Workloads by state" },
+        ...Object.values(this.tiles).map((each) => each.element)),
+      h("div", { class: "pair" },
+        h("section", { class: "card", "aria-labelledby": "held-title" },
+          h("h2", { id: "held-title" }, "What waits, and why"),
+          h("ul", { class: "held" }, ...this.held.map((each) => each.element)), this.quiet),
+        h("section", { class: "card", "aria-labelledby": "feed-title" },
+          h("h2", { id: "feed-title" }, "Feed"),
+          h("dl", { class: "figures" }, ...Object.values(this.figures).map((each) => each.element)),
+          h("h3", {}, "Rules"),
+          h("ul", { class: "rules" }, ...this.rules.map((each) => each.element)), this.noRules)),
+      this.foot,
+    );
+  }
+
+  show(listing) {
+    this.tiles.all.show(listing.total);
+    for (const state of ["changing", "waiting", "failing"]) this.tiles[state].show(listing.counts[state]);
+    this.held.forEach((each, index) => each.show(listing.waiting[index]));
+    mark(this.quiet, "hidden", listing.waiting.length || !listing.total);
+    const kept = `${(listing.bytes / 1048576).toFixed(1)} MiB of points kept`;
+    say(this.foot, listing.isLeader ? kept : "Another replica holds the Lease and decides: this one only waits.");
+  }
+
+  showFeed(feed) {
+    const { age: old, worst, rate, reused, failures, stale } = this.figures;
+    old.show(feed.ageS === null ? "–" : age(feed.ageS));
+    worst.show(feed.worstAgeS === null ? "–" : age(feed.worstAgeS));
+    rate.show(feed.queriesPerS === null ? "–" : `${short(feed.queriesPerS)} /s`);
+    reused.show(feed.reused === null ? "–" : `${Math.round(feed.reused * 100)} %`);
+    failures.show(feed.failuresPerS === null ? "–" : `${short(feed.failuresPerS)} /s`, stateOf(feed) === "failing" && feed.failuresPerS > 0);
+    stale.show(count(feed.stale), feed.stale > 0);
+    const rules = [...feed.rules].sort((a, b) => Boolean(b.problem) - Boolean(a.problem));
+    this.rules.forEach((each, index) => each.show(rules[index], feed.now));
+    say(this.noRules, feed.source === "api"
+      ? "Metrics come from the cluster’s metrics APIs; their server knows how old they are."
+      : "No rules are read in this process.");
+    mark(this.noRules, "hidden", feed.rules.length > 0);
+  }
+}
+
+function tile(title, about, state) {
+  const number = h("p", { class: "tile-number" }, "–");
+  const heading = h("h2", {}, state ? h("span", { class: "dot", data: { state } }) : null, title);
+  const element = h("article", { class: "tile" }, heading, number, h("p", { class: "tile-about" }, about));
+  return { element, show: (value) => say(number, count(value)) };
+}
+
+function figure(title) {
+  const value = h("dd", {}, "–");
+  const element = h("div", {}, h("dt", {}, title), value);
+  const show = (text, isBad = false) => {
+    say(value, text);
+    mark(value, "data-bad", isBad || null);
+  };
+  return { element, show };
+}
+
+function heldRow() {
+  const number = h("span", { class: "held-number" });
+  const dot = h("span", { class: "dot" });
+  const why = h("span", { class: "held-why" });
+  const links = Array.from({ length: 3 }, () => h("a", { class: "held-link", href: "#/" }));
+  const more = h("span", { class: "held-more" });
+  const element = h("li", { class: "held-row" }, dot, why, number,
+    h("span", { class: "held-who" }, ...links, more));
+  const show = (held) => {
+    mark(element, "hidden", held ? null : true);
+    if (!held) return;
+    mark(dot, "data-state", held.state);
+    say(number, count(held.count));
+    say(why, reason(held.reason));
+    links.forEach((link, index) => {
+      const id = held.examples[index];
+      mark(link, "hidden", id ? null : true);
+      if (!id) return;
+      const [namespace, , name] = id.split("/");
+      mark(link, "href", `#/${id}`);
+      say(link, `${namespace}/${name}`);
+    });
+    const rest = held.count - held.examples.length;
+    say(more, rest > 0 ? `and ${count(rest)} more` : "");
+  };
+  element.hidden = true;
+  return { element, show };
+}
+
+function ruleRow() {
+  const dot = h("span", { class: "dot", data: { state: "steady" } });
+  const name = h("span", { class: "rule-name" });
+  const about = h("span", { class: "rule-about" });
+  const element = h("li", { class: "rule", hidden: true }, dot, name, about);
+  const show = (rule, now) => {
+    mark(element, "hidden", rule ? null : true);
+    if (!rule) return;
+    mark(dot, "data-state", rule.problem ? "failing" : rule.listedS ? "steady" : "idle");
+    say(name, rule.id);
+    const listed = rule.listedS ? `listed ${ago(Math.max(now - rule.listedS, 0))}` : "not listed yet";
+    say(about, rule.problem || `${count(rule.metrics)} ${rule.metrics === 1 ? "metric" : "metrics"}, ${listed}`);
+    mark(about, "title", rule.problem || null);
+  };
+  return { element, show };
+}

@@ -1,0 +1,155 @@
+"""The decisions behind one workload, as marks on its timeline and in words.
+
+Marks of scaling are made from the HPA's traces when somebody asks; what has been read once
+is kept as one small value, so that a page left open does not unpack traces again and again.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from hpa.catalog import Key
+from hpa.decide.decision import Trace
+from hpa.explain import explain
+from hpa.explain.reading import tell
+from hpa.traces import Traces
+from podscale.page.board import Workload
+from podscale.page.scaling import facts, size_after
+from podscale.page.shown import Decision, Direction, State, Told
+from podscale.page.sizing import Mark
+
+_REMEMBERED = 4096
+_SCALE = "scale-"
+
+
+class Latest(Struct, frozen=True):
+    """The newest decision of an HPA in words."""
+
+    sentences: Sequence[str] = ()
+    change: str = ""
+
+
+class Trail:
+    """Reads decisions. ``traces`` None: no HPA runs in this process."""
+
+    def __init__(self, traces: Callable[[], Traces | None]) -> None:
+        self._traces = traces
+        self._read: dict[tuple[Key, float], Decision] = {}
+
+    def decisions(self, workload: Workload) -> list[Decision]:
+        """Return the marks of one workload, the newest first."""
+        found = [_of_mark(mark) for mark in workload.marks]
+        traces = self._traces()
+        if traces is not None and workload.hpa:
+            key = (workload.id[0], workload.hpa)
+            for at, reason in traces.changes(key):
+                decision = self._read.get((key, at)) or self._decision(traces, key, at, reason)
+                if decision is not None:
+                    found.append(decision)
+        return sorted(found, key=lambda each: each.at, reverse=True)
+
+    def known_since(self, workload: Workload) -> float | None:
+        """Return since when decisions of the HPA are known."""
+        traces = self._traces()
+        if traces is None or not workload.hpa:
+            return None
+        return traces.known_since((workload.id[0], workload.hpa))
+
+    def latest(self, workload: Workload) -> Latest:
+        """Return the newest decision in words."""
+        traces = self._traces()
+        trace = None
+        if traces is not None and workload.hpa:
+            trace = traces.last((workload.id[0], workload.hpa))
+        if trace is not None:
+            explained = explain(trace)
+            return Latest(explained.sentences, explained.change)
+        if workload.marks:
+            newest = workload.marks[-1]
+            return Latest(newest.sentences, newest.change)
+        return Latest()
+
+    def told(self, workload: Workload, key: str) -> Told | None:
+        """Return one decision in words; None: it is not known any more."""
+        for mark in workload.marks:
+            if mark.key == key:
+                return Told(
+                    key, mark.at, mark.title, mark.reason, mark.also, mark.sentences,
+                    mark.change, dict(mark.facts),
+                )  # fmt: skip
+        traces, at = self._traces(), _time_of(key)
+        if traces is None or at is None or not workload.hpa:
+            return None
+        trace = traces.at((workload.id[0], workload.hpa), at)
+        if trace is None:
+            return None
+        explained = explain(trace)
+        return Told(
+            key,
+            trace.now,
+            _title(trace),
+            explained.first_reason,
+            explained.also,
+            explained.sentences,
+            explained.change,
+            {name: _plain(fact) for name, fact in explained.facts.items()},
+        )
+
+    def _decision(self, traces: Traces, key: Key, at: float, reason: str) -> Decision | None:
+        trace = traces.at(key, at)
+        if trace is None:
+            return None
+        state = facts(trace, reason).state
+        made = Decision(
+            f"{_SCALE}{at!r}", at, "scale", _title(trace), reason, _direction(trace, state)
+        )
+        if len(self._read) >= _REMEMBERED:
+            self._read.clear()
+        # A mark is read at a time when the same shape may still be the newest: what it
+        # says about sizes does not change with the passes that follow.
+        self._read[key, at] = made
+        return made
+
+
+def _title(trace: Trace) -> str:
+    told = tell(trace)
+    before, after = told.current, size_after(told)
+    if before is None or after is None:
+        return "size not known"
+    if before != after:
+        return f"{before} → {after} replicas"
+    wants = told.chosen.replicas if told.chosen is not None else None
+    if wants is not None and wants != after:
+        return f"stays at {after}, metrics ask for {wants}"
+    return f"stays at {after}"
+
+
+def _direction(trace: Trace, state: State) -> Direction:
+    if state == "failing":
+        return "failed"
+    told = tell(trace)
+    before, after = told.current, size_after(told)
+    if before is None or after is None or before == after:
+        return "held"
+    return "up" if after > before else "down"
+
+
+def _of_mark(mark: Mark) -> Decision:
+    return Decision(mark.key, mark.at, mark.kind, mark.title, mark.reason, mark.direction)
+
+
+def _time_of(key: str) -> float | None:
+    if not key.startswith(_SCALE):
+        return None
+    try:
+        return float(key.removeprefix(_SCALE))
+    except ValueError:
+        return None
+
+
+def _plain(fact: object) -> str | int | float | bool | None:
+    if isinstance(fact, str | int | float | bool) or fact is None:
+        return fact
+    if isinstance(fact, list | tuple):
+        return ", ".join(str(each) for each in fact)
+    return str(fact)
