@@ -1,7 +1,9 @@
 """Writes: the scale, the status. Everything goes through an ``Api`` that is fenced by the Lease.
 
 Follows the end of ``reconcileAutoscaler``: a scale PUT is repeated on conflicts only, five
-attempts in all, each with the newest resourceVersion.
+attempts in all, each with the newest resourceVersion. Unlike upstream's, an attempt is made
+only while nothing speaks against it, and while the target is the one that was decided on, in
+its size: what another wrote meanwhile is decided on, not undone.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ from msgspec import Struct
 from hpa import statuses
 from hpa.catalog import Entry
 from hpa.decide.decision import Outcome
+from hpa.decide.observation import Scale
 from hpa.decide.spec import Status
 from hpa.objects import Autoscaler
 from hpa.targets import Seen, Targets
@@ -60,9 +63,12 @@ class Actor:
         self._note = note
         self._timeout_s = timeout_s
 
-    async def rescale(self, entry: Entry, seen: Seen, replicas: int) -> Outcome:
-        """Write the size; raises ``NotLeading`` when it may not be written any more."""
-        resource = seen.resource
+    async def rescale(
+        self, entry: Entry, seen: Seen, replicas: int, *, may: Callable[[], bool]
+    ) -> Outcome:
+        """Write the size; ``may`` is asked before each attempt. Raises ``NotLeading`` when
+        nothing may be written any more."""
+        resource, decided_on = seen.resource, seen
         if resource is None:
             return Outcome("failed", "the target's resource is not known")
         namespace, name = entry.target[0], entry.target[3]
@@ -72,6 +78,10 @@ class Actor:
                 if attempt:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
                     seen = await self._targets.reread(resource, namespace, name)
+                    if not _is_same(decided_on, seen):
+                        break
+                if not may():
+                    return Outcome("not_tried")
                 scale = await self._put(resource, namespace, name, seen, replicas)
             except NotLeading:
                 raise
@@ -87,13 +97,12 @@ class Actor:
             return Outcome("written")
         return Outcome("conflict", error)
 
-    async def write_status(self, entry: Entry, old: Status, new: Status) -> Written:
-        """Patch what differs; raises ``NotLeading``."""
+    async def write_status(self, entry: Entry, version: str, old: Status, new: Status) -> Written:
+        """Patch what differs from ``old``, the status at ``version``; raises ``NotLeading``."""
         fields = statuses.changes(old, new)
         if not fields:
             return Written()
-        meta = entry.written.metadata
-        patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": fields}
+        patch = {"metadata": {"resourceVersion": version}, "status": fields}
         try:
             answer = await self._api.request(
                 "PATCH",
@@ -133,3 +142,9 @@ class Actor:
             timeout_s=self._timeout_s,
         )
         return decode(answer.body, wire.Scale)
+
+
+def _is_same(before: Seen, after: Seen) -> bool:
+    if not isinstance(before.scale, Scale) or not isinstance(after.scale, Scale):
+        return False
+    return before.uid == after.uid and before.scale.spec_replicas == after.scale.spec_replicas

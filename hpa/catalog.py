@@ -13,7 +13,7 @@ from msgspec import structs
 from hpa.decide.pods import Pods
 from hpa.decide.reading import read_status
 from hpa.decide.spec import HPA
-from hpa.objects import Autoscaler, to_decide
+from hpa.objects import Autoscaler, TargetKey, target_of, to_decide
 from hpa.questions import Asked
 from podscale.core.quantity import QuantityError
 from podscale.core.selector import Selector
@@ -23,14 +23,13 @@ from podscale.kube.store import Store
 _log = structlog.get_logger()
 
 Key = tuple[str, str]  # namespace, name
-TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
 
 
 class Entry:
     """One autoscaler and what was derived from it."""
 
     __slots__ = (
-        "hpa", "is_busy", "key", "looked_at", "pods", "pods_version", "problem",
+        "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_version", "problem",
         "questions", "questions_for", "rivals", "rivals_version", "selector", "selector_text",
         "target", "uid", "written",
     )  # fmt: skip
@@ -42,7 +41,8 @@ class Entry:
         self.hpa: HPA | None = None  # None: it cannot be read, see ``problem``
         self.problem = ""
         self.target: TargetKey = ("", "", "", "")
-        self.is_busy = False  # a pass over it has not ended
+        self.is_busy = False  # a pass over it has not ended; taken and given back by ``Passes``
+        self.is_gone = False  # deleted; one of the same name is another entry
         self.looked_at = 0.0  # wall time of the last decision
         self.selector_text = ""
         self.selector: Selector | None = None
@@ -72,9 +72,7 @@ class Entry:
             # Only a CRD lets such an object through; it harms nobody but itself.
             self.hpa, self.problem = None, str(error)
             _log.warning("autoscaler not readable", key="/".join(self.key), error=self.problem)
-        reference = written.spec.scale_target_ref
-        group, _, version = reference.api_version.rpartition("/")
-        self.target = (self.key[0], group if version else "", reference.kind, reference.name)
+        self.target = target_of(self.key[0], written.spec.scale_target_ref)
         self.questions_for = None
         return True
 
@@ -135,6 +133,11 @@ class Catalog:
         """Return the entries of one namespace."""
         return list(self._entries.get(namespace, {}).values())
 
+    def targeting(self, target: TargetKey) -> list[Entry]:
+        """Return the entries that scale ``target``."""
+        found = (self.get((target[0], name)) for name in self._by_target.get(target, ()))
+        return [entry for entry in found if entry is not None]
+
     def same_target(self, entry: Entry) -> tuple[str, ...]:
         """Return the names of the others that scale the same object, sorted."""
         names = self._by_target.get(entry.target, ())
@@ -175,6 +178,7 @@ class Catalog:
             del self._entries[key[0]]
         self._unindex(entry.target, key[1])
         self._count -= 1
+        entry.is_gone = True
         self._listener.gone(entry)
 
     def _unindex(self, target: TargetKey, name: str) -> None:

@@ -14,14 +14,16 @@ from msgspec import Struct, structs
 
 from hpa.act import Actor
 from hpa.catalog import Catalog, Entry, Key
+from hpa.claims import Claims
 from hpa.decide import Settings
 from hpa.decide.conditions import Event
 from hpa.decide.settings import acts_at_once
 from hpa.foreign import Foreign
 from hpa.memory import Memory
-from hpa.objects import Autoscaler, status_writer
+from hpa.objects import Autoscaler, Target, scale_writer, status_writer
 from hpa.observe import Observer
 from hpa.passes import Limits, Passes
+from hpa.rivals import Rivals
 from hpa.schedule import Schedule
 from hpa.selfmetrics import HpaMetrics
 from hpa.shards import Shards
@@ -30,10 +32,12 @@ from hpa.targets import Kinds, Targets
 from hpa.traces import Traces
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
+from podscale.kube.change import Change
 from podscale.kube.errors import KubeError, NotLeading
 from podscale.kube.events import Recorder
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import HPAS, Resource
 from podscale.kube.restmapper import Mapper
 
@@ -81,7 +85,7 @@ class Controller:
         self._wall = wall
         self.traces = traces
         self.schedule = Schedule(settings.sync_period_s)
-        self.foreign = Foreign(wall(), settings.sync_period_s) if options.resource == HPAS else None
+        self.foreign = Foreign(wall(), settings.sync_period_s)
         self._shards = None if settings.mode == "shadow" else shards
         self.memory = Memory(self._shards)
         self.targets = Targets(
@@ -98,8 +102,13 @@ class Controller:
         self._urgent: set[Key] = set()
         self._is_urgent = asyncio.Event()
         self._passes: Passes | None = None
+        self._rivals = Rivals()
         self.catalog = Catalog(stores.autoscalers, self)
-        self._observer = Observer(self.catalog, self.targets, stores.pods, settings)
+        self._observer = Observer(
+            self.catalog, self._rivals, Claims(stores.claims), self.targets, stores.pods, settings
+        )
+        stores.deployments.subscribe(self._scaled("Deployment"))
+        stores.stateful_sets.subscribe(self._scaled("StatefulSet"))
         metrics.replicas = self._sizes
 
     async def run(self, term: Term) -> None:
@@ -139,6 +148,7 @@ class Controller:
         namespace = entry.key[0]
         if is_new:
             self.schedule.add(namespace)
+            self._rivals.add(*entry.key)
             self._metrics.autoscalers += 1
             self._note_writer(entry, is_first=True)
         if entry.hpa is not None:
@@ -169,15 +179,14 @@ class Controller:
             self.schedule.drop(key[0])
         self.memory.forget(key)
         self.traces.forget(key)
-        self._observer.forget(entry)
+        self._rivals.drop(*key)
         if self._passes is not None:
             self._passes.forget(key)
-        if self.foreign is not None:
-            self.foreign.forget(key)
+        self.foreign.forget(key)
 
     def foreign_controller(self, key: Key) -> str | None:
         """Return who else scales this object: the ForeignController condition."""
-        if self.foreign is None or self._settings.mode == "shadow":
+        if self._settings.mode == "shadow":
             return None
         return self.foreign.acting(key, self._wall())
 
@@ -188,8 +197,9 @@ class Controller:
     async def _load(self, term: Term) -> None:
         pause_s = 1.0
         while True:
+            known = {entry.key: entry.uid for entry in self.catalog}
             try:
-                count = await self.memory.load(term.previous_renew_time)
+                count = await self.memory.load(term.previous_renew_time, known)
             except NotLeading:
                 raise
             except KubeError as error:
@@ -218,6 +228,7 @@ class Controller:
             limits=self._options.limits,
             mapper=self._mapper,
             say=self._say,
+            released=self._note_released,
             wall=self._wall,
         )
 
@@ -256,9 +267,8 @@ class Controller:
             self._is_urgent.clear()
             entries = self._entries(self._urgent)
             busy = {entry.key for entry in entries if entry.is_busy}
-            self._urgent = busy  # a spec that changed during a pass gets another one
-            if busy:
-                self._is_urgent.set()
+            # A spec that changed during a pass gets another one, once that has ended.
+            self._urgent = busy
             free = [entry for entry in entries if entry.key not in busy]
             if free:
                 group.create_task(self._run(free), name="urgent")
@@ -270,8 +280,10 @@ class Controller:
             await self._passes.run(entries)
         except Exception:  # noqa: BLE001 - the next slot is another try
             _log.exception("slot failed", autoscalers=len(entries))
-            for entry in entries:
-                entry.is_busy = False
+
+    def _note_released(self, key: Key) -> None:
+        if key in self._urgent:
+            self._is_urgent.set()
 
     async def _store(self, shards: Shards) -> None:
         while True:
@@ -293,12 +305,29 @@ class Controller:
         return [entry for entry in found if entry is not None]
 
     def _note_writer(self, entry: Entry, *, is_first: bool) -> None:
-        if self.foreign is not None:
-            writer = status_writer(entry.written)
-            self.foreign.note(entry.key, writer, self._wall(), is_first=is_first)
+        writer = status_writer(entry.written)
+        self.foreign.note(entry.key, writer, self._wall(), is_first=is_first)
+
+    def _scaled(self, kind: str) -> Callable[[Change[Workload]], None]:
+        """Return who listens to the workloads of one kind for rescales that are not ours."""
+
+        def note(change: Change[Workload]) -> None:
+            old, new = change.old, change.new
+            if not isinstance(old, Target) or not isinstance(new, Target):
+                return
+            sizes = (old.spec.replicas, new.spec.replicas)
+            writer = scale_writer(new)
+            if sizes[0] == sizes[1] or sizes[0] is None or sizes[1] is None:
+                return
+            if writer == scale_writer(old):
+                return  # by other means: applied, edited
+            for entry in self.catalog.targeting((change.namespace, "apps", kind, change.name)):
+                self.foreign.note_rescale(entry.key, writer, (sizes[0], sizes[1]), self._wall())
+
+        return note
 
     def _count_foreign(self) -> int:
-        if self.foreign is None or not self.foreign.is_anyone_active(self._wall()):
+        if not self.foreign.is_anyone_active(self._wall()):
             return 0
         return sum(self.foreign_controller(entry.key) is not None for entry in self.catalog)
 

@@ -116,7 +116,7 @@ def _conditions(known: Known) -> list[dict[str, str]]:
             "type": "ForeignController",
             "status": "True",
             "reason": "ForeignController",
-            "message": f"{known.foreign} writes this object's status: podscale only watches. "
+            "message": f"{known.foreign} scales this object's target: podscale only watches. "
             "Change: switch that controller off, or run podscale in shadow mode.",
         }
     ]

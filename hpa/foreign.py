@@ -1,10 +1,12 @@
-"""Whether somebody else scales: read from who wrote an HPA's status, and when.
+"""Whether somebody else scales: read from who wrote an HPA's status or its target's size.
 
 Kubernetes' own controller cannot be asked whether it runs, but it leaves its name in
 ``managedFields``. A status it wrote before we came is watched for two of its periods
-before we touch the object; one it writes while we look makes us a bystander. Pure: times
+before we touch the object; what it writes while we look makes us a bystander. Pure: times
 are the caller's wall clock.
 """
+
+from msgspec import Struct
 
 from hpa.catalog import Key
 from hpa.objects import ManagedField
@@ -12,7 +14,16 @@ from hpa.objects import ManagedField
 QUIET_S = 600.0  # silent for so long, another controller counts as gone
 IN_TREE_PERIOD_S = 15.0
 _OURS = "podscale"
+_IN_TREE = "kube-controller-manager"
 _PEOPLE = ("kubectl", "k9s", "helm", "argocd", "flux")
+
+
+class _Rescales(Struct, frozen=True):
+    """Who wrote the size of one target lately."""
+
+    manager: str
+    at: float
+    is_autoscaler: bool
 
 
 class Foreign:
@@ -25,6 +36,7 @@ class Foreign:
         self._first_seen: dict[Key, float] = {}
         self._live: dict[Key, float] = {}  # when a foreign write was seen as it happened
         self._active: dict[str, float] = {}  # manager → when it was seen writing anything
+        self._rescales: dict[Key, _Rescales] = {}
 
     def note(self, key: Key, writer: ManagedField | None, now: float, *, is_first: bool) -> None:
         """Take in who wrote a status last; ``is_first``: we see the object for the first time."""
@@ -38,13 +50,31 @@ class Foreign:
             self._live[key] = now
             self._active[writer.manager] = now
 
+    def note_rescale(
+        self, key: Key, writer: ManagedField | None, sizes: tuple[int, int], now: float
+    ) -> None:
+        """Take in that the size of a target changed, from and to ``sizes``, as it happened."""
+        # From and to zero is what activators do (KEDA), beside an autoscaler.
+        if writer is None or not _counts(writer.manager) or not all(sizes):
+            return
+        known = self._rescales.get(key)
+        is_again = (
+            known is not None and known.manager == writer.manager and now - known.at < QUIET_S
+        )
+        # One write by a program nobody knows may be a person's; controllers come again.
+        is_autoscaler = is_again or writer.manager == _IN_TREE
+        self._rescales[key] = _Rescales(writer.manager, now, is_autoscaler)
+
     def forget(self, key: Key) -> None:
         """Drop what is known of a deleted object."""
-        for known in (self._writers, self._first_seen, self._live):
+        for known in (self._writers, self._first_seen, self._live, self._rescales):
             known.pop(key, None)
 
     def acting(self, key: Key, now: float) -> str | None:
         """Return the controller that scales this object, None where nobody else does."""
+        rescales = self._rescales.get(key)
+        if rescales is not None and rescales.is_autoscaler and now - rescales.at < QUIET_S:
+            return rescales.manager
         writer = self._writers.get(key)
         if writer is None:
             return None
@@ -54,7 +84,9 @@ class Foreign:
 
     def is_anyone_active(self, now: float) -> bool:
         """Whether any other controller was seen writing lately."""
-        return any(self._is_active(manager, now) for manager in self._active)
+        return any(self._is_active(manager, now) for manager in self._active) or any(
+            each.is_autoscaler and now - each.at < QUIET_S for each in self._rescales.values()
+        )
 
     def is_on_probation(self, key: Key, now: float) -> bool:
         """Whether it is too early to tell, so that nothing may be written yet."""
@@ -64,7 +96,7 @@ class Foreign:
         if key in self._writers:
             return True
         # Never written: new, and whoever else acts in this cluster will come to it too.
-        return self.is_anyone_active(now) or (
+        return any(self._is_active(manager, now) for manager in self._active) or (
             bool(self._writers) and now - self._started < self.probation_s
         )
 

@@ -23,6 +23,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     good: tuple[tuple[str, int, float], ...] = ()  # metric, replicas, at
     size: int | None = None  # of the target at the last pass
     at: float = 0.0  # of the last pass
+    uid: str = ""  # of the object: one of the same name later has no history
 
 
 class Mark(Struct, frozen=True):
@@ -43,7 +44,7 @@ def mark(past: Past, size: int | None) -> Mark:
     return Mark(replicas, past.scale_ups, past.scale_downs, good, size)
 
 
-def to_record(past: Past, size: int | None, now: float) -> Record:
+def to_record(past: Past, size: int | None, now: float, uid: str = "") -> Record:
     """Return the stored form, without what no window can reach any more."""
     since = now - LONGEST_WINDOW_S
     runs: list[tuple[int, float]] = []
@@ -61,6 +62,7 @@ def to_record(past: Past, size: int | None, now: float) -> Record:
         tuple((each.metric, each.replicas, _rounded(each.at)) for each in past.good),
         size,
         _rounded(now),
+        uid,
     )
 
 

@@ -4,6 +4,8 @@ A history taken over from another leader is completed when its object is first d
 on: only then the size of the target is known.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from hpa import history
@@ -28,16 +30,19 @@ class Memory:
         """``shards`` None: nothing is stored (shadow)."""
         self._shards = shards
         self._pasts: dict[Key, Past] = {}
+        self._sizes: dict[Key, int] = {}  # of the targets, when last known
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
 
-    async def load(self, alive_until: float | None) -> int:
+    async def load(self, alive_until: float | None, known: Mapping[Key, str]) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
 
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
-        recommended the same until then.
+        recommended the same until then. ``known`` are the UIDs of the objects there are: what
+        is stored of others, and of earlier ones of the same name, is dropped.
         """
         self._pasts.clear()
+        self._sizes.clear()
         self._marks.clear()
         self._loaded.clear()
         if self._shards is None:
@@ -46,8 +51,12 @@ class Memory:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
         records = await self._shards.load()
         for key, record in records.items():
+            # Records without a UID are of a release that did not store it.
+            if key not in known or record.uid not in ("", known[key]):
+                self._shards.put(key, None)
+                continue
             self._loaded[key] = _Loaded(history.from_record(record, alive_until), record.size)
-        return len(records)
+        return len(self._loaded)
 
     def past(self, entry: Entry, hpa: HPA, size: int | None, now: float) -> Past:
         """Return the past of one object; ``size`` is its target's now (None: not known)."""
@@ -67,14 +76,25 @@ class Memory:
     def put(
         self, entry: Entry, past: Past, size: int | None, now: float, *, is_stored: bool = True
     ) -> None:
-        """Remember; what is stored is written only where something in it changed."""
-        self._pasts[entry.key] = past
+        """Remember; what is stored is written only where something in it changed.
+
+        ``size`` None: it was not looked at, or could not be. The last known one stays, and a
+        history taken over stays as it is until it can be completed.
+        """
+        key = entry.key
+        if size is None:
+            if key not in self._pasts:
+                return
+            size = self._sizes.get(key)
+        self._pasts[key] = past
+        if size is not None:
+            self._sizes[key] = size
         if self._shards is None or not is_stored:
             return
         mark = history.mark(past, size)
-        if self._marks.get(entry.key) != mark:
-            self._marks[entry.key] = mark
-            self._shards.put(entry.key, history.to_record(past, size, now))
+        if self._marks.get(key) != mark:
+            self._marks[key] = mark
+            self._shards.put(key, history.to_record(past, size, now, entry.uid))
 
     def adopt(self, entry: Entry, hpa: HPA) -> None:
         """Count a rescale of another controller as ours, once it stands in the status."""
@@ -85,6 +105,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         """Drop a deleted object."""
         self._pasts.pop(key, None)
+        self._sizes.pop(key, None)
         self._marks.pop(key, None)
         self._loaded.pop(key, None)
         if self._shards is not None:

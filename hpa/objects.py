@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscalers as the watch brings them: ours to scale, and who wrote them last.
+"""Autoscalers and their targets as the watch brings them, and who wrote them last.
 
-``PodAutoscaler`` of ``autoscaling.podscale.io`` has the same schema, so one type serves
+``PodAutoscaler`` of ``autoscaling.podscale.io`` has the HPA's schema, so one type serves
 both; which resource is acted on is a parameter everywhere else.
 """
 
@@ -9,19 +9,21 @@ from msgspec import Struct
 from hpa.decide import wire
 from hpa.decide.reading import read
 from hpa.decide.spec import HPA
+from podscale.kube.objects.scale import Workload
 from podscale.kube.wire import ObjectMeta, Time
+
+TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
 
 
 class ManagedField(Struct, frozen=True, gc=False, rename="camel"):
     """Who wrote last through which subresource; the fields themselves are not read."""
 
     manager: str = ""
-    operation: str = ""
     subresource: str = ""
     time: Time | None = None
 
 
-class AutoscalerMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+class WrittenMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     """Metadata with the writers."""
 
     managed_fields: tuple[ManagedField, ...] = ()
@@ -30,9 +32,35 @@ class AutoscalerMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
 class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
     """One HPA or PodAutoscaler."""
 
-    metadata: AutoscalerMeta
+    metadata: WrittenMeta
     spec: wire.Spec = wire.Spec()
     status: wire.WireStatus = wire.WireStatus()
+
+
+class Target(Workload, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A Deployment or StatefulSet. Not a ReplicaSet: there are ten times as many, most of
+    them at zero, and what scales one owns it."""
+
+    metadata: WrittenMeta
+
+
+class ClaimSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """The only field of a claim."""
+
+    scale_target_ref: wire.Reference
+
+
+class Claim(Struct, frozen=True, gc=False, rename="camel"):
+    """An in-tree HPA beside our own objects: what it scales."""
+
+    metadata: ObjectMeta
+    spec: ClaimSpec
+
+
+def target_of(namespace: str, reference: wire.Reference) -> TargetKey:
+    """Return what ``reference`` names, whatever version it is written in."""
+    group, _, version = reference.api_version.rpartition("/")
+    return (namespace, group if version else "", reference.kind, reference.name)
 
 
 def to_decide(written: Autoscaler) -> HPA:
@@ -56,9 +84,18 @@ def to_decide(written: Autoscaler) -> HPA:
 
 def status_writer(written: Autoscaler) -> ManagedField | None:
     """Return who wrote the status last; None where nobody ever did, or no one tells."""
+    return _last(written.metadata, "status")
+
+
+def scale_writer(target: Target) -> ManagedField | None:
+    """Return who wrote the size last through the scale subresource."""
+    return _last(target.metadata, "scale")
+
+
+def _last(meta: WrittenMeta, subresource: str) -> ManagedField | None:
     entries = [
         entry
-        for entry in written.metadata.managed_fields
-        if entry.subresource == "status" and entry.time is not None
+        for entry in meta.managed_fields
+        if entry.subresource == subresource and entry.time is not None
     ]
     return max(entries, key=lambda entry: entry.time or 0.0, default=None)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from hpa.catalog import Catalog, Entry
+from hpa.claims import Claims
 from hpa.decide.observation import MetricAnswer, Observation, Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
@@ -18,6 +19,8 @@ from hpa.questions import Asked, questions
 from hpa.rivals import Rivals
 from hpa.targets import Seen, Targets
 from podscale.core.selector import Selector, SelectorError, parse
+from podscale.kube.change import Change
+from podscale.kube.objects.scale import Workload
 from podscale.kube.pods import PodStore
 from podscale.kube.restmapper import Mapper
 from podscale.kube.wire import OwnerReference
@@ -32,7 +35,9 @@ class Look(Struct, frozen=True):
     pods: Pods
     rivals: tuple[str, ...]
     same_target: tuple[str, ...]
-    asked: tuple[Asked, ...]  # empty: metrics are not read in this pass
+    asked: tuple[Asked, ...] = ()  # empty: metrics are not read in this pass
+    version: str = ""  # resourceVersion of the autoscaler: what its status is written against
+    knows_owners: bool = True  # False: pods may be left out because their owner is not known
 
     def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
         """Return the observation with the answers to ``asked``, in order."""
@@ -45,47 +50,54 @@ class Observer:
     """Looks at autoscalers."""
 
     def __init__(
-        self, catalog: Catalog, targets: Targets, pods: PodStore, settings: Settings
+        self,
+        catalog: Catalog,
+        rivals: Rivals,
+        claims: Claims,
+        targets: Targets,
+        pods: PodStore,
+        settings: Settings,
     ) -> None:
         self._catalog = catalog
+        self._rivals = rivals
+        self._claims = claims
         self._targets = targets
         self._pods = pods
         self._settings = settings
         self._columns = Columns(self._topmost)
-        self.rivals = Rivals()
+        self._adoptions: dict[str, int] = {}  # by namespace: how often a ReplicaSet changed hands
+        targets.replica_sets.subscribe(self._note_adoption)
 
     def look(self, entry: Entry, hpa: HPA, seen: Seen, mapper: Mapper) -> Look:
         """Return what is to be decided on, and what has to be asked for it."""
-        scale = seen.scale
+        scale, version = seen.scale, entry.written.metadata.resource_version
         if hpa.options.is_paused or not isinstance(scale, Scale):
-            return Look(entry, hpa, seen, Pods(), (), (), ())
+            return Look(entry, hpa, seen, Pods(), (), (), version=version)
         selector = _selector(entry, scale.selector)
-        same = self._catalog.same_target(entry)
+        same = (*self._catalog.same_target(entry), *self._claims.of(entry.target))
         if selector is None:
-            return Look(entry, hpa, seen, Pods(), (), same, ())
-        namespace, name = entry.key
-        self.rivals.put(namespace, name, selector)
-        self._refresh_pods(entry, selector)
+            return Look(entry, hpa, seen, Pods(), (), same, version=version)
+        self._rivals.change(*entry.key, selector)
+        self._refresh_pods(entry, selector, by_owner=hpa.options.pods_by_owner)
         self._refresh_rivals(entry)
         asked: tuple[Asked, ...] = ()
         if not entry.rivals and not same and _reads_metrics(hpa, scale, self._settings):
             asked = self._questions(entry, hpa, mapper)
-        return Look(entry, hpa, seen, entry.pods, entry.rivals, same, asked)
+        knows_owners = not hpa.options.pods_by_owner or self._knows_owners(entry)
+        return Look(entry, hpa, seen, entry.pods, entry.rivals, same, asked, version, knows_owners)
 
-    def forget(self, entry: Entry) -> None:
-        """Drop what is kept of an autoscaler that has gone."""
-        self.rivals.drop(*entry.key)
-
-    def _refresh_pods(self, entry: Entry, selector: Selector) -> None:
-        version = (entry.selector_text, self._pods.version(entry.key[0], selector))
+    def _refresh_pods(self, entry: Entry, selector: Selector, *, by_owner: bool) -> None:
+        namespace = entry.key[0]
+        adoptions = self._adoptions.get(namespace, 0) if by_owner else -1
+        version = (entry.selector_text, self._pods.version(namespace, selector), adoptions)
         if version == entry.pods_version:
             return
-        entry.pods = self._columns.of(entry.key[0], self._pods.select(entry.key[0], selector))
+        entry.pods = self._columns.of(namespace, self._pods.select(namespace, selector))
         entry.pods_version = version
 
     def _refresh_rivals(self, entry: Entry) -> None:
         namespace, name = entry.key
-        version = (entry.pods_version, self.rivals.version(namespace))
+        version = (entry.pods_version, self._rivals.version(namespace))
         if version == entry.rivals_version:
             return
         distinct: dict[int, Mapping[str, str]] = {}
@@ -93,7 +105,7 @@ class Observer:
             labels = self._pods.labels(namespace, pod)
             if labels is not None:
                 distinct[id(labels)] = labels
-        entry.rivals = self.rivals.of(namespace, name, distinct.values())
+        entry.rivals = self._rivals.of(namespace, name, distinct.values())
         entry.rivals_version = version
 
     def _questions(self, entry: Entry, hpa: HPA, mapper: Mapper) -> tuple[Asked, ...]:
@@ -111,6 +123,24 @@ class Observer:
         found = self._targets.replica_sets.get(namespace, owner.name)
         above = found.metadata.controller if found is not None else None
         return above or owner
+
+    def _knows_owners(self, entry: Entry) -> bool:
+        """Whether every pod's topmost controller could be told: a pod whose ReplicaSet is not
+        known counts for nobody, and fewer pods would ask for fewer."""
+        sets = self._targets.replica_sets
+        if not sets.is_current():
+            return False
+        names = (owner.partition("/") for owner in entry.pods.owners)
+        return all(
+            kind != "ReplicaSet" or sets.get(entry.key[0], name) is not None
+            for kind, _, name in names
+        )
+
+    def _note_adoption(self, change: Change[Workload]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.controller != new.metadata.controller:
+            count = self._adoptions.get(change.namespace, 0)
+            self._adoptions[change.namespace] = count + 1
 
 
 def _selector(entry: Entry, text: str) -> Selector | None:

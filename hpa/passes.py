@@ -6,6 +6,7 @@ slow target delays the others of its batch.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -13,40 +14,33 @@ from msgspec import Struct, structs
 
 from hpa import statuses
 from hpa.act import Actor
+from hpa.asking import Asking, Given
 from hpa.catalog import Entry, Key
-from hpa.decide import Conclusion, Decision, Outcome, Scale, Settings, conclude, decide
+from hpa.decide import (
+    Conclusion,
+    Decision,
+    Outcome,
+    Scale,
+    ScaleUnreadable,
+    Settings,
+    conclude,
+    decide,
+)
 from hpa.decide.conditions import Event
-from hpa.decide.observation import MetricAnswer
 from hpa.foreign import Foreign
 from hpa.memory import Memory
 from hpa.observe import Look, Observer
-from hpa.questions import admitted
 from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
 from hpa.targets import Seen, Targets
 from hpa.traces import Traces
-from podscale.core.metrics import (
-    Answer,
-    ExternalSamples,
-    MetricsProvider,
-    NoData,
-    NotFound,
-    ObjectSample,
-    PodSamples,
-    Question,
-    Refused,
-    Stale,
-    Unavailable,
-)
+from podscale.core.metrics import MetricsProvider
 from podscale.kube.errors import NotLeading
 from podscale.kube.restmapper import Mapper
 
 _log = structlog.get_logger()
 
 PAGE = 64  # passes between two looks of the loop at others: some 5 ms
-_FAILURES = (NotFound, NoData, Stale, Unavailable, Refused)
-_SLOW_S = 2.0  # an answer that took longer makes metrics be asked for apart ...
-_APART_S = 300.0  # ... for so long
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 
 
@@ -73,20 +67,21 @@ class Passes:
         memory: Memory,
         traces: Traces,
         metrics: HpaMetrics,
-        foreign: Foreign | None,
+        foreign: Foreign,
         settings: Settings,
         limits: Limits,
         mapper: Callable[[], Mapper],
         say: Callable[[Entry, Event], None],
+        released: Callable[[Key], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``foreign`` None: nobody else can act on this resource."""
+        """``released`` is told when the pass over an object has ended, however it did."""
         self._group = group
         self._stores = stores
         self._targets = targets
         self._observer = observer
         self._actor = actor
-        self._provider = provider
+        self._asking = Asking(provider, metrics, timeout_s=limits.answer_timeout_s, wall=wall)
         self._memory = memory
         self._traces = traces
         self._metrics = metrics
@@ -96,9 +91,9 @@ class Passes:
         self._limits = limits
         self._mapper = mapper
         self._say = say
+        self._released = released
         self._wall = wall
         self._writing = asyncio.Semaphore(limits.writes)
-        self._apart_until = float("-inf")
         self._status_at: dict[Key, float] = {}
 
     async def run(self, entries: Sequence[Entry]) -> None:
@@ -106,11 +101,11 @@ class Passes:
         started = time.monotonic()
         free = [entry for entry in entries if not entry.is_busy]
         self._metrics.skipped += len(entries) - len(free)
+        mapper = self._mapper()
         for entry in free:
             entry.is_busy = True
         looks: list[Look] = []
         waiting: list[Entry] = []
-        mapper = self._mapper()
         for index, entry in enumerate(free):
             if index % PAGE == PAGE - 1:
                 await asyncio.sleep(0)
@@ -121,7 +116,7 @@ class Passes:
                 self._look(entry, seen, mapper, looks)
         if waiting:
             await self._fetch(waiting, mapper, looks, started)
-        if time.monotonic() < self._apart_until:
+        if self._asking.is_slow:
             async with asyncio.TaskGroup() as apart:
                 for some in _by_metrics(looks):
                     apart.create_task(self._decide_all(some, started))
@@ -134,74 +129,62 @@ class Passes:
 
     def _look(self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]) -> None:
         hpa = entry.hpa
-        if hpa is None:
-            entry.is_busy = False
+        if hpa is None or entry.is_gone:
+            self._release(entry)
             return
         nothing = Seen(Scale(0, 0))  # paused: not looked at
-        looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
+        try:
+            looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
+        except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
+            self._fail(entry)
 
     async def _fetch(
         self, waiting: list[Entry], mapper: Mapper, looks: list[Look], started: float
     ) -> None:
-        tasks = {self._group.create_task(self._targets.fetch(entry)): entry for entry in waiting}
+        tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
         done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
         for task in done:
             self._look(tasks[task], task.result(), mapper, looks)
         for task in late:
             self._group.create_task(self._later(tasks[task], task, mapper, started))
 
+    async def _fetched(self, entry: Entry) -> Seen:
+        try:
+            return await self._targets.fetch(entry)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.exception("scale not read", key="/".join(entry.key))
+            return Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
+
     async def _later(
         self, entry: Entry, task: "asyncio.Task[Seen]", mapper: Mapper, started: float
     ) -> None:
         looks: list[Look] = []
         self._look(entry, await task, mapper, looks)
-        await self._decide_all(looks, started)
+        try:
+            await self._decide_all(looks, started)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("pass failed", key="/".join(entry.key))
 
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
-        questions: list[Question] = []
-        for look in looks:
-            questions += [
-                each for each in look.asked if each is not None and not isinstance(each, _FAILURES)
-            ]
-        answers = iter(await self._ask(questions) if questions else ())
-        age_at = self._wall()
-        for index, look in enumerate(looks):
-            if index % PAGE == PAGE - 1:
-                await asyncio.sleep(0)
-            given: list[MetricAnswer | None] = []
-            for asked in look.asked:
-                if asked is None or isinstance(asked, _FAILURES):
-                    given.append(asked)
-                else:
-                    given.append(admitted(next(answers)))
-            self._note_age(given, age_at)
-            try:
-                self._decide(look, tuple(given), started)
-            except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-                look.entry.is_busy = False
-                _log.exception("pass failed", key="/".join(look.entry.key))
-
-    async def _ask(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        began = time.monotonic()
+        waiting = deque(looks)
         try:
-            async with asyncio.timeout(self._limits.answer_timeout_s):
-                return await self._provider.answer(questions)
-        except TimeoutError:
-            failure = Unavailable(
-                "MetricsTimeout",
-                f"no answer within {self._limits.answer_timeout_s:g} s",
-                is_timeout=True,
-            )
-        except Exception as error:  # noqa: BLE001 - a provider of another package may do anything
-            _log.exception("metrics provider failed")
-            failure = Unavailable("ProviderFailed", f"{type(error).__name__}: {error}")
+            for index, given in enumerate(await self._asking.about(looks)):
+                if index % PAGE == PAGE - 1:
+                    await asyncio.sleep(0)
+                look = waiting.popleft()
+                try:
+                    self._decide(look, given, started)
+                except Exception:  # noqa: BLE001 - as above
+                    self._fail(look.entry)
         finally:
-            if time.monotonic() - began > _SLOW_S:
-                self._apart_until = time.monotonic() + _APART_S
-        return [failure] * len(questions)
+            for look in waiting:
+                self._release(look.entry)
 
-    def _decide(self, look: Look, answers: tuple[MetricAnswer | None, ...], started: float) -> None:
+    def _decide(self, look: Look, answers: Given, started: float) -> None:
         entry, now = look.entry, self._wall()
+        if entry.is_gone:
+            self._release(entry)
+            return
         scale = look.seen.scale
         size = scale.spec_replicas if isinstance(scale, Scale) else None
         if look.hpa.options.is_paused:
@@ -215,8 +198,7 @@ class Passes:
             self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
         entry.looked_at = now
         outcome = Outcome()
-        is_shrinking = decision.replicas is not None and decision.replicas < (size or 0)
-        if is_shrinking and not self._may_shrink(entry):
+        if decision.replicas is not None and not self._may_act(look, decision):
             outcome = Outcome("not_tried")
         elif decision.replicas is not None:
             self._group.create_task(self._act(look, decision, size, started))
@@ -225,8 +207,8 @@ class Passes:
         if settings.mode != "shadow" and self._is_due(look, conclusion, now):
             self._group.create_task(self._act(look, decision, size, started, outcome))
             return
-        entry.is_busy = False
         self._finish(look, conclusion, size, now, started)
+        self._release(entry)
 
     async def _act(
         self,
@@ -240,15 +222,21 @@ class Passes:
         try:
             async with self._writing:
                 if outcome is None and decision.replicas is not None:
-                    outcome = await self._actor.rescale(entry, look.seen, decision.replicas)
+                    outcome = await self._actor.rescale(
+                        entry,
+                        look.seen,
+                        decision.replicas,
+                        may=lambda: self._may_act(look, decision),
+                    )
                     if outcome.scale == "written":
                         size = decision.replicas
                 outcome = outcome or Outcome()
                 now = self._wall()
                 conclusion = conclude(decision, outcome, now)
-                if self._is_due(look, conclusion, now):
-                    old = look.hpa.status
-                    written = await self._actor.write_status(entry, old, conclusion.status)
+                if self._is_same(look) and self._is_due(look, conclusion, now):
+                    written = await self._actor.write_status(
+                        entry, look.version, look.hpa.status, conclusion.status
+                    )
                     if written.error is not None:
                         failed = structs.replace(outcome, status_error=written.error)
                         conclusion = conclude(decision, failed, now)
@@ -260,18 +248,49 @@ class Passes:
         except Exception:  # noqa: BLE001 - as above
             _log.exception("pass failed", key="/".join(entry.key))
         finally:
-            entry.is_busy = False
+            self._release(entry)
+
+    def _may_act(self, look: Look, decision: Decision) -> bool:
+        """Whether what was decided may still be done; time has passed since the look."""
+        scale = look.seen.scale
+        is_shrinking = (
+            decision.replicas is not None
+            and isinstance(scale, Scale)
+            and decision.replicas < scale.spec_replicas
+        )
+        if is_shrinking and not self._may_shrink(look):
+            return False
+        return self._is_same(look)
+
+    def _is_same(self, look: Look) -> bool:
+        """Whether the object is there as it was looked at, and ours."""
+        entry, hpa = look.entry, look.entry.hpa
+        if entry.is_gone or hpa is None:
+            return False
+        if structs.replace(hpa, status=look.hpa.status) != look.hpa:
+            return False
+        return not self._must_watch(entry.key, self._wall())
 
     def _finish(
         self, look: Look, conclusion: Conclusion, size: int | None, now: float, started: float
     ) -> None:
         entry, trace = look.entry, conclusion.trace
+        if entry.is_gone:
+            return  # and nothing of it may come back
         is_ours = trace.settings.mode != "shadow"
         self._memory.put(entry, conclusion.past, size, now, is_stored=is_ours)
         self._metrics.decided(self._traces.put(entry.key, trace))
         self._metrics.passed(conclusion.labels, time.monotonic() - started)
         for event in conclusion.events:
             self._say(entry, event)
+
+    def _release(self, entry: Entry) -> None:
+        entry.is_busy = False
+        self._released(entry.key)
+
+    def _fail(self, entry: Entry) -> None:
+        _log.exception("pass failed", key="/".join(entry.key))
+        self._release(entry)
 
     def _is_due(self, look: Look, conclusion: Conclusion, now: float) -> bool:
         if not conclusion.is_status_changed:
@@ -286,30 +305,13 @@ class Passes:
 
     def _must_watch(self, key: Key, now: float) -> bool:
         foreign = self._foreign
-        if foreign is None:
-            return False
         return foreign.acting(key, now) is not None or foreign.is_on_probation(key, now)
 
-    def _may_shrink(self, entry: Entry) -> bool:
+    def _may_shrink(self, look: Look) -> bool:
         # A silent watch may hide the pods or the spec that speak against it.
-        return self._stores.is_current() and self._targets.is_current(entry)
-
-    def _note_age(self, answers: Sequence[MetricAnswer | None], now: float) -> None:
-        oldest = now
-        for answer in answers:
-            match answer:
-                case PodSamples(pods=pods, asked_s=asked_s):
-                    first = next(iter(pods.values()), None)
-                    at = asked_s if first is None else first.time_s
-                case ObjectSample(sample=sample, asked_s=asked_s):
-                    at = sample.time_s
-                case ExternalSamples(series=series, asked_s=asked_s):
-                    at = series[0].sample.time_s if series else asked_s
-                case _:
-                    continue
-            oldest = min(oldest, asked_s if at is None else at)
-        if answers:
-            self._metrics.data_age.add((), max(now - oldest, 0.0))
+        return (
+            look.knows_owners and self._stores.is_current() and self._targets.is_current(look.entry)
+        )
 
 
 def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:

@@ -1,32 +1,45 @@
 """Which other HPAs select a pod of ours: an index over selectors, per namespace.
 
-Follows the optimised selector store (kubernetes PR 139142): each selector lies under one
-of the label values it requires, so that the check looks at few of them. Pure.
+Follows ``hpa_selector_store.go``, Kubernetes 1.37 (PR 139142): an HPA is registered with a
+selector that matches nothing until its first pass, and a pass that ends after its HPA was
+deleted registers nothing. Each selector lies under one of the label values it requires, so
+that the check looks at few of them. Pure.
 """
 
 from collections.abc import Iterable, Mapping
 
-from podscale.core.selector import Selector
+from podscale.core.selector import NOTHING, Selector
 
 _Pair = tuple[str, str]
 _ANY: _Pair = ("", "")  # selectors that require no particular value
 
 
 class Rivals:
-    """The selectors of all HPAs that have been reconciled."""
+    """The selectors of all HPAs known."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, _Space] = {}
 
-    def put(self, namespace: str, name: str, selector: Selector) -> None:
-        """Remember the selector of one HPA."""
-        self._spaces.setdefault(namespace, _Space()).put(name, selector)
+    def add(self, namespace: str, name: str, selector: Selector = NOTHING) -> bool:
+        """Register an HPA; False where it is registered already."""
+        space = self._spaces.setdefault(namespace, _Space())
+        if name in space:
+            return False
+        space.put(name, selector)
+        return True
 
-    def drop(self, namespace: str, name: str) -> None:
-        """Forget an HPA."""
+    def change(self, namespace: str, name: str, selector: Selector) -> bool:
+        """Change the selector of a registered HPA; False where it has gone."""
         space = self._spaces.get(namespace)
-        if space is not None:
-            space.drop(name)
+        if space is None or name not in space:
+            return False
+        space.put(name, selector)
+        return True
+
+    def drop(self, namespace: str, name: str) -> bool:
+        """Forget an HPA; False where it is not registered."""
+        space = self._spaces.get(namespace)
+        return space is not None and space.drop(name)
 
     def version(self, namespace: str) -> int:
         """Return a number that changes whenever ``of`` may answer differently."""
@@ -53,6 +66,9 @@ class _Space:
         self._selectors: dict[str, tuple[Selector, tuple[_Pair, ...]]] = {}
         self._under: dict[_Pair, dict[str, Selector]] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._selectors
+
     def put(self, name: str, selector: Selector) -> None:
         known = self._selectors.get(name)
         if known is not None and known[0] == selector:
@@ -64,16 +80,17 @@ class _Space:
         for pair in pairs:
             self._under.setdefault(pair, {})[name] = selector
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str) -> bool:
         known = self._selectors.pop(name, None)
         if known is None:
-            return
+            return False
         self.version += 1
         for pair in known[1]:
             members = self._under[pair]
             members.pop(name, None)
             if not members:
                 del self._under[pair]
+        return True
 
     def matching(self, labels: Mapping[str, str]) -> set[str]:
         found = set()

@@ -44,7 +44,8 @@ class Shards:
         self._changed = asyncio.Event()
 
     async def load(self) -> dict[Key, Record]:
-        """Return everything stored; a ConfigMap that cannot be read is left out and logged.
+        """Return everything stored, and start from it; a ConfigMap that cannot be read is left
+        out and logged.
 
         Raises ``KubeError`` when they cannot be listed.
         """
@@ -54,8 +55,17 @@ class Shards:
             query={"labelSelector": f"{LABEL}={self._part}"},
             timeout_s=_TIMEOUT_S,
         )
+        try:
+            config_maps = decode(answer.body, ListOf[ConfigMap]).items or []
+        except msgspec.DecodeError as error:
+            raise KubeError(f"not a list of ConfigMaps: {error}") from error
+        # What an earlier term of ours knew, another leader may have changed since.
+        self._count = FEWEST
+        self._texts, self._versions, self._written = {}, {}, {}
+        self._dirty.clear()
         found: dict[str, Record] = {}
-        for stored in decode(answer.body, ListOf[ConfigMap]).items or []:
+        moved: list[tuple[int, str]] = []
+        for stored in config_maps:
             number = stored.metadata.name.removeprefix(self._name(""))
             if not number.isdecimal():
                 continue
@@ -69,10 +79,15 @@ class Shards:
                 # Two shards tell of one object only when their number was being doubled.
                 if key not in found or found[key].at < record.at:
                     found[key] = record
+                moved.append((int(number), key))
         while self._count <= max(self._versions, default=0):
             self._count *= 2
         for key, record in found.items():
             self._texts.setdefault(self._shard(key), {})[key] = encode(record)
+        for shard, key in moved:
+            if self._shard(key) != shard:
+                self._dirty |= {shard, self._shard(key)}
+                self._changed.set()
         return {(*key.partition("/")[::2],): record for key, record in found.items()}
 
     def put(self, key: Key, record: Record | None) -> None:
@@ -117,14 +132,18 @@ class Shards:
         if len(body) > LARGEST_BYTES:
             self._double()
             return
+        is_written = False
         try:
             await self._write(shard, body)
+            is_written = True
         except NotLeading:
-            self._dirty.add(shard)
             raise
         except (KubeError, msgspec.DecodeError) as error:
-            self._dirty.add(shard)
             _log.warning("history not written", shard=shard, error=str(error))
+        finally:
+            # Cancelled in the middle, too: the end of the term writes what waits.
+            if not is_written:
+                self._dirty.add(shard)
 
     async def _write(self, shard: int, body: bytes) -> None:
         path = CONFIG_MAPS.path(self._namespace, self._name(shard))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from hpa.objects import Autoscaler
+from hpa.objects import Autoscaler, Claim, Target
 from podscale.kube.api import Api
 from podscale.kube.errors import Forbidden
 from podscale.kube.freshness import Freshness
@@ -13,6 +13,7 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import (
     DEPLOYMENTS,
+    HPAS,
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
@@ -23,6 +24,7 @@ from podscale.kube.store import Store
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
 
 _LOOK_S = 0.05
+_Optional = Store[Workload] | Store[ReplicationController] | Store[Claim]
 
 
 class Stores:
@@ -41,13 +43,19 @@ class Stores:
         self.stateful_sets: Store[Workload] = Store(self.scopes)
         self.replica_sets: Store[Workload] = Store(self.scopes)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
+        self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
+        self._has_claims = False
 
     async def run(
         self, api: Api, resource: Resource, *, selector: str = "", rhythm: Rhythm = DEFAULT_RHYTHM
     ) -> None:
         """Feed every store for ever. ``selector`` narrows the autoscalers."""
         scopes = self.scopes
+        self._has_claims = resource != HPAS
         async with asyncio.TaskGroup() as group:
+            if self._has_claims:
+                claims = [Source(HPAS, Claim, namespace=s, rhythm=rhythm) for s in scopes]
+                group.create_task(Reflector(api, claims, self.claims).run())
             sources = [
                 Source(resource, Autoscaler, namespace=s, label_selector=selector, rhythm=rhythm)
                 for s in scopes
@@ -56,12 +64,13 @@ class Stores:
             if self.feeds_pods:
                 pods = [Source(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
                 group.create_task(Reflector(api, pods, self.pods).run())
-            for kind, store in (
-                (DEPLOYMENTS, self.deployments),
-                (STATEFUL_SETS, self.stateful_sets),
-                (REPLICA_SETS, self.replica_sets),
+            decoded: type[Workload]
+            for kind, decoded, store in (
+                (DEPLOYMENTS, Target, self.deployments),
+                (STATEFUL_SETS, Target, self.stateful_sets),
+                (REPLICA_SETS, Workload, self.replica_sets),
             ):
-                workloads = [Source(kind, Workload, namespace=s, rhythm=rhythm) for s in scopes]
+                workloads = [Source(kind, decoded, namespace=s, rhythm=rhythm) for s in scopes]
                 group.create_task(Reflector(api, workloads, store).run())
             controllers = [
                 Source(REPLICATION_CONTROLLERS, ReplicationController, namespace=s, rhythm=rhythm)
@@ -70,7 +79,8 @@ class Stores:
             group.create_task(Reflector(api, controllers, self.replication_controllers).run())
 
     async def wait_synced(self) -> None:
-        """Wait for the first lists; a workload that may not be listed is read by GET instead."""
+        """Wait for the first lists, but not for what may not be listed: a workload is read by
+        GET instead, and an in-tree HPA on a target of ours then shows by its deeds only."""
         await self.autoscalers.wait_synced()
         await self.pods.wait_synced()
         for _name, store in self._workloads():
@@ -96,10 +106,11 @@ class Stores:
             **{name: store.freshness() for name, store in self._workloads()},
         }
 
-    def _workloads(self) -> "list[tuple[str, Store[Workload] | Store[ReplicationController]]]":
-        return [
+    def _workloads(self) -> "list[tuple[str, _Optional]]":
+        found: list[tuple[str, _Optional]] = [
             ("deployments", self.deployments),
             ("statefulsets", self.stateful_sets),
             ("replicasets", self.replica_sets),
             ("replicationcontrollers", self.replication_controllers),
         ]
+        return [*found, ("horizontalpodautoscalers", self.claims)] if self._has_claims else found

@@ -94,9 +94,14 @@ class Targets:
         """Whether what ``at_hand`` says may be believed; a GET always may."""
         _, group, kind, _ = entry.target
         watched = self._workloads.get((group, kind))
+        store: Store[wire.Workload] | Store[wire.ReplicationController]
         if watched is not None:
-            return not watched[1].is_synced or watched[1].is_current(now)
-        return True
+            store = watched[1]
+        elif (group, kind) == ("", "ReplicationController"):
+            store = self.replication_controllers
+        else:
+            return True
+        return not store.is_synced or store.is_current(now)
 
     async def fetch(self, entry: Entry) -> Seen:
         """Return the scale by GET; the first mapping that has one wins, as upstream's."""
@@ -129,10 +134,12 @@ class Targets:
             controller = self.replication_controllers.get(namespace, name)
             if controller is not None:
                 self.replication_controllers.accept(
-                    wire.ReplicationController(
-                        _versioned(controller, version),
-                        msgspec.structs.replace(controller.spec, replicas=written.spec.replicas),
-                        controller.status,
+                    msgspec.structs.replace(
+                        controller,
+                        metadata=_versioned(controller, version),
+                        spec=msgspec.structs.replace(
+                            controller.spec, replicas=written.spec.replicas
+                        ),
                     )
                 )
             return
@@ -140,10 +147,10 @@ class Targets:
         workload = watched[1].get(namespace, name) if watched is not None else None
         if watched is not None and workload is not None:
             watched[1].accept(
-                wire.Workload(
-                    _versioned(workload, version),
-                    msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
-                    workload.status,
+                msgspec.structs.replace(
+                    workload,
+                    metadata=_versioned(workload, version),
+                    spec=msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
                 )
             )
 

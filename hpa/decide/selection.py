@@ -1,16 +1,15 @@
-"""Whose pods these are: the check before any metric is read, and the store behind it.
+"""Whose pods these are: the check before any metric is read.
 
-Follows ``validateAndParseSelector`` and ``hpa_selector_store.go``, Kubernetes 1.37. Two
-HPAs that select one pod stand still, both.
+Follows ``validateAndParseSelector``, Kubernetes 1.37. Two HPAs that select one pod stand
+still, both; ``hpa.rivals`` finds them.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 from hpa.decide.conditions import NO_SELECTOR
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.steps import Conflict
-from podscale.core.selector import Selector, SelectorError, parse
+from podscale.core.selector import SelectorError, parse
 
 
 def check(observation: Observation, scale: Scale) -> Conflict | None:
@@ -58,48 +57,3 @@ def _problem(text: str) -> str | None:
     except SelectorError as error:
         return str(error)
     return None
-
-
-class SelectorStore:
-    """The pod selectors of all HPAs known, by namespace.
-
-    An HPA is registered with a selector that matches nothing until its first pass.
-    """
-
-    def __init__(self) -> None:
-        self._selectors: dict[str, dict[str, Selector]] = {}
-
-    def put_if_absent(self, namespace: str, hpa: str, selector: Selector) -> bool:
-        """Register the HPA; False where it is registered already."""
-        known = self._selectors.setdefault(namespace, {})
-        if hpa in known:
-            return False
-        known[hpa] = selector
-        return True
-
-    def put_if_present(self, namespace: str, hpa: str, selector: Selector) -> bool:
-        """Change the selector of a registered HPA; False where it has gone."""
-        known = self._selectors.get(namespace, {})
-        if hpa not in known:
-            return False
-        known[hpa] = selector
-        return True
-
-    def delete(self, namespace: str, hpa: str) -> bool:
-        """Forget the HPA; False where it is not registered."""
-        known = self._selectors.get(namespace, {})
-        if known.pop(hpa, None) is None:
-            return False
-        if not known:
-            del self._selectors[namespace]
-        return True
-
-    def matching(self, namespace: str, labels: Mapping[str, str], limit: int = 0) -> list[str]:
-        """Return the HPAs, by name, that select a pod with ``labels``; ``limit`` 0: all."""
-        found = []
-        for name, selector in sorted(self._selectors.get(namespace, {}).items()):
-            if selector.matches(labels):
-                found.append(name)
-                if len(found) == limit:
-                    break
-        return found

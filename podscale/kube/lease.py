@@ -90,7 +90,6 @@ class Elector:
         self._clock = clock
         self._wall = wall
         self._deadline = float("-inf")
-        self._renewed_wall_s: float | None = None
         self._observed: _Observed | None = None
         self._is_unsure = False
 
@@ -98,7 +97,8 @@ class Elector:
         """Lead again and again: ``work`` runs for each term and is cancelled at its end.
 
         Cancelling ``run`` cancels ``work``, then releases the Lease. When ``work`` returns
-        or raises, the Lease is released and ``run`` ends likewise.
+        or raises, the Lease is released and ``run`` ends likewise; but ``NotLeading``, raised
+        by the guard of a write, is the end of a term as any other.
         """
         while True:
             term = await self._acquire()
@@ -121,11 +121,11 @@ class Elector:
             await _cancelled(working)
             await self._release()
             await self._tell(False)
-        if is_done:
+        if is_done and not _has_lost(working):
             await working
-        else:
-            _log.warning("leadership lost", lease=self._path)
-        return is_done
+            return True
+        _log.warning("leadership lost", lease=self._path)
+        return False
 
     @property
     def is_leader(self) -> bool:
@@ -136,11 +136,6 @@ class Elector:
     def holder(self) -> str:
         """Who held the Lease when it was last read; "" is nobody."""
         return (self._observed and self._observed.lease.spec.holder_identity) or ""
-
-    @property
-    def renewed_wall_s(self) -> float | None:
-        """Unix time of our last renewal; None: not leading."""
-        return self._renewed_wall_s if self.may_write() else None
 
     def deadline(self) -> float:
         """Monotonic time after which nothing may be written; -inf when not leading."""
@@ -251,7 +246,6 @@ class Elector:
         self._observe(_lease(answer.body))
         self._is_unsure = False
         self._deadline = asked + self._times.renew_deadline_s
-        self._renewed_wall_s = now
         return Term(transitions, spec.holder_identity or "", spec.renew_time)
 
     async def _release(self) -> None:
@@ -338,6 +332,14 @@ def _lease(body: bytes) -> Lease:
         return decode(body, Lease)
     except msgspec.DecodeError as error:
         raise KubeError(f"not a Lease: {error}") from error
+
+
+def _has_lost(working: "asyncio.Future[None]") -> bool:
+    """Whether the work was ended by the guard, alone or in each of its tasks."""
+    error = None if working.cancelled() else working.exception()
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(NotLeading)[1] is None
+    return isinstance(error, NotLeading)
 
 
 async def _cancelled(task: "asyncio.Future[None]") -> None:

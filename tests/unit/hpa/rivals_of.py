@@ -11,5 +11,5 @@ def rivals_of(
 ) -> tuple[str, ...]:
     rivals = Rivals()
     for each, text in selectors.items():
-        rivals.put("shop", each, parse(text))
+        rivals.add("shop", each, parse(text))
     return rivals.of("shop", name, labels)

@@ -10,7 +10,7 @@ IN_TREE = "kube-controller-manager"
 
 
 def wrote(manager: str, at: float) -> ManagedField:
-    return ManagedField(manager, "Update", "status", at)
+    return ManagedField(manager, "status", at)
 
 
 def foreign() -> Foreign:
@@ -71,3 +71,32 @@ def test_a_deleted_object_leaves_no_trace() -> None:
     known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
     known.forget(KEY)
     assert known.acting(KEY, 1011.0) is None
+
+
+def test_the_in_tree_controllers_rescale_makes_us_a_bystander_at_once() -> None:
+    known = foreign()
+    known.note_rescale(KEY, wrote(IN_TREE, 1010.0), (2, 4), 1010.0)
+    assert known.acting(KEY, 1011.0) == IN_TREE
+    assert known.acting(OTHER, 1011.0) is None
+    assert known.acting(KEY, 1011.0 + QUIET_S) is None
+
+
+def test_an_unknown_program_counts_as_a_controller_when_it_comes_again() -> None:
+    known = foreign()
+    known.note_rescale(KEY, wrote("scaler", 1010.0), (2, 4), 1010.0)
+    assert known.acting(KEY, 1011.0) is None
+    known.note_rescale(KEY, wrote("scaler", 1100.0), (4, 2), 1100.0)
+    assert known.acting(KEY, 1101.0) == "scaler"
+
+
+@pytest.mark.parametrize(
+    ("manager", "sizes"),
+    [("kubectl-scale", (2, 4)), ("podscale-hpa", (2, 4)), ("keda", (0, 1)), ("keda", (1, 0))],
+)
+def test_people_activators_and_ourselves_rescale_without_being_rivals(
+    manager: str, sizes: tuple[int, int]
+) -> None:
+    known = foreign()
+    for at in (1010.0, 1020.0):
+        known.note_rescale(KEY, wrote(manager, at), sizes, at)
+    assert known.acting(KEY, 1021.0) is None

@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.decide import Settings
 from hpa.decide.pods import Phase, Ready
 from hpa.observe import Look
 from hpa.targets import Seen
 from podscale.kube.objects.scale import Workload
-from podscale.kube.watching import Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
@@ -118,3 +119,53 @@ async def test_metrics_are_asked_for_only_where_they_are_decided_by(size: int, a
     cluster.put(hpa_object("web", most=10), deployment_object("web", size))
     cluster.put_pods(pod_object("web", 0))
     assert bool(look(cluster).asked) == asks
+
+
+def by_owner(name: str) -> dict[str, Any]:
+    made = hpa_object(name)
+    made["metadata"]["annotations"] = {"podscale.io/pods-by": "owner"}
+    return made
+
+
+def put_replica_sets(cluster: Cluster, *names: str) -> None:
+    found = []
+    for name in names:
+        made = deployment_object(name, 1)
+        owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+        made["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", **owner}]
+        found.append(decode(msgspec.json.encode(made), Workload))
+    version = cluster.world.next_version()
+    for happening in (Listing(), Page(found, version), Listed(version), Alive(version, 1e9)):
+        cluster.stores.replica_sets.apply(happening, scope="", now=0.0)
+
+
+async def test_an_owner_that_becomes_known_later_is_noticed_though_no_pod_changed() -> None:
+    cluster = Cluster()
+    cluster.put(by_owner("web"), deployment_object("web", 2))
+    put_replica_sets(cluster, "web-1")
+    cluster.put_pods(
+        owned(pod_object("web", 0), "ReplicaSet", "web-1"),
+        owned(pod_object("web", 1), "ReplicaSet", "web-2"),
+    )
+    assert not look(cluster).knows_owners
+    put_replica_sets(cluster, "web-1", "web-2")
+    found = look(cluster)
+    assert found.knows_owners
+    assert [found.pods.owners[each] for each in found.pods.owner] == ["Deployment/web"] * 2
+
+
+@pytest.mark.parametrize("what", ["unknown", "broken"])
+async def test_pods_by_owner_do_not_shrink_by_owners_that_are_not_known(what: str) -> None:
+    cluster = Cluster(settings=Settings(sync_period_s=15.0, downscale_stabilization_s=0.0))
+    cluster.put(by_owner("web"), deployment_object("web", 4))
+    put_replica_sets(cluster, *["web-1", "web-2"][: 1 if what == "unknown" else 2])
+    # The pods of the new ReplicaSet bear all the load.
+    cluster.put_pods(
+        *(owned(pod_object("web", n), "ReplicaSet", f"web-{1 + n // 2}") for n in range(4))
+    )
+    cluster.provider.usage = lambda _question, pod: 100 if pod in ("web-0", "web-1") else 1900
+    if what == "broken":
+        cluster.provider.usage = lambda _question, _pod: 100
+        cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
+    await cluster.run_for(46.0)
+    assert [size for _, size in cluster.scales() if size < 4] == []

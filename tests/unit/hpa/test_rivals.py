@@ -1,5 +1,6 @@
 """Which HPAs select a pod in common, found through the index."""
 
+from hpa.rivals import Rivals
 from podscale.core.selector import from_labels, parse
 from tests.unit.hpa.rivals_of import rivals_of
 
@@ -19,18 +20,31 @@ def test_only_selectors_that_match_a_pod_are_rivals() -> None:
 
 
 def test_selectors_are_namespace_local_and_can_be_taken_back() -> None:
-    from hpa.rivals import Rivals
-
     rivals = Rivals()
-    rivals.put("a", "one", from_labels({"app": "web"}))
-    rivals.put("b", "two", from_labels({"app": "web"}))
+    rivals.add("a", "one", from_labels({"app": "web"}))
+    rivals.add("b", "two", from_labels({"app": "web"}))
     assert rivals.of("a", "one", [{"app": "web"}]) == ()
-    rivals.put("a", "three", parse("app"))
+    rivals.add("a", "three", parse("app"))
     version = rivals.version("a")
     assert rivals.of("a", "one", [{"app": "web"}]) == ("three",)
-    rivals.put("a", "three", parse("app"))
+    rivals.change("a", "three", parse("app"))
     assert rivals.version("a") == version  # nothing changed
-    rivals.put("a", "three", parse("app=db"))
+    rivals.change("a", "three", parse("app=db"))
     assert rivals.of("a", "one", [{"app": "web"}]) == ()
     rivals.drop("a", "one")
     assert rivals.version("a") > version
+
+
+def test_a_pass_that_ends_after_its_hpa_was_deleted_registers_nothing() -> None:
+    rivals = Rivals()
+    assert rivals.add("a", "one")
+    assert rivals.drop("a", "one")
+    assert not rivals.change("a", "one", from_labels({"app": "web"}))
+    assert rivals.of("a", "two", [{"app": "web"}]) == ()
+
+
+def test_an_hpa_that_was_never_looked_at_is_nobodys_rival() -> None:
+    rivals = Rivals()
+    rivals.add("a", "one")
+    assert rivals.of("a", "two", [{"app": "web"}]) == ()
+    assert not rivals.add("a", "one", from_labels({"app": "web"}))

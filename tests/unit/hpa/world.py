@@ -15,7 +15,7 @@ import msgspec
 from hpa.controller import Controller, Options
 from hpa.decide import Settings
 from hpa.explain import first_reason
-from hpa.objects import Autoscaler
+from hpa.objects import Autoscaler, Claim, Target
 from hpa.passes import Limits
 from hpa.selfmetrics import HpaMetrics
 from hpa.shards import Shards
@@ -27,7 +27,7 @@ from podscale.kube.errors import Conflict, ObjectNotFound
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.objects.scale import ReplicationController
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import HPAS, Resource
 from podscale.kube.restmapper import Mapper
@@ -46,6 +46,7 @@ class World:
         self.version = 1000
         self.hpas: dict[tuple[str, str], dict[str, Any]] = {}
         self.workloads: dict[tuple[str, str], dict[str, Any]] = {}
+        self.claims: dict[tuple[str, str], dict[str, Any]] = {}  # in-tree HPAs, in own mode
         self.config_maps: dict[str, dict[str, Any]] = {}
         self.writes: list[tuple[Method, str, Any]] = []
         self.rescales: list[tuple[str, int, int]] = []  # name, before, after: those that went in
@@ -162,11 +163,11 @@ class World:
         return stored
 
 
-def writer(manager: str, time: str) -> dict[str, str]:
+def writer(manager: str, time: str, subresource: str = "status") -> dict[str, str]:
     return {
         "manager": manager,
         "operation": "Update",
-        "subresource": "status",
+        "subresource": subresource,
         "time": time,
         "apiVersion": "autoscaling/v2",
     }
@@ -335,9 +336,10 @@ class Cluster:
         at = asyncio.get_running_loop().time() if now is None else now
         hpas = [decode(msgspec.json.encode(each), Autoscaler) for each in self.world.hpas.values()]
         workloads = [
-            decode(msgspec.json.encode(each), Workload) for each in self.world.workloads.values()
+            decode(msgspec.json.encode(each), Target) for each in self.world.workloads.values()
         ]
         controllers: list[ReplicationController] = []
+        claims = [decode(msgspec.json.encode(each), Claim) for each in self.world.claims.values()]
         version = str(self.world.version)
         for store, items in (
             (self.stores.autoscalers, hpas),
@@ -345,6 +347,7 @@ class Cluster:
             (self.stores.stateful_sets, []),
             (self.stores.replica_sets, []),
             (self.stores.replication_controllers, controllers),
+            (self.stores.claims, claims),
         ):
             for happening in (Listing(), Page(items, version), Listed(version)):
                 store.apply(happening, scope="", now=at)  # type: ignore[attr-defined]

@@ -269,3 +269,37 @@ async def test_a_label_that_cannot_be_written_does_not_end_the_term():
 def test_times_that_cannot_be_safe_are_refused():
     with pytest.raises(ValueError, match="duration > renew deadline"):
         LeaseTimes(duration_s=10, renew_deadline_s=10, retry_s=2)
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+async def test_a_write_stopped_by_the_guard_ends_the_term_and_not_the_process(is_grouped: bool):
+    cluster = LittleCluster()
+    terms: list[Term] = []
+
+    async def work(term: Term) -> None:
+        terms.append(term)
+        if len(terms) > 1:
+            await asyncio.Event().wait()
+        error = NotLeading("the Lease has run out")
+        raise (
+            ExceptionGroup("tasks", [error, ExceptionGroup("more", [error])])
+            if is_grouped
+            else error
+        )
+
+    elector = Elector(MemoryApi(cluster), namespace="podscale", name="hpa", identity="one")
+    running = asyncio.create_task(elector.run(work))
+    await asyncio.sleep(10)
+    assert len(terms) == 2
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_another_error_of_the_work_ends_it_even_beside_the_guard():
+    async def work(_term: Term) -> None:
+        raise ExceptionGroup("tasks", [NotLeading("no"), ValueError("a bug")])
+
+    elector = Elector(MemoryApi(LittleCluster()), namespace="podscale", name="hpa", identity="one")
+    with pytest.raises(ExceptionGroup):
+        await elector.run(work)

@@ -1,0 +1,172 @@
+"""Between the look and the write time passes: what was decided is done only while it holds."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpa.decide import Settings
+from hpa.passes import Limits
+from podscale.kube.errors import Conflict
+from podscale.kube.lease import Term
+from podscale.kube.watching import Broken
+from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
+
+pytestmark = pytest.mark.looptime
+
+SETTINGS = Settings(sync_period_s=15.0, downscale_stabilization_s=0.0)
+Change = Callable[[Cluster], None]
+
+
+def two(cluster: Cluster, size: int) -> None:
+    """Put two workloads that want to be scaled; only one can be written at a time."""
+    for name in ("first", "second"):
+        cluster.put(hpa_object(name, most=10), deployment_object(name, size))
+    cluster.put_pods(*(pod_object(n, row) for n in ("first", "second") for row in range(size)))
+
+
+def rewritten(cluster: Cluster, **metadata: Any) -> dict[str, Any]:
+    """Store ``second`` with other metadata, as another client's write."""
+    found = cluster.world.hpas[(NS, "second")]
+    version = cluster.world.next_version()
+    meta = {**found["metadata"], **metadata, "resourceVersion": version}
+    found = cluster.world.hpas[(NS, "second")] = {**found, "metadata": meta}
+    return found
+
+
+def deleted(cluster: Cluster) -> None:
+    del cluster.world.hpas[(NS, "second")]
+    cluster.sync()
+
+
+def replaced(cluster: Cluster) -> None:
+    rewritten(cluster, uid="another")
+    cluster.sync()
+
+
+def paused(cluster: Cluster) -> None:
+    rewritten(cluster, annotations={"podscale.io/paused": "true"})
+    cluster.sync()
+
+
+def edited(cluster: Cluster) -> None:
+    found = rewritten(cluster, generation=2)
+    found["spec"] = {**found["spec"], "minReplicas": 4, "maxReplicas": 4}
+    cluster.sync()
+
+
+def taken(cluster: Cluster) -> None:
+    rewritten(cluster, managedFields=[writer("kube-controller-manager", "2026-11-21T10:00:00Z")])
+    cluster.sync()
+
+
+def blinded(cluster: Cluster) -> None:
+    cluster.stores.pods.apply(Broken("the stream broke", None), scope="", now=0.0)
+
+
+CHANGES = [deleted, replaced, paused, edited, taken]
+
+
+def sizes(cluster: Cluster, name: str) -> list[int]:
+    return [size for each, size in cluster.scales() if each == name]
+
+
+@pytest.mark.parametrize("change", [*CHANGES, blinded])
+async def test_what_waited_for_its_turn_is_looked_at_again(change: Change) -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    two(cluster, 4)
+    cluster.provider.usage = lambda _question, _pod: 500
+    cluster.world.delay = lambda method, path: (
+        5.0 if method == "PUT" and "first/scale" in path else 0.0
+    )
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(16.0)  # the first pass remembers the size it found
+    change(cluster)
+    await asyncio.sleep(6.0)
+    assert sizes(cluster, "first") == [2]
+    assert 2 not in sizes(cluster, "second")
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+@pytest.mark.parametrize("change", [*CHANGES, blinded])
+async def test_after_a_conflict_it_is_looked_at_again(change: Change) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    two(cluster, 4)
+    cluster.provider.usage = lambda _question, _pod: 500
+    tried: list[int] = []
+
+    def fail(method: str, path: str) -> Exception | None:
+        if method == "PUT" and path.endswith("second/scale"):
+            tried.append(1)
+            if len(tried) == 1:
+                change(cluster)
+                return Conflict(409, "Conflict", "the object has been modified")
+        return None
+
+    cluster.world.fail = fail  # type: ignore[assignment]
+    await cluster.run_for(16.0)
+    assert sizes(cluster, "first") == [2]
+    assert sizes(cluster, "second")[:1] == [2]
+    assert 2 not in sizes(cluster, "second")[1:]
+
+
+async def test_a_conflict_with_another_size_is_decided_anew_and_not_undone() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.put(hpa_object("web", most=20), deployment_object("web", 4))
+    cluster.put_pods(*(pod_object("web", row) for row in range(4)))
+    cluster.provider.usage = lambda _question, _pod: 1500  # 6
+
+    def fail(method: str, path: str) -> Exception | None:
+        found = cluster.world.workloads[(NS, "web")]
+        if method == "PUT" and path.endswith("web/scale") and found["spec"]["replicas"] == 4:
+            found["spec"] = {**found["spec"], "replicas": 15}
+            found["metadata"]["resourceVersion"] = cluster.world.next_version()
+        return None
+
+    cluster.world.fail = fail  # type: ignore[assignment]
+    await cluster.run_for(1.0)
+    assert cluster.scales() == [("web", 6)]
+    assert cluster.world.workloads[(NS, "web")]["spec"]["replicas"] == 15
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    assert trace.outcome is not None
+    assert trace.outcome.scale == "conflict"
+
+
+async def test_the_status_is_written_against_the_version_that_was_decided_on() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.put(hpa_object("second"), deployment_object("second", 2))
+    cluster.put_pods(pod_object("second", 0), pod_object("second", 1))
+    cluster.provider.usage = lambda _question, _pod: 2000
+    cluster.world.delay = lambda _method, path: 5.0 if path.endswith("/scale") else 0.0
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(1.0)
+    rewritten(cluster, labels={"by": "somebody"})
+    cluster.sync()
+    await asyncio.sleep(6.0)
+    patches = [body for method, _, body in cluster.world.writes if method == "PATCH"]
+    assert patches[0]["metadata"]["resourceVersion"] == "1"
+    assert "FailedUpdateStatus" in [event[2] for event in cluster.recorder.events]
+    await asyncio.sleep(30.0)
+    assert cluster.world.hpas[(NS, "second")]["status"]["desiredReplicas"] == 4
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_nothing_of_an_object_comes_back_that_was_deleted_mid_pass() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    two(cluster, 4)
+    cluster.provider.delay_s = 5.0
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(1.0)
+    deleted(cluster)
+    await asyncio.sleep(40.0)
+    assert cluster.controller.traces.last((NS, "first")) is not None
+    assert cluster.controller.traces.last((NS, "second")) is None
+    assert "shop/first" in str(cluster.world.config_maps)
+    assert "shop/second" not in str(cluster.world.config_maps)
+    assert sizes(cluster, "second") == []
+    leading.cancel()
+    await asyncio.wait({leading})

@@ -1,0 +1,151 @@
+"""One bad object, provider or moment harms only itself (invariant 5), and nothing spins."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from hpa.catalog import Entry, Key
+from hpa.controller import Controller
+from hpa.decide import Settings
+from podscale.core.metrics import Answer, Question, Unavailable
+from podscale.kube.lease import Term
+from podscale.kube.resource import Resource
+from podscale.kube.restmapper import Mapper
+from tests.unit.hpa.world import NS, Cluster, NoKinds, deployment_object, hpa_object, pod_object
+
+pytestmark = pytest.mark.looptime
+
+SETTINGS = Settings(sync_period_s=15.0)
+
+
+class CursedMapper(Mapper):
+    """Breaks where one kind is asked about, as a bug would."""
+
+    def for_kind(self, kind: str, group: str = "", version: str = "") -> tuple[Resource, ...]:
+        if kind == "Cursed":
+            raise RuntimeError("a bug")
+        return super().for_kind(kind, group, version)
+
+
+class CursedKinds(NoKinds):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mapper = CursedMapper(())
+
+
+def about(name: str) -> dict[str, Any]:
+    """Return a metric that cannot even be asked for."""
+    described = {"kind": "Cursed", "name": name, "apiVersion": "x.io/v1"}
+    target = {"type": "Value", "value": "1"}
+    return {
+        "type": "Object",
+        "object": {"metric": {"name": "m"}, "describedObject": described, "target": target},
+    }
+
+
+@pytest.mark.parametrize("where", ["look", "fetch"])
+async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
+    cluster = Cluster(settings=SETTINGS, kinds=CursedKinds())
+    cursed = hpa_object("a-bad", *([about("x")] if where == "look" else []))
+    if where == "fetch":
+        cursed["spec"]["scaleTargetRef"] = {"apiVersion": "x.io/v1", "kind": "Cursed", "name": "x"}
+    cluster.put(cursed, hpa_object("web"), deployment_object("web", 2))
+    cluster.put(deployment_object("a-bad", 2))
+    cluster.put_pods(*(pod_object(n, row) for n in ("web", "a-bad") for row in range(2)))
+    cluster.provider.usage = lambda _question, _pod: 2000
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(31.0)
+    assert not leading.done()
+    assert cluster.scales()[0] == ("web", 4)
+    entry = cluster.controller.catalog.get((NS, "a-bad"))
+    assert entry is not None
+    assert not entry.is_busy  # it gets its next pass like all the others
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+class Short:
+    """A provider that loses an answer."""
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        return [Unavailable("No", "no") for _ in questions][1:]
+
+
+async def test_answers_that_do_not_fit_the_questions_fail_every_metric_of_the_batch() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    cluster.controller._provider = Short()
+    await cluster.run_for(31.0)
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    assert trace.observation.answers == (
+        Unavailable("WrongAnswer", "0 answers to 1 questions"),
+    )  # fmt: skip
+    assert cluster.scales() == []
+
+
+async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    cluster.provider.usage = lambda _question, _pod: 2000
+    cluster.world.delay = lambda _method, path: 50.0 if path.endswith("/scale") else 0.0
+    told: list[int] = []
+    mapper = Mapper(())
+
+    def broken() -> Mapper:
+        told.append(1)
+        if len(told) == 2:
+            raise RuntimeError("a bug")
+        return mapper
+
+    cluster.controller._mapper = broken
+    started: list[str] = []
+    actor = cluster.controller._actor
+    write = actor.rescale
+
+    async def noted(entry: Entry, *arguments: Any, **more: Any) -> Any:
+        started.append(entry.key[1])
+        return await write(entry, *arguments, **more)
+
+    actor.rescale = noted  # type: ignore[method-assign]
+    await cluster.run_for(45.0)
+    assert len(told) >= 3
+    assert started == ["web"]
+
+
+class Counting(Controller):
+    """Counts how often it looks for what is urgent."""
+
+    looked = 0
+
+    def _entries(self, keys: Iterable[Key]) -> list[Entry]:
+        self.looked += 1
+        return super()._entries(keys)
+
+
+async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    controller = cluster.controller
+    controller.__class__ = Counting
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    cluster.provider.delay_s = 20.0
+    leading = asyncio.ensure_future(controller.run(Term(0, "", None)))
+    await asyncio.sleep(1.0)
+    changed = cluster.world.hpas[(NS, "web")]
+    changed["spec"] = {**changed["spec"], "minReplicas": 5}
+    changed["metadata"] = {
+        **changed["metadata"], "resourceVersion": cluster.world.next_version(), "generation": 2,
+    }  # fmt: skip
+    cluster.sync()
+    await asyncio.sleep(18.5)
+    assert cluster.scales() == []
+    await asyncio.sleep(1.0)
+    assert cluster.scales() == [("web", 5)]  # at once when the pass has ended
+    assert controller.looked < 40  # type: ignore[attr-defined]
+    leading.cancel()
+    await asyncio.wait({leading})

@@ -1,0 +1,160 @@
+"""What one term leaves to the next: nothing lost, nothing of objects that are gone."""
+
+import asyncio
+
+import pytest
+
+from hpa.decide import Settings
+from hpa.history import Record
+from hpa.shards import Shards
+from podscale.kube.errors import Unreachable
+from podscale.kube.lease import Term
+from tests.unit.hpa.test_controller import load, web
+from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+
+pytestmark = pytest.mark.looptime
+
+SETTINGS = Settings(sync_period_s=15.0)
+SLOW = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 600}]}}
+
+
+def successor(first: Cluster, size: int) -> Cluster:
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(size)))
+    load(second, 9000)
+    return second
+
+
+@pytest.mark.parametrize("hidden_by", ["pause", "unreadable"])
+async def test_a_history_is_completed_only_once_the_size_is_known(hidden_by: str) -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior=SLOW)
+    await first.run_for(1.0)
+    world = first.world
+    world.workloads[(NS, "web")]["spec"]["replicas"] = 4  # written, and then died
+    scaler = world.hpas[(NS, "web")]
+    if hidden_by == "pause":
+        scaler["metadata"] |= {"annotations": {"podscale.io/paused": "true"}}
+    hidden = world.workloads.pop((NS, "web")) if hidden_by == "unreadable" else None
+    second = successor(first, 4)
+    leading = asyncio.ensure_future(second.controller.run(Term(1, "one", first.wall())))
+    await asyncio.sleep(31.0)
+    scaler = world.hpas[(NS, "web")]
+    scaler["metadata"] |= {"annotations": {}, "resourceVersion": world.next_version()}
+    if hidden is not None:
+        hidden["metadata"]["resourceVersion"] = world.next_version()
+        world.workloads[(NS, "web")] = hidden
+    second.sync()
+    await asyncio.sleep(31.0)
+    assert second.scales() == []  # two were added lately, and the policy allows two
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_pause_leaves_the_stored_size_for_the_next_leader() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior=SLOW)
+    leading = asyncio.ensure_future(first.controller.run(Term(0, "", None)))
+    await asyncio.sleep(1.0)
+    scaler = first.world.hpas[(NS, "web")]
+    version = first.world.next_version()
+    scaler["metadata"] |= {
+        "annotations": {"podscale.io/paused": "true"}, "resourceVersion": version,
+    }  # fmt: skip
+    first.sync()
+    await asyncio.sleep(31.0)
+    leading.cancel()
+    await asyncio.wait({leading})
+    found = await Shards(first.world, "podscale", "hpa").load()
+    assert found[(NS, "web")].size == 2
+
+
+async def test_a_later_object_of_the_same_name_inherits_no_history() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2)
+    load(first, 2000)
+    await first.run_for(16.0)  # recommends 4, which would hold for 5 minutes
+    again = hpa_object("web")
+    again["metadata"] |= {"uid": "another", "resourceVersion": first.world.next_version()}
+    first.world.hpas[(NS, "web")] = again
+    second = successor(first, 4)
+    load(second, 250)
+    # The size of four that is found is remembered from now on, and from nothing earlier.
+    await second.run_for(31.0, Term(1, "one", first.wall()))
+    entry = second.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert entry.hpa is not None
+    past = second.controller.memory.past(entry, entry.hpa, 4, second.wall())
+    assert past.scale_ups == ()
+    assert min(each.at for each in past.recommendations or ()) > first.wall() - 40.0
+
+
+async def test_histories_of_objects_deleted_while_nobody_led_are_pruned() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2)
+    first.put(hpa_object("gone"), deployment_object("gone", 1))
+    await first.run_for(16.0)
+    assert "shop/gone" in str(first.world.config_maps)
+    del first.world.hpas[(NS, "gone")]
+    second = successor(first, 2)
+    await second.run_for(16.0, Term(1, "one", first.wall()))
+    assert "shop/gone" not in str(first.world.config_maps)
+    assert "shop/web" in str(first.world.config_maps)
+
+
+async def test_a_second_term_starts_from_what_is_stored_and_not_from_the_first() -> None:
+    one = Cluster(settings=SETTINGS)
+    web(one, 2)
+    one.put(hpa_object("gone"), deployment_object("gone", 1))
+    await one.run_for(16.0)
+    del one.world.hpas[(NS, "gone")]
+    other = successor(one, 2)
+    load(other, 1000)
+    await other.run_for(16.0, Term(1, "one", one.wall()))
+    one.sync()
+    load(one, 1500)
+    await one.run_for(16.0, Term(2, "other", one.wall()))
+    assert "shop/gone" not in str(one.world.config_maps)
+
+
+async def test_the_end_of_a_term_writes_the_shard_whose_write_it_interrupted() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    cluster.world.delay = lambda method, path: (
+        1.0 if method != "GET" and "configmaps" in path else 0.0
+    )
+    await cluster.run_for(0.7)  # gathered for 0.2 s, and not through yet
+    assert "shop/web" in str(cluster.world.config_maps)
+
+
+async def test_histories_that_make_no_sense_hold_everything_up_and_crash_nothing() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2, least=3)
+    cluster.world.config_maps["odd"] = {"metadata": {"name": 7}}
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(10.0)
+    assert not leading.done()
+    assert cluster.scales() == []
+    cluster.world.config_maps.clear()
+    await asyncio.sleep(40.0)
+    assert cluster.scales() == [("web", 3)]
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_cancelled_write_leaves_its_shard_waiting() -> None:
+    world = Cluster().world
+    shards = Shards(world, "podscale", "hpa")
+    world.fail = lambda _method, _path: Unreachable("no route")
+    shards.put((NS, "web"), Record(size=3, at=1.0))
+    await shards.flush()
+    world.fail = lambda _method, _path: None
+    world.delay = lambda _method, _path: 9.0
+    flushing = asyncio.ensure_future(shards.flush())
+    await asyncio.sleep(1.0)
+    flushing.cancel()
+    await asyncio.wait({flushing})
+    world.delay = lambda _method, _path: 0.0
+    await shards.flush()
+    assert "shop/web" in str(world.config_maps)

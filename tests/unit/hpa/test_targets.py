@@ -1,0 +1,52 @@
+"""Scales at hand, and whether they may be believed."""
+
+import msgspec
+import pytest
+
+from podscale.kube.objects.scale import ReplicationController
+from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from podscale.kube.wire import decode
+from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object
+
+pytestmark = pytest.mark.looptime
+
+KINDS = [
+    ("apps/v1", "Deployment", "deployments"),
+    ("apps/v1", "StatefulSet", "stateful_sets"),
+    ("apps/v1", "ReplicaSet", "replica_sets"),
+    ("v1", "ReplicationController", "replication_controllers"),
+]
+
+
+@pytest.mark.parametrize(("version", "kind", "store"), KINDS)
+async def test_a_scale_is_not_believed_while_its_watch_is_broken(
+    version: str, kind: str, store: str
+) -> None:
+    cluster = Cluster()
+    scaler = hpa_object("web")
+    scaler["spec"]["scaleTargetRef"] = {"apiVersion": version, "kind": kind, "name": "web"}
+    cluster.put(scaler)
+    targets = cluster.controller.targets
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert targets.is_current(entry)
+    getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
+    assert not targets.is_current(entry)
+
+
+async def test_a_replication_controllers_scale_is_at_hand() -> None:
+    cluster = Cluster()
+    scaler = hpa_object("web")
+    scaler["spec"]["scaleTargetRef"] |= {"apiVersion": "v1", "kind": "ReplicationController"}
+    cluster.put(scaler)
+    made = deployment_object("web", 3)
+    made["spec"]["selector"] = {"app": "web", "tier": "front"}
+    found = [decode(msgspec.json.encode(made), ReplicationController)]
+    store = cluster.stores.replication_controllers
+    for happening in (Listing(), Page(found, "9"), Listed("9"), Alive("9", 1e9)):
+        store.apply(happening, scope="", now=0.0)
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    seen = cluster.controller.targets.at_hand(entry)
+    assert seen is not None
+    assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]
