@@ -43,9 +43,7 @@ class Desk:
         name = path.removeprefix(PREFIX)
         if name.startswith(_API):
             answer = self._answers.answer(name.removeprefix(_API), query)
-            return Reply(
-                answer.status, _JSON, answer.body, (*HEADERS)
-            )
+            return Reply(answer.status, _JSON, answer.body, HEADERS)
         file = self._files.get(name)
         if file is None or not path.startswith(PREFIX):
             return Reply(404, _TEXT, b"there is no such file\n", HEADERS)
