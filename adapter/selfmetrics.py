@@ -133,12 +133,18 @@ class ObservedClient(PrometheusClient):
         self._series_seconds = metrics.latency.labels("/api/v1/series", options.url)
 
     async def query(
-        self, text: str, time_s: float, *, verb: Verb | None = None, compress: bool = False
+        self,
+        text: str,
+        time_s: float,
+        *,
+        verb: Verb | None = None,
+        compress: bool = False,
+        is_raw: bool = False,
     ) -> Answer:
         """Return the answer to an instant query; raises ``QueryError``."""
         started = time.monotonic()
         try:
-            return await super().query(text, time_s, verb=verb, compress=compress)
+            return await super().query(text, time_s, verb=verb, compress=compress, is_raw=is_raw)
         finally:
             self._query_seconds.observe(time.monotonic() - started)
 

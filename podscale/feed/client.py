@@ -117,19 +117,26 @@ class PrometheusClient:
             await self._session.close()
 
     async def query(
-        self, promql: str, time_s: float, *, verb: Verb | None = None, compress: bool = False
+        self,
+        promql: str,
+        time_s: float,
+        *,
+        verb: Verb | None = None,
+        compress: bool = False,
+        is_raw: bool = False,
     ) -> Answer:
         """Return the instant answer at ``time_s``; raises ``QueryError``.
 
         ``verb`` is what to use where the options leave it open. ``compress`` allows gzip: it
         costs Prometheus twice the CPU of a small answer, so it is for large remote ones.
+        ``is_raw`` leaves a vector's label sets undecoded (``Answer.labelled``).
         """
         deadline_s = self.options.deadline_s
         # Prometheus gives up first, so that "too much work" and "not there" can be told apart.
         patience_s = max(deadline_s - 1.0, deadline_s / 2)
         fields = [("query", promql), ("time", format_time(time_s)), ("timeout", f"{patience_s:g}")]
         chosen: Verb = self.options.verb or verb or ("GET" if len(promql) <= GET_LIMIT else "POST")
-        reader = VectorReader()
+        reader = VectorReader(is_raw=is_raw)
         rest = await self._exchange(
             chosen,
             "/api/v1/query",
@@ -247,6 +254,7 @@ class PrometheusClient:
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    # What one read gives may be the first half of a refusal, which then reads as nonsense.
     body = b""
     while len(body) < _REFUSAL_LIMIT and (chunk := await content.readany()):
         body += chunk
@@ -254,7 +262,6 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
-    # What one read gives may be the first half of a refusal, which then reads as nonsense.
     splitter, received = Splitter(), 0
     async for chunk in content.iter_chunked(32 * 1024):
         received += len(chunk)

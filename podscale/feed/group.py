@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from podscale.feed.batch import Batch, Limits, Shape, Want, is_wide, pack
+from podscale.feed.layout import Layout
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand, Plan
 from podscale.feed.prover.proof import prove
@@ -39,6 +40,7 @@ class Sheet(Struct, frozen=True, eq=False):
 class _Memory(Struct):
     wanted_s: float
     known: int | None
+    oldest_s: float  # no name was last wanted before
     names: dict[str, float] = field(default_factory=dict)  # name -> when it was last wanted
     verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
 
@@ -52,6 +54,8 @@ class Group:
         self.verdict: Verdict = prove(plan)
         self.shape = _shape(self.verdict)
         self.sheets: dict[str, Sheet] = {}
+        self.layouts: dict[Batch, Layout] = {}
+        self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
         self.demoted = ""  # why; "": not
         self.wanted_s = now_s
         self._memories: dict[str, _Memory] = {}
@@ -72,9 +76,10 @@ class Group:
             if now_s < until:
                 return False
             del self._excluded[demand.namespace]
+            self._packed = None
         memory = self._memories.get(demand.namespace)
         if memory is None:
-            memory = _Memory(now_s, demand.known)
+            memory = _Memory(now_s, demand.known, now_s)
         if demand.names not in memory.verified:
             try:
                 if not self.verdict.skeleton.covers(demand.namespace, demand.names):
@@ -84,10 +89,12 @@ class Group:
             if len(memory.verified) >= VERIFIED_REQUESTS:
                 memory.verified.clear()
             memory.verified[demand.names] = None
+        before = len(memory.names)
+        memory.names.update(dict.fromkeys(demand.names, now_s))
+        if not before or before != len(memory.names) or memory.known != demand.known:
+            self._packed = None
         self._memories[demand.namespace] = memory
         memory.wanted_s, memory.known = now_s, demand.known
-        for name in demand.names:
-            memory.names[name] = now_s
         return True
 
     def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> Sheet | None:
@@ -102,13 +109,17 @@ class Group:
         self._forget(now_s)
         if not isinstance(self.verdict, Widened):
             return []
+        if self._packed is not None:
+            return self._packed
         is_by_name = self.verdict.is_by_name
         wants = [
             self._want(namespace, memory, is_by_name=is_by_name)
             for namespace, memory in self._memories.items()
             if namespace not in self._excluded
         ]
-        return pack(wants, self.shape, limits)
+        self._packed = pack(wants, self.shape, limits)
+        self.layouts = {each: self.layouts[each] for each in self._packed if each in self.layouts}
+        return self._packed
 
     def own_names(self, namespace: str) -> tuple[str, ...] | None:
         """Return names of one request in the namespace that fits the proof, or some of them."""
@@ -120,6 +131,13 @@ class Group:
     def succeeded(self, namespace: str, sheet: Sheet) -> None:
         """Keep what was read."""
         self._failures.pop(namespace, None)
+        before = self.sheets.get(namespace)
+        if (
+            before is None
+            or len(before.reading.values) != len(sheet.reading.values)
+            or before.covered != sheet.covered
+        ):
+            self._packed = None  # what to expect has changed
         self.sheets[namespace] = sheet
 
     def failed(self, namespace: str, now_s: float) -> bool:
@@ -130,6 +148,7 @@ class Group:
             return False
         self._failures.pop(namespace, None)
         self._excluded[namespace] = now_s + EXCLUDED_S
+        self._packed = None
         return True
 
     def duplicates_met(self) -> bool:
@@ -181,13 +200,20 @@ class Group:
                 del self._memories[namespace]
                 self.sheets.pop(namespace, None)
                 self._failures.pop(namespace, None)
+                self._packed = None
+                continue
+            if memory.oldest_s >= oldest:
                 continue
             gone = [name for name, wanted_s in memory.names.items() if wanted_s < oldest]
             for name in gone:
                 del memory.names[name]
+            memory.oldest_s = min(memory.names.values(), default=now_s)
+            if gone:
+                self._packed = None
         for namespace, until in list(self._excluded.items()):
             if until <= now_s:
                 del self._excluded[namespace]
+                self._packed = None
 
 
 def is_fresh(asked_s: float, now_s: float, max_age_s: float) -> bool:

@@ -67,15 +67,15 @@ class Queries:
     ) -> tuple[Answer, Answer | None]:
         verb: Verb | None = "POST" if purpose == "batch" else None
         compress = series > COMPRESS_FROM_SERIES and not self._client.is_local
+        is_raw = purpose == "batch"  # it comes again and again with the same labels
         self._stats.queries[purpose] += 1
+        asked = self._client.query(text, time_s, verb=verb, compress=compress, is_raw=is_raw)
         if stamp_text is None:
-            return await self._client.query(text, time_s, verb=verb, compress=compress), None
+            return await asked, None
         self._stats.queries["stamp"] += 1
         try:
             async with asyncio.TaskGroup() as both:
-                answer = both.create_task(
-                    self._client.query(text, time_s, verb=verb, compress=compress)
-                )
+                answer = both.create_task(asked)
                 stamps = both.create_task(self._stamps(purpose, stamp_text, time_s, verb, compress))
         except* QueryError as errors:
             raise _first(errors) from None
@@ -85,7 +85,9 @@ class Queries:
         self, purpose: Purpose, text: str, time_s: float, verb: Verb | None, compress: bool
     ) -> Answer | None:
         try:
-            return await self._client.query(text, time_s, verb=verb, compress=compress)
+            return await self._client.query(
+                text, time_s, verb=verb, compress=compress, is_raw=purpose == "batch"
+            )
         except QueryError as error:
             # One request can be answered with an unknown age; a batch falls back to that.
             if purpose != "batch" and error.kind in ("bad-data", "execution"):

@@ -14,15 +14,17 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import Failure
+from podscale.feed import refusals
 from podscale.feed.batch import GET_LIMITS, Batch, Limits
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.group import Group, Sheet, is_fresh
+from podscale.feed.layout import layout_of
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Reading
 from podscale.feed.snapshot import Collector, Rows, add_own, reading, stamps_of
 from podscale.feed.stats import FeedStats
-from podscale.feed.wire import Answer
+from podscale.feed.wire import DECODE_ERRORS, Answer
 
 EXTRA_QUERIES = 16  # that halving one failing batch may cost
 
@@ -145,21 +147,63 @@ class Refresh:
         if not _is_plain(answer) or (stamps is not None and not _is_plain(stamps)):
             self._give_up(batch, None)
             return
+        if not self._place(batch, answer, stamps):
+            try:
+                await self._sort(batch, verdict, answer, stamps)
+            except DECODE_ERRORS as error:
+                self._give_up(batch, refusals.error("nonsense", str(error)).failure)
+                return
+        if self._group.check_due():
+            self._spawn(self._check(batch, asked_s))
+
+    def _place(self, batch: Batch, answer: Answer, stamps: Answer | None) -> bool:
+        """Deliver an answer whose labels are known; whether it is one."""
+        layout, asked_s = self._group.layouts.get(batch), self.asked_s
+        if layout is None or asked_s is None or not all(map(self._is_whole, batch.namespaces)):
+            return False
+        found = layout.readings(answer, stamps, asked_s, self._group.options.max_sample_age_s)
+        for namespace, placed in found or ():
+            parts = self._parts[namespace]
+            parts.missing = 0
+            self._answer(namespace, Sheet(placed, parts.covered, frozenset()))
+        return found is not None
+
+    async def _sort(
+        self, batch: Batch, verdict: Widened, answer: Answer, stamps: Answer | None
+    ) -> None:
+        """Deliver an answer row by row; raises one of ``DECODE_ERRORS``."""
+        plan, asked_s = self._group.plan, self.asked_s
+        assert asked_s is not None  # noqa: S101 - set before anything is read
         collector = Collector(
-            self._group.plan,
+            plan,
             asked_s,
             batch.namespaces,
             carries_namespace=verdict.carries_namespace,
+            is_by_name=verdict.is_by_name,
         )
+        metrics: list[dict[str, str]] = []
         for page in answer.pages():
-            collector.add(page)
+            decoded = page.labelled()
+            metrics += decoded.metrics
+            collector.add(decoded)
             await asyncio.sleep(0)
+        known: list[dict[str, str]] = []
         if stamps is not None:
-            collector.stamp(stamps_of(stamps, verdict.labels))
+            decoded = stamps.labelled()
+            known = decoded.metrics
+            collector.stamp(stamps_of(decoded, verdict.labels))
+        layout = layout_of(answer, stamps, plan, collector.rows, metrics, known)
+        if layout is None:
+            self._group.layouts.pop(batch, None)
+        else:
+            self._group.layouts[batch] = layout
         for namespace, rows in collector.rows.items():
             self._deliver(namespace, rows)
-        if self._group.check_due():
-            self._spawn(self._check(batch, asked_s))
+
+    def _is_whole(self, namespace: str) -> bool:
+        """Whether one batch brings all of the namespace."""
+        parts = self._parts[namespace]
+        return parts.missing == 1 and parts.rows is None and not parts.is_failed
 
     async def _failed(self, batch: Batch, error: QueryError, budget: _Budget) -> None:
         if error.kind == "bad-data":
@@ -179,7 +223,6 @@ class Refresh:
         else:
             if len(batch.namespaces) == 1 and self._group.failed(
                 batch.namespaces[0], self._clock()
-            is_by_name=verdict.is_by_name,
             ):
                 self._stats.exclusions += 1
             self._give_up(batch, None)
@@ -205,6 +248,10 @@ class Refresh:
         result: Result = parts.failure
         if not parts.is_failed and parts.rows is not None:
             result = self._sheet(parts.rows, parts.covered)
+        self._answer(namespace, result)
+
+    def _answer(self, namespace: str, result: Result) -> None:
+        if isinstance(result, Sheet):
             self._group.succeeded(namespace, result)
         future = self._waiting.get(namespace)
         if future is not None and not future.done():
@@ -230,6 +277,8 @@ class Refresh:
             text = group.plan.text(namespace, names)
             answer, _ = await self._queries.ask("check", text, None, asked_s)
         except (QueryError, ValueError):
+            return
+        if not _is_plain(answer):
             return
         rows = Rows(asked_s)
         add_own(rows, answer, group.plan)
@@ -278,6 +327,4 @@ def _listed(rows: Reading) -> list[tuple[list[tuple[str, str]], float]]:
 
 
 def _near(one: float, other: float) -> bool:
-        if not _is_plain(answer):
-            return
     return (one != one and other != other) or math.isclose(one, other, rel_tol=1e-9)

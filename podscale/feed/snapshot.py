@@ -22,11 +22,16 @@ K = TypeVar("K")
 
 # Prometheus stamps an instant answer with the evaluation time, which says nothing; a time
 # that differs from it is the source's own word about the sample.
-_SAME_TIME_S = 0.0015
+SAME_TIME_S = 0.0015
 
 _serials = count(1)
 
 Stamps = Mapping[tuple[str, str], float]  # (namespace, object) -> time of the newest sample
+
+
+def next_serial() -> int:
+    """Return a number that no reading had before."""
+    return next(_serials)
 
 
 class Rows(Struct):
@@ -43,13 +48,13 @@ class Rows(Struct):
     stamps: dict[str, float] | None = None  # None: the age is not known
     warnings: tuple[str, ...] = ()
     is_scalar: bool = False
+    nameless: int = 0  # rows left out because they carry no object label
+    is_by_name: bool = False
 
     def append(self, value: float, time_s: float) -> None:
         """Take in one sample as stamped by the source."""
-        if abs(time_s - self.asked_s) > _SAME_TIME_S:
+        if abs(time_s - self.asked_s) > SAME_TIME_S:
             self.times[len(self.values)] = time_s
-    nameless: int = 0  # rows left out because they carry no object label
-    is_by_name: bool = False
         self.values.append(value)
 
     def extend(self, other: "Rows") -> None:
@@ -66,12 +71,12 @@ class Rows(Struct):
             self.stamps |= other.stamps
         else:
             self.stamps = None
+        self.nameless += other.nameless
         self.warnings = tuple(dict.fromkeys((*self.warnings, *other.warnings)))
 
 
 def stamps_of(answer: Answer, labels: KeyLabels) -> Stamps:
     """Return the newest sample's time of each key."""
-        self.nameless += other.nameless
     return {
         (metric.get(labels.namespace, ""), metric.get(labels.object, "")): value
         for metric, value in zip(answer.metrics, answer.values, strict=True)
@@ -140,7 +145,7 @@ def reading(
         values, labels, times = [*values, default.value], [*labels, {}], [*times, math.nan]
     moved = None if kept is None else {row: place for place, row in enumerate(kept)}
     return Reading(
-        serial=next(_serials),
+        serial=next_serial(),
         asked_s=rows.asked_s,
         values=np.array(values, dtype=np.float64),
         time_s=np.array(times, dtype=np.float64),
@@ -151,13 +156,13 @@ def reading(
         is_scalar=rows.is_scalar,
         stale=stale,
         warnings=rows.warnings,
+        nameless=rows.nameless,
+        is_by_name=rows.is_by_name,
     )
 
 
 def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: Plan) -> None:
     row = len(rows.values)
-        nameless=rows.nameless,
-        is_by_name=rows.is_by_name,
     if plan.api == "external":
         rows.names.append("")
         rows.labels.append(metric)

@@ -5,6 +5,7 @@ Mimir and VictoriaMetrics add (``isPartial``, warnings).
 """
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,13 @@ class WireSample(Struct, gc=False):
     """One entry of a vector; a native histogram has no ``value``."""
 
     metric: dict[str, str] = {}
+    value: tuple[float, str] | None = None
+
+
+class _RawSample(Struct, gc=False):
+    """The same, its labels not decoded."""
+
+    metric: msgspec.Raw = msgspec.Raw(b"{}")
     value: tuple[float, str] | None = None
 
 
@@ -48,6 +56,14 @@ class Answer(Struct):
     is_float_only: bool = True  # False: at least one entry was a native histogram
     is_partial: bool = False
     warnings: tuple[str, ...] = ()
+    raw: list[msgspec.Raw] | None = None  # the label sets undecoded; ``metrics`` is then empty
+    digest: bytes | None = None  # of ``raw``: equal digests are equal label sets in equal order
+
+    def labelled(self) -> "Answer":
+        """Return the answer with its label sets decoded; raises one of ``DECODE_ERRORS``."""
+        if self.raw is None:
+            return self
+        return replace(self, metrics=_series.decode(b"[%b]" % b",".join(self.raw)), raw=None)
 
     def pages(self, rows: int = 1000) -> "Iterator[Answer]":
         """Yield the answer in parts of so many rows; one that is small, as it is."""
@@ -59,6 +75,7 @@ class Answer(Struct):
             yield replace(
                 self,
                 metrics=self.metrics[part],
+                raw=None if self.raw is None else self.raw[part],
                 values=self.values[part],
                 times=self.times[part],
             )
@@ -73,6 +90,7 @@ class Refusal(Struct, frozen=True):
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError)
 
+_raw_samples = msgspec.json.Decoder(list[_RawSample])
 _samples = msgspec.json.Decoder(list[WireSample])
 _series = msgspec.json.Decoder(list[dict[str, str]])
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -83,7 +101,10 @@ _point = msgspec.json.Decoder(tuple[float, str])
 class VectorReader:
     """Collects an instant answer page by page."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_raw: bool = False) -> None:
+        """``is_raw``: label sets are not decoded, for somebody who may know them already."""
+        self._raw: list[msgspec.Raw] | None = [] if is_raw else None
+        self._digest = blake2b(digest_size=16)
         self._metrics: list[dict[str, str]] = []
         self._values: list[float] = []
         self._times: list[float] = []
@@ -91,6 +112,9 @@ class VectorReader:
 
     def page(self, page: bytes) -> None:
         """Take entries; raises one of ``DECODE_ERRORS``."""
+        if self._raw is not None:
+            self._raw_page(self._raw, page)
+            return
         for sample in _samples.decode(page):
             if sample.value is None:
                 self._is_float_only = False
@@ -98,6 +122,16 @@ class VectorReader:
             self._metrics.append(sample.metric)
             self._values.append(float(sample.value[1]))
             self._times.append(sample.value[0])
+
+    def _raw_page(self, raw: list[msgspec.Raw], page: bytes) -> None:
+        samples = _raw_samples.decode(page)
+        points = [sample.value for sample in samples if sample.value is not None]
+        self._is_float_only &= len(points) == len(samples)
+        labels = [sample.metric for sample in samples if sample.value is not None]
+        self._digest.update(b"".join(labels))
+        raw += labels
+        self._values += [float(text) for _, text in points]
+        self._times += [time_s for time_s, _ in points]
 
     def end(self, rest: bytes) -> Answer:
         """Return the answer; ``rest`` is the document without the entries taken so far."""
@@ -107,6 +141,7 @@ class VectorReader:
             self.page(bytes(data.result))
         elif data.result_type == "scalar":
             self._metrics.append({})
+            self._raw = None
             time_s, text = _point.decode(data.result)
             self._values.append(float(text))
             self._times.append(time_s)
@@ -119,6 +154,8 @@ class VectorReader:
             self._is_float_only,
             _is_partial(envelope),
             warnings,
+            self._raw,
+            None if self._raw is None else self._digest.digest(),
         )
 
 
@@ -183,11 +220,11 @@ def _success(document: bytes) -> _Envelope:
     return envelope
 
 
-def _is_partial_response(warning: str) -> bool:
-    # Prometheus 3 annotates results with "PromQL warning: ..."; every other warning (remote
-    # read, Thanos stores) means that something could not be asked.
-    return not warning.startswith(("PromQL warning:", "PromQL info:"))
 def _is_partial(envelope: _Envelope) -> bool:
     return envelope.is_partial or any(map(_is_partial_response, envelope.warnings or ()))
 
 
+def _is_partial_response(warning: str) -> bool:
+    # Prometheus 3 annotates results with "PromQL warning: ..."; every other warning (remote
+    # read, Thanos stores) means that something could not be asked.
+    return not warning.startswith(("PromQL warning:", "PromQL info:"))
