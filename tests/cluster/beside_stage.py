@@ -1,0 +1,239 @@
+"""The metrics APIs of the play: answers by script, and remembers each answer word for word.
+
+Stands behind the aggregator in the adapter's place. What it says depends on the seed, the
+time and the pods that live; whoever asks, and when, is in ``told``.
+"""
+
+import http.server
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.cluster.beside_cast import CONTAINERS, TOTAL_OVER_PODS
+from tests.cluster.pki import Authority, KeyPair
+from tests.tools.process import LOOPBACK, free_port
+
+GROUPS = (
+    ("metrics.k8s.io", "v1beta1"),
+    ("custom.metrics.k8s.io", "v1beta2"),
+    ("external.metrics.k8s.io", "v1beta1"),
+)
+_SCENE_S = 14.0  # the load of a workload keeps its level for so long
+_TROUBLE_S = 8.0
+_MEMORY = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Told:
+    """One answer."""
+
+    began: float
+    ended: float
+    user: str
+    path: str  # unescaped, without query
+    query: tuple[tuple[str, str], ...]
+    status: int
+    body: bytes
+
+
+class Stage:
+    """HTTPS on the loopback, for clients of the front proxy's CA only."""
+
+    def __init__(
+        self,
+        serving: KeyPair,
+        front_proxy_ca: Authority,
+        seed: int,
+        pods: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """``pods``: the living pods by name."""
+        self.port = free_port()
+        self.told: list[Told] = []
+        self._seed, self._pods = seed, pods
+        self._began = time.time()
+        stage = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                began = time.time()
+                parts = urlsplit(self.path)
+                path, query = unquote(parts.path), tuple(parse_qsl(parts.query))
+                status, answer = stage.answer(path, dict(query), began)
+                raw = json.dumps(answer).encode()
+                head = (
+                    f"HTTP/1.1 {status} told\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(raw)}\r\n\r\n"
+                )
+                user = self.headers.get("X-Remote-User", "")
+                self.wfile.write(head.encode() + raw)
+                ended = time.time()
+                stage.told.append(Told(began, ended, user, path, query, status, raw))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(serving.cert_file, serving.key_file)
+        tls.load_verify_locations(front_proxy_ca.cert_file)
+        tls.verify_mode = ssl.CERT_REQUIRED
+        self._server = http.server.ThreadingHTTPServer((LOOPBACK, self.port), Handler)
+        # The handshake belongs in the connection's own thread, not in accept().
+        self._server.socket = tls.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, path: str, query: Mapping[str, str], now: float) -> tuple[int, Any]:
+        """Return status and body for one request."""
+        words = path.strip("/").split("/")
+        if words[:1] != ["apis"] or len(words) < 3:
+            return 404, _status(404, "NotFound", "no such path")
+        group, version, rest = words[1], words[2], words[3:]
+        if not rest:
+            return 200, _discovery(group, version)
+        app = _app(rest, query)
+        trouble = self._draw("trouble", app, now, _TROUBLE_S).random()
+        if trouble < 0.03:
+            return 500, _status(500, "InternalError", "the source of the metrics is on fire")
+        if trouble < 0.05:
+            return 404, _status(404, "NotFound", f"no metric of {app} is known")
+        items = [] if trouble < 0.065 else self._items(group, rest, app, trouble, now)
+        kind = {
+            "metrics.k8s.io": "PodMetricsList",
+            "custom.metrics.k8s.io": "MetricValueList",
+            "external.metrics.k8s.io": "ExternalMetricValueList",
+        }[group]
+        api_version = f"{group}/{version}"
+        return 200, {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
+
+    def load(self, app: str, now: float) -> float:
+        """Return how far a workload's load is from its targets; 1.0 is on them."""
+        draw = self._draw("scene", app, now, _SCENE_S)
+        return draw.choice((0.0, 0.3, 0.6, 0.8, 0.95, 1.0, 1.05, 1.1, 1.3, 1.7, 2.2, 3.0))
+
+    def _items(self, group: str, rest: list[str], app: str, trouble: float, now: float) -> Any:
+        load = self.load(app, now)
+        taken = _time(now - 4)
+        if group == "external.metrics.k8s.io":
+            # Below zero under a Value only: of a negative sum's AverageValue upstream makes
+            # 2147483647 replicas, which we deliberately do not (hpa.md 1.11).
+            is_below = 0.07 < trouble < 0.08 and app.startswith("external-value")
+            total = load * 10 * TOTAL_OVER_PODS * (-1 if is_below else 1)
+            shares = self._draw("shares", app, now, _SCENE_S).choice(((1.0,), (0.25, 0.75)))
+            return [
+                {
+                    "metricName": rest[-1],
+                    "metricLabels": {"part": str(number)},
+                    "timestamp": taken,
+                    "value": f"{round(total * share * 1000)}m",
+                }
+                for number, share in enumerate(shares)
+            ]
+        if group == "custom.metrics.k8s.io" and rest[2] != "pods":
+            kind, name = ("Namespace", rest[1]) if rest[2] == "metrics" else ("Deployment", rest[3])
+            value = f"{round(load * 10 * TOTAL_OVER_PODS * 1000)}m"
+            return [_value(kind, name, rest[-1], value, taken)]
+        return self._of_pods(group, rest, app, load, now)
+
+    def _of_pods(self, group: str, rest: list[str], app: str, load: float, now: float) -> Any:
+        found = []
+        draw = self._draw("pods", app, now, _TROUBLE_S)
+        names = sorted(
+            name
+            for name, pod in list(self._pods().items())
+            if pod["metadata"].get("labels", {}).get("app") == app
+            and pod["status"].get("phase") in ("Running", "Failed", "Succeeded")
+        )
+        if draw.random() < 0.05:
+            names.append(f"{app}-ghost")
+        for name in names:
+            own = Random(f"{self._seed}/{name}").uniform(0.8, 1.2) * load
+            if draw.random() < 0.06:
+                continue
+            if group == "custom.metrics.k8s.io":
+                value = f"{round(own * 1000)}m"
+                found.append(_value("Pod", name, rest[-1], value, _time(now - 3)))
+                continue
+            usage = {"cpu": f"{round(own * 50e6)}n", "memory": f"{round(own * _MEMORY)}"}
+            if draw.random() < 0.03:
+                usage.pop("cpu")
+            found.append(
+                {
+                    "metadata": {"name": name, "namespace": rest[1]},
+                    "timestamp": _time(now - 5),
+                    "window": "15s",
+                    "containers": [{"name": each, "usage": usage} for each in CONTAINERS],
+                }
+            )
+        return found
+
+    def _draw(self, what: str, app: str, now: float, span_s: float) -> Random:
+        # Each workload changes at moments of its own.
+        shift = Random(f"{self._seed}/{app}").uniform(0, span_s)
+        return Random(f"{self._seed}/{what}/{app}/{int((now - self._began + shift) / span_s)}")
+
+
+def _app(rest: list[str], query: Mapping[str, str]) -> str:
+    if "labelSelector" in query and rest[2] == "pods":
+        return query["labelSelector"].partition("=")[2]
+    if rest[2].startswith(("queue-", "depth-")):
+        return rest[2].partition("-")[2]
+    return rest[-1].partition("-")[2] if rest[2] == "metrics" else rest[3]
+
+
+def _value(kind: str, name: str, metric: str, value: str, taken: str) -> dict[str, Any]:
+    return {
+        "describedObject": {"kind": kind, "name": name, "apiVersion": "v1"},
+        "metric": {"name": metric},
+        "timestamp": taken,
+        "windowSeconds": 15,
+        "value": value,
+    }
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def _status(code: int, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+
+
+def _discovery(group: str, version: str) -> dict[str, Any]:
+    resources = []
+    if group == "metrics.k8s.io":
+        resources = [{"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics",
+                      "verbs": ["get", "list"]}]  # fmt: skip
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}",
+        "resources": resources,
+    }
