@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from typing import Self
 
 from aiohttp import web
@@ -29,7 +28,7 @@ class SandboxCluster:
     ) -> None:
         self.server = server
         self.kubelet = Kubelet(server.objects, timing)
-        self.load = Load(server.objects)
+        self.load = Load(server.objects, self.kubelet.kill_for_memory)
         for number in range(nodes):
             self.kubelet.add_node(f"node-{number + 1}")
         self._workloads = Workloads(server.objects, self._create_pod)
@@ -63,5 +62,5 @@ class SandboxCluster:
         return await self.server.create("pods", namespace, pod, _CONTROLLER)
 
     async def _metrics(self, _: web.BaseRequest) -> web.Response:
-        text = exporter.page(self.load, time.time())
+        text = exporter.page(self.load, self.server.storage.wall())
         return web.Response(body=text.encode(), headers={"Content-Type": exporter.CONTENT_TYPE})

@@ -10,7 +10,6 @@ from typing import Any
 
 from podscale.core.goquote import quote
 from podscale.sandbox.errors import invalid
-from podscale.sandbox.meta import now_text
 from podscale.sandbox.resource import Column, Registry, Resource, ScalePaths
 from podscale.sandbox.storage import Object
 
@@ -25,7 +24,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def accept(registry: Registry, definition: Object) -> Object:
+def accept(registry: Registry, definition: Object, now: str) -> Object:
     """Serve what ``definition`` describes, and return it with the status of an accepted CRD."""
     spec = definition["spec"]
     names = spec["names"]
@@ -37,7 +36,7 @@ def accept(registry: Registry, definition: Object) -> Object:
                 "status": "True",
                 "reason": reason,
                 "message": message,
-                "lastTransitionTime": now_text(),
+                "lastTransitionTime": now,
             }
             for kind, reason, message in (
                 ("NamesAccepted", "NoConflicts", "no conflicts found"),

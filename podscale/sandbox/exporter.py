@@ -6,6 +6,8 @@ rules fit. Prometheus must scrape it with ``honor_labels: true``.
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from podscale.core.goquote import quote
 from podscale.sandbox.load import Load
 from podscale.sandbox.storage import Object
@@ -13,23 +15,47 @@ from podscale.sandbox.storage import Object
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def page(load: Load, now: float) -> str:
-    """Return the metrics of all running pods at ``now``."""
+_TYPES = {
+    "http_requests_total": "counter",
+    "container_cpu_usage_seconds_total": "counter",
+    "container_memory_working_set_bytes": "gauge",
+    "queue_messages": "gauge",
+}
+
+
+class Exposed(Struct, frozen=True, gc=False):
+    """One line of the page."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(load: Load, now: float) -> list[Exposed]:
+    """Return the metrics of all running pods and of the queues at ``now``."""
     load.advance(now)
-    requests, cpu, memory = [], [], []
+    found = [
+        Exposed("queue_messages", {"namespace": queue.namespace, "queue": name}, queue.messages)
+        for name, queue in load.queues.items()
+    ]
     for pod, usage in load.pods():
         labels = _labels(pod)
-        requests.append(_line("http_requests_total", labels, usage.requests))
+        found.append(Exposed("http_requests_total", labels, usage.requests))
         for inner, part in _containers(pod, labels):
-            cpu.append(_line("container_cpu_usage_seconds_total", inner, usage.cpu_s * part))
-            name = "container_memory_working_set_bytes"
-            memory.append(_line(name, inner, usage.memory_bytes * part))
+            found += [
+                Exposed("container_cpu_usage_seconds_total", inner, usage.cpu_s * part),
+                Exposed("container_memory_working_set_bytes", inner, usage.memory_bytes * part),
+            ]
+    return found
+
+
+def page(load: Load, now: float) -> str:
+    """Return ``samples`` in the text format, families together."""
+    lines: dict[str, list[str]] = {name: [] for name in _TYPES}
+    for sample in samples(load, now):
+        lines[sample.name].append(_line(sample.name, sample.labels, sample.value))
     return "".join(
-        [
-            *_family("http_requests_total", "counter", requests),
-            *_family("container_cpu_usage_seconds_total", "counter", cpu),
-            *_family("container_memory_working_set_bytes", "gauge", memory),
-        ]
+        text for name, kind in _TYPES.items() for text in _family(name, kind, lines[name])
     )
 
 

@@ -9,7 +9,6 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.sandbox.errors import ApiError
 from podscale.sandbox.follow import changes
-from podscale.sandbox.meta import now_text
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.storage import Key, Object
 
@@ -121,7 +120,7 @@ class Kubelet:
             return
         self._address += 1
         address = f"10.{self._address >> 16 & 255}.{self._address >> 8 & 255}.{self._address & 255}"
-        now = now_text()
+        now = self._objects.now_text()
         containers = [
             {
                 "name": container["name"],
@@ -150,8 +149,32 @@ class Kubelet:
     def _ready(self, key: Key) -> None:
         status = self._objects.get("pods", *key)["status"]
         containers = [{**c, "ready": True} for c in status.get("containerStatuses", ())]
-        conditions = _conditions(is_ready=True, now=now_text())
+        conditions = _conditions(is_ready=True, now=self._objects.now_text())
         self._status(key, {"containerStatuses": containers, "conditions": conditions})
+
+    def kill_for_memory(self, key: Key) -> None:
+        """Kill the pod's first container as out of memory, and start it again."""
+        pod = self._objects.find("pods", *key)
+        statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
+        if pod is None or not statuses or pod["metadata"].get("deletionTimestamp"):
+            return
+        now = self._objects.now_text()
+        first, *rest = statuses
+        ended = {
+            "exitCode": 137,
+            "reason": "OOMKilled",
+            "startedAt": first["state"].get("running", {}).get("startedAt", now),
+            "finishedAt": now,
+        }
+        killed = {
+            **first,
+            "ready": False,
+            "restartCount": first["restartCount"] + 1,
+            "lastState": {"terminated": ended},
+            "state": {"running": {"startedAt": now}},
+        }
+        conditions = _conditions(is_ready=False, now=now)
+        self._status(key, {"containerStatuses": [killed, *rest], "conditions": conditions})
 
     def _resize(self, key: Key) -> None:
         pod = self._objects.get("pods", *key)

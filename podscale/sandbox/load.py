@@ -1,9 +1,11 @@
 """What pods have to do, and what they use for it: the source of all metrics of the sandbox.
 
 Requests to a workload are spread over its ready pods; a request costs CPU time, and CPU
-stops at the container's limit. Counters go up between two looks by what was used.
+stops at the container's limit. Memory may leak, and beyond the limit the container is
+killed. Counters go up between two looks by what was used.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
@@ -11,6 +13,7 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.selector import Selector
 from podscale.sandbox.objects import Objects
+from podscale.sandbox.queues import Queue
 from podscale.sandbox.storage import Key, Object
 from podscale.sandbox.workloads import is_ready
 
@@ -25,6 +28,8 @@ class Traffic(Struct, frozen=True):
     idle_cpu_cores: float = 0.005
     memory_bytes: float = 64 * 2**20
     memory_bytes_per_rps: float = 2**20
+    leak_bytes_per_s: float = 0.0
+    leaks_until_bytes: float = math.inf  # then nothing more is leaked
 
 
 class Usage(Struct):
@@ -35,13 +40,17 @@ class Usage(Struct):
     memory_bytes: float = 0.0
     rps: float = 0.0
     cpu_cores: float = 0.0
+    leaked_bytes: float = 0.0  # since the container started
 
 
 class Load:
     """Usage of all running pods."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, kill: Callable[[Key], None] = lambda _key: None) -> None:
+        """``kill`` takes the pods that have used more memory than they may."""
         self._objects = objects
+        self._kill = kill
+        self.queues: dict[str, Queue] = {}
         self._traffic: dict[str, Traffic] = {}
         self._usage: dict[Key, Usage] = {}
         self._last: float | None = None
@@ -63,10 +72,16 @@ class Load:
         for usage in self._usage.values():
             usage.rps = usage.cpu_cores = 0.0
         for traffic in self._traffic.values():
-            self._spread(traffic, running, now)
+            self._spread(traffic, running, now, elapsed)
+        for queue in self.queues.values():
+            self._consume(queue, running, now, elapsed)
         for usage in self._usage.values():
             usage.requests += usage.rps * elapsed
             usage.cpu_s += usage.cpu_cores * elapsed
+        for key, pod in running.items():
+            if self._usage[key].memory_bytes > _limit(pod, "memory"):
+                self._usage[key].leaked_bytes = 0.0
+                self._kill(key)
 
     def pods(self) -> Iterator[tuple[Object, Usage]]:
         """Yield every running pod with its usage as of the last ``advance``."""
@@ -75,31 +90,56 @@ class Load:
             if pod is not None:
                 yield pod, usage
 
-    def _spread(self, traffic: Traffic, running: dict[Key, Object], now: float) -> None:
-        chosen = {
-            key: pod
-            for key, pod in running.items()
-            if key[0] == traffic.namespace
-            and traffic.selector.matches(pod["metadata"].get("labels") or {})
-        }
+    def _consume(
+        self, queue: Queue, running: dict[Key, Object], now: float, elapsed: float
+    ) -> None:
+        chosen = _chosen(running, queue.namespace, queue.selector)
+        ready = [key for key, pod in chosen.items() if is_ready(pod)]
+        for key in chosen:
+            self._usage[key].memory_bytes = queue.memory_bytes
+        taken = queue.advance(now, elapsed, consumers=len(ready))
+        for key in ready:
+            usage = self._usage[key]
+            usage.rps = taken / len(ready) / elapsed if elapsed else 0.0
+            usage.cpu_cores = min(usage.rps * queue.cpu_s_per_message, _limit(chosen[key], "cpu"))
+
+    def _spread(
+        self, traffic: Traffic, running: dict[Key, Object], now: float, elapsed: float
+    ) -> None:
+        chosen = _chosen(running, traffic.namespace, traffic.selector)
         ready = [key for key, pod in chosen.items() if is_ready(pod)]
         share = traffic.requests_per_s(now) / len(ready) if ready else 0.0
         for key, pod in chosen.items():
             usage = self._usage[key]
-            limit = _cpu_limit(pod)
+            limit = _limit(pod, "cpu")
             able = max(limit - traffic.idle_cpu_cores, 0.0) / traffic.cpu_s_per_request
             usage.rps = min(share, able) if key in ready else 0.0
             usage.cpu_cores = min(
                 traffic.idle_cpu_cores + usage.rps * traffic.cpu_s_per_request, limit
             )
-            usage.memory_bytes = traffic.memory_bytes + usage.rps * traffic.memory_bytes_per_rps
+            used = traffic.memory_bytes + usage.rps * traffic.memory_bytes_per_rps
+            usage.leaked_bytes = max(
+                min(
+                    usage.leaked_bytes + traffic.leak_bytes_per_s * elapsed,
+                    traffic.leaks_until_bytes - used,
+                ),
+                0.0,
+            )
+            usage.memory_bytes = used + usage.leaked_bytes
 
 
-def _cpu_limit(pod: Object) -> float:
-    limits = [
-        (container.get("resources") or {}).get("limits") or {}
-        for container in pod["spec"].get("containers", ())
-    ]
-    if not limits or not all("cpu" in limit for limit in limits):
-        return float("inf")
-    return sum(float(quantity.from_wire(limit["cpu"])) for limit in limits)
+def _chosen(running: dict[Key, Object], namespace: str, wanted: Selector) -> dict[Key, Object]:
+    return {
+        key: pod
+        for key, pod in running.items()
+        if key[0] == namespace and wanted.matches(pod["metadata"].get("labels") or {})
+    }
+
+
+def _limit(pod: Object, resource: str) -> float:
+    """Return what a running pod may use: the limits that its node has actuated."""
+    statuses = pod["status"].get("containerStatuses") or pod["spec"].get("containers", ())
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in statuses]
+    if not limits or not all(resource in limit for limit in limits):
+        return math.inf
+    return sum(float(quantity.from_wire(limit[resource])) for limit in limits)

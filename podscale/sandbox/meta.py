@@ -21,13 +21,13 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _FREE_NAMES = frozenset({"rbac.authorization.k8s.io"})
 
 
-def now_text() -> str:
-    """Return the time as metadata carries it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def time_text(seconds: float) -> str:
+    """Return unix seconds as metadata carries times."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def prepare_create(
-    resource: Resource, namespace: str, body: Object, *, keeps_status: bool
+    resource: Resource, namespace: str, body: Object, *, keeps_status: bool, now: str
 ) -> Object:
     """Return the object to store for a create request; raises ``ApiError``."""
     body = {
@@ -51,7 +51,7 @@ def prepare_create(
     metadata.pop("resourceVersion", None)
     metadata.pop("deletionTimestamp", None)
     metadata["uid"] = str(uuid.uuid4())
-    metadata["creationTimestamp"] = now_text()
+    metadata["creationTimestamp"] = now
     if resource.has_generation:
         metadata["generation"] = 1
     body["metadata"] = metadata

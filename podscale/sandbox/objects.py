@@ -17,7 +17,7 @@ from podscale.sandbox.errors import (
     not_found,
 )
 from podscale.sandbox.fieldvalues import matches_fields
-from podscale.sandbox.meta import now_text, prepare_create, prepare_update
+from podscale.sandbox.meta import prepare_create, prepare_update, time_text
 from podscale.sandbox.resource import Registry, Resource
 from podscale.sandbox.storage import Key, Object, Storage, Stored
 
@@ -33,6 +33,10 @@ class Objects:
         self.has_kubelet = False  # then deleted pods stay until the kubelet has stopped them
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+
+    def now_text(self) -> str:
+        """Return the sandbox's time as objects carry it."""
+        return time_text(self.storage.wall())
 
     def resource(self, kind: str, api_version: str = "") -> Resource:
         """Return the resource of a kind (``Deployment``) or a plural (``deployments[.group]``)."""
@@ -50,7 +54,9 @@ class Objects:
         resource = self.resource(content["kind"], content.get("apiVersion", ""))
         metadata = content.get("metadata") or {}
         namespace = metadata.get("namespace", "default") if resource.namespaced else ""
-        prepared = prepare_create(resource, namespace, content, keeps_status=True)
+        prepared = prepare_create(
+            resource, namespace, content, keeps_status=True, now=self.now_text()
+        )
         kept = {key: metadata[key] for key in ("uid", "creationTimestamp") if key in metadata}
         prepared["metadata"].update(kept)
         return self._store(resource, (namespace, prepared["metadata"]["name"]), prepared).object
@@ -105,7 +111,9 @@ class Objects:
     def create(self, resource: Resource | str, namespace: str, body: Object) -> Stored:
         """Create from a request's body."""
         resource = self._of(resource)
-        prepared = prepare_create(resource, namespace, body, keeps_status=False)
+        prepared = prepare_create(
+            resource, namespace, body, keeps_status=False, now=self.now_text()
+        )
         name = prepared["metadata"]["name"]
         if resource.namespaced:
             self._check_namespace(resource, namespace, name)
@@ -171,7 +179,7 @@ class Objects:
             seconds = grace if grace is not None else spec.get("terminationGracePeriodSeconds", 0)
             marked = {
                 **metadata,
-                "deletionTimestamp": now_text(),
+                "deletionTimestamp": self.now_text(),
                 "deletionGracePeriodSeconds": seconds if waits else 0,
             }
             return self._store(resource, old.key, {**old.object, "metadata": marked})
@@ -179,7 +187,7 @@ class Objects:
 
     def _store(self, resource: Resource, key: Key, content: Object) -> Stored:
         if (resource.group, resource.plural) == _CRDS:
-            content = crd.accept(self.registry, content)
+            content = crd.accept(self.registry, content, self.now_text())
         return self.storage.write(resource.group, resource.plural, key, content)
 
     def _remove(self, resource: Resource, key: Key, *, orphans: bool = False) -> Stored:
@@ -209,7 +217,7 @@ class Objects:
 
     def _delete_namespace(self, resource: Resource, old: Stored) -> Stored:
         name = old.key[1]
-        metadata = {**old.object["metadata"], "deletionTimestamp": now_text()}
+        metadata = {**old.object["metadata"], "deletionTimestamp": self.now_text()}
         status = {"phase": "Terminating"}
         marked = {**old.object, "metadata": metadata, "status": status}
         self.storage.write(resource.group, resource.plural, old.key, marked)

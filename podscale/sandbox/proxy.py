@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from podscale.sandbox.errors import ApiError
 from podscale.sandbox.identity import User
-from podscale.sandbox.meta import now_text
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.pki import Pki
 from podscale.sandbox.storage import Object
@@ -180,7 +179,7 @@ class Aggregator:
         held = ((current.get("status") or {}).get("conditions") or [{}])[0]
         if all(held.get(key) == value for key, value in condition.items()):
             return
-        condition["lastTransitionTime"] = now_text()
+        condition["lastTransitionTime"] = self._objects.now_text()
         new = {**current, "status": {"conditions": [condition]}}
         self._objects.update("apiservices.apiregistration.k8s.io", "", name, new, "status")
 

@@ -103,7 +103,9 @@ class Rest:
             found.append(stored)
         accept = request.headers.get("Accept", "")
         if table.is_wanted(accept):
-            rows = table.of_list(resource, asked.target.version, found, metadata, query)
+            rows = table.of_list(
+                resource, asked.target.version, found, metadata, query, self._objects.storage.wall()
+            )
             return as_json(rows, table.CONTENT_TYPE)
         if partial.is_wanted(accept):
             return as_bytes(partial.of_list(found, metadata))
@@ -308,7 +310,14 @@ class Rest:
     ) -> web.Response:
         if table.is_wanted(request.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
-            rows = table.of_list(resource, asked.target.version, [stored], metadata, asked.query)
+            rows = table.of_list(
+                resource,
+                asked.target.version,
+                [stored],
+                metadata,
+                asked.query,
+                self._objects.storage.wall(),
+            )
             return as_json(rows, table.CONTENT_TYPE)
         if partial.is_wanted(request.headers.get("Accept", "")):
             return as_bytes(partial.encoded(stored))

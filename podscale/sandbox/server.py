@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -60,11 +62,13 @@ class SandboxServer:
         history: int = 20_000,
         bookmark_interval_s: float = 60.0,
         version: str = "v1.36.0",
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """``wall`` is the cluster's time; certificates and deadlines are of the machine's."""
         self._host = host
         self._port = port
         self._tls = tls
-        self.storage = Storage(history)
+        self.storage = Storage(history, wall)
         self.registry = Registry()
         self.objects = Objects(self.storage, self.registry)
         self.tokens = Tokens()

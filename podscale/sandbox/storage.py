@@ -6,9 +6,10 @@ newest changes as a log that any number of watches read at their own pace.
 """
 
 import asyncio
+import time
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -154,7 +155,9 @@ class Table:
 class Storage:
     """All tables, and the one revision counter."""
 
-    def __init__(self, history: int = 20_000) -> None:
+    def __init__(self, history: int = 20_000, wall: Callable[[], float] = time.time) -> None:
+        """``wall`` is the time (unix seconds) that objects are written at."""
+        self.wall = wall
         self.revision = 1
         self._history = history
         self._tables: dict[tuple[str, str], Table] = {}

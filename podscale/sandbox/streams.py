@@ -41,7 +41,7 @@ class Watches:
         accept = request.headers.get("Accept", "")
         render: Render | None = partial.line if partial.is_wanted(accept) else None
         if table.is_wanted(accept):
-            render = table.renderer(resource, asked.target.version, asked.query)
+            render = table.renderer(resource, asked.target.version, asked.query, self._storage.wall)
         about = Asked(
             "watch",
             asked.target.resource,

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from podscale.sandbox.fieldvalues import at
 from podscale.sandbox.resource import Column, Resource
@@ -29,8 +30,9 @@ def of_list(
     found: Sequence[Stored],
     metadata: Mapping[str, Any],
     query: Mapping[str, str],
+    now: float,
 ) -> Object:
-    """Return the Table of stored objects."""
+    """Return the Table of stored objects; ages are those at ``now`` (unix seconds)."""
     columns, cells = _printer(resource, version)
     include = query.get("includeObject", "Metadata")
     return {
@@ -38,27 +40,31 @@ def of_list(
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": [_definition(column) for column in columns],
-        "rows": [_row(resource, version, stored, cells, include) for stored in found],
+        "rows": [_row(resource, version, stored, cells, include, now) for stored in found],
     }
 
 
 def renderer(
-    resource: Resource, version: str, query: Mapping[str, str]
+    resource: Resource, version: str, query: Mapping[str, str], wall: Callable[[], float]
 ) -> Callable[[str, Stored], bytes]:
     """Return what writes a watch event with a Table of one row."""
 
     def render(kind: str, stored: Stored) -> bytes:
         metadata = {"resourceVersion": str(stored.revision)}
-        content = of_list(resource, version, [stored], metadata, query)
+        content = of_list(resource, version, [stored], metadata, query, wall())
         return _encode({"type": kind, "object": content}) + b"\n"
 
     return render
 
 
 def _row(
-    resource: Resource, version: str, stored: Stored, cells: Cells, include: str
+    resource: Resource, version: str, stored: Stored, cells: Cells, include: str, now: float
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"cells": cells(stored.object)}
+    row: dict[str, Any] = {
+        "cells": [
+            cell.before(now) if isinstance(cell, _Since) else cell for cell in cells(stored.object)
+        ]
+    }
     if include == "Object":
         row["object"] = {**stored.object, "apiVersion": resource.api_version(version)}
     elif include == "Metadata":
@@ -109,7 +115,7 @@ def _printer(resource: Resource, version: str) -> tuple[Sequence[Column], Cells]
 def _custom(content: Object, column: Column) -> Any:
     value = follow(content, column.json_path)
     if column.type == "date" and isinstance(value, str):
-        return _since(value)
+        return _Since(value)
     if isinstance(value, dict | list):
         return _encode(value).decode()
     return value
@@ -129,16 +135,21 @@ def follow(content: Any, path: str) -> Any:
     return content
 
 
-def _age(content: Object) -> str:
-    return _since(content["metadata"].get("creationTimestamp", ""))
+class _Since(Struct, frozen=True):
+    """A time in a cell, to be shown as how long ago it was."""
+
+    text: str
+
+    def before(self, now: float) -> str:
+        try:
+            then = datetime.fromisoformat(self.text)
+        except ValueError:
+            return "<unknown>"
+        return duration_text(now - then.timestamp())
 
 
-def _since(text: str) -> str:
-    try:
-        created = datetime.fromisoformat(text)
-    except ValueError:
-        return "<unknown>"
-    return duration_text((datetime.now(UTC) - created).total_seconds())
+def _age(content: Object) -> _Since:
+    return _Since(content["metadata"].get("creationTimestamp", ""))
 
 
 def duration_text(seconds: float) -> str:
@@ -259,7 +270,7 @@ def _events(event: Object) -> list[Any]:
     about = event.get("involvedObject") or event.get("regarding") or {}
     seen = event.get("lastTimestamp") or event.get("eventTime") or ""
     return [
-        _since(seen),
+        _Since(seen),
         event.get("type"),
         event.get("reason"),
         f"{about.get('kind', '').lower()}/{about.get('name', '')}",

@@ -14,7 +14,6 @@ import msgspec
 
 from podscale.sandbox.errors import ApiError
 from podscale.sandbox.follow import changes
-from podscale.sandbox.meta import now_text
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.storage import Key, Object
 
@@ -91,7 +90,7 @@ class Workloads:
             self._objects.create("replicasets", namespace, _replica_set(deployment, name, digest))
         current = self._objects.get("replicasets", namespace, name)
         sets = self._owned(metadata["uid"], "replicasets")
-        status = _deployment_status(deployment, current, sets)
+        status = _deployment_status(deployment, current, sets, self._objects.now_text())
         self._write_status("deployments", deployment, status)
 
     async def _replicas(self, owner: Object, names: Iterable[str]) -> bool:
@@ -237,7 +236,9 @@ def _replicas_status(owner: Object, pods: list[Object]) -> dict[str, Any]:
     }
 
 
-def _deployment_status(deployment: Object, current: Object, sets: list[Object]) -> dict[str, Any]:
+def _deployment_status(
+    deployment: Object, current: Object, sets: list[Object], now: str
+) -> dict[str, Any]:
     def total(field: str, of: list[Object]) -> int:
         return sum((held.get("status") or {}).get(field, 0) for held in of)
 
@@ -254,7 +255,7 @@ def _deployment_status(deployment: Object, current: Object, sets: list[Object]) 
         else "Deployment does not have minimum availability.",
     }
     is_same = held[0].get("status") == condition["status"]
-    condition["lastTransitionTime"] = held[0]["lastTransitionTime"] if is_same else now_text()
+    condition["lastTransitionTime"] = held[0]["lastTransitionTime"] if is_same else now
     return {
         "replicas": total("replicas", sets),
         "updatedReplicas": total("replicas", [current]),

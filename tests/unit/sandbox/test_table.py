@@ -5,12 +5,13 @@ from podscale.sandbox.resource import BUILTIN, Column, Resource
 from podscale.sandbox.storage import Stored
 
 BY_NAME = {resource.name: resource for resource in BUILTIN}
+NOW = 1_600_000_000.0
 META = {"name": "x", "namespace": "default", "creationTimestamp": "2020-01-01T00:00:00Z"}
 
 
 def cells(resource, content):
     stored = Stored(("default", "x"), {"metadata": META, **content}, 1)
-    printed = table.of_list(resource, resource.version, [stored], {}, {})
+    printed = table.of_list(resource, resource.version, [stored], {}, {}, NOW)
     columns = [column["name"] for column in printed["columnDefinitions"]]
     return dict(zip(columns, printed["rows"][0]["cells"], strict=True))
 
