@@ -5,7 +5,7 @@ Fed by the HPA's traces (it is their follower) and by the sampler. Read by the A
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -13,18 +13,35 @@ from hpa.catalog import Key
 from hpa.decide.decision import Trace
 from podscale.page.ring import Ring
 from podscale.page.scaling import Facts, facts
+from podscale.page.shown import Direction, Recent
 from podscale.page.sizing import Mark, Recommended, Usage
 
-MOST_MARKS = 24  # of sizing, a workload; marks of scaling are the traces themselves
+MOST_MARKS = 24  # of sizing, a workload
+MOST_RESCALES = 48  # a workload; they outlive their traces, of which fewer are kept
+MOST_RECENT = 12
 
 Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
+
+
+class Rescale(Struct, frozen=True, gc=False):
+    """One change of a size."""
+
+    at: float
+    before: int
+    after: int
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """Say it in words."""
+        return f"{self.before} → {self.after} replicas"
 
 
 class Workload:
     """One scaled or sized object."""
 
-    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "scaling", "scaling_ring",
-                 "sizing_note", "vpa")  # fmt: skip
+    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "rescales", "scaling",
+                 "scaling_ring", "sizing_note", "vpa")  # fmt: skip
 
     def __init__(self, id_: Id) -> None:
         self.id = id_
@@ -34,6 +51,7 @@ class Workload:
         self.vpa: Recommended | None = None
         self.cpu: Ring | None = None  # usage, request, limit, recommended
         self.memory: Ring | None = None
+        self.rescales: deque[Rescale] = deque(maxlen=MOST_RESCALES)
         self.marks: deque[Mark] = deque(maxlen=MOST_MARKS)
         self.sizing_note = ""
         self.looked_at = 0.0  # wall time of the last question about it
@@ -66,6 +84,7 @@ class Board:
         self._workloads: dict[Id, Workload] = {}
         self._of_hpa: dict[Key, Id] = {}
         self._of_vpa: dict[Key, Id] = {}
+        self._recent: deque[Recent] = deque(maxlen=MOST_RECENT)
         self.version = 0  # changes with every new or gone workload
 
     def __len__(self) -> int:
@@ -92,10 +111,35 @@ class Board:
         self._of_hpa[key] = id_
         workload = self._workload(id_)
         workload.hpa, workload.scaling = key[1], found
+        self._note_rescale(workload, found)
         if workload.scaling_ring is None:
             workload.scaling_ring = Ring(3)
         measured = found.reading
         workload.scaling_ring.add(found.at, measured.load, measured.target, found.replicas)
+
+    def recent(self) -> Sequence[Recent]:
+        """Return what changed lately, the newest first."""
+        return [each for each in reversed(self._recent) if tuple(each.id.split("/")) in self]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._workloads
+
+    def noted(self, workload: Workload, mark: Mark) -> None:
+        """Take in something that happened to the size of pods."""
+        workload.marks.append(mark)
+        self._recent.append(
+            Recent("/".join(workload.id), mark.at, mark.title, mark.reason, mark.direction)
+        )
+
+    def _note_rescale(self, workload: Workload, found: Facts) -> None:
+        before, after = found.before, found.replicas
+        if before is None or after is None or before == after:
+            return
+        made = Rescale(found.at, before, after, found.reason)
+        workload.rescales.append(made)
+        direction: Direction = "up" if after > before else "down"
+        id_ = "/".join(workload.id)
+        self._recent.append(Recent(id_, made.at, made.title, made.reason, direction))
 
     def forgotten(self, key: Key | None) -> None:
         """Forget a deleted HPA, or all of them."""
@@ -138,6 +182,7 @@ class Board:
         if workload is None or workload.hpa != key[1]:
             return  # another HPA of the same target has decided since
         workload.hpa, workload.scaling, workload.scaling_ring = "", None, None
+        workload.rescales.clear()
         self._drop_empty(workload)
 
     def _leave_vpa(self, key: Key) -> None:

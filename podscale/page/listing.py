@@ -63,6 +63,7 @@ class Lister:
                 for workload, state in zip(ordered, states, strict=True)
                 if state in ("failing", "waiting")
             ),
+            self._board.recent(),
             is_leader,
             self._board.size().bytes,
         )

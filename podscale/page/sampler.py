@@ -94,10 +94,16 @@ class Sampler:
     def _look_at_vpa(self, key: VpaKey, sized: Sized) -> None:
         known = sized.known
         body = told(known)
-        reason = body["status"]["first_reason"]
-        now = self._wall()
+        status, now = body["status"], self._wall()
+        reason = status["first_reason"]
         found = sizing.recommended(
-            known.vpa, selector=sized.selector, reason=reason, pods=known.pods, now=now
+            known.vpa,
+            selector=sized.selector,
+            reason=reason,
+            pods=known.pods,
+            now=now,
+            sentences=status["sentences"],
+            change=status["change"],
         )
         if found is None:
             return
@@ -107,8 +113,8 @@ class Sampler:
         workload = self._board.recommended((key.namespace, key.name), found)
         if change is not None:
             title, is_up = change
-            status = body["status"]
-            workload.marks.append(
+            self._board.noted(
+                workload,
                 Mark(now, "size", title, reason, "up" if is_up else "down",
                      tuple(status["also"]), tuple(status["sentences"]), status["change"],
                      status["facts"])
@@ -123,7 +129,8 @@ class Sampler:
         self._pods_seen[place] = pod.time
         explained = explain_update(pod.decision)
         verb = {"evict": "evicted", "resize": "resized in place"}[pod.decision.action]
-        workload.marks.append(
+        self._board.noted(
+            workload,
             Mark(pod.time, "pod", f"{pod.pod} {verb}", explained.first, "up",
                  explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
         )  # fmt: skip

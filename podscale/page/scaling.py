@@ -29,6 +29,7 @@ class Facts(Struct, frozen=True, gc=False):
     target: str
     state: State
     reason: str
+    before: int | None  # size when it was decided
     replicas: int | None  # after the pass
     wants: int | None
     least: int
@@ -48,6 +49,7 @@ def facts(trace: Trace, reason: str) -> Facts:
         told.hpa.target.name,
         _state(told, reason, wants, size),
         reason,
+        told.current,
         size,
         wants if wants != size else None,
         told.hpa.min_replicas,

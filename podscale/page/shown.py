@@ -51,6 +51,16 @@ class Waiting(Struct, frozen=True, rename="camel"):
     examples: Sequence[str]  # ids
 
 
+class Recent(Struct, frozen=True, rename="camel"):
+    """A size that changed lately."""
+
+    id: str
+    at: float
+    title: str
+    reason: str
+    direction: Direction
+
+
 class Listing(Struct, frozen=True, rename="camel"):
     """One page of the list."""
 
@@ -62,6 +72,7 @@ class Listing(Struct, frozen=True, rename="camel"):
     counts: dict[State, int]
     namespaces: Sequence[str]
     waiting: Sequence[Waiting]
+    recent: Sequence[Recent]  # the newest first
     is_leader: bool
     bytes: int  # of all kept points
 

@@ -61,6 +61,8 @@ class Recommended(Struct, frozen=True):
     reason: str
     cpu_cores: float | None
     memory_bytes: float | None
+    sentences: tuple[str, ...] = ()
+    change: str = ""
 
 
 class Usage(Struct, frozen=True):
@@ -78,7 +80,14 @@ class Usage(Struct, frozen=True):
 
 
 def recommended(
-    vpa: Vpa, *, selector: str, reason: str, pods: Sequence[PodDecision], now: float
+    vpa: Vpa,
+    *,
+    selector: str,
+    reason: str,
+    pods: Sequence[PodDecision],
+    now: float,
+    sentences: Sequence[str] = (),
+    change: str = "",
 ) -> Recommended | None:
     """Return what ``vpa`` recommends; None without a target to show it on.
 
@@ -98,6 +107,8 @@ def recommended(
         why,
         target_of(vpa, "cpu"),
         target_of(vpa, "memory"),
+        tuple(sentences),
+        change,
     )
 
 

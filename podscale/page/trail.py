@@ -13,7 +13,7 @@ from hpa.decide.decision import Trace
 from hpa.explain import explain
 from hpa.explain.reading import tell
 from hpa.traces import Traces
-from podscale.page.board import Workload
+from podscale.page.board import Rescale, Workload
 from podscale.page.scaling import facts, size_after
 from podscale.page.shown import Decision, Direction, State, Told
 from podscale.page.sizing import Mark
@@ -38,15 +38,18 @@ class Trail:
 
     def decisions(self, workload: Workload) -> list[Decision]:
         """Return the marks of one workload, the newest first."""
-        found = [_of_mark(mark) for mark in workload.marks]
+        found = {mark.key: _of_mark(mark) for mark in workload.marks}
+        for rescale in workload.rescales:
+            made = _of_rescale(rescale)
+            found[made.key] = made
         traces = self._traces()
         if traces is not None and workload.hpa:
             key = (workload.id[0], workload.hpa)
             for at, reason in traces.changes(key):
                 decision = self._read.get((key, at)) or self._decision(traces, key, at, reason)
                 if decision is not None:
-                    found.append(decision)
-        return sorted(found, key=lambda each: each.at, reverse=True)
+                    found.setdefault(decision.key, decision)
+        return sorted(found.values(), key=lambda each: each.at, reverse=True)
 
     def known_since(self, workload: Workload) -> float | None:
         """Return since when decisions of the HPA are known."""
@@ -64,9 +67,8 @@ class Trail:
         if trace is not None:
             explained = explain(trace)
             return Latest(explained.sentences, explained.change)
-        if workload.marks:
-            newest = workload.marks[-1]
-            return Latest(newest.sentences, newest.change)
+        if workload.vpa is not None:
+            return Latest(workload.vpa.sentences, workload.vpa.change)
         return Latest()
 
     def told(self, workload: Workload, key: str) -> Told | None:
@@ -82,7 +84,7 @@ class Trail:
             return None
         trace = traces.at((workload.id[0], workload.hpa), at)
         if trace is None:
-            return None
+            return _without_trace(workload, at)
         explained = explain(trace)
         return Told(
             key,
@@ -100,9 +102,7 @@ class Trail:
         if trace is None:
             return None
         state = facts(trace, reason).state
-        made = Decision(
-            f"{_SCALE}{at!r}", at, "scale", _title(trace), reason, _direction(trace, state)
-        )
+        made = Decision(_key(at), at, "scale", _title(trace), reason, _direction(trace, state))
         if len(self._read) >= _REMEMBERED:
             self._read.clear()
         # A mark is read at a time when the same shape may still be the newest: what it
@@ -132,6 +132,25 @@ def _direction(trace: Trace, state: State) -> Direction:
     if before is None or after is None or before == after:
         return "held"
     return "up" if after > before else "down"
+
+
+def _without_trace(workload: Workload, at: float) -> Told | None:
+    for rescale in workload.rescales:
+        if rescale.at == at:
+            text = "How it came about is not known any more: only the last traces are kept."
+            return Told(
+                _key(at), at, rescale.title, rescale.reason, (), (text,), "", {}
+            )  # fmt: skip
+    return None
+
+
+def _of_rescale(rescale: Rescale) -> Decision:
+    direction: Direction = "up" if rescale.after > rescale.before else "down"
+    return Decision(_key(rescale.at), rescale.at, "scale", rescale.title, rescale.reason, direction)
+
+
+def _key(at: float) -> str:
+    return f"{_SCALE}{at!r}"
 
 
 def _of_mark(mark: Mark) -> Decision:

@@ -10,6 +10,9 @@ from typing import Any
 
 from msgspec import structs
 
+from adapter.listing import Listing, Source
+from adapter.registry import RelistFailure, RuleState
+from adapter.stages import Stage
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Phase, Pods, Ready
@@ -27,11 +30,14 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
+from podscale.feed.stats import FeedStats
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.wire import decode, encode
+from podscale.page.feedhealth import FeedSource
 from podscale.page.part import Page
 from podscale.page.sources import Sized, Sources
+from tests.unit.adapter.world import rules
 from vpa.explain.recommendation import Measured, TargetState
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa
@@ -65,6 +71,16 @@ QUEUE = HPA(
     min_replicas=0,
     behavior=Behavior(UP, Rules(60, "Max", (Policy("Percent", 100, 15),))),
 )  # fmt: skip
+_RULES = """
+rules:
+- seriesQuery: http_requests_total
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+- seriesQuery: queue_depth
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+externalRules:
+- seriesQuery: queue_messages_ready
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
 _MEBI = 1024 * 1024
 
 
@@ -229,7 +245,41 @@ def pod(namespace: str, app: str, index: int, requests: dict[str, str],
     return decode(encode(body), Pod)
 
 
-class Stage:
+class Feed:
+    """A feed's counters and rules, one of which cannot be listed at night."""
+
+    def __init__(self) -> None:
+        self.stats = FeedStats()
+        self.now = START
+        compiled = rules(_RULES)
+        self._rules = (*compiled.custom, *compiled.external)
+
+    def states(self) -> Sequence[RuleState]:
+        states = []
+        for index, rule in enumerate(self._rules):
+            exposed = {
+                ("pods", f"metric_{n}"): Source(rule, f"series_{n}") for n in range(index + 1)
+            }
+            down = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "Prometheus refuses the connection")
+            is_down = index == 1 and 1380 <= self.now - START < 1440
+            listing = Listing(rule, exposed, {}, {}, 9)
+            failure = down if is_down else None
+            states.append(RuleState(rule, listing, self.now - 3.0 * (index + 1), failure))
+        return states
+
+    def at(self, now: float) -> None:
+        """Count what a step of the clock costs."""
+        self.now = now
+        stats = self.stats
+        stats.queries["batch"] += 21
+        stats.hits += 44
+        stats.merged += 3
+        stats.misses += 21
+        for n in range(44):
+            stats.served(0.6 + 0.05 * n)
+
+
+class Played:
     """The scenes, played from the start to any moment."""
 
     def __init__(self) -> None:
@@ -240,8 +290,16 @@ class Stage:
         self.queue = Autoscaled(QUEUE, 1, queue_answer)
         self.usage = Usage(self.shop, self.queue, self.worker)
         self.pods = PodStore()
+        self.feed = Feed()
         self.page = Page(
-            Sources(self.traces, self.worker, self.pods, self.usage), wall=lambda: self.now
+            Sources(
+                self.traces,
+                self.worker,
+                self.pods,
+                self.usage,
+                FeedSource(self.feed.stats, self.feed.states),
+            ),
+            wall=lambda: self.now,
         )
         self.traces.follower = self.page.board
 
@@ -252,6 +310,7 @@ class Stage:
             self.now += STEP_S
             self.usage.now = self.now
             self.worker.at(self.now)
+            self.feed.at(self.now)
             self._run_pods()
             self.shop.step(self.traces, self.now)
             self.queue.step(self.traces, self.now)

@@ -5,7 +5,7 @@ import { Panel } from "./charts.js";
 import { h, mark, say } from "./dom.js";
 import { table } from "./table.js";
 import { Trail } from "./trail.js";
-import { amount, reason, short } from "./words.js";
+import { amount, reason } from "./words.js";
 
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
 const LEAST_S = 120;
@@ -120,6 +120,8 @@ export class Detail {
   showFigures({ row, cpu, memory }) {
     const { replicas, load, cpu: cores, memory: bytes } = this.figures;
     const bounds = row.least === null ? "" : `between ${row.least} and ${row.most}`;
+    mark(replicas.element, "hidden", row.hpa ? null : true);
+    mark(load.element, "hidden", row.hpa ? null : true);
     replicas.show(row.replicas === null ? "–" : String(row.replicas), row.wants === null ? bounds : `metrics ask for ${row.wants}, ${bounds}`);
     const share = row.load !== null && row.targetLoad ? ` · ${Math.round((row.load / row.targetLoad) * 100)} % of it` : "";
     load.show(amount(row.load, row.unit), row.targetLoad === null ? "no HPA" : `target ${amount(row.targetLoad, row.unit)}${share}`);
@@ -177,7 +179,7 @@ function sized(points, unit) {
   const last = (column) => points?.[column].findLast((each) => each !== null) ?? null;
   if (!points) return ["–", "not sampled yet"];
   const [usage, request, recommended] = [last("usage"), last("request"), last("recommended")];
-  const share = usage !== null && request ? ` · ${short((usage / request) * 100)} % used` : "";
+  const share = usage !== null && request ? ` · ${Math.round((usage / request) * 100)} % used` : "";
   const asked = request === null ? "nothing requested" : `request ${amount(request, unit)}${share}`;
   return [amount(usage, unit), recommended === null ? asked : `${asked}, recommended ${amount(recommended, unit)}`];
 }

@@ -2,9 +2,11 @@
 
 import { h, mark, say } from "./dom.js";
 import { stateOf } from "./feed.js";
+import { SIGNS } from "./trail.js";
 import { age, ago, count, reason, short } from "./words.js";
 
-const REASONS = 8;
+const REASONS = 6;
+const RECENT = 7;
 const RULES = 8;
 
 export class Overview {
@@ -17,6 +19,8 @@ export class Overview {
     };
     this.held = Array.from({ length: REASONS }, heldRow);
     this.quiet = h("p", { class: "empty" }, "Nothing waits. Every workload has the size it asks for.");
+    this.recent = Array.from({ length: RECENT }, recentRow);
+    this.still = h("p", { class: "empty" }, "No size has changed since this page began to watch.");
     this.figures = {
       age: figure("Age of data"), worst: figure("99 % younger than"), rate: figure("Queries"),
       reused: figure("Answered without one"), failures: figure("Failed queries"), stale: figure("Stale answers"),
@@ -33,7 +37,7 @@ export class Overview {
       h("section", { class: "tiles", "aria-label": "Workloads by state" },
         ...Object.values(this.tiles).map((each) => each.element)),
       h("div", { class: "pair" },
-        h("section", { class: "card", "aria-labelledby": "held-title" },
+        h("div", { class: "stack" }, h("section", { class: "card", "aria-labelledby": "held-title" },
           h("h2", { id: "held-title" }, "What waits, and why"),
           h("ul", { class: "held" }, ...this.held.map((each) => each.element)), this.quiet),
         h("section", { class: "card", "aria-labelledby": "feed-title" },
@@ -41,6 +45,9 @@ export class Overview {
           h("dl", { class: "figures" }, ...Object.values(this.figures).map((each) => each.element)),
           h("h3", {}, "Rules"),
           h("ul", { class: "rules" }, ...this.rules.map((each) => each.element)), this.noRules)),
+        h("section", { class: "card", "aria-labelledby": "recent-title" },
+          h("h2", { id: "recent-title" }, "Changed lately"),
+          h("ul", { class: "held" }, ...this.recent.map((each) => each.element)), this.still)),
       this.foot,
     );
   }
@@ -49,7 +56,9 @@ export class Overview {
     this.tiles.all.show(listing.total);
     for (const state of ["changing", "waiting", "failing"]) this.tiles[state].show(listing.counts[state]);
     this.held.forEach((each, index) => each.show(listing.waiting[index]));
-    mark(this.quiet, "hidden", listing.waiting.length || !listing.total);
+    this.recent.forEach((each, index) => each.show(listing.recent[index], listing.now));
+    mark(this.still, "hidden", listing.recent.length ? true : null);
+    mark(this.quiet, "hidden", listing.waiting.length || !listing.total ? true : null);
     const kept = `${(listing.bytes / 1048576).toFixed(1)} MiB of points kept`;
     say(this.foot, listing.isLeader ? kept : "Another replica holds the Lease and decides: this one only waits.");
   }
@@ -114,6 +123,28 @@ function heldRow() {
     say(more, rest > 0 ? `and ${count(rest)} more` : "");
   };
   element.hidden = true;
+  return { element, show };
+}
+
+function recentRow() {
+  const sign = h("span", { class: "sign", "aria-hidden": "true" });
+  const who = h("a", { class: "held-link", href: "#/" });
+  const what = h("span", { class: "held-why" });
+  const when = h("span", { class: "held-more" });
+  const why = h("span", { class: "held-who" });
+  const element = h("li", { class: "held-row", hidden: true }, sign, what, when, h("span", { class: "held-who" }, who, why));
+  const show = (recent, now) => {
+    mark(element, "hidden", recent ? null : true);
+    if (!recent) return;
+    const [namespace, , name] = recent.id.split("/");
+    mark(element, "data-direction", recent.direction);
+    say(sign, SIGNS[recent.direction]);
+    mark(who, "href", `#/${recent.id}`);
+    say(who, `${namespace}/${name}`);
+    say(what, recent.title);
+    say(when, ago(now - recent.at));
+    say(why, reason(recent.reason));
+  };
   return { element, show };
 }
 

@@ -2,8 +2,8 @@
 
 import { svg } from "./dom.js";
 
-const WIDTH = 96;
-const HEIGHT = 30;
+const WIDTH = 84;
+const HEIGHT = 40;
 
 export function spark() {
   const area = svg("path", { class: "spark-area" });

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { clock, reason } from "./words.js";
 
-const SIGNS = { up: "▲", down: "▼", held: "•", failed: "!" };
+export const SIGNS = { up: "▲", down: "▼", held: "•", failed: "!" };
 const SPOKEN = { up: "up", down: "down", held: "held", failed: "failed" };
 const MOST = 60;
 

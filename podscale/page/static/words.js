@@ -14,7 +14,7 @@ export function amount(value, unit) {
     }
     return `${short(size)} ${TWO[power]}B`;
   }
-  if (unit === "cores") return value < 1 ? `${Math.round(value * 1000)} m` : `${short(value)} cores`;
+  if (unit === "cores") return value < 1 ? value === 0 ? "0" : `${Math.round(value * 1000)}m` : `${short(value)} cores`;
   return short(value);
 }
 

@@ -1,0 +1,29 @@
+"""The VPA's parts of this process as the page reads them. A ``podscale.page.sources.Vpas``."""
+
+from collections.abc import Iterable
+
+from podscale.page.sources import Sized
+from vpa.decisions_api import SizingApi
+from vpa.model.membership import VpaKey
+from vpa.recommender.loop import Recommender
+
+
+class RecommendedVpas:
+    """The VPAs of a recommender, with what an updater beside it has decided."""
+
+    def __init__(self, recommender: Recommender, decisions: SizingApi) -> None:
+        """``decisions`` knows the updater, where one runs here."""
+        self._recommender = recommender
+        self._decisions = decisions
+
+    def keys(self) -> Iterable[VpaKey]:
+        """Return the VPAs that are recommended for here."""
+        return list(self._recommender.held)
+
+    def sized(self, key: VpaKey) -> Sized | None:
+        """Return one of them; None: it is gone."""
+        held = self._recommender.held.get(key)
+        if held is None or key not in self._recommender.cluster.vpas:
+            return None
+        selector = held.resolved.selector
+        return Sized(self._decisions.known(key), "" if selector is None else str(selector))
