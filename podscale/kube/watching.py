@@ -247,14 +247,16 @@ async def _watch(
 ) -> AsyncGenerator[Happening[T], None]:
     """Connection after connection from ``resource_version`` on, until it is too old."""
     loop = asyncio.get_running_loop()
-    failures = 0
+    failures = silences = 0
     while True:
         opened = loop.time()
         try:
-            async with aclosing(_connection(api, source, resource_version)) as steps:
+            # After a silence, that a connection stands is no sign of life: it has to speak.
+            stream = _connection(api, source, resource_version, is_believed=not silences)
+            async with aclosing(stream) as steps:
                 async for step in steps:
                     resource_version = step.resource_version
-                    failures = 0
+                    failures = silences = 0
                     yield step
             if loop.time() - opened >= _SHORT_S:
                 pause.reset()
@@ -275,11 +277,15 @@ async def _watch(
                 failures += 1
                 if failures >= _WATCH_FAILURES:
                     return
+            elif error.is_timeout:
+                silences += 1
+                if silences > 1:
+                    return
             await pause.after(error)
 
 
 async def _connection(
-    api: Api, source: Source[T], resource_version: str
+    api: Api, source: Source[T], resource_version: str, *, is_believed: bool
 ) -> AsyncGenerator[Changes[T] | Alive, None]:
     """One HTTP stream: ends when the server ends it (it was asked to, after a while)."""
     rhythm = source.rhythm
@@ -293,7 +299,8 @@ async def _connection(
     read = decoder(WatchEvent[source.type]).decode  # type: ignore[name-defined]
     stream = api.stream(source.path, query=query, accept=accept, silence_s=rhythm.silence_s)
     async with stream as batches:
-        yield Alive(resource_version, rhythm.silence_s)
+        if is_believed:
+            yield Alive(resource_version, rhythm.silence_s)
         async for lines in batches:
             events: list[tuple[Kind, T]] = []
             for line in lines:

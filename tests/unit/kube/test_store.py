@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from podscale.core import selector
+from podscale.kube.api import Method, Response
 from podscale.kube.change import Change
 from podscale.kube.connect import Target, connect
+from podscale.kube.errors import Unreachable
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
@@ -221,6 +224,48 @@ async def test_a_silent_watch_is_not_current_and_is_opened_again():
     assert len(store) == 1
     task.cancel()
     await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_a_watch_that_stands_again_after_a_silence_has_to_speak_first():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    api = MuteApi(cluster)
+    source = Source(PODS, Pod, rhythm=Rhythm(silence_s=90))
+    task = asyncio.create_task(Reflector(api, source, store, clock=loop.time).run())
+    await asyncio.sleep(1)
+    assert store.is_current(loop.time())
+    api.is_mute = True
+    cluster.cut()
+    await asyncio.sleep(95)
+    for _ in range(200):
+        await asyncio.sleep(5)
+        assert not store.is_current(loop.time())
+    api.is_mute = False
+    await asyncio.sleep(200)
+    assert store.is_current(loop.time())
+    task.cancel()
+    await asyncio.wait({task})
+
+
+class MuteApi(MemoryApi):
+    """Its watches may stand and say nothing, while lists fail."""
+
+    is_mute = False
+
+    async def request(self, method: Method, path: str, **more: Any) -> Response:
+        if self.is_mute:
+            raise Unreachable("connection refused")
+        return await super().request(method, path, **more)
+
+    async def _batches(
+        self, lines: AsyncIterator[bytes], silence_s: float
+    ) -> AsyncIterator[list[bytes]]:
+        if self.is_mute:
+            await asyncio.sleep(silence_s)
+            raise Unreachable("silence", is_timeout=True)
+        async for batch in super()._batches(lines, silence_s):
+            yield batch
 
 
 def test_a_process_that_slept_does_not_believe_its_store():
