@@ -91,19 +91,20 @@ class SizingApi:
             key = VpaKey(info.namespace, info.name)
             if key not in self._recommender.held:
                 return status.object_not_found(sizing.PLURAL, info.name, group=sizing.GROUP)
-            known = self._known(key)
+            known = self.known(key)
             if request.media.as_table:
                 return ApiResponse(value=sizing.table([known]))
             return ApiResponse(value=sizing.body(known))
         keys = sorted(
             key for key in self._recommender.held if info.namespace in ("", key.namespace)
         )
-        found = [self._known(key) for key in keys]
+        found = [self.known(key) for key in keys]
         if request.media.as_table:
             return ApiResponse(value=sizing.table(found))
         return ApiResponse(value=sizing.listing([sizing.body(each) for each in found]))
 
-    def _known(self, key: VpaKey) -> Known:
+    def known(self, key: VpaKey) -> Known:
+        """Return one VPA of the recommender and all that was decided about it."""
         recommender = self._recommender
         held = recommender.held[key]
         entry = recommender.cluster.vpas[key]
