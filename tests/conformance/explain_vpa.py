@@ -7,13 +7,9 @@ import numpy as np
 
 from podscale.core import quantity, selector
 from tests.conformance.cases import Case, document
-from tests.conformance.vpa_cases import (
-    Sampled,
-    flag_seconds,
-    recommender_settings,
-    seconds,
-    series,
-)
+from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
+from tests.conformance.vpa_sample_cases import Sampled
+from tests.conformance.vpa_shared import seconds
 from vpa.admission.matching import Candidate, Controller, target_of
 from vpa.admission.patch import BoostSettings
 from vpa.capping.processor import LimitRanges

@@ -14,7 +14,8 @@ import pytest
 
 from podscale.core import quantity
 from tests.conformance.cases import Case, cases, deviations, params
-from tests.conformance.vpa_cases import KINDS, parsed_updates
+from tests.conformance.vpa_admission_cases import parsed_updates
+from tests.conformance.vpa_cases import KINDS
 
 ALL = cases("vpa.yaml")
 # Relative tolerances that the file states for its kinds; everything else is exact.

@@ -25,7 +25,7 @@ from vpa.model.objects import (
     is_off,
     requests_and_limits,
 )
-from vpa.model.policy import capped
+from vpa.model.policy import allowed, capped
 from vpa.model.quantities import EMPTY, RESOURCES, ResourceList
 
 
@@ -156,10 +156,10 @@ def _within_policy(
 ) -> tuple[ResourceList, list[Cap]]:
     if policy is None:
         return resources, []
-    lowest, highest = policy.min_allowed or EMPTY, policy.max_allowed or EMPTY
+    bounds = allowed(policy, EMPTY)
     result, caps = ResourceList(), []
     for name, value in resources.items():
-        result[name], found = capped(name, value, lowest, highest)
+        result[name], found = capped(name, value, bounds)
         for cap in found:
             bound = "minAllowed" if cap.reason == "MinAllowed" else "maxAllowed"
             caps.append(Cap(name, cap.reason, f"{name} capped to {bound}", cap.bound))

@@ -60,13 +60,6 @@ class Extra(Struct, frozen=True):
     memory: SavedSpan | None = None
 
 
-def checkpoint_of(
-    aggregates: Aggregates, columns: Columns, containers: Containers, rows: Columns, now: float
-) -> Checkpoint:
-    """Return the checkpoint of one group of aggregates, open peaks of ``rows`` left out."""
-    return checkpoints_of(aggregates, [columns], containers, [rows], now)[0]
-
-
 def checkpoints_of(
     aggregates: Aggregates,
     groups: Sequence[Columns],

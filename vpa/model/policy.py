@@ -12,14 +12,11 @@ from podscale.core.quantity import Quantity, QuantityError
 from vpa.model.objects import (
     Amount,
     ContainerPolicy,
-    ContainerRecommendation,
-    Recommendation,
     ResourcePolicy,
     amount,
     container_policies,
-    container_policy,
 )
-from vpa.model.quantities import RESOURCES, ResourceList, is_set
+from vpa.model.quantities import EMPTY, RESOURCES, is_set
 
 
 class Windows(Struct, frozen=True):
@@ -80,57 +77,30 @@ class PolicyCap(Struct, frozen=True):
     bound: Quantity
 
 
-def apply_policy(
-    recommendation: Recommendation | None,
-    policy: ResourcePolicy | None,
-    global_max: Mapping[str, Quantity],
-) -> Recommendation | None:
-    """Return the recommendation within minAllowed and maxAllowed; uncappedTarget stays.
+class Allowed(Struct, frozen=True):
+    """What a container may have."""
+
+    lowest: Mapping[str, Quantity]
+    highest: Mapping[str, Quantity]
+
+
+def allowed(policy: ContainerPolicy | None, global_max: Mapping[str, Quantity]) -> Allowed:
+    """Return minAllowed and maxAllowed; one of the policy hides the global one per resource,
+    also when it is zero.
+    """
+    if policy is None:
+        return Allowed(EMPTY, global_max)
+    return Allowed(policy.min_allowed or EMPTY, {**global_max, **(policy.max_allowed or EMPTY)})
+
+
+def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, list[PolicyCap]]:
+    """Return ``value`` within the bounds that are set, and which of them changed it.
 
     maxAllowed comes second and therefore wins over minAllowed, also where it is the
     cluster-wide one: upstream's order, wanted by the conformance cases (D18).
     """
-    if recommendation is None:
-        return None
-    entries = recommendation.container_recommendations or ()
-    return Recommendation(
-        container_recommendations=tuple(
-            capped_entry(entry, container_policy(policy, entry.container_name), global_max)
-            for entry in entries
-        )
-    )
-
-
-def capped_entry(
-    entry: ContainerRecommendation,
-    policy: ContainerPolicy | None,
-    global_max: Mapping[str, Quantity],
-) -> ContainerRecommendation:
-    """Return one container's recommendation within its policy."""
-    lowest = (policy.min_allowed if policy is not None else None) or ResourceList()
-    # A maxAllowed that is present hides the global one per resource, also when it is zero.
-    highest = {
-        **global_max,
-        **((policy.max_allowed if policy is not None else None) or ResourceList()),
-    }
-    return ContainerRecommendation(
-        container_name=entry.container_name,
-        target=_bounded(entry.target, lowest, highest),
-        lower_bound=_bounded(entry.lower_bound, lowest, highest),
-        upper_bound=_bounded(entry.upper_bound, lowest, highest),
-        uncapped_target=entry.uncapped_target,
-    )
-
-
-def capped(
-    resource: str,
-    value: Quantity,
-    lowest: Mapping[str, Quantity],
-    highest: Mapping[str, Quantity],
-) -> tuple[Quantity, list[PolicyCap]]:
-    """Return ``value`` within the bounds that are set, and which of them changed it."""
     caps = []
-    least, most = lowest.get(resource), highest.get(resource)
+    least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
     if least is not None and is_set(least) and value.nano < least.nano:
         value = least
         caps.append(PolicyCap(resource, "MinAllowed", least))
@@ -138,18 +108,6 @@ def capped(
         value = most
         caps.append(PolicyCap(resource, "MaxAllowed", most))
     return value, caps
-
-
-def _bounded(
-    resources: ResourceList | None,
-    lowest: Mapping[str, Quantity],
-    highest: Mapping[str, Quantity],
-) -> ResourceList | None:
-    if resources is None:
-        return None
-    return ResourceList(
-        {name: capped(name, value, lowest, highest)[0] for name, value in resources.items()}
-    )
 
 
 def mistakes_of(policy: ResourcePolicy | None) -> tuple[Mistake, ...]:

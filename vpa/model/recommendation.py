@@ -23,9 +23,9 @@ from vpa.model.objects import (
     container_policy,
     is_off,
 )
-from vpa.model.policy import Windows, capped, settings_of
+from vpa.model.policy import Windows, allowed, capped, settings_of
 from vpa.model.postprocess import integer_cpu_containers, whole_cores
-from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, units
+from vpa.model.quantities import RESOURCES, ResourceList, units
 
 
 class RecommenderSettings(Struct, frozen=True):
@@ -166,9 +166,7 @@ class _Amount:
         is_cpu = resource == "cpu"
         self.step = settings.round_cpu_milli if is_cpu else settings.round_memory_bytes
         self.policy = policy.container_name if policy is not None else ""
-        self.lowest = (policy.min_allowed if policy is not None else None) or EMPTY
-        own = (policy.max_allowed if policy is not None else None) or EMPTY
-        self.highest = {**settings.max_allowed, **own}
+        self.bounds = allowed(policy, settings.max_allowed)
 
     def trace(self, bound: Bound, usage: float, confidence: float) -> AmountTrace:
         derivation = estimator.derive(
@@ -186,7 +184,7 @@ class _Amount:
             if value != estimated:
                 steps.append(Step("CpuRoundedToCore", estimated, value))
         before = value
-        value, caps = capped(self.resource, value, self.lowest, self.highest)
+        value, caps = capped(self.resource, value, self.bounds)
         for cap in caps:
             steps.append(Step(cap.reason, before, cap.bound, limit=cap.bound))
             before = cap.bound

@@ -1,0 +1,216 @@
+"""The admission cases: patches, resources, matching, validation."""
+
+from datetime import datetime
+
+from podscale.core import quantity, selector
+from tests.conformance.vpa_capping_cases import ranges
+from tests.conformance.vpa_shared import Json
+from vpa.admission import matching, validation
+from vpa.admission.patch import (
+    BoostSettings,
+    PatchEntry,
+    admission_patch,
+    parse_observed,
+    resize_patch,
+    resource_patch,
+    resource_path,
+)
+from vpa.admission.resources import (
+    ContainerResources,
+    PodResources,
+    Unavailable,
+    container_resources,
+    pod_resources,
+)
+from vpa.capping.processor import LimitRanges
+from vpa.model.objects import (
+    Condition,
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Vpa,
+    VpaSpec,
+    decode,
+)
+from vpa.model.quantities import resource_list, wire
+
+
+def _boost(i: dict[str, Json]) -> BoostSettings:
+    return BoostSettings(
+        i.get("cpu_startup_boost_gate", False),
+        quantity.parse(i.get("max_allowed_cpu_boost", "0")),
+    )
+
+
+def shown_patches(entries: list[PatchEntry]) -> list[Json]:
+    """Return patches with the vpaUpdates annotation taken apart."""
+    shown: list[Json] = []
+    for entry in entries:
+        record = entry.wire()
+        if entry.path == "/metadata/annotations/vpaUpdates":
+            record["value"] = parsed_updates(str(entry.value))
+        shown.append(record)
+    return shown
+
+
+def parsed_updates(text: str) -> Json:
+    head, _, rest = text.removeprefix("Pod resources updated by ").partition(": ")
+    containers = {}
+    for part in rest.split("; "):
+        index, _, phrases = part.removeprefix("container ").partition(": ")
+        containers[index] = sorted(phrase for phrase in phrases.split(", ") if phrase)
+    return {"vpa": head, "containers": containers}
+
+
+def admission_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    found = admission_patch(decode(i["pod"], Pod), decode(i["vpa"], Vpa), ranges(i), _boost(i))
+    assert not isinstance(found, Unavailable)
+    return {"patches": shown_patches(found)}
+
+
+def ready_pod(pod: Pod, ready_for_s: float | None) -> tuple[Pod, float]:
+    """Return the pod with a Ready condition of that age, and the time of now."""
+    now = 2e9
+    if ready_for_s is None:
+        return pod, now
+    since = datetime.fromtimestamp(now - ready_for_s).astimezone()
+    ready = Condition("Ready", "True", last_transition_time=since)
+    status = PodStatus(
+        pod.status.phase,
+        pod.status.start_time,
+        (*(pod.status.conditions or ()), ready),
+        pod.status.container_statuses,
+    )
+    return Pod(pod.metadata, pod.spec, status), now
+
+
+def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    pod, now = ready_pod(decode(i["pod"], Pod), i.get("ready_for_s"))
+    found = resize_patch(pod, decode(i["vpa"], Vpa), ranges(i), now)
+    assert not isinstance(found, Unavailable)
+    return {
+        "resize_patches": [entry.wire() for entry in found.resize],
+        "annotation_patches": [entry.wire() for entry in found.annotations],
+    }
+
+
+def container_resources_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    statuses = (decode(i["container_status"], ContainerStatus),) if i["container_status"] else ()
+    pod = Pod(
+        spec=PodSpec(containers=(decode(i["container"], Container),)),
+        status=PodStatus(container_statuses=statuses),
+    )
+    vpa = decode(i["vpa"], Vpa)
+    found = container_resources(
+        pod,
+        vpa.spec.resource_policy,
+        vpa.status.recommendation,
+        None,
+        include_unrecommended=i["include_unrecommended_resources"],
+    )
+    only = found.containers[0]
+    return {"requests": wire(only.requests), "limits": wire(only.limits)}
+
+
+def admission_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    limits: LimitRanges | Unavailable = ranges(i)
+    if i["limit_range_error"]:
+        limits = Unavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
+    found = pod_resources(decode(i["pod"], Pod), decode(i["vpa"], Vpa), limits)
+    if isinstance(found, Unavailable):
+        return {"error": True}
+    only = found.containers[0]
+    return {
+        "error": False,
+        "requests": wire(only.requests),
+        "limits": wire(only.limits),
+        "annotations": {name: sorted(notes) for name, notes in found.notes.items()},
+    }
+
+
+def calculated(i: dict[str, Json]) -> PodResources | Unavailable:
+    if i.get("provider_error"):
+        return Unavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
+    return PodResources(
+        tuple(
+            ContainerResources(resource_list(r["requests"]), resource_list(r["limits"]))
+            for r in i["container_resources"]
+        ),
+        {name: tuple(notes) for name, notes in i.get("container_annotations", {}).items()},
+    )
+
+
+def resource_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    vpa = Vpa(metadata=decode({"name": i["vpa_name"]}, type(Vpa().metadata)))
+    return _patched(resource_patch(decode(i["pod"], Pod), vpa, calculated(i), BoostSettings()))
+
+
+def startup_boost_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    vpa = decode(i["vpa"], Vpa)
+    return _patched(resource_patch(decode(i["pod"], Pod), vpa, calculated(i), _boost(i)))
+
+
+def _patched(found: list[PatchEntry] | Unavailable) -> dict[str, Json]:
+    if isinstance(found, Unavailable):
+        return {"error": True, "patches": []}
+    return {"error": False, "patches": shown_patches(found)}
+
+
+def patch_path(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    path = resource_path(i["container_index"], i["kind"], i["resource"])
+    return {"path": path, "value": str(quantity.parse(i["quantity"]))}
+
+
+def observed_containers_parse(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    found = parse_observed(i["annotation"])
+    return {"error": found is None, "containers": found}
+
+
+def match_vpa_for_pod(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    pod = decode(i["pod"], Pod)
+    labels = selector.parse(i["label_selector_of_target"])
+    index = matching.TargetIndex(matching.Candidate(decode(vpa, Vpa), labels) for vpa in i["vpas"])
+    owners = [owner for owner in pod.metadata.owner_references or () if owner.controller]
+    controller = None
+    if owners:
+        namespace = pod.metadata.namespace
+        controller = matching.Controller(namespace, owners[0].kind, owners[0].name)
+    found = matching.match_at_admission(pod, controller, index)
+    return {"vpa": found.chosen.vpa.metadata.name if found.chosen is not None else None}
+
+
+def validate_vpa(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    gates = i["gates"]
+    found = validation.validate(
+        decode(i["spec"], VpaSpec),
+        validation.Options(
+            is_create=i["create"],
+            in_place=gates["InPlace"],
+            cpu_startup_boost=gates["CPUStartupBoost"],
+            per_vpa_config=gates["PerVPAConfig"],
+            existing_resources=frozenset(i["existing_unsupported_controlled_resources"] or {}),
+        ),
+    )
+    return {
+        "errors": [{"field": error.field, "type": error.type} for error in found.errors],
+        "warning_count": len(found.warnings),
+    }
+
+
+def gate_grandfathering(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    on = i["gate_enabled"]
+    gates = validation.Gates(
+        in_place=on and i["gate"] == "InPlace",
+        cpu_startup_boost=on and i["gate"] == "CPUStartupBoost",
+        per_vpa_config=on and i["gate"] == "PerVPAConfig",
+    )
+    old = Vpa(spec=decode(i["old_spec"], VpaSpec)) if i["old_spec"] is not None else None
+    options = validation.options_for(old, gates)
+    allowed = {
+        "InPlace": options.in_place,
+        "CPUStartupBoost": options.cpu_startup_boost,
+        "PerVPAConfig": options.per_vpa_config,
+    }
+    return {"allowed": allowed[i["gate"]]}

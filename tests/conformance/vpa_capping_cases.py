@@ -1,0 +1,98 @@
+"""The capping cases: limits, policies, LimitRanges."""
+
+from msgspec.structs import replace
+
+from tests.conformance.vpa_shared import Json, amount, decoded, shown_recommendation
+from vpa.capping.limitranges import LimitRange, merged_of
+from vpa.capping.limits import proportional_limit
+from vpa.capping.podrange import apply_pod_range
+from vpa.capping.processor import LimitRanges, cap_for_pod
+from vpa.model.objects import (
+    ContainerRecommendation,
+    LimitRangeItem,
+    Pod,
+    Recommendation,
+    ResourcePolicy,
+    Vpa,
+    container_policy,
+    decode,
+)
+from vpa.model.policy import allowed, capped
+from vpa.model.quantities import ResourceList, resource_list, wire
+
+
+def proportional_limit_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    found = proportional_limit(
+        i["resource"],
+        amount(i["original_limit"]),
+        amount(i["original_request"]),
+        amount(i["recommended_request"]),
+        amount(i["default_limit"]),
+    )
+    limit = str(found.limit) if found.limit is not None else None
+    return {"limit": limit, "annotation": bool(found.note)}
+
+
+def apply_vpa_policy(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    given = i["recommendation"]
+    policy = decoded(i["resource_policy"], ResourcePolicy)
+    most = resource_list(i["global_max_allowed"] or {})
+
+    def bounded(entry: ContainerRecommendation, values: ResourceList | None) -> ResourceList | None:
+        if values is None:
+            return None
+        bounds = allowed(container_policy(policy, entry.container_name), most)
+        return ResourceList(
+            {name: capped(name, value, bounds)[0] for name, value in values.items()}
+        )
+
+    if given is None:
+        return {"recommendation": None}
+    entries = tuple(
+        replace(
+            entry,
+            target=bounded(entry, entry.target),
+            lower_bound=bounded(entry, entry.lower_bound),
+            upper_bound=bounded(entry, entry.upper_bound),
+        )
+        for entry in decode(given, Recommendation).container_recommendations or ()
+    )
+    return {"recommendation": shown_recommendation(Recommendation(entries))}
+
+
+def apply_pod_limit_range(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    entries = [decode(entry, ContainerRecommendation) for entry in i["recommendations"]]
+    bounds = {entry.container_name: entry.target or ResourceList() for entry in entries}
+    found = apply_pod_range(
+        i["resource"], bounds, decode(i["pod"], Pod), decode(i["limit_range"], LimitRangeItem)
+    )
+    return {
+        "recommendations": [
+            {"containerName": entry.container_name, "target": wire(found[entry.container_name])}
+            for entry in entries
+        ]
+    }
+
+
+def ranges(i: dict[str, Json]) -> LimitRanges:
+    return LimitRanges(
+        container=decoded(i.get("container_limit_range"), LimitRangeItem),
+        pod=decoded(i.get("pod_limit_range"), LimitRangeItem),
+    )
+
+
+def capping(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    found = cap_for_pod(decode(i["vpa"], Vpa), decode(i["pod"], Pod), ranges(i))
+    return {
+        "recommendation": shown_recommendation(found.recommendation),
+        "annotations": {name: sorted(found.notes(name)) for name in found.caps},
+    }
+
+
+def limit_range_merge(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
+    found = merged_of([decode(entry, LimitRange) for entry in i["limit_ranges"]], i["type"])
+    if found is None:
+        return {"item": None}
+    bounds = {"min": found.min, "max": found.max, "default": found.default}
+    item: dict[str, Json] = {k: wire(v) for k, v in bounds.items() if v is not None}
+    return {"item": {"type": found.type, **item}}

@@ -1,0 +1,38 @@
+"""What the runners of vpa.yaml's cases share."""
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from podscale.core import quantity
+from vpa.model.histograms import ZERO_TIME
+from vpa.model.objects import Recommendation, decode
+from vpa.model.status import recommendation_wire
+
+Json = Any
+Run = Callable[[dict[str, Json]], dict[str, Json]]
+
+
+def seconds(text: str | None) -> float:
+    """Return unix seconds; the zero time for null."""
+    if text is None:
+        return ZERO_TIME
+    return datetime.fromisoformat(str(text)).timestamp()
+
+
+def stamp(time_s: float) -> float | None:
+    """Return None for the zero time, else the time."""
+    return None if time_s in (ZERO_TIME, math.inf) else time_s
+
+
+def shown_recommendation(found: Recommendation | None) -> Json:
+    return recommendation_wire(found) if found is not None else None
+
+
+def amount(text: str | None) -> quantity.Quantity | None:
+    return quantity.parse(text) if text is not None else None
+
+
+def decoded(value: Json, kind: Any) -> Any:
+    return decode(value, kind) if value is not None else None
