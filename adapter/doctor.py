@@ -110,33 +110,9 @@ def _explain_series(track: doctor_series.Track, around: Surroundings) -> Way:
 
 
 def _reader(rule: Rule, asked: Asked, around: Surroundings, promql: str) -> Diagnosis:
-    group = API_GROUPS[asked.api]
-    registered = {n: s for n, s in around.apiservices.items() if n.endswith(f".{group}")}
-    if around.self_service:
-        elsewhere = {n: s for n, s in sorted(registered.items()) if s != around.self_service}
-        if elsewhere or not registered:
-            name, service = next(iter(elsewhere.items()), (f"v1beta1.{group}", "no Service"))
-            return _of(
-                rule,
-                Stage.API_SERVICE_ELSEWHERE,
-                f"APIService {name} points to {service}, not to {around.self_service}, so "
-                "somebody else answers for this API.",
-                f"Point its spec.service to {around.self_service} (start the adapter with "
-                "--adopt to do so), or ask the other server for the metric.",
-                promql,
-            )
-    if around.access is not None and not around.access.allowed:
-        resource, verb = _rbac_resource(asked), "list" if asked.api == "external" else "get"
-        return _of(
-            rule,
-            Stage.FORBIDDEN,
-            f"{around.access.user} may not {verb} {resource} in {group}"
-            f"{f' in the namespace {asked.namespace}' if asked.namespace else ''}"
-            f"{f' ({around.access.reason})' if around.access.reason else ''}.",
-            f"Bind it to a ClusterRole that allows {verb} on {resource} (or '*') in the API "
-            f"group {group}.",
-            promql,
-        )
+    unreached = reached(asked, around)
+    if unreached is not None:
+        return _of(rule, unreached.stage, unreached.seen, unreached.change, promql)
     return _of(
         rule,
         Stage.HEALTHY,
@@ -144,6 +120,34 @@ def _reader(rule: Rule, asked: Asked, around: Surroundings, promql: str) -> Diag
         "Nothing needs to change.",
         promql,
     )
+
+
+def reached(asked: Asked, around: Surroundings) -> Diagnosis | None:
+    """Return why the reader does not come to a metric that is there, ``None`` if he does."""
+    group = API_GROUPS[asked.api]
+    registered = {n: s for n, s in around.apiservices.items() if n.endswith(f".{group}")}
+    if around.self_service:
+        elsewhere = {n: s for n, s in sorted(registered.items()) if s != around.self_service}
+        if elsewhere or not registered:
+            name, service = next(iter(elsewhere.items()), (f"v1beta1.{group}", "no Service"))
+            return Diagnosis(
+                Stage.API_SERVICE_ELSEWHERE,
+                f"APIService {name} points to {service}, not to {around.self_service}, so "
+                "somebody else answers for this API.",
+                f"Point its spec.service to {around.self_service} (start the adapter with "
+                "--adopt to do so), or ask the other server for the metric.",
+            )
+    if around.access is not None and not around.access.allowed:
+        resource, verb = _rbac_resource(asked), "list" if asked.api == "external" else "get"
+        return Diagnosis(
+            Stage.FORBIDDEN,
+            f"{around.access.user} may not {verb} {resource} in {group}"
+            f"{f' in the namespace {asked.namespace}' if asked.namespace else ''}"
+            f"{f' ({around.access.reason})' if around.access.reason else ''}.",
+            f"Bind it to a ClusterRole that allows {verb} on {resource} (or '*') in the API "
+            f"group {group}.",
+        )
+    return None
 
 
 def _rbac_resource(asked: Asked) -> str:

@@ -23,6 +23,7 @@ from adapter.evidence import (
     SeriesOf,
     Unreachable,
 )
+from podscale.core import duration
 from podscale.core.goquote import quote
 from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
@@ -30,6 +31,12 @@ from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import Aggregation, Call, Node, NotPromql, Selector, children, parse
 from podscale.feed.wire import Answer
 
+# Prometheus writes its configuration out with every default filled in: global at two blanks,
+# each job at two blanks below its list entry.
+_INTERVAL = re.compile(r"^\s+scrape_interval: ([0-9a-z]+)$", re.MULTILINE)
+_JOB_INTERVAL = re.compile(
+    r"^- job_name: .*\n(?:  .*\n)*?  scrape_interval: ([0-9a-z]+)$", re.MULTILINE
+)
 _SAMPLE = 20  # label sets shown or compared; three are printed
 _MOST_POINTS = 5_000
 
@@ -58,6 +65,18 @@ class Examiner:
         except QueryError as error:
             return _words(error)
         return None
+
+    async def scrape_interval_s(self) -> float | None:
+        """Return the longest scrape interval of the configuration, ``None`` if not told.
+
+        Proxies before several servers (Thanos, Mimir) have no configuration to show.
+        """
+        self.requests += 1
+        try:
+            written = await self._client.configuration()
+        except QueryError:
+            return None
+        return longest_interval_s(written)
 
     async def answer(self, need: Need) -> Given:
         """Return what Prometheus says."""
@@ -158,6 +177,17 @@ def _age(stamps: Answer, labels: Mapping[str, str], now: float) -> float | None:
         if each == wanted:
             return max(now - stamp, 0.0)
     return None
+
+
+def longest_interval_s(written: str) -> float | None:
+    """Return the longest ``scrape_interval`` of a Prometheus configuration that is used.
+
+    A rule's window must suit all the targets whose series it takes, and which those are the
+    configuration does not say.
+    """
+    found = [duration.parse_prometheus(m[1]) for m in _INTERVAL.finditer(written)]
+    jobs = [duration.parse_prometheus(m[1]) for m in _JOB_INTERVAL.finditer(written)]
+    return max(jobs or found, default=None)
 
 
 async def drive(way: Generator[Need, Given, Diagnosis], examiner: Examiner) -> Diagnosis:

@@ -24,6 +24,7 @@ from adapter.relist import Relister
 from adapter.resource_api import ResourceApi
 from adapter.reuse import Reuse
 from adapter.rules import RuleSet
+from adapter.rules_api import RulesTold, WithRules, told, without_credentials
 from adapter.rules_file import RulesFile
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources import Sources
@@ -102,8 +103,16 @@ class Adapter:
         self._sources = Sources(self.provider, found)
         freshness = ground.metrics.freshness
         self.groups: tuple[ApiGroup, ...] = (
-            CustomApi(self._sources, self._custom, self._reuse, freshness),
-            ExternalApi(self._sources, self._external, self._reuse, freshness),
+            WithRules(
+                CustomApi(self._sources, self._custom, self._reuse, freshness),
+                ground.api,
+                self._rules_told,
+            ),
+            WithRules(
+                ExternalApi(self._sources, self._external, self._reuse, freshness),
+                ground.api,
+                self._rules_told,
+            ),
             ResourceApi(ground.feed, self.usage, self.objects, freshness, clock=clock),
         )
         self._relister: Relister | None = None
@@ -156,6 +165,18 @@ class Adapter:
     async def reload(self) -> None:
         """Look at the rules file now."""
         await self._file.look()
+
+    def _rules_told(self) -> RulesTold:
+        return RulesTold(
+            config=self._file.text,
+            file=self._flags.text("config"),
+            prometheus_url=without_credentials(self._flags.text("prometheus-url")),
+            relist_interval_s=self.relister.reach_s,
+            max_sample_age_s=self._flags.seconds("max-sample-age"),
+            problem=self._file.problem,
+            service=self._flags.text("service"),
+            rules=[told(state) for state in self.relister.states.values()],
+        )
 
     def _custom(self) -> Registry:
         return self.relister.custom

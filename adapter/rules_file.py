@@ -21,10 +21,10 @@ log = structlog.get_logger(__name__)
 Stamp = tuple[int, int, int, int] | None
 
 
-def load(path: Path, mapper: Mapper) -> RuleSet:
-    """Return the compiled rules of a file; raises ``ConfigInvalid`` or ``OSError``."""
+def load(path: Path, mapper: Mapper) -> tuple[str, RuleSet]:
+    """Return a file's text and its rules; raises ``ConfigInvalid`` or ``OSError``."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    return compile_rules(config.parse(text, str(path)), mapper)
+    return text, compile_rules(config.parse(text, str(path)), mapper)
 
 
 class RulesFile:
@@ -46,13 +46,15 @@ class RulesFile:
         self._refused = refused
         self._clock = clock
         self._stamp: Stamp = None
+        self.text = ""  # of the rules in force
         self.problem = ""  # "": the rules in force are those of the file
         self.renewed_s = clock()
 
     async def first(self) -> RuleSet:
         """Return the rules at start; raises ``ConfigInvalid`` or ``OSError``."""
         self._stamp = await asyncio.to_thread(_stamp, self._path)
-        return await asyncio.to_thread(load, self._path, self._mapper)
+        self.text, rules = await asyncio.to_thread(load, self._path, self._mapper)
+        return rules
 
     async def follow(self, interval_s: float) -> None:
         """Look at the file for ever."""
@@ -67,13 +69,14 @@ class RulesFile:
             return
         self._stamp = stamp
         try:
-            rules = await asyncio.to_thread(load, self._path, self._mapper)
+            text, rules = await asyncio.to_thread(load, self._path, self._mapper)
         except (ConfigInvalid, OSError) as error:
             self.problem = str(error)
             log.error("rules not reloaded, the old ones stay", error=self.problem)
             self._refused(self.problem)
             return
         await self._renewed(rules)
+        self.text = text
         self.problem, self.renewed_s = "", self._clock()
         log.info(
             "rules reloaded",

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE, ClusterChoice, cluster_options
-from podscale.cli.output import Form, note, output_option
+from podscale.cli.output import Form, note, output_option, said
 
 if TYPE_CHECKING:
+    from adapter.rules_api import RulesTold
     from podscale.cli.doctor_run import Progress, Report
     from podscale.feed.options import PrometheusOptions
     from podscale.migrate.rules_source import RulesText
@@ -64,7 +65,7 @@ class Usage(Exception):
     "--config-map",
     default="",
     metavar="NAMESPACE/NAME",
-    help="The rules of a running adapter, from its ConfigMap.",
+    help="Rules in a ConfigMap of the cluster. Neither: the running adapter is asked.",
 )
 @click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter.")
 @click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE")
@@ -86,11 +87,16 @@ class Usage(Exception):
 )
 @click.option(
     "--relist-interval",
-    default="1m",
-    show_default=True,
-    help="The adapter's --metrics-relist-interval (or --metrics-max-age).",
+    default="",
+    metavar="DURATION",
+    help="The adapter's --metrics-relist-interval (or --metrics-max-age); 1m for a file.",
 )
-@click.option("--scrape-interval", default="", help="Of the targets; enables RateWindow.")
+@click.option(
+    "--scrape-interval",
+    default="",
+    metavar="DURATION",
+    help="Of the targets, for RateWindow; not given: the longest of Prometheus's configuration.",
+)
 @click.option("--series", default="", metavar="FILE", help="Answer from a recording instead.")
 @click.option("--record", default="", metavar="FILE", help="Keep what was seen, for a bug report.")
 @click.option("--mask", is_flag=True, help="Record no values, label values or object names.")
@@ -103,9 +109,13 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     """Find out why a metric is not there, or check a whole rules file.
 
     \b
-    podscale doctor hpa/web -n shop --config-map monitoring/adapter-config --prometheus-url URL
-    podscale doctor -f rules.yaml --prometheus-url URL --metric http_requests_per_second -n shop
-    podscale doctor -f rules.yaml
+    podscale doctor hpa/web -n shop                 the running adapter's rules and answers
+    podscale doctor hpa/web -n shop --prometheus-url URL      and each stage of their way
+    podscale doctor -f rules.yaml --prometheus-url URL --metric NAME -n shop
+    podscale doctor -f rules.yaml                   lints of a file
+
+    Exit codes: 0 nothing has to change, 1 something was found or could not be asked, 2 the
+    call was wrong.
     """
     from podscale.cli.doctor_cluster import ClusterFailed
     from podscale.cli.doctor_report import print_report
@@ -118,7 +128,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
         ctx.exit(EXIT_USAGE)
         return
     except (ClusterFailed, KubeError, OSError) as failed:
-        click.echo(f"podscale doctor: {failed}", err=True)
+        click.echo(f"podscale doctor: {said(failed)}", err=True)
         ctx.exit(EXIT_FAILED)
         return
     print_report(report, form)
@@ -140,8 +150,11 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
             await facts.learn_resources()
             return await _run(given, cluster, facts)
     except click.ClickException as unconfigured:
-        if given.what or given.config_map:
-            raise Usage(f"{unconfigured}") from None
+        if given.what or not given.config:
+            raise Usage(
+                f"{unconfigured.message} (--kubeconfig or --server names a cluster; with --config "
+                "FILE none is needed)"
+            ) from None
         if not given.no_cluster:
             note(f"no cluster is asked: {unconfigured}")
         return await _run(given, cluster, None)
@@ -154,11 +167,16 @@ def _check(given: Given) -> None:
     known = {**RULE_LINTS, **OBJECT_LINTS}
     if unknown := [each for each in given.disable_lint if each not in known]:
         raise Usage(f"--disable-lint {unknown[0]}: the lints are {', '.join(known)}")
-    if bool(given.config) == bool(given.config_map):
-        raise Usage("say where the rules are: --config FILE or --config-map NAMESPACE/NAME")
+    if given.config and given.config_map:
+        raise Usage("say where the rules are once: --config FILE or --config-map NAMESPACE/NAME")
+    if given.no_cluster and not given.config:
+        raise Usage("without a cluster the rules come from a file: give --config FILE")
+    if "/" not in given.config_map and given.config_map:
+        raise Usage(f"--config-map {given.config_map}: say NAMESPACE/NAME")
     if given.what and (given.metric or not given.what.lower().startswith("hpa/")):
         raise Usage(f"say hpa/NAME, or --metric with an object; got {given.what!r}")
-    if (given.metric or given.what) and not given.prometheus_url:
+    has_file = given.config or given.config_map
+    if (given.metric or given.what) and has_file and not given.prometheus_url:
         raise Usage("--prometheus-url is needed to follow a metric (or --series FILE)")
     if given.record and not (given.metric or given.what):
         raise Usage("--record keeps the examination of one metric: give --metric")
@@ -168,10 +186,9 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
     from adapter.evidence import Asked
     from podscale.cli.doctor_cluster import READER, Cluster
     from podscale.cli.doctor_run import Plan, examine, of_hpa
-    from podscale.core.duration import DurationError, parse_go
 
     facts = cluster if isinstance(cluster, Cluster) else None
-    rules = await _rules(given, facts)
+    rules, told = await _rules(given, facts)
     asked: list[Asked] = []
     notes: list[str] = []
     if given.what and facts is not None:
@@ -191,24 +208,36 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
                 given.metric_selector,
             )
         ]
-    try:
-        plan = Plan(
-            rules=rules,
-            prometheus=_prometheus(given),
-            asked=asked,
-            relist_interval_s=parse_go(given.relist_interval),
-            scrape_interval_s=parse_go(given.scrape_interval) if given.scrape_interval else None,
-            service=given.service,
-            reader=given.reader or READER,
-            namespace="" if choice.all_namespaces else choice.namespace,
-            disabled=frozenset(given.disable_lint),
-        )
-    except DurationError as error:
-        raise Usage(f"--relist-interval, --scrape-interval: {error}") from None
+    plan = Plan(
+        rules=rules,
+        prometheus=_prometheus(given),
+        asked=asked,
+        relist_interval_s=told.relist_interval_s
+        if told and not given.relist_interval
+        else _seconds("--relist-interval", given.relist_interval or "1m"),
+        scrape_interval_s=_seconds("--scrape-interval", given.scrape_interval)
+        if given.scrape_interval
+        else None,
+        sample_max_age_s=told.max_sample_age_s if told else 300.0,
+        service=given.service or (told.service if told else ""),
+        told=told,
+        reader=given.reader or READER,
+        namespace="" if choice.all_namespaces else choice.namespace,
+        disabled=frozenset(given.disable_lint),
+    )
     report = await examine(plan, facts, _progress())
     report.notes += notes
     _record(given, report)
     return report
+
+
+def _seconds(flag: str, text: str) -> float:
+    from podscale.core.duration import DurationError, parse_go
+
+    try:
+        return parse_go(text)
+    except DurationError:
+        raise Usage(f"{flag} {text}: not a duration; write one like 30s, 1m or 1h30m") from None
 
 
 def _resource(written: str, facts: object) -> str:
@@ -225,20 +254,33 @@ def _resource(written: str, facts: object) -> str:
     return found.group_resource
 
 
-async def _rules(given: Given, cluster: object) -> "RulesText":
+async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold | None]":
+    """Return the rules, and what a running adapter told beside them if they are its."""
     from podscale.cli.doctor_cluster import Cluster
-    from podscale.migrate.rules_source import find, of_config_map
+    from podscale.migrate.rules_source import RulesText, find, of_config_map
 
     if given.config:
         text = sys.stdin.read() if given.config == "-" else _read(given.config)
-        return find(text, given.config)
+        if not text.strip():
+            raise Usage(f"{given.config} is empty: give a rules file, a ConfigMap or Helm values")
+        return find(text, given.config), None
     if not isinstance(cluster, Cluster):
-        raise Usage("--config-map needs a cluster")
+        raise Usage("without --config the rules come from a cluster, and none is configured")
+    if not given.config_map:
+        from podscale.cli.doctor_served import running_rules
+
+        told = await running_rules(cluster)
+        if told.problem:
+            cluster.notes.append(
+                f"The adapter refused its rules file as it is now, and the old rules are in "
+                f"force: {told.problem}"
+            )
+        return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
     namespace, _, name = given.config_map.partition("/")
     found = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
     if found is None:
         raise Usage(f"ConfigMap {given.config_map} holds no rules")
-    return found
+    return found, None
 
 
 def _prometheus(given: Given) -> "PrometheusOptions | None":
@@ -247,6 +289,11 @@ def _prometheus(given: Given) -> "PrometheusOptions | None":
 
     if not given.prometheus_url:
         return None
+    if not given.prometheus_url.startswith(("http://", "https://")):
+        raise Usage(
+            f"--prometheus-url {given.prometheus_url}: not an http or https URL; write one like "
+            "http://localhost:9090"
+        )
     return PrometheusOptions(
         url=given.prometheus_url,
         headers=headers(given.prometheus_header),
@@ -262,7 +309,10 @@ def _record(given: Given, report: "Report") -> None:
     if not given.record or report.recording is None:
         return
     kept = masked(report.recording) if given.mask else report.recording
-    Path(given.record).write_bytes(encode(kept) + b"\n")
+    try:
+        Path(given.record).write_bytes(encode(kept) + b"\n")
+    except OSError as error:
+        raise Usage(f"--record {given.record}: cannot be written: {error.strerror}") from None
     note(f"recorded in {given.record}{' (masked)' if given.mask else ''}; the rules are in it")
 
 
@@ -281,7 +331,7 @@ def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from None
+        raise Usage(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _progress() -> "Progress":

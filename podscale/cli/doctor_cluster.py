@@ -209,6 +209,11 @@ class Cluster:
             return None
         return Access(user, status.allowed, status.reason)
 
+    async def read(self, path: str) -> bytes:
+        """Return the body below ``path``; raises ``KubeError``."""
+        self.requests += 1
+        return (await self._api.request("GET", path, timeout_s=15.0)).body
+
     async def _get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
         self.requests += 1
         try:

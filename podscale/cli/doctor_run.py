@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from adapter import config
-from adapter.doctor import Diagnosis, diagnose
+from adapter.doctor import Diagnosis, diagnose, reached
 from adapter.errors import ConfigInvalid
 from adapter.evidence import Asked, Need, Rejected, Series, SeriesOf, Surroundings, Unreachable
 from adapter.examine import Examiner, drive
@@ -16,8 +16,10 @@ from adapter.mapping import Mapper
 from adapter.presumed import BUILT_IN, PresumingMapper
 from adapter.recording import Entry, Recording
 from adapter.rules import Rule, RuleSet, compile_rules
+from adapter.rules_api import RulesTold
 from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.doctor_served import answered
 from podscale.core.selector import from_wire
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
@@ -47,6 +49,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     service: str = ""
     reader: str = ""
     namespace: str = ""
+    told: RulesTold | None = None  # by the running adapter, where the rules are from
     disabled: frozenset[str] = frozenset()
 
 
@@ -98,12 +101,23 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
         async with PrometheusClient(plan.prometheus) as client:
             examiner = Examiner(client, plan.relist_interval_s)
             problem = await examiner.problem()
+            if problem is None and plan.scrape_interval_s is None:
+                plan = msgspec.structs.replace(
+                    plan, scrape_interval_s=await examiner.scrape_interval_s()
+                )
+                known = Known(plan.scrape_interval_s)
             if plan.asked:
                 await _metrics(plan, cluster, examiner, problem, report, rules, progress)
             elif problem is None:
                 known = await _rules(plan, rules, examiner, report, progress)
             else:
                 report.rules = [RuleReport("", 0, (), f"Prometheus does not answer: {problem}")]
+    elif cluster is not None and plan.told is not None:
+        report.rules = [
+            RuleReport(each.rule, each.metrics, (), each.problem) for each in plan.told.rules
+        ]
+        for asked in plan.asked:
+            report.findings.append((asked, await _served(plan, asked, cluster)))
     report.lints = lint(parsed, rules, known, plan.disabled)
     if cluster is not None:
         report.lints += await _objects(plan, cluster)
@@ -155,6 +169,20 @@ async def _metrics(
                 around=around,
                 entries=[Entry(need, given) for need, given in examiner.taken[before:]],
             )
+
+
+async def _served(plan: Plan, asked: Asked, cluster: Cluster) -> Diagnosis:
+    """Return what the running adapter says, or that nobody comes to ask it."""
+    found = await answered(cluster, asked)
+    if found.stage != Stage.HEALTHY:
+        return found
+    around = msgspec.structs.replace(
+        Surroundings(prometheus_url=""),
+        apiservices=await cluster.api_services(asked.api),
+        self_service=plan.service,
+        access=await cluster.access(asked, plan.reader) if plan.reader else None,
+    )
+    return reached(asked, around) or found
 
 
 async def _surroundings(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -10,6 +11,8 @@ import click
 
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
+
+_OBJECTS = re.compile(r" ?(?:ssl:\S+ )?\[?<[a-z_.]+[A-Za-z]* object at 0x[0-9a-f]+>\]?")
 
 output_option = click.option(
     "-o",
@@ -53,3 +56,13 @@ def wants_colour() -> bool:
 def note(text: str) -> None:
     """Print ``text`` beside the data."""
     click.echo(text, err=True)
+
+
+def said(error: Exception) -> str:
+    """Return an error in one line for a person: without errno, without objects of Python."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    # aiohttp shows the SSL setting it was given.
+    text = _OBJECTS.sub("", str(error)) or type(error).__name__
+    return " ".join(text.split())

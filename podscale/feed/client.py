@@ -13,6 +13,7 @@ from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import aiohttp
+import msgspec
 import structlog
 from msgspec import Struct
 from yarl import URL
@@ -53,6 +54,21 @@ class Series(Struct, frozen=True):
 
 class _Reader(Protocol):
     def page(self, page: bytes) -> None: ...
+
+
+class _Whole:
+    """Keeps the answer together: one text has no entries to read page by page."""
+
+    def page(self, page: bytes) -> None:
+        """Refuse a page; a body that holds one is not the one asked for."""
+        raise ValueError("entries where a text was asked for")
+
+
+class _Configuration(Struct, frozen=True):
+    class _Data(Struct, frozen=True):
+        yaml: str = ""
+
+    data: _Data = _Data()
 
 
 class _Enough(Exception):
@@ -189,6 +205,19 @@ class PrometheusClient:
             )
             _decoded(reader.end, rest)
         return reader.found
+
+    async def configuration(self) -> str:
+        """Return the server's configuration as it writes it (YAML); raises ``QueryError``."""
+        rest = await self._exchange(
+            "GET",
+            "/api/v1/status/config",
+            [],
+            _Whole(),
+            self.options.deadline_s,
+            self.options.body_limit_bytes,
+            not self.is_local,
+        )
+        return _decoded(msgspec.json.Decoder(_Configuration).decode, rest).data.yaml
 
     async def _exchange(
         self,

@@ -23,6 +23,13 @@ _PROGRAMS: Mapping[str, tuple[str, Known]] = {
 _LOGGING = frozenset(["v", "vmodule", "logtostderr", "stderrthreshold", "alsologtostderr",
                       "log-flush-frequency", "logging-format"])  # fmt: skip
 
+# Of a manifest as kubectl gets it: the API server's own, and what controllers and kubectl add.
+_SERVERS = frozenset(["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+                      "selfLink"])  # fmt: skip
+_SERVERS_ANNOTATIONS = frozenset([
+    "kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision",
+])  # fmt: skip
+
 _DIFFERS: Mapping[str, Sequence[str]] = {
     "adapter": (
         "values that are NaN or infinite are left out instead of served as 0 or -9.2e15",
@@ -82,6 +89,7 @@ def workload(manifest: Object, image: str) -> Outcome:
         manifests=[
             {
                 **{k: v for k, v in manifest.items() if k != "status"},
+                "metadata": _written(map_at(manifest, "metadata")),
                 "spec": {**map_at(manifest, "spec"), "template": template},
             }
         ],
@@ -109,6 +117,21 @@ def values(document: Object, image: str) -> Outcome:
         ],
         back=["helm rollback RELEASE"],
     )
+
+
+def _written(metadata: Object) -> dict[str, object]:
+    """Return what a person wrote of it: the rest would make ``kubectl apply`` a conflict."""
+    kept = {key: value for key, value in metadata.items() if key not in _SERVERS}
+    annotations = {
+        key: value
+        for key, value in map_at(metadata, "annotations").items()
+        if key not in _SERVERS_ANNOTATIONS
+    }
+    return {
+        key: annotations if key == "annotations" else value
+        for key, value in kept.items()
+        if key != "annotations" or annotations
+    }
 
 
 def _unknown(about: str, arguments: Sequence[str], known: Known) -> list[Remark]:

@@ -1,0 +1,128 @@
+"""The doctor at a running adapter: its rules, and what it answers for a metric.
+
+Both go through the API server with the caller's own rights. With ``--prometheus-url`` the
+rules are followed as a file's are; without it nobody here can reach the adapter's
+Prometheus, and what the adapter itself says of the metric is the finding.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
+
+from adapter.doctor import API_GROUPS, Diagnosis
+from adapter.evidence import Asked
+from adapter.rules_api import RESOURCE, RIGHT, RulesTold
+from adapter.stages import Stage
+from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.kube.errors import ApiError, Forbidden, KubeError, ObjectNotFound, Unreachable
+
+_PLACES = (
+    "custom.metrics.k8s.io/v1beta1",
+    "custom.metrics.k8s.io/v1beta2",
+    "external.metrics.k8s.io/v1beta1",
+)
+# Reasons of the adapter's answers that are no stage of the doctor's, by status.
+_STAGES = {
+    403: Stage.FORBIDDEN, 500: Stage.QUERY_INVALID, 503: Stage.PROMETHEUS_UNREACHABLE,
+    504: Stage.PROMETHEUS_UNREACHABLE,
+}  # fmt: skip
+_CHANGES: Mapping[Stage, str] = {
+    Stage.PROMETHEUS_UNREACHABLE: "See the adapter's log, and its --prometheus-url.",
+    Stage.FORBIDDEN: "Act as somebody who may (--as USER).",
+}
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] = []
+
+
+async def running_rules(cluster: Cluster) -> RulesTold:
+    """Return what the running adapter says of its rules; raises ``ClusterFailed``."""
+    problems: dict[str, KubeError] = {}
+    for place in _PLACES:
+        try:
+            return msgspec.json.decode(
+                await cluster.read(f"/apis/{place}/{RESOURCE}"), type=RulesTold
+            )
+        except KubeError as error:
+            problems[place] = error
+        except msgspec.MsgspecError as error:
+            raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
+    return _nobody(problems)
+
+
+def _nobody(problems: Mapping[str, KubeError]) -> RulesTold:
+    for error in problems.values():
+        if isinstance(error, Forbidden):
+            raise ClusterFailed(
+                f"{error}. The rules of a running adapter need: list {RESOURCE} in "
+                f"custom.metrics.k8s.io, and get on nonResourceURL {RIGHT}. Or give --config FILE"
+            ) from error
+        if not isinstance(error, ObjectNotFound):
+            raise ClusterFailed(
+                f"the adapter does not answer through the API server: {error}. See kubectl get "
+                "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
+            ) from error
+    raise ClusterFailed(
+        "no podscale adapter serves custom.metrics.k8s.io or external.metrics.k8s.io here: say "
+        "where the rules are (--config FILE, or --config-map NAMESPACE/NAME)"
+    )
+
+
+async def answered(cluster: Cluster, asked: Asked) -> Diagnosis:
+    """Return what the adapter says of ``asked``: Healthy, or the stage its answer names."""
+    try:
+        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_Items)
+    except Unreachable as error:
+        return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
+    except KubeError as error:
+        return _refused(error)
+    if not found.items:
+        return _found(
+            Stage.OBJECT_MISMATCH,
+            f"The adapter answers with no item: no {asked.resource or 'series'} with a sample "
+            f"match {asked.selector or asked.metric_selector or 'the request'}.",
+        )
+    return _found(
+        Stage.HEALTHY,
+        f"{asked.metric} is served: {len(found.items)} item{'s' * (len(found.items) != 1)}.",
+    )
+
+
+def _refused(error: KubeError) -> Diagnosis:
+    if not isinstance(error, ApiError):
+        return _found(Stage.PROMETHEUS_UNREACHABLE, f"{error}.")
+    stages = set(Stage)
+    for cause in error.causes:
+        if cause.reason in stages:
+            return _found(Stage(cause.reason), cause.message or error.message)
+    default = Stage.NO_SERIES if error.status == 404 else Stage.PROMETHEUS_UNREACHABLE
+    return _found(_STAGES.get(error.status, default), error.message)
+
+
+def _found(stage: Stage, seen: str) -> Diagnosis:
+    change = _CHANGES.get(
+        stage,
+        "Give --prometheus-url (kubectl port-forward reaches it) to see the series and the query.",
+    )
+    return Diagnosis(stage, seen, "Nothing needs to change." if stage == "Healthy" else change)
+
+
+def path_of(asked: Asked) -> str:
+    """Return the path of the request that an HPA would make."""
+    namespace = quote(asked.namespace)
+    selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
+    if asked.api == "external":
+        path = f"/namespaces/{namespace}/{quote(asked.metric)}"
+        selectors = {"labelSelector": asked.metric_selector}
+        base = f"/apis/{API_GROUPS['external']}/v1beta1"
+    else:
+        base = f"/apis/{API_GROUPS['custom']}/v1beta1"
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        about = f"{quote(asked.resource)}/{quote(asked.name or '*', safe='*')}"
+        if asked.resource == "namespaces":
+            about = "metrics"
+        path = f"{scope}/{about}/{quote(asked.metric)}"
+    query = "&".join(f"{key}={quote(text)}" for key, text in selectors.items() if text)
+    return f"{base}{path}{f'?{query}' if query else ''}"
