@@ -35,16 +35,18 @@ class DiscoveredResource(Struct, frozen=True, rename="camel"):
     response_kind: GroupVersionKind | None = None
     scope: str = "Namespaced"
     singular_resource: str = ""
-    verbs: tuple[str, ...] = ()
-    short_names: tuple[str, ...] = ()
-    subresources: tuple[Subresource, ...] = ()
+    # The aggregator invents the parent of a lone "pods/http_requests" and gives it null verbs,
+    # so every cluster with prometheus-adapter has some.
+    verbs: tuple[str, ...] | None = None
+    short_names: tuple[str, ...] | None = None
+    subresources: tuple[Subresource, ...] | None = None
 
 
 class DiscoveredVersion(Struct, frozen=True, rename="camel"):
     """A version of a group; ``freshness`` Stale: its APIService did not answer."""
 
     version: str
-    resources: tuple[DiscoveredResource, ...] = ()
+    resources: tuple[DiscoveredResource, ...] | None = None
     freshness: str = "Current"
 
 
@@ -117,7 +119,7 @@ def aggregated(groups: Iterable[DiscoveredGroup]) -> Iterator[Resource]:
     """Yield the resources of aggregated discovery."""
     for group in groups:
         for version in group.versions:
-            for found in version.resources:
+            for found in version.resources or ():
                 kind = found.response_kind.kind if found.response_kind else ""
                 yield Resource(
                     group=group.metadata.name,
@@ -126,9 +128,9 @@ def aggregated(groups: Iterable[DiscoveredGroup]) -> Iterator[Resource]:
                     kind=kind,
                     namespaced=found.scope == "Namespaced",
                     singular=found.singular_resource or kind.lower(),
-                    verbs=frozenset(found.verbs),
-                    has_scale=any(sub.subresource == "scale" for sub in found.subresources),
-                    short_names=found.short_names,
+                    verbs=frozenset(found.verbs or ()),
+                    has_scale=any(sub.subresource == "scale" for sub in found.subresources or ()),
+                    short_names=found.short_names or (),
                 )
 
 

@@ -65,6 +65,26 @@ async def test_aggregated_discovery_takes_two_requests():
     assert mapper.versions("custom.metrics.k8s.io") == ("v1beta2", "v1beta1")
 
 
+async def test_what_the_aggregator_invents_for_a_lone_subresource_hides_no_other_group():
+    invented = {
+        "resource": "pods",
+        "responseKind": {"group": "", "version": "", "kind": ""},
+        "scope": "Namespaced",
+        "singularResource": "",
+        "verbs": None,
+        "subresources": [{"subresource": "http_requests", "verbs": ["get"]}],
+    }
+    empty = {"metadata": {"name": "down.example.com"}, "versions": [
+        {"version": "v1", "resources": None, "freshness": "Stale"}]}  # fmt: skip
+    cluster = new_cluster(group("custom.metrics.k8s.io", ("v1beta1", [invented])), empty, APPS)
+    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+        discovery = Discovery(api)
+        mapper = await discovery.refresh()
+    assert discovery.failed_groups == ("down.example.com/v1",)
+    assert mapper.parse("deployment.apps").kind == "Deployment"
+    assert mapper.parse("pods").group == ""
+
+
 def old_cluster() -> LittleCluster:
     cluster = LittleCluster()
     cluster.answers |= {
