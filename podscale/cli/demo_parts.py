@@ -64,8 +64,6 @@ class Choice(Struct, frozen=True):
     prometheus_url: str
     rules: Path
     directory: Path  # for certificates
-    port: int  # of the server behind the APIServices
-    speed: float = 1.0
     settings: Mapping[str, Sequence[str]] = {}  # part -> further flags
 
 
@@ -88,8 +86,13 @@ class Parts(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def parts(choice: Choice, wall: Callable[[], float]) -> AsyncIterator[Parts]:
-    """Run every part while the block runs."""
+async def parts(
+    choice: Choice, wall: Callable[[], float], announce: Callable[[int], None]
+) -> AsyncIterator[Parts]:
+    """Run every part while the block runs.
+
+    ``announce`` takes the port of the server, and makes the APIServices that point to it.
+    """
     flags = _flags(choice, "adapter", (*adapter_flags.OWN, *adapter_flags.FEED, *API_SERVER))
     metrics, health = SelfMetrics(), Health()
     adapter_metrics = AdapterMetrics(metrics.registry)
@@ -109,7 +112,9 @@ async def parts(choice: Choice, wall: Callable[[], float]) -> AsyncIterator[Part
         await adapter.prepare()
         adapter.register(health)
         hpa = _hpa(choice, api, discovery, adapter, pods, wall)
-        stores = Stores(api, discovery, pods=pods, feeds_pods=False, needs_nodes=True, needs_budgets=True)
+        stores = Stores(
+            api, discovery, pods=pods, feeds_pods=False, needs_nodes=True, needs_budgets=True
+        )
         recommender, updater = _vpa(choice, api, stores, adapter, metrics, wall)
         metrics.registry.register(hpa.metrics)
         group = await enter(asyncio.TaskGroup())
@@ -144,9 +149,11 @@ async def parts(choice: Choice, wall: Callable[[], float]) -> AsyncIterator[Part
                     metrics=metrics,
                     verbosity=Verbosity(0),
                     keeper=_keeper(api),
-                    port=choice.port,
+                    port=0,
                 )
             )
+            # Before anything else runs: the keeper writes its CA into what is there.
+            announce(server.port)
             await enter(
                 admission.serving(_flags(choice, "admission", ADMISSION), Verbosity(0), port=0)
             )

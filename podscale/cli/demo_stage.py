@@ -1,67 +1,32 @@
-"""What the demo runs: the sandbox in this process, the real parts as child processes.
+"""What the demo runs: the sandbox, measurements and all parts, in one directory and process.
 
-Everything lives in one temporary directory and on the loopback; leaving the block ends
-every process and removes every file.
+Leaving the block ends everything and removes every file.
 """
 
 import asyncio
-import contextlib
-import math
 import os
-import shutil
-import signal
-import socket
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import click
 import yaml
 
-from podscale.core import selector
+from podscale.cli import demo_leftovers, demo_scenes
+from podscale.cli.demo_clock import Clock
+from podscale.cli.demo_parts import APIS, NAMESPACE, SERVICE, Choice, Parts, parts
+from podscale.cli.demo_prometheus import Measurements, measuring
+from podscale.cli.demo_rules import rules
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.load import Traffic
+from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
+from podscale.serving import logs
+from podscale.serving.logs import Verbosity
 
-NAMESPACE, WORKLOAD, METRIC = "shop", "web", "http_requests_per_second"
-HOST = "127.0.0.1"
-PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes
-_DAWN_S = 20.0  # the night before the first pods are measured is not shown
-_STOP_S = 10.0
-
-_RULES = """\
-rules:
-- seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
-  resources:
-    overrides:
-      namespace: {resource: namespace}
-      pod: {resource: pod}
-  name: {matches: "^(.*)_total$", as: "${1}_per_second"}
-  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[10s])) by (<<.GroupBy>>)'
-resourceRules:
-  cpu:
-    containerQuery: >-
-      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[10s])) by (<<.GroupBy>>)
-    nodeQuery: >-
-      sum(rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>}[10s])) by (<<.GroupBy>>)
-    resources: {template: "<<.Resource>>"}
-    containerLabel: container
-  memory:
-    containerQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
-    nodeQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>}) by (<<.GroupBy>>)
-    resources: {template: "<<.Resource>>"}
-    containerLabel: container
-  window: 10s
-"""
-
-_APIS = (
-    ("custom.metrics.k8s.io", "v1beta2", "podscale-adapter"),
-    ("metrics.k8s.io", "v1beta1", "podscale-adapter"),
-    ("hpa.podscale.io", "v1alpha1", "podscale-hpa"),
-)
+_LEAST_SCRAPE_S = 0.1  # real seconds between two scrapes, however fast the clock
 
 
 class DemoError(click.ClickException):
@@ -71,27 +36,30 @@ class DemoError(click.ClickException):
 class Stage:
     """The running demo, as the view needs it."""
 
-    def __init__(self, cluster: SandboxCluster, kubeconfig: Path, directory: Path) -> None:
+    def __init__(
+        self,
+        cluster: SandboxCluster,
+        clock: Clock,
+        directory: Path,
+        measurements: Measurements,
+        running: Parts,
+        session: aiohttp.ClientSession,
+    ) -> None:
         self.cluster = cluster
         self.server = cluster.server
-        self.kubeconfig = kubeconfig
-        self.directory = directory
-        self.children: dict[str, asyncio.subprocess.Process] = {}
+        self.objects = cluster.server.objects
+        self.clock = clock
+        self.measurements = measurements
+        self.parts = running
+        self.rules = directory / "rules.yaml"
+        self.began_s = clock()
+        self._session = session
 
-    def ended(self) -> str:
-        """Return what a child that ended by itself said last; empty while all run."""
-        for name, child in self.children.items():
-            if child.returncode is not None:
-                log = self.directory / f"{name}.log"
-                last = log.read_text(errors="replace").strip().splitlines()[-3:]
-                return f"{name} ended with status {child.returncode}: {' | '.join(last)}"
-        return ""
-
-    async def get(self, session: aiohttp.ClientSession, path: str) -> object | None:
+    async def get(self, path: str) -> Any:
         """Return the JSON at ``path`` of the sandbox's API server, ``None`` if it has none yet."""
         headers = {"Authorization": f"Bearer {self.server.admin_token}"}
         try:
-            async with session.get(
+            async with self._session.get(
                 self.server.url + path, headers=headers, timeout=aiohttp.ClientTimeout(total=5)
             ) as answer:
                 return await answer.json() if answer.status == 200 else None
@@ -99,163 +67,102 @@ class Stage:
             return None
 
 
-def requests_per_s(elapsed_s: float) -> float:
-    """Return the load of the shop: a day of it, from a quiet night to a busy noon."""
-    day = (1 - math.cos(2 * math.pi * (elapsed_s + _DAWN_S) / PERIOD_S)) / 2
-    return 12.0 + 108.0 * day**2
-
-
-def find_prometheus() -> Path:
-    """Return a Prometheus from PATH or from the tool cache; raises ``DemoError``."""
-    on_path = shutil.which("prometheus")
-    if on_path:
-        return Path(on_path)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = Path(os.environ.get("PODSCALE_TOOLS") or home / "podscale" / "tools")
-    built = sorted(cache.glob("prometheus-*/prometheus"), key=lambda p: p.stat().st_mtime)
-    if not built:
-        raise DemoError(
-            "no Prometheus found: put one on PATH, or run `make tools` in a checkout "
-            "(it builds one with Go, once)"
-        )
-    return built[-1]
+@asynccontextmanager
+async def stage(speed: float, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+    """Run the demo's cluster and parts while the block runs; raises ``DemoError``."""
+    await asyncio.to_thread(demo_leftovers.sweep)
+    clock = Clock(speed)
+    try:
+        with demo_leftovers.directory() as directory:
+            async with _on(directory, clock, say) as running:
+                yield running
+    except OSError as error:
+        raise DemoError(f"cannot run here: {error}") from error
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise DemoError(f"a part failed: {first or type(first).__name__}") from errors
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
-    """Run the demo's cluster and parts while the block runs."""
-    prometheus = find_prometheus()
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    with tempfile.TemporaryDirectory(prefix="podscale-demo-") as scratch:
-        directory = Path(scratch)
-        cluster = SandboxCluster(SandboxServer())
-        async with cluster:
+async def _on(directory: Path, clock: Clock, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+    scrape_s = max(1.0, _LEAST_SCRAPE_S * clock.speed)
+    (directory / "rules.yaml").write_text(rules(scrape_s))
+    with (directory / "podscale.log").open("w", buffering=1) as log:
+        logs.configure("console", Verbosity(0), log)
+        os.environ["POD_NAMESPACE"] = NAMESPACE
+        cluster = SandboxCluster(SandboxServer(wall=clock), timing=_timing(clock))
+        async with cluster, aiohttp.ClientSession() as session:
+            _prepare(cluster)
+            began_s = clock()
+            demo_scenes.deploy(cluster, began_s)
             kubeconfig = cluster.server.kubeconfig(directory / "kubeconfig")
-            ports = {"podscale-adapter": _free_port(), "podscale-hpa": _free_port()}
-            for item in _objects(ports):
-                cluster.server.objects.put(item)
-            cluster.load.set(
-                "shop",
-                Traffic(
-                    NAMESPACE,
-                    selector.parse(f"app={WORKLOAD}"),
-                    lambda _now: requests_per_s(loop.time() - began),
-                ),
-            )
-            running = Stage(cluster, kubeconfig, directory)
-            try:
-                await _start(running, prometheus, ports)
-                yield running
-            finally:
-                await _stop(running.children.values())
+            async with measuring(cluster, directory, clock, scrape_s, say) as measurements:
+                choice = Choice(
+                    kubeconfig,
+                    measurements.url,
+                    directory / "rules.yaml",
+                    directory,
+                    _settings(clock, scrape_s),
+                )
+                async with parts(choice, clock, lambda port: _announce(cluster, port)) as running:
+                    here = Stage(cluster, clock, directory, measurements, running, session)
+                    here.began_s = began_s
+                    yield here
 
 
-async def _start(running: Stage, prometheus: Path, ports: Mapping[str, int]) -> None:
-    directory = running.directory
-    port = _free_port()
-    (directory / "prometheus.yaml").write_text(_scrape(running.cluster.metrics_url))
-    (directory / "rules.yaml").write_text(_RULES)
-    await _spawn(
-        running, "prometheus",
-        [
-            str(prometheus), f"--config.file={directory / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address={HOST}:{port}",
+def _timing(clock: Clock) -> Timing:
+    usual = Timing()
+    return Timing(
+        start_s=clock.real_s(usual.start_s),
+        ready_s=clock.real_s(usual.ready_s),
+        stop_s=clock.real_s(usual.stop_s),
+        resize_s=clock.real_s(usual.resize_s),
+    )
+
+
+def _settings(clock: Clock, scrape_s: float) -> dict[str, list[str]]:
+    """Return every part's flags: periods are of real time, windows of the demo's."""
+    return {
+        "adapter": [
+            f"--metrics-relist-interval={max(clock.real_s(5.0), 0.5):.3f}s",
+            "--metrics-max-age=2m",
+            f"--feed-max-age={scrape_s:g}s",
         ],
-    )  # fmt: skip
-    common = [
-        f"--config={directory / 'rules.yaml'}",
-        f"--prometheus-url=http://{HOST}:{port}",
-        f"--bind-address={HOST}",
-        f"--authentication-kubeconfig={running.kubeconfig}",
-        f"--authorization-kubeconfig={running.kubeconfig}",
-        f"--cert-dir={directory}",
-        "--metrics-relist-interval=5s",
-        "--metrics-max-age=2m",
-        "--feed-max-age=1s",
-    ]
-    podscale = [sys.executable, "-m", "podscale"]
-    await _spawn(
-        running, "adapter",
-        [
-            *podscale, "adapter", *common, f"--lister-kubeconfig={running.kubeconfig}",
-            f"--secure-port={ports['podscale-adapter']}", "--service=podscale/podscale-adapter",
-        ],
-    )  # fmt: skip
-    await _spawn(
-        running, "hpa",
-        [
-            *podscale, "hpa", *common, f"--kubeconfig={running.kubeconfig}",
-            f"--secure-port={ports['podscale-hpa']}", "--service=podscale/podscale-hpa",
-            "--leader-elect-resource-namespace=podscale",
-            "--horizontal-pod-autoscaler-sync-period=5s",
-        ],
-    )  # fmt: skip
-
-
-async def _spawn(running: Stage, name: str, command: Sequence[str]) -> None:
-    with (running.directory / f"{name}.log").open("ab") as log:
-        running.children[name] = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # Ctrl-C is ours to hand on, in order.
-            start_new_session=True,
-            env={**os.environ, "POD_NAMESPACE": "podscale"},
-        )
-
-
-async def _stop(children: Iterable[asyncio.subprocess.Process]) -> None:
-    alive = [child for child in children if child.returncode is None]
-    for child in alive:
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM)
-    try:
-        async with asyncio.timeout(_STOP_S):
-            await asyncio.gather(*(child.wait() for child in alive))
-    except TimeoutError:
-        for child in alive:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-        await asyncio.gather(*(child.wait() for child in alive))
-
-
-def _scrape(url: str) -> str:
-    target = url.removeprefix("http://").removesuffix("/metrics")
-    config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [
-            {
-                "job_name": "sandbox",
-                "honor_labels": True,
-                "static_configs": [{"targets": [target]}],
-            }
+        "hpa": [f"--horizontal-pod-autoscaler-sync-period={clock.flag(5.0)}"],
+        "recommender": [f"--recommender-interval={clock.flag(10.0)}"],
+        "updater": [
+            f"--updater-interval={clock.flag(10.0)}",
+            "--use-admission-controller-status=false",
         ],
     }
-    return yaml.safe_dump(config)
 
 
-def _objects(ports: Mapping[str, int]) -> list[dict[str, object]]:
-    items: list[dict[str, object]] = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        for name in (NAMESPACE, "podscale")
-    ]
-    for service, port in ports.items():
-        items.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": service, "namespace": "podscale"},
-                "spec": {
-                    "type": "ExternalName",
-                    "externalName": "localhost",
-                    "ports": [{"port": port}],
-                },
-            }
-        )
-    for group, version, service in _APIS:
-        items.append(
+def _prepare(cluster: SandboxCluster) -> None:
+    objects = cluster.server.objects
+    crds = files("config") / "crds" / "vpa.yaml"
+    for definition in yaml.safe_load_all(crds.read_text(encoding="utf-8")):
+        objects.create("customresourcedefinitions", "", definition)
+    objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+
+
+def _announce(cluster: SandboxCluster, port: int) -> None:
+    objects = cluster.server.objects
+    objects.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+            "spec": {
+                "type": "ExternalName",
+                "externalName": "localhost",
+                "ports": [{"port": port}],
+            },
+        }
+    )
+    for group, version in APIS:
+        objects.put(
             {
                 "apiVersion": "apiregistration.k8s.io/v1",
                 "kind": "APIService",
@@ -265,65 +172,7 @@ def _objects(ports: Mapping[str, int]) -> list[dict[str, object]]:
                     "version": version,
                     "groupPriorityMinimum": 100,
                     "versionPriority": 100,
-                    "service": {"namespace": "podscale", "name": service, "port": ports[service]},
+                    "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
                 },
             }
         )
-    return [*items, _deployment()]
-
-
-def _deployment() -> dict[str, object]:
-    container = {
-        "name": "app",
-        "image": "registry.invalid/shop",
-        "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": WORKLOAD, "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": {"app": WORKLOAD}},
-            "template": {
-                "metadata": {"labels": {"app": WORKLOAD}},
-                "spec": {"containers": [container]},
-            },
-        },
-    }
-
-
-def autoscaler() -> dict[str, object]:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": WORKLOAD, "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": WORKLOAD},
-            "minReplicas": 2,
-            "maxReplicas": 10,
-            "metrics": [
-                {
-                    "type": "Pods",
-                    "pods": {
-                        "metric": {"name": METRIC},
-                        "target": {"type": "AverageValue", "averageValue": "12"},
-                    },
-                }
-            ],
-            "behavior": {
-                "scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 15}]},
-                "scaleDown": {
-                    "stabilizationWindowSeconds": 20,
-                    "policies": [{"type": "Percent", "value": 50, "periodSeconds": 15}],
-                },
-            },
-        },
-    }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        number: int = probe.getsockname()[1]
-        return number

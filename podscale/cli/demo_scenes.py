@@ -1,0 +1,196 @@
+"""The three stories of the demo: what is deployed, what it has to do, and who sizes it."""
+
+import math
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from podscale.core import selector
+from podscale.sandbox.cluster import SandboxCluster
+from podscale.sandbox.load import Traffic
+from podscale.sandbox.queues import Queue
+
+MIB = 2**20
+PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes
+_DAWN_S = 20.0  # the night before the first pods are measured is not shown
+_CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
+_EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
+_RESOURCE = "/apis/metrics.k8s.io/v1beta1/namespaces"
+
+
+class Scene(Struct, frozen=True):
+    """One story, as the stage and the view need it."""
+
+    name: str
+    title: str
+    namespace: str
+    workload: str
+    kind: Literal["hpa", "vpa"]
+    measured: str  # path of the metric that decisions are made by
+    autoscaler: dict[str, Any]  # put once the metric is served: before, it would warn
+
+    @property
+    def decision(self) -> str:
+        """The path of its explanation."""
+        group, plural = {
+            "hpa": ("hpa.podscale.io", "scalingdecisions"),
+            "vpa": ("vpa.podscale.io", "sizingdecisions"),
+        }[self.kind]
+        return f"/apis/{group}/v1alpha1/namespaces/{self.namespace}/{plural}/{self.workload}"
+
+
+def shop_load(elapsed_s: float) -> float:
+    """Return the shop's requests per second: a day, from a quiet night to a busy noon."""
+    day = (1 - math.cos(2 * math.pi * (elapsed_s + _DAWN_S) / PERIOD_S)) / 2
+    return 12.0 + 108.0 * day**2
+
+
+def queue_load(elapsed_s: float) -> float:
+    """Return the messages per second: a batch of fifty seconds, then nothing until the next."""
+    return 12.0 if 10.0 <= elapsed_s % PERIOD_S < 60.0 else 0.0
+
+
+def _hpa(
+    namespace: str, name: str, least: int, most: int, metric: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": [metric],
+            "behavior": {
+                "scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 15}]},
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 20,
+                    "policies": [{"type": "Percent", "value": 50, "periodSeconds": 15}],
+                },
+            },
+        },
+    }
+
+
+_BY_RATE = {
+    "type": "Pods",
+    "pods": {
+        "metric": {"name": "http_requests_per_second"},
+        "target": {"type": "AverageValue", "averageValue": "12"},
+    },
+}
+_BY_BACKLOG = {
+    "type": "External",
+    "external": {
+        "metric": {
+            "name": "queue_messages",
+            "selector": {"matchLabels": {"queue": "orders"}},
+        },
+        "target": {"type": "AverageValue", "averageValue": "30"},
+    },
+}
+_VPA = {
+    "apiVersion": "autoscaling.k8s.io/v1",
+    "kind": "VerticalPodAutoscaler",
+    "metadata": {"name": "worker", "namespace": "jobs"},
+    "spec": {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"},
+        "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
+        "resourcePolicy": {
+            "containerPolicies": [{"containerName": "app", "controlledResources": ["memory"]}]
+        },
+    },
+}
+
+SCENES: tuple[Scene, ...] = (
+    Scene(
+        "shop",
+        "a shop under a daily load, 12 requests/s per pod wanted, 2 to 10 pods",
+        "shop", "web", "hpa",
+        f"{_CUSTOM}/shop/pods/*/http_requests_per_second",
+        _hpa("shop", "web", 2, 10, _BY_RATE),
+    ),
+    Scene(
+        "worker",
+        "a leaking worker: killed for memory, then resized in place",
+        "jobs", "worker", "vpa",
+        f"{_RESOURCE}/jobs/pods",
+        _VPA,
+    ),
+    Scene(
+        "queue",
+        "a queue consumer, 30 messages per pod wanted, 0 to 6 pods",
+        "orders", "consumer", "hpa",
+        f"{_EXTERNAL}/orders/queue_messages",
+        _hpa("orders", "consumer", 0, 6, _BY_BACKLOG),
+    ),
+)  # fmt: skip
+
+
+def deploy(cluster: SandboxCluster, began_s: float) -> None:
+    """Deploy all three and let their load begin; ``began_s`` is the demo's first second."""
+    for item in (
+        *(_namespace(scene.namespace) for scene in SCENES),
+        _deployment("shop", "web", 2, {"requests": {"cpu": "200m", "memory": "128Mi"}}),
+        _deployment(
+            "jobs", "worker", 2,
+            {
+                "requests": {"cpu": "100m", "memory": "256Mi"},
+                "limits": {"memory": "384Mi"},
+            },
+        ),
+        _deployment("orders", "consumer", 1, {"requests": {"cpu": "100m", "memory": "64Mi"}}),
+        _budget("jobs", "worker"),
+    ):  # fmt: skip
+        cluster.server.objects.put(item)
+    cluster.load.set(
+        "shop",
+        Traffic("shop", selector.parse("app=web"), lambda now: shop_load(now - began_s)),
+    )
+    cluster.load.set(
+        "worker",
+        Traffic(
+            "jobs",
+            selector.parse("app=worker"),
+            lambda _now: 4.0,
+            memory_bytes=128 * MIB,
+            leak_bytes_per_s=5 * MIB,
+            leaks_until_bytes=700 * MIB,
+        ),
+    )
+    cluster.load.queues["orders"] = Queue(
+        "orders", selector.parse("app=consumer"), lambda now: queue_load(now - began_s)
+    )
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _deployment(
+    namespace: str, name: str, replicas: int, resources: dict[str, Any]
+) -> dict[str, Any]:
+    container = {"name": "app", "image": f"registry.invalid/{name}", "resources": resources}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [container]},
+            },
+        },
+    }
+
+
+def _budget(namespace: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}},
+    }

@@ -1,0 +1,59 @@
+"""What happened in each scene, in a sentence: the demo's last words, and whether it worked."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from podscale.cli.demo_look import Look
+
+
+def summary(looks: Mapping[str, Sequence[Look]]) -> list[str]:
+    """Return a line for every scene that was seen."""
+    lines = []
+    for name, seen in looks.items():
+        if seen:
+            lines.append({"worker": _worker, "queue": _queue}.get(name, _shop)(seen))
+    return lines
+
+
+def is_measured(looks: Mapping[str, Sequence[Look]]) -> bool:
+    """Return whether any scene's metric was ever served."""
+    return any(look.is_measured for seen in looks.values() for look in seen)
+
+
+def _shop(seen: Sequence[Look]) -> str:
+    loads = [look.load_value for look in seen]
+    sizes = [look.replicas for look in seen]
+    ups, downs = _steps(sizes)
+    return (
+        f"shop: in {seen[-1].at_s:.0f} s the load went from {min(loads):.0f} to {max(loads):.0f} "
+        f"requests/s; replicas followed from {min(sizes)} to {max(sizes)}, up {ups} and down "
+        f"{downs} times, and there are {sizes[-1]} now."
+    )
+
+
+def _worker(seen: Sequence[Look]) -> str:
+    first = next((look.request_mib for look in seen if look.request_mib), (0.0,))
+    last = next((look.request_mib for look in reversed(seen) if look.request_mib), (0.0,))
+    killed = max(look.restarts for look in seen)
+    resized = max(last) != max(first)
+    told = (
+        f"its memory request was resized from {max(first):.0f} to {max(last):.0f} MiB"
+        if resized
+        else f"its memory request stayed {max(first):.0f} MiB"
+    )
+    return f"worker: it was killed for memory {killed} times; {told}."
+
+
+def _queue(seen: Sequence[Look]) -> str:
+    sizes = [look.replicas for look in seen]
+    zeros = sum(b == 0 and a > 0 for a, b in itertools.pairwise(sizes))
+    backs = sum(a == 0 and b > 0 for a, b in itertools.pairwise(sizes))
+    return (
+        f"queue: up to {max(look.load_value for look in seen):.0f} messages waited; replicas went "
+        f"to zero {zeros} times and came back {backs} times, at most {max(sizes)}."
+    )
+
+
+def _steps(sizes: Sequence[int]) -> tuple[int, int]:
+    pairs = list(itertools.pairwise(sizes))
+    return sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)
