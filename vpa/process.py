@@ -168,7 +168,9 @@ async def working(
             working.cancel()
 
 
-def stores_of(ground: Ground, *, for_updates: bool = False, needs_nodes: bool = False) -> Stores:
+def stores_of(
+    ground: Ground, *, for_updates: bool = False, needs_nodes: bool = False, needs_pods: bool = True
+) -> Stores:
     """Return the watches that the flags ask for; ``for_updates``: also what resizes and
     evictions look at.
     """
@@ -178,6 +180,7 @@ def stores_of(ground: Ground, *, for_updates: bool = False, needs_nodes: bool = 
         namespaces=flags_.namespaces(ground.flags),
         ignored=ground.flags.listing("ignored-vpa-object-namespaces"),
         pods=ground.pods,
+        needs_pods=needs_pods,
         needs_nodes=needs_nodes or for_updates,
         needs_budgets=for_updates,
     )

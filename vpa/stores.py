@@ -38,17 +38,20 @@ class Stores:
         ignored: Sequence[str] = (),
         pods: PodStore | None = None,
         feeds_pods: bool = True,
+        needs_pods: bool = True,
         needs_nodes: bool = False,
         needs_budgets: bool = False,
     ) -> None:
         """``namespaces``: only these, none named is all; ``ignored`` VPAs do not exist for us.
-        ``feeds_pods``: nobody else feeds ``pods``."""
+        ``feeds_pods``: nobody else feeds ``pods``. ``needs_pods``: decisions look at running
+        ones (a webhook is sent those that it decides about)."""
         self._api = api
         self.scopes = tuple(namespaces) or ("",)
         self._ignored = frozenset(ignored)
         self.vpas: Store[StoredVpa] = Store(self.scopes)
         self.pods = pods or PodStore(self.scopes)
-        self._feeds_pods = feeds_pods
+        self._feeds_pods = feeds_pods and needs_pods
+        self._needs_pods = needs_pods
         self._needs_nodes = needs_nodes
         self._needs_budgets = needs_budgets
         self.limit_ranges: Store[StoredLimitRange] = Store(self.scopes)
@@ -87,14 +90,16 @@ class Stores:
     async def wait_synced(self) -> None:
         """Wait for the first lists of everything a decision needs."""
         await self.vpas.wait_synced()
-        await self.pods.wait_synced()
+        if self._needs_pods:
+            await self.pods.wait_synced()
         await self.limit_ranges.wait_synced()
         await self.workloads.wait_synced()
 
     @property
     def is_synced(self) -> bool:
-        """Whether VPAs, pods and LimitRanges have been listed."""
-        return self.vpas.is_synced and self.pods.is_synced and self.limit_ranges.is_synced
+        """Whether VPAs, pods and LimitRanges have been listed, as far as they are needed."""
+        pods = self.pods.is_synced or not self._needs_pods
+        return self.vpas.is_synced and pods and self.limit_ranges.is_synced
 
     def is_current(self) -> bool:
         """Whether the watches may be believed: otherwise nothing is disturbed."""

@@ -1,7 +1,9 @@
 """The webhook, called by the sandbox's API server over TLS, and by hand with bad input."""
 
 import asyncio
+import base64
 import io
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -175,6 +177,43 @@ async def test_garbage_is_answered_and_never_blocks(small, tmp_path):
             code, answer = await post(served, msgspec.json.encode(review))
             assert (code, answer["response"]["allowed"]) == (200, True)
             assert "patch" not in answer["response"]
+
+
+async def test_behind_a_service_replicas_share_a_ca_and_the_lease_holder_publishes_it(
+    small, tmp_path
+):
+    secret, lease = ("podscale", "web-webhook-ca"), ("podscale", "web-webhook")
+    small.objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podscale"}})
+
+    def configured() -> dict[str, Any] | None:
+        return small.objects.find("mutatingwebhookconfigurations", "", CONFIGURATION)
+
+    words = [
+        f"--kubeconfig={tmp_path}/kubeconfig", "--service=podscale/web", "--webhook-port=8000",
+        "--bind-address=127.0.0.1", "--address=", "--port=0",
+    ]  # fmt: skip
+    parsed = parse(words, flags.TABLE)
+    assert flags.problems(parsed) == []
+    async with (
+        main.serving(parsed, Verbosity(0), port=0) as one,
+        main.serving(parsed, Verbosity(0), port=0) as two,
+    ):
+        await small.until(lambda: configured() is not None)
+        hook = configured()["webhooks"][0]
+        service = hook["clientConfig"]["service"]
+        assert (service["namespace"], service["name"], service["port"]) == ("podscale", "web", 8000)
+        authority = base64.b64decode(hook["clientConfig"]["caBundle"])
+        held = small.objects.get("secrets", *secret)["data"]
+        assert any(base64.b64decode(value) == authority for value in held.values())
+        assert small.objects.get("leases", *lease)["spec"]["holderIdentity"]
+        trusting = ssl.create_default_context(cadata=authority.decode())
+        for served in (one, two):
+            # Each replica has a leaf of its own, and both stand for the Service.
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", served.server.port, ssl=trusting, server_hostname="web.podscale.svc"
+            )
+            writer.close()
+        assert one.server.tls.pair.certificate != two.server.tls.pair.certificate
 
 
 async def test_a_review_past_its_deadline_is_let_through_unchanged(small, tmp_path):

@@ -7,6 +7,7 @@ from podscale.core.quantity import QuantityError
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 from podscale.serving.flags import parse as parse_flags
+from vpa.admission.certificate import service_of
 from vpa.admission.patch import BoostSettings
 from vpa.admission.registration import Registration
 from vpa.admission.validation import Gates
@@ -38,7 +39,14 @@ UPSTREAM: tuple[Flag, ...] = (
          "What cannot be answered in time is let through unchanged."),
 )  # fmt: skip
 
-TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM)
+OWN: tuple[Flag, ...] = (
+    Flag("service",
+         help="NAMESPACE/NAME of the Service in front: registers it, and keeps a CA in a Secret "
+              "and in the webhook's caBundle. Files of a certificate are then not needed."),
+    Flag("serving-ca-lifetime", "duration", 365 * 86400.0, "How long that CA lives."),
+)  # fmt: skip
+
+TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM, *OWN)
 
 
 def problems(flags: Flags) -> list[str]:
@@ -56,6 +64,10 @@ def problems(flags: Flags) -> list[str]:
         found.append("--webhook-timeout-seconds must be between 1 and 30")
     found += [f"--webhook-labels: {text!r} is not NAME:VALUE"
               for text in flags.listing("webhook-labels") if ":" not in text]  # fmt: skip
+    try:
+        service_of(flags.text("service"))
+    except FlagError as error:
+        found.append(str(error))
     try:
         boost(flags)
     except QuantityError as error:
@@ -80,13 +92,16 @@ def gates(flags: Flags) -> Gates:
 def registration(flags: Flags, namespace: str) -> Registration:
     """Return how the webhook is registered."""
     port = flags.text("webhook-port")
-    url = ""
+    url, service = "", flags.text("webhook-service")
+    behind = service_of(flags.text("service"))
+    if behind is not None:
+        namespace, service = behind
     if flags.switch("register-by-url"):
         url = f"https://{flags.text('webhook-address')}{':' + port if port else ''}"
     labels = (text.partition(":") for text in flags.listing("webhook-labels"))
     return Registration(
         url=url,
-        service=flags.text("webhook-service"),
+        service=service,
         namespace=namespace,
         port=int(port) if port else None,
         timeout_s=flags.number("webhook-timeout-seconds"),
@@ -112,7 +127,11 @@ def serving(flags: Flags) -> Flags:
     certificate, key = flags.text("tls-cert-file"), flags.text("tls-private-key")
     if Path(certificate).is_file() and Path(key).is_file():
         words += [f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}"]
-    elif flags.switch("register-webhook") and not flags.switch("register-by-url"):
+    elif (
+        flags.switch("register-webhook")
+        and not flags.switch("register-by-url")
+        and not flags.text("service")
+    ):
         raise FlagError(f"--tls-cert-file and --tls-private-key: no {certificate} and {key}")
     words += ["--shutdown-delay-duration=0s", f"--bind-address={flags.text('bind-address')}"]
     return parse_flags(words, API_SERVER)

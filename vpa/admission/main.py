@@ -8,6 +8,7 @@ import structlog
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from podscale.kube.api import Api
 from podscale.serving.api import Route
 from podscale.serving.flags import Flags
 from podscale.serving.health import Verdict
@@ -15,7 +16,8 @@ from podscale.serving.logs import Verbosity
 from podscale.serving.running import Clusters, Running, running
 from vpa import process
 from vpa.admission import flags as flags_
-from vpa.admission.registration import StatusLease, keep_registered, register
+from vpa.admission.certificate import WebhookCertificate, service_of
+from vpa.admission.registration import Registration, StatusLease, keep_registered, register
 from vpa.admission.webhook import Webhook
 from vpa.monitoring import monitored
 from vpa.stores import Stores
@@ -73,7 +75,7 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """Run the webhook while the block runs; ``port`` 0 means any free one."""
     async with process.grounded(flags, "admission", verbosity) as ground:
-        stores = process.stores_of(ground)
+        stores = process.stores_of(ground, needs_pods=False)
         webhook = Webhook(
             stores,
             AdmissionMetrics(ground.registry),
@@ -87,6 +89,7 @@ async def serving(
         )
         namespace = await asyncio.to_thread(process.own_namespace, "kube-system")
         served = await asyncio.to_thread(flags_.serving, flags)
+        certificate = _certificate(flags, ground.api, namespace, stores)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(stores.run(), name="watches")]
             try:
@@ -101,44 +104,73 @@ async def serving(
                         health=ground.health,
                         metrics=ground.metrics,
                         verbosity=verbosity,
+                        keeper=certificate.keeper if certificate is not None else None,
                         port=port,
                     ) as server,
                 ):
                     await stores.wait_synced()
-                    await _announce(flags, ground, namespace, server, stores, tasks, group)
+                    if certificate is not None:
+                        keeping = certificate.run(server.tls)
+                        tasks.append(group.create_task(keeping, name="certificate"))
+                    elif flags.switch("register-webhook"):
+                        wanted = _registration(flags, namespace, server)
+                        tasks.append(await _registered(flags, ground.api, wanted, server, group))
+                    tasks.append(_alive(flags, ground.api, namespace, stores, group))
+                    _log.info("admitting", port=server.port)
                     yield Serving(server, stores, webhook)
             finally:
                 for task in tasks:
                     task.cancel()
 
 
-async def _announce(
-    flags: Flags,
-    ground: process.Ground,
-    namespace: str,
-    server: Running,
-    stores: Stores,
-    tasks: list[asyncio.Task[None]],
-    group: asyncio.TaskGroup,
-) -> None:
-    # Not before the watches are complete: from then on pods wait for our answers.
-    if flags.switch("register-webhook"):
-        wanted = flags_.registration(flags, namespace)
-        if wanted.url and not flags.text("webhook-port"):
-            wanted = structs.replace(wanted, url=f"{wanted.url}:{server.port}")
+def _certificate(
+    flags: Flags, api: Api, namespace: str, stores: Stores
+) -> WebhookCertificate | None:
+    service = service_of(flags.text("service"))
+    if service is None or not flags.switch("register-webhook"):
+        return None
+    wanted = flags_.registration(flags, namespace)
 
-        def bundle() -> bytes:
-            # A self-signed certificate is its own authority.
-            return flags_.authority(flags) or server.tls.pair.certificate
+    async def put(bundle: bytes) -> None:
+        # Not before the watches are complete: from then on pods wait for our answers.
+        await stores.wait_synced()
+        await register(api, wanted, bundle)
 
-        await register(ground.api, wanted, await asyncio.to_thread(bundle))
-        tasks.append(group.create_task(keep_registered(ground.api, wanted, bundle)))
+    return WebhookCertificate(
+        api,
+        service,
+        put,
+        identity=process.identity(),
+        ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
+    )
+
+
+def _registration(flags: Flags, namespace: str, server: Running) -> Registration:
+    wanted = flags_.registration(flags, namespace)
+    if wanted.url and not flags.text("webhook-port"):
+        wanted = structs.replace(wanted, url=f"{wanted.url}:{server.port}")
+    return wanted
+
+
+async def _registered(
+    flags: Flags, api: Api, wanted: Registration, server: Running, group: asyncio.TaskGroup
+) -> asyncio.Task[None]:
+    def bundle() -> bytes:
+        # A self-signed certificate is its own authority.
+        return flags_.authority(flags) or server.tls.pair.certificate
+
+    await register(api, wanted, await asyncio.to_thread(bundle))
+    return group.create_task(keep_registered(api, wanted, bundle))
+
+
+def _alive(
+    flags: Flags, api: Api, namespace: str, stores: Stores, group: asyncio.TaskGroup
+) -> asyncio.Task[None]:
     lease = StatusLease(
-        ground.api,
+        api,
         namespace=flags.text("status-lease-namespace") or namespace,
         name=flags.text("status-lease-name"),
         holder=process.identity(),
         interval_s=flags.seconds("status-lease-update-interval"),
     )
-    tasks.append(group.create_task(lease.run(lambda: stores.is_synced), name="sign of life"))
-    _log.info("admitting", port=server.port)
+    return group.create_task(lease.run(lambda: stores.is_synced), name="sign of life")
