@@ -49,7 +49,7 @@ class Stores:
         self.scopes = tuple(namespaces) or ("",)
         self._ignored = frozenset(ignored)
         self.vpas: Store[StoredVpa] = Store(self.scopes)
-        self.pods = pods or PodStore(self.scopes)
+        self.pods = PodStore(self.scopes) if pods is None else pods
         self._feeds_pods = feeds_pods and needs_pods
         self._needs_pods = needs_pods
         self._needs_nodes = needs_nodes
