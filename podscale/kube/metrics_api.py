@@ -230,8 +230,10 @@ def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
             pod.metadata.namespace,
             pod.metadata.name,
             container.name,
-            _number(container.usage.get("cpu")),
-            _number(container.usage.get("memory")),
+            # Whole milli-cores and bytes, rounded up, as the VPA's own client reads them: a
+            # sample near the border of a bucket falls into the same one.
+            _rounded_up(container.usage.get("cpu"), 1000),
+            _rounded_up(container.usage.get("memory"), 1),
             np.nan if pod.timestamp is None else pod.timestamp,
         )
         for pod in pods
@@ -286,8 +288,11 @@ def _milli(amount: Quantity) -> int:
     return milli
 
 
-def _number(amount: Quantity | None) -> float:
-    return np.nan if amount is None else quantity.parse(str(amount)).nano / 1e9
+def _rounded_up(amount: Quantity | None, steps: int) -> float:
+    """The amount in units, rounded up to the next of ``steps`` per unit; NaN for none."""
+    if amount is None:
+        return np.nan
+    return -(-quantity.parse(str(amount)).nano * steps // 10**9) / steps
 
 
 def _only(type_: type[T], items: Iterable[object]) -> list[T]:

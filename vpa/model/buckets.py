@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vpa.model import gomath
+
 # Nearer than this to a whole number the vectorised logarithm may round to the other side
 # than the scalar one of the platform, which is the one that agrees with Go.
 _DOUBT = 1e-9
@@ -60,7 +62,9 @@ def exponential(*, first: float, ratio: float, maximum: float, epsilon: float) -
     if first <= 0.0 or ratio <= 1.0 or maximum <= 0.0 or epsilon <= 0.0:
         raise LayoutError("an exponential layout needs first, maximum, epsilon > 0 and ratio > 1")
     count = math.ceil(math.log(maximum * (ratio - 1.0) / first + 1.0) / math.log(ratio)) + 1
-    starts = np.array([0.0] + [first * (ratio**n - 1.0) / (ratio - 1.0) for n in range(1, count)])
+    starts = np.array(
+        [0.0] + [first * (gomath.power(ratio, n) - 1.0) / (ratio - 1.0) for n in range(1, count)]
+    )
     return _layout("exponential", first, ratio, count, epsilon, starts)
 
 

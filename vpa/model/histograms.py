@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vpa.model import gomath
 from vpa.model.buckets import Layout
 from vpa.model.cursors import Cursors
 
@@ -288,8 +289,11 @@ class HistogramMatrix:
         chosen = _as_slice(columns)
         while True:
             ages = (times - self.reference[chosen]) / self.half_life[chosen]
-            if ages.max() <= _MAX_EXPONENT:
-                grown: Floats = np.exp2(ages) * weights
+            newest = ages.max()
+            if newest <= _MAX_EXPONENT:
+                if newest == ages.min():  # samples of one pass mostly share their time
+                    ages = ages[:1]
+                grown: Floats = np.broadcast_to(gomath.exp2(ages) * weights, times.shape)
                 return grown
             # One shift per column, to its first sample that is too new, as if they had
             # come one by one.
