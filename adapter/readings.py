@@ -45,12 +45,17 @@ def pods(outcome: Outcome, names: Iterable[str], origin: Origin) -> PodSamples |
     """Return the samples of the pods (or other objects) called ``names``, in that order."""
     if not isinstance(outcome, Reading):
         return outcome
+    objects = outcome.objects
+    known = [name for name in names if name in objects]
+    rows = [objects[name] for name in known]
+    # Whole rows of numbers at once: to take single ones out of an array costs five times as much.
+    numbers, times = outcome.values[rows].tolist(), outcome.time_s[rows].tolist()
     found: dict[str, Sample] = {}
-    for name in names:
-        row = outcome.objects.get(name, NO_ROW)
-        sample = _sample(outcome, row, origin) if row != NO_ROW else None
-        if sample is not None:
-            found[name] = sample
+    for name, number, time_s in zip(known, numbers, times, strict=True):
+        value_milli = values.milli(number)
+        if value_milli is not None:
+            taken_s = None if math.isnan(time_s) else time_s
+            found[name] = Sample(value_milli, taken_s, origin.window_s)
     stale = frozenset(name for name in names if name in outcome.stale) if outcome.stale else _NONE
     return PodSamples(found, outcome.asked_s, stale)
 

@@ -59,7 +59,7 @@ class ContainerUsage(Struct, frozen=True, tag=True):
 Question = PodResource | PodMetric | ObjectMetric | ExternalMetric | ContainerUsage
 
 
-class Sample(Struct, frozen=True):
+class Sample(Struct, frozen=True, gc=False):
     """One measured value."""
 
     value_milli: int
