@@ -3,7 +3,7 @@
 import { h, mark, say } from "./dom.js";
 import { stateOf } from "./feed.js";
 import { SIGNS } from "./trail.js";
-import { age, ago, count, reason, short } from "./words.js";
+import { age, ago, amount, count, reason, short } from "./words.js";
 
 const REASONS = 6;
 const RECENT = 7;
@@ -37,15 +37,15 @@ export class Overview {
       h("section", { class: "tiles", "aria-label": "Workloads by state" },
         ...Object.values(this.tiles).map((each) => each.element)),
       h("div", { class: "pair" },
-        h("div", { class: "stack" }, h("section", { class: "card", "aria-labelledby": "held-title" },
+        h("div", { class: "stack" }, h("section", { class: "card waits", "aria-labelledby": "held-title" },
           h("h2", { id: "held-title" }, "What waits, and why"),
           h("ul", { class: "held" }, ...this.held.map((each) => each.element)), this.quiet),
-        h("section", { class: "card", "aria-labelledby": "feed-title" },
+        h("section", { class: "card feeding", "aria-labelledby": "feed-title" },
           h("h2", { id: "feed-title" }, "Feed"),
           h("dl", { class: "figures" }, ...Object.values(this.figures).map((each) => each.element)),
           h("h3", {}, "Rules"),
           h("ul", { class: "rules" }, ...this.rules.map((each) => each.element)), this.noRules)),
-        h("section", { class: "card", "aria-labelledby": "recent-title" },
+        h("section", { class: "card lately", "aria-labelledby": "recent-title" },
           h("h2", { id: "recent-title" }, "Changed lately"),
           h("ul", { class: "held" }, ...this.recent.map((each) => each.element)), this.still)),
       this.foot,
@@ -59,7 +59,7 @@ export class Overview {
     this.recent.forEach((each, index) => each.show(listing.recent[index], listing.now));
     mark(this.still, "hidden", listing.recent.length ? true : null);
     mark(this.quiet, "hidden", listing.waiting.length || !listing.total ? true : null);
-    const kept = `${(listing.bytes / 1048576).toFixed(1)} MiB of points kept`;
+    const kept = `${amount(listing.bytes, "B")} of points kept in memory`;
     say(this.foot, listing.isLeader ? kept : "Another replica holds the Lease and decides: this one only waits.");
   }
 

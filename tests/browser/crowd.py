@@ -1,0 +1,56 @@
+"""Thousands of HPAs, decided once each, as a page over them."""
+
+import random
+
+from msgspec import structs
+
+from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.pods import Phase, Pods, Ready
+from hpa.decide.spec import ObjectReference
+from hpa.explain import first_reason
+from hpa.traces import Traces
+from podscale.core.metrics import PodSamples, Sample, Unavailable
+from podscale.page.part import Page
+from podscale.page.sources import Sources
+from tests.browser.scenes import SHOP, START
+
+PASSES = 12
+
+
+class Crowd:
+    """A page and the traces under it."""
+
+    def __init__(self) -> None:
+        self.traces = Traces(first_reason)
+        self.page = Page(Sources(self.traces), wall=lambda: START + PASSES * 15.0)
+        self.traces.follower = self.page.board
+
+
+def crowd(count: int, *, passes: int = 1) -> Crowd:
+    """Return ``count`` HPAs in a hundred namespaces; one of 500 has no metrics."""
+    made, chance = Crowd(), random.Random(7)
+    for index in range(count):
+        name, namespace = f"app-{index:04}", f"team-{index % 100:02}"
+        hpa = structs.replace(
+            SHOP, namespace=namespace, name=name,
+            target=ObjectReference("Deployment", name, "apps/v1"),
+        )  # fmt: skip
+        size = chance.randint(2, 6)
+        names = tuple(f"{name}-{pod}" for pod in range(size))
+        pods = Pods(
+            names, bytes([Phase.RUNNING] * size), bytes([Ready.TRUE] * size), bytes(size),
+            (START - 9e3,) * size, (START - 8e3,) * size, (0,) * size,
+        )  # fmt: skip
+        for each in range(passes):
+            now = START + 15.0 * each
+            answer: MetricAnswer
+            if index % 500 == 77:
+                answer = Unavailable("PrometheusDown", "Prometheus does not answer")
+            else:
+                load = round(12_000 * chance.uniform(0.9, 1.12))
+                answer = PodSamples({pod: Sample(load, now) for pod in names}, now)
+            look = Observation(hpa, Scale(size, size, f"app={name}"), pods, (answer,))
+            trace = decide(look, Past(), Settings(), now).trace
+            made.traces.put((namespace, name), trace)
+    return made

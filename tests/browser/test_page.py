@@ -1,0 +1,256 @@
+"""The page in Debian's Chromium, over three scenes that the product itself has decided."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Page, expect
+
+from podscale.page.loopback import listening
+from tests.browser.chromium import opened
+from tests.browser.crowd import crowd
+from tests.browser.measures import CONTRAST, NAMELESS, PAINTED
+from tests.browser.scenes import Played
+
+WEB = "#/shop/Deployment/web"
+WORKER = "#/batch/Deployment/worker"
+QUEUE = "#/jobs/Deployment/consumer"
+
+
+@pytest.fixture
+async def played() -> Played:
+    stage = Played()
+    await stage.play(1300.0)
+    return stage
+
+
+@pytest.fixture
+async def url(played: Played) -> AsyncIterator[str]:
+    async with listening(played.page.desk, 0) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "panels", "sentence"),
+    [
+        pytest.param(WEB, "web", {"load", "replicas", "cpu", "memory"}, "The size", id="shop"),
+        pytest.param(WORKER, "worker", {"cpu", "memory"}, "memory of app", id="worker"),
+        pytest.param(QUEUE, "consumer", {"load", "replicas", "cpu", "memory"}, "size", id="queue"),
+    ],
+)
+async def test_each_scene_shows_its_timeline_and_its_reason(
+    url: str, workload: str, name: str, panels: set[str], sentence: str
+) -> None:
+    async with opened(url + workload) as seen:
+        page = seen.page
+        await expect(page.locator("h1")).to_have_text(name)
+        await expect(page.locator(".panel:not([hidden]) canvas").first).to_be_visible()
+        shown = await page.locator(".panel:not([hidden])").evaluate_all(
+            "all => all.map(each => each.dataset.kind)"
+        )
+        assert set(shown) == panels
+        await expect(page.locator(".why-text")).to_contain_text(sentence)
+        assert await page.evaluate(PAINTED, shown[0]) > 500
+        assert seen.errors == []
+
+
+async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
+    url: str, played: Played
+) -> None:
+    async with opened(url + WEB) as seen:
+        page = seen.page
+        pin = page.locator(".pin[data-direction=down]").first
+        key = await pin.get_attribute("data-key")
+        title = (await pin.get_attribute("title") or "").split("  ")[1]
+        await pin.click()
+        await expect(page.locator(".words h2")).to_have_text(title)
+        await expect(page.locator(f'.decision[data-key="{key}"]')).to_have_attribute(
+            "aria-pressed", "true"
+        )
+        steps = await page.locator(".steps li").all_inner_texts()
+    from hpa.explain import explain
+
+    at = float((key or "").removeprefix("scale-"))
+    trace = played.traces.at(("shop", "web"), at)
+    assert trace is not None
+    assert tuple(steps) == explain(trace).sentences
+
+
+async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(url: str) -> None:
+    async with opened(url + WEB) as seen:
+        oldest = seen.page.locator(".decision").last
+        await oldest.click()
+        await expect(seen.page.locator(".steps")).to_contain_text("not known any more")
+
+
+async def test_dark_and_light_follow_the_system_and_the_toggle(url: str) -> None:
+    async with opened(url, scheme="dark") as seen:
+        page = seen.page
+        assert await _lightness(page) < 60
+        theme = page.get_by_role("button", name=re.compile("Colour theme"))
+        await theme.click()  # auto -> light
+        await expect(theme).to_have_text("Light")
+        assert await _lightness(page) > 200
+        await page.reload()
+        assert await _lightness(page) > 200  # it was remembered
+        await theme.click()
+        await expect(theme).to_have_text("Dark")
+        assert await _lightness(page) < 60
+
+
+async def test_contrast_of_words_is_enough_in_both_themes(url: str) -> None:
+    for scheme in ("light", "dark"):
+        async with opened(url + WEB, scheme=scheme) as seen:  # type: ignore[arg-type]
+            await seen.page.wait_for_selector(".decision")
+            poor = await seen.page.evaluate(CONTRAST)
+            assert poor == [], scheme
+
+
+async def test_everything_can_be_done_by_keyboard(url: str) -> None:
+    async with opened(url) as seen:
+        page = seen.page
+        press = page.keyboard.press
+        await press("/")
+        await expect(page.locator("#search")).to_be_focused()
+        await page.keyboard.type("shop")
+        await expect(page.locator("#found")).to_have_text("1–1 of 1")
+        await press("ArrowDown")
+        await press("Enter")
+        await expect(page.locator("h1")).to_have_text("web")
+        await expect(page.locator("main")).to_be_focused()
+        reached: set[str] = set()
+        for _ in range(40):
+            await press("Tab")
+            reached.add(await page.evaluate("document.activeElement.className"))
+            if "decision" in reached:
+                break
+        assert {"filter", "decision"} <= reached
+        first = await page.locator(".words h2").inner_text()
+        await press("ArrowDown")
+        await press("ArrowDown")
+        await expect(page.locator(".words h2")).not_to_have_text(first)
+        outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        await press("Escape")
+        await expect(page.locator("h1")).to_have_text("Every size has a reason")
+
+
+async def test_a_screen_reader_finds_names_states_and_the_table(url: str) -> None:
+    async with opened(url + WEB) as seen:
+        page = seen.page
+        await expect(page.get_by_role("navigation", name="Workloads")).to_be_visible()
+        link = page.get_by_role("link", name=re.compile(r"shop Deployment web, waiting: .+"))
+        await expect(link).to_have_attribute("aria-current", "page")
+        picture = page.get_by_role("img", name=re.compile("http_requests_per_second.* Load7.67"))
+        await expect(picture).to_be_visible()
+        await page.get_by_role("button", name="Table").click()
+        table = page.get_by_role("table").first
+        await expect(table.locator("thead th")).to_have_text(["Time", "Load", "Target", "Replicas"])
+        await expect(table.locator("tbody tr").first.locator("td").nth(1)).to_have_text("12")
+        assert await table.locator("tbody tr").count() == 60
+        nameless = await page.evaluate(NAMELESS)
+        assert nameless == []
+
+
+async def test_it_loads_nothing_from_elsewhere_and_changes_nothing(url: str) -> None:
+    async with opened(url + WEB) as seen:
+        await seen.page.wait_for_selector(".decision")
+        await seen.page.wait_for_timeout(2500)  # one more poll
+        assert seen.strangers == []
+        assert seen.methods == {"GET"}
+        assert await seen.page.evaluate("window.violations") == []
+        assert seen.errors == []
+
+
+async def test_a_name_from_the_cluster_is_text_and_never_markup(played: Played, url: str) -> None:
+    name = "<img src=x onerror=window.owned=1>"
+    played.shop.hpa = _renamed(played, name)
+    played.shop.step(played.traces, played.now + 1.0)
+    async with opened(url) as seen:
+        await expect(seen.page.locator(".row-name").filter(has_text="<img")).to_be_visible()
+        assert await seen.page.evaluate("window.owned") is None
+        assert await seen.page.locator(".row img").count() == 0
+
+
+async def test_an_inline_script_does_not_run(url: str) -> None:
+    async with opened(url) as seen:
+        await seen.page.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'),"
+            " { textContent: 'window.owned = 1' }))"
+        )
+        assert await seen.page.evaluate("window.owned") is None
+        assert any("script-src" in each for each in await seen.page.evaluate("window.violations"))
+
+
+async def test_a_lost_connection_is_said_and_recovered_from(played: Played) -> None:
+    async with listening(played.page.desk, 0) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        entered = opened(url + WEB)
+        seen = await entered.__aenter__()
+    try:
+        text = seen.page.locator("#feed-text")
+        await expect(text).to_contain_text("connection lost")
+        await expect(seen.page.locator("h1")).to_have_text("web")  # what was known stays
+        async with listening(played.page.desk, port):
+            await expect(text).to_contain_text("queries/s")
+    finally:
+        await entered.__aexit__(None, None, None)
+
+
+async def test_nothing_moves_while_the_cluster_does(played: Played, url: str) -> None:
+    async with opened(url + WEB) as seen:
+        await seen.page.wait_for_selector(".decision")
+        for _ in range(10):
+            await played.play(30.0)
+            await seen.page.wait_for_timeout(700)
+        clock = await seen.page.locator(".decision time").first.inner_text()
+        assert clock > "11:28:25"  # newer decisions have come
+        assert await seen.shifts() == (0.0, [])
+
+
+async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift() -> None:
+    made = await asyncio.to_thread(crowd, 10_000)
+    async with listening(made.page.desk, 0) as url, opened(url) as seen:
+        page = seen.page
+        found = page.locator("#found")
+        await expect(found).to_have_text("1–25 of 10,000")
+        await expect(page.locator(".tile-number").first).to_have_text("10,000")
+        await page.get_by_role("button", name="Next page").click()
+        await expect(found).to_have_text("26–50 of 10,000")
+        await page.locator("#search").fill("team-07 app-0077")
+        await expect(found).to_have_text("1–1 of 1")
+        await page.locator(".row").first.click()
+        await expect(page.locator("h1")).to_have_text("app-0077")
+        await page.locator("#search").fill("")
+        await page.get_by_role("button", name=re.compile("Failing")).click()
+        await expect(page.locator(".row[href*=Deployment] .dot").first).to_have_attribute(
+            "data-state", "failing"
+        )
+        await page.wait_for_timeout(2500)
+        assert await seen.shifts() == (0.0, [])
+        # The measure itself: what does move is seen.
+        await page.evaluate("document.body.prepend(Object.assign(document.createElement('p'),"
+                            " { textContent: 'pushed' }))")  # fmt: skip
+        await page.wait_for_timeout(700)
+        assert (await seen.shifts())[0] > 0
+
+
+async def test_a_narrow_window_scrolls_down_and_never_sideways(url: str) -> None:
+    for fragment in ("", WEB, WORKER):
+        async with opened(url + fragment, size=(380, 760)) as seen:
+            await seen.page.wait_for_timeout(300)
+            wide = await seen.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 380, fragment
+
+
+def _renamed(played: Played, name: str) -> object:
+    from msgspec import structs
+
+    hpa = played.shop.hpa
+    return structs.replace(hpa, target=structs.replace(hpa.target, name=name))
+
+
+async def _lightness(page: Page) -> int:
+    colour = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(int(each) for each in re.findall(r"\d+", colour)[:3]) // 3
