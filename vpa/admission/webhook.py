@@ -18,7 +18,7 @@ from podscale.kube.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.matching import Candidate, Match, TargetIndex, match_at_admission
-from vpa.admission.patch import BoostSettings, admission_patch
+from vpa.admission.patch import BoostSettings, admission_patch, annotation
 from vpa.admission.resources import Unavailable
 from vpa.admission.validation import (
     FieldError,
@@ -28,6 +28,7 @@ from vpa.admission.validation import (
     validate,
     validate_annotations,
 )
+from vpa.explain import admitted
 from vpa.model.membership import VpaKey
 from vpa.model.objects import ObjectError, Pod, Vpa
 from vpa.stored import StoredVpa, decode_pod, vpa_of
@@ -167,7 +168,11 @@ class Webhook:
         if isinstance(entries, Unavailable):
             _log.warning("pod not patched", reason=entries.reason, message=entries.message)
             return Answer(outcome="error")
-        return Answer([entry.wire() for entry in entries], outcome="applied")
+        wire = [entry.wire() for entry in entries]
+        reasons = admitted.annotation_value(pod, found.chosen.vpa, ranges, self._boost)
+        if reasons is not None:
+            wire.append(annotation(admitted.REASONS, reasons).wire())
+        return Answer(wire, outcome="applied")
 
     def _vpa(self, asked: _Request) -> Answer:
         try:

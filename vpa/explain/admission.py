@@ -57,41 +57,54 @@ def explain_admission(
         reason = "NoVpaMatches" if idle.chosen is None else "UpdateModeOff"
         return explanation([reason], [], {"value": None})
     vpa = found.chosen.vpa
-    resources = _resources(pod, vpa, ranges, question, boost)
-    value = _value(resources.set, question)
-    decision: Facts = {"value": str(value) if value is not None else None}
-    raised = resources.boosted and question.resource == "cpu"
-    reasons, facts = _reasons(question, pod, vpa, ranges, resources, raised)
-    if question.vpa is not None and question.vpa != vpa.metadata.name:
-        reasons.insert(0, "OlderVpaWins")
-        facts.insert(0, {"vpa": vpa.metadata.name})
-    return explanation(reasons, facts, decision)
+    told = Admitted(pod, vpa, ranges, boost).explain(question)
+    if question.vpa is None or question.vpa == vpa.metadata.name:
+        return told
+    reasons = ["OlderVpaWins", *told.reasons]
+    return explanation(reasons, [{"vpa": vpa.metadata.name}, told.facts], told.decision)
+
+
+class Admitted:
+    """What admission makes of one pod, by the VPA that decides; computed once for all values."""
+
+    def __init__(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, boost: BoostSettings) -> None:
+        self._pod, self._vpa, self._ranges, self._boost = pod, vpa, ranges, boost
+        self._capped = cap_for_pod(vpa, pod, ranges)
+        self._found = pod_resources(pod, vpa, ranges)
+
+    def explain(self, question: ValueQuestion) -> Explanation:
+        """Return why one value is what it is."""
+        resources = self.resources(question.container)
+        value = _value(resources.set, question)
+        decision: Facts = {"value": str(value) if value is not None else None}
+        raised = resources.boosted and question.resource == "cpu"
+        reasons, facts = _reasons(
+            question, self._pod, self._vpa, self._ranges, self._capped, resources, raised
+        )
+        return explanation(reasons, facts, decision)
+
+    def resources(self, container: str) -> "_Resources":
+        """Return what is set on a container."""
+        vpa, found = self._vpa, self._found
+        for index, each in enumerate(self._pod.spec.containers):
+            if each.name != container:
+                continue
+            wanted = ContainerResources()
+            if isinstance(found, PodResources) and update_mode(vpa) != "Off":
+                wanted = found.containers[index]
+            if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
+                return _Resources(wanted, False)
+            raised = boosted(each, vpa, wanted, self._boost.max_cpu)
+            if raised is None or isinstance(raised, BoostInvalid):
+                return _Resources(wanted, False)
+            return _Resources(raised, True)
+        return _Resources(ContainerResources(), False)
 
 
 class _Resources(Struct, frozen=True):
     # What admission sets on the container asked for.
     set: ContainerResources
     boosted: bool
-
-
-def _resources(
-    pod: Pod, vpa: Vpa, ranges: LimitRanges, question: ValueQuestion, boost: BoostSettings
-) -> _Resources:
-    found = pod_resources(pod, vpa, ranges)
-    off = update_mode(vpa) == "Off"
-    for index, container in enumerate(pod.spec.containers):
-        if container.name != question.container:
-            continue
-        wanted = ContainerResources()
-        if isinstance(found, PodResources) and not off:
-            wanted = found.containers[index]
-        if not boost.enabled or is_off(vpa.spec.resource_policy, container.name):
-            return _Resources(wanted, False)
-        raised = boosted(container, vpa, wanted, boost.max_cpu)
-        if raised is None or isinstance(raised, BoostInvalid):
-            return _Resources(wanted, False)
-        return _Resources(raised, True)
-    return _Resources(ContainerResources(), False)
 
 
 def _value(resources: ContainerResources, question: ValueQuestion) -> Quantity | None:
@@ -104,6 +117,7 @@ def _reasons(
     pod: Pod,
     vpa: Vpa,
     ranges: LimitRanges,
+    capped: Capped,
     resources: _Resources,
     raised: bool,
 ) -> tuple[list[str], list[Facts]]:
@@ -123,7 +137,6 @@ def _reasons(
         reasons.append(gate[0])
         facts.append(gate[1])
         return reasons, facts
-    capped = cap_for_pod(vpa, pod, ranges)
     caps = [
         cap for cap in capped.caps.get(question.container, ()) if cap.resource == question.resource
     ]

@@ -1,0 +1,75 @@
+"""Admission's reasons as they stand on the pod: written by the webhook, read for explanations.
+
+Not under ``vpa``, whose annotations the pod stores keep in memory for every pod.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from vpa.admission.patch import BoostSettings
+from vpa.capping.processor import LimitRanges
+from vpa.explain.admission import Admitted, ValueQuestion
+from vpa.explain.explanation import Explanation, explanation
+from vpa.model.objects import Pod, Vpa
+from vpa.model.quantities import RESOURCES
+
+REASONS = "podscale.io/admission"
+Field = Literal["request", "limit"]
+_MOST_BYTES = 16 * 1024  # all annotations of a pod together may have 256 KiB
+
+
+class Value(Struct, frozen=True):
+    """One value of a container, and why it is so; ``value`` None: left as it was."""
+
+    value: str | None
+    reasons: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+class Told(Struct, frozen=True):
+    """What one annotation says."""
+
+    vpa: str
+    containers: Mapping[str, Mapping[str, Value]]  # by name, then "cpu request", ...
+
+    def explanations(self) -> list[tuple[str, str, Explanation]]:
+        """Return container, value's name and explanation, in their order."""
+        return [
+            (container, name, explanation(value.reasons, [value.facts], {"value": value.value}))
+            for container, values in self.containers.items()
+            for name, value in values.items()
+        ]
+
+
+def annotation_value(pod: Pod, vpa: Vpa, ranges: LimitRanges, boost: BoostSettings) -> str | None:
+    """Return the annotation of a pod that the VPA decides about; None if it would be too long.
+
+    A limit stands there only where one is set: without it there is nothing to explain.
+    """
+    view = Admitted(pod, vpa, ranges, boost)
+    containers: dict[str, dict[str, Value]] = {}
+    for container in pod.spec.containers:
+        values = containers[container.name] = {}
+        for resource in RESOURCES:
+            for field in get_args(Field):
+                found = view.explain(ValueQuestion(container.name, resource, field))
+                value = found.decision["value"]
+                if value is not None or field == "request":
+                    told = None if value is None else str(value)
+                    values[f"{resource} {field}"] = Value(told, found.reasons, found.facts)
+    text = msgspec.json.encode(Told(vpa.metadata.name, containers)).decode()
+    return text if len(text) <= _MOST_BYTES else None
+
+
+def read(annotations: Mapping[str, str] | None) -> Told | None:
+    """Return what the webhook wrote; None where it wrote nothing that can be read."""
+    text = (annotations or {}).get(REASONS)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Told)
+    except msgspec.DecodeError:
+        return None
