@@ -1,8 +1,8 @@
 """Options that every command talking to a cluster shares, with kubectl's names and meanings."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -33,8 +33,29 @@ class ClusterChoice:
         self.server = server
         self.impersonate = impersonate
         self.impersonate_groups = impersonate_groups
-        self.namespace = namespace
+        self._namespace = namespace
         self.all_namespaces = all_namespaces
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> "ClusterChoice":
+        """Return the choice of click's parameters; those not given yet have their defaults."""
+        texts = {name: str(parameters.get(name) or "") for name in _TEXTS}
+        groups = parameters.get("impersonate_groups") or ()
+        return cls(
+            **texts,
+            impersonate_groups=tuple(groups),
+            all_namespaces=bool(parameters.get("all_namespaces")),
+        )
+
+    @property
+    def namespace(self) -> str:
+        """The namespace given, else that of the context, else default: as kubectl."""
+        if not self._namespace:
+            from podscale.cli.kubeconfig import namespace
+
+            is_bare = self.server and not self.kubeconfig and not self.context
+            self._namespace = "default" if is_bare else namespace(self.kubeconfig, self.context)
+        return self._namespace
 
     @asynccontextmanager
     async def connect(self, part: str) -> "AsyncIterator[Api]":
@@ -63,7 +84,12 @@ def cluster_options(command: F) -> F:
 
     options = [
         click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig file."),
-        click.option("--context", default="", help="The context of the kubeconfig to use."),
+        click.option(
+            "--context",
+            default="",
+            help="The context of the kubeconfig to use.",
+            shell_complete=_later("contexts"),
+        ),
         click.option(
             "-s", "--server", default="", metavar="URL", help="The API server, instead of a file."
         ),
@@ -73,7 +99,13 @@ def cluster_options(command: F) -> F:
         click.option(
             "--as-group", "impersonate_groups", multiple=True, metavar="GROUP", help="and groups."
         ),
-        click.option("-n", "--namespace", default="default", show_default=True),
+        click.option(
+            "-n",
+            "--namespace",
+            default="",
+            help="The namespace; not given: that of the context.",
+            shell_complete=_later("namespaces"),
+        ),
         click.option("-A", "--all-namespaces", is_flag=True, help="Look in every namespace."),
     ]
     wrapped: Callable[..., object] = _collecting(command)
@@ -82,21 +114,30 @@ def cluster_options(command: F) -> F:
     return wrapped  # type: ignore[return-value]  # click's decorators keep the callable
 
 
-_FIELDS = (
-    "kubeconfig",
-    "context",
-    "server",
-    "impersonate",
-    "impersonate_groups",
-    "namespace",
-    "all_namespaces",
-)
+_TEXTS = ("kubeconfig", "context", "server", "impersonate", "namespace")
+_FIELDS = (*_TEXTS, "impersonate_groups", "all_namespaces")
+
+
+def kind_and_name(*kinds: str) -> Callable[..., Any]:
+    """Return what completes an argument KIND/NAME."""
+    return _later("objects", *kinds)
+
+
+def _later(name: str, *words: str) -> Callable[..., Any]:
+    # Imported when a shell asks: --help must not load it.
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
+        from podscale.cli import completion
+
+        found = getattr(completion, name)
+        return (found(*words) if words else found)(ctx, parameter, incomplete)
+
+    return complete
 
 
 def _collecting(command: Callable[..., object]) -> Callable[..., object]:
     def collected(**given: object) -> object:
         picked = {name: given.pop(name) for name in _FIELDS}
-        return command(cluster=ClusterChoice(**picked), **given)  # type: ignore[arg-type]
+        return command(cluster=ClusterChoice.of(picked), **given)
 
     collected.__doc__ = command.__doc__
     collected.__name__ = command.__name__

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE, ClusterChoice, cluster_options
+from podscale.cli.cluster import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    ClusterChoice,
+    cluster_options,
+    kind_and_name,
+)
 from podscale.cli.output import Form, note, output_option, said
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ class Usage(Exception):
 
 
 @click.command("doctor")
-@click.argument("what", metavar="[hpa/NAME]", required=False)
+@click.argument("what", metavar="[hpa/NAME]", required=False, shell_complete=kind_and_name("hpa"))
 @click.option(
     "-f",
     "--config",
@@ -156,7 +162,7 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
                 "FILE none is needed)"
             ) from None
         if not given.no_cluster:
-            note(f"no cluster is asked: {unconfigured}")
+            note("no cluster is asked, since none is configured (--kubeconfig FILE names one)")
         return await _run(given, cluster, None)
 
 

@@ -4,6 +4,7 @@ Only this module and click are loaded for ``--help`` (150 ms of CPU are allowed 
 a command's module is imported when that command is chosen.
 """
 
+import difflib
 import importlib
 import importlib.util
 import os
@@ -13,6 +14,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 import click
+import click.shell_completion
 
 
 class Entry(NamedTuple):
@@ -41,6 +43,7 @@ COMMANDS = {
     "updater": Entry("podscale.cli.updater", "Resize or evict pods whose requests are off (VPA)."),
     "admission": Entry("podscale.cli.admission", "Set the requests of new pods (VPA webhook)."),
     "config-gen": Entry("podscale.cli.config_gen", "Print the default rules of the adapter."),
+    "completion": Entry("podscale.cli.completion", "Make bash, zsh or fish complete words."),
 }
 
 # Programs of other projects that the image answers for, by the name they are started under.
@@ -68,6 +71,27 @@ class LazyGroup(click.Group):
             raise TypeError(f"{entry.module}.command is not a click command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {meant[0]!r}?" if meant else "--help lists the commands"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx) from error
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        # The summaries are at hand; click would import every command for its help.
+        item = click.shell_completion.CompletionItem
+        return [
+            item(name, help=COMMANDS[name].summary)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(n, COMMANDS[n].summary) for n in self.list_commands(ctx)])
@@ -80,17 +104,18 @@ def _exists(module: str) -> bool:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="podscale")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.", expose_value=False)
+def cli() -> None:
     """Size a Kubernetes cluster from Prometheus, and say why.
 
     \b
     podscale demo               see it on this machine, no cluster needed
     podscale explain hpa/web    why did it (not) scale?
     podscale doctor             why is my metric not found?
+
+    Exit codes: 0 done, 1 it could not be done or something was found, 2 the call or a file
+    must be changed first.
     """
-    ctx.obj = {"debug": debug}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -107,13 +132,52 @@ def main(argv: Sequence[str] | None = None) -> None:
         program = "podscale"
     elif program == "kubectl-podscale":
         program = "kubectl podscale"
+    elif program == "__main__.py":  # python -m podscale
+        program = "podscale"
+    # A leading --debug is the group's; programs with Kubernetes' flags have none of that name.
+    is_debugging = "--debug" in arguments or bool(os.environ.get("PODSCALE_DEBUG"))
+    if is_debugging:
+        arguments = [word for word in arguments if word != "--debug"]
     try:
-        cli.main(args=arguments, prog_name=program)
-    except Exception as error:
-        if "--debug" in arguments or os.environ.get("PODSCALE_DEBUG"):
+        # Not click's standalone mode: it says three lines where one is enough.
+        code = cli.main(
+            args=arguments,
+            prog_name=program,
+            complete_var="_PODSCALE_COMPLETE",
+            standalone_mode=False,
+        )
+    except click.Abort:
+        code = 130  # interrupted, as shells count it
+    except click.ClickException as error:
+        if is_debugging:
             raise
-        click.echo(f"podscale: {error or type(error).__name__} (--debug shows where)", err=True)
-        sys.exit(1)
+        click.echo(f"{_command_of(error, program)}: {one_line(error)}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        # Whoever read us (head, less) has gone; Python would complain once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        if is_debugging:
+            raise
+        from podscale.cli.output import said
+
+        click.echo(f"podscale: {said(error)} (--debug shows where)", err=True)
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _command_of(error: click.ClickException, program: str) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if isinstance(context, click.Context) else program
+
+
+def one_line(error: click.ClickException) -> str:
+    """Return what is wrong with a call, and where to look."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    if isinstance(error, click.UsageError) and "--help" not in text:
+        return f"{text} (--help shows how it is called)"
+    return text
 
 
 def complete() -> None:

@@ -7,7 +7,13 @@ from urllib.parse import quote
 
 import click
 
-from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE, ClusterChoice, cluster_options
+from podscale.cli.cluster import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    ClusterChoice,
+    cluster_options,
+    kind_and_name,
+)
 from podscale.cli.explained import print_explanation
 from podscale.cli.output import Form, emit, output_option
 
@@ -29,7 +35,7 @@ _AGAIN_S = 1.0
 
 
 @click.command("explain")
-@click.argument("what", metavar="KIND/NAME")
+@click.argument("what", metavar="KIND/NAME", shell_complete=kind_and_name("hpa", "vpa"))
 @cluster_options
 @output_option
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on: print every change.")

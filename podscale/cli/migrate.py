@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
-from podscale.cli.output import note
+from podscale.cli.output import note, said
 
 if TYPE_CHECKING:
     from podscale.migrate.outcome import Outcome
@@ -66,10 +66,10 @@ def command(
     from podscale.migrate.reader import migrate, render
 
     try:
-        texts = [(sys.stdin.read() if f == "-" else Path(f).read_text(), f) for f in files]
+        texts = [(_read(file), file) for file in files]
         outcome = together(migrate(text, file, image) for text, file in texts)
-    except (Unreadable, OSError, UnicodeDecodeError) as error:
-        click.echo(f"podscale migrate: {error}", err=True)
+    except Unreadable as error:
+        click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)
         return
     if form == "json":
@@ -82,6 +82,20 @@ def command(
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
     if not outcome.read:
         ctx.exit(EXIT_FAILED)
+
+
+def _read(file: str) -> str:
+    from podscale.migrate.documents import Unreadable
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{file}: not a text file: {error.reason}") from None
+    if not text.strip():
+        raise Unreadable(f"{file} is empty: give manifests, Helm values or a rules file")
+    return text
 
 
 async def _compare(outcome: "Outcome", url: str, moments: int, *, beside: bool) -> None:

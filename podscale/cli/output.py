@@ -12,7 +12,7 @@ import click
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
 
-_OBJECTS = re.compile(r" ?(?:ssl:\S+ )?\[?<[a-z_.]+[A-Za-z]* object at 0x[0-9a-f]+>\]?")
+_OBJECTS = re.compile(r" ?(?:ssl:)?\[?<[^<>]* object at 0x[0-9a-f]+>\]?")
 
 output_option = click.option(
     "-o",

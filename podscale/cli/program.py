@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import click.shell_completion
 
 from podscale.cli.cluster import EXIT_USAGE
 
@@ -22,8 +23,22 @@ Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any
 def program(name: str, summary: str, load: Load) -> click.Command:
     """Return the command ``name``; ``load`` imports what it needs when it is run."""
 
+    class Program(click.Command):
+        """Completes the flags of its table."""
+
+        def shell_complete(
+            self, ctx: click.Context, incomplete: str
+        ) -> list[click.shell_completion.CompletionItem]:
+            table, _ = load()
+            return [
+                click.shell_completion.CompletionItem(f"--{flag.name}", help=flag.help)
+                for flag in table
+                if f"--{flag.name}".startswith(incomplete) and incomplete.startswith("-")
+            ]
+
     @click.command(
         name,
+        cls=Program,
         help=summary,
         context_settings={"ignore_unknown_options": True, "help_option_names": []},
         add_help_option=False,

@@ -15,9 +15,14 @@ class Unreadable(ValueError):
 def objects(text: str, file: str = "input") -> list[Object]:
     """Return the mappings of a YAML stream, ``kind: List`` opened up; raises ``Unreadable``."""
     try:
-        return [each for document in yaml.safe_load_all(text) for each in _opened(document)]
+        return [each for document in yaml.safe_load_all(text) for each in _opened(document, file)]
+    except yaml.MarkedYAMLError as error:
+        spot = error.problem_mark or error.context_mark
+        where = f"{file}:{spot.line + 1}:{spot.column + 1}" if spot else file
+        context = f"{error.context}: " if error.context else ""
+        raise Unreadable(f"{where}: not YAML: {context}{error.problem}") from None
     except yaml.YAMLError as error:
-        raise Unreadable(f"{file}: not YAML: {error}".replace("\n", " ")) from None
+        raise Unreadable(f"{file}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def at(value: object, *path: str) -> object:
@@ -65,10 +70,13 @@ def name_of(value: Object) -> tuple[str, str]:
     return text_at(value, "metadata", "namespace"), text_at(value, "metadata", "name")
 
 
-def _opened(document: object) -> Iterator[Object]:
+def _opened(document: object, file: str) -> Iterator[Object]:
     if not is_mapping(document):
         if document is not None:
-            raise Unreadable("a document that is no mapping")
+            raise Unreadable(
+                f"{file}: a document that is no mapping ({type(document).__name__}): give "
+                "manifests as kubectl prints them, Helm values or a rules file"
+            )
         return
     items = document.get("items")
     if text_at(document, "kind").endswith("List") and isinstance(items, list):

@@ -38,7 +38,7 @@ class Flag(Struct, frozen=True):
 
 
 class FlagError(ValueError):
-    """The command line cannot be read; the text is pflag's where pflag has one."""
+    """The command line cannot be read; the text is pflag's, but for the reason."""
 
 
 class Flags(Struct, frozen=True):
@@ -142,17 +142,23 @@ def _convert(kind: Kind, text: str) -> Value:
     match kind:
         case "bool":
             if text not in _TRUE | _FALSE:
-                raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+                raise ValueError("neither true nor false")
             return text in _TRUE
         case "int":
             try:
                 return int(text, 0)
             except ValueError:
-                raise ValueError(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+                raise ValueError("not a whole number") from None
         case "float":
-            return float(text)
+            try:
+                return float(text)
+            except ValueError:
+                raise ValueError("not a number") from None
         case "duration":
-            return duration.parse_go(text)
+            try:
+                return duration.parse_go(text)
+            except duration.DurationError:
+                raise ValueError("not a duration such as 30s or 1h30m") from None
         case "strings":
             return tuple(next(csv.reader([text]))) if text else ()
         case "array":

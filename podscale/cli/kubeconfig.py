@@ -1,0 +1,51 @@
+"""What commands read of a kubeconfig themselves: names of contexts, and their namespaces."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def namespace(kubeconfig: str, context: str) -> str:
+    """Return the namespace of the context in use, "default" where none is set."""
+    chosen = context or next(
+        (
+            str(each["current-context"])
+            for each in _files(kubeconfig)
+            if each.get("current-context")
+        ),
+        "",
+    )
+    for each in _entries(kubeconfig):
+        if each.get("name") == chosen:
+            about = each.get("context")
+            if isinstance(about, dict) and about.get("namespace"):
+                return str(about["namespace"])
+    return "default"
+
+
+def contexts(kubeconfig: str) -> list[str]:
+    """Return the names of all contexts."""
+    return sorted({str(each.get("name", "")) for each in _entries(kubeconfig)} - {""})
+
+
+def _entries(kubeconfig: str) -> Iterator[dict[str, Any]]:
+    for document in _files(kubeconfig):
+        listed = document.get("contexts")
+        if isinstance(listed, list):
+            yield from (each for each in listed if isinstance(each, dict))
+
+
+def _files(kubeconfig: str) -> Iterator[dict[str, Any]]:
+    # Imported here: --help must not load it.
+    import yaml
+
+    default = Path(os.environ.get("HOME", "~")).expanduser() / ".kube" / "config"
+    named = kubeconfig or os.environ.get("KUBECONFIG", "") or str(default)
+    for part in named.split(os.pathsep):
+        try:
+            read = yaml.safe_load(Path(part).expanduser().read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            continue  # who connects says what is wrong with it
+        if isinstance(read, dict):
+            yield read

@@ -1,0 +1,127 @@
+"""Kubectl's habits: one line for an error, exit codes, the context's namespace."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from podscale.cli import kubeconfig
+from podscale.cli.cluster import ClusterChoice
+from podscale.cli.output import said
+
+
+def podscale(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "podscale", *words],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
+    )  # fmt: skip
+
+
+WRONG = {
+    "unknown-command": (["adpter"], "did you mean 'adapter'?"),
+    "missing-argument": (["explain"], "KIND/NAME"),
+    "no-kind": (["explain", "web"], "KIND/NAME"),
+    "unknown-option": (["migrate", "--nonsense", "x"], "--nonsense"),
+    "no-number": (["doctor", "--timeout", "soon"], "--timeout"),
+    "no-form": (["doctor", "-o", "xml"], "xml"),
+    "no-file": (["doctor", "-f", "no-such-file", "--no-cluster"], "no-such-file: cannot be read"),
+    "no-rules": (["doctor", "--no-cluster"], "--config FILE"),
+    "no-cluster": (["doctor", "hpa/web"], "--kubeconfig"),
+    "no-migration": (["migrate", "no-such-file"], "no-such-file: cannot be read"),
+    "no-flag": (["adapter", "--prometheus-uri=x"], "--prometheus-uri"),
+    "flag-no-number": (["adapter", "--v=x"], "not a whole number"),
+    "flag-no-duration": (["adapter", "--metrics-relist-interval=x"], "such as 30s"),
+    "no-shell": (["completion", "tcsh"], "tcsh"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_is_one_line_that_names_it_and_exit_2(name):
+    words, named = WRONG[name]
+    done = podscale(*words)
+    told = done.stderr.strip().splitlines()
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert len(told) == 1, told
+    assert told[0].startswith("podscale")
+    assert named in told[0]
+    for leak in ("Traceback", "[Errno", "strconv", "object at 0x", "<unicode string>"):
+        assert leak not in told[0]
+
+
+@pytest.mark.parametrize("url", ["notaurl", "ftp://prometheus"])
+def test_a_prometheus_that_is_no_url_is_named(url, tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    done = podscale("doctor", "-f", str(rules), "--no-cluster", "--prometheus-url", url)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert f"--prometheus-url {url}" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--scrape-interval", "--relist-interval"])
+def test_a_duration_that_is_none_is_told_by_its_flag(flag, tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    done = podscale("doctor", "-f", str(rules), "--no-cluster", flag, "soon")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert f"{flag} soon: not a duration" in done.stderr
+
+
+def test_an_empty_file_is_told_by_its_name(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("\n")
+    for words in (("doctor", "--no-cluster", "-f", str(rules)), ("migrate", str(rules))):
+        done = podscale(*words)
+        assert done.returncode == 2, done
+        assert f"{rules} is empty" in done.stderr
+
+
+def test_yaml_that_does_not_parse_is_told_with_file_and_line(tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: List\nitems: [\n")
+    done = podscale("migrate", str(bad))
+    assert done.returncode == 2, done
+    assert f"{bad}:3:1: not YAML" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_debug_shows_where_and_nothing_else_does(tmp_path):
+    hpa = tmp_path / "hpa.yaml"
+    hpa.write_text("kind: Deployment\n")
+    plain = podscale("hpa", "eval", "-f", str(hpa), "--observation", str(hpa))
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in podscale("--debug", "adpter").stderr
+
+
+def test_errors_of_the_system_lose_their_number_and_objects_of_python():
+    assert said(FileNotFoundError(2, "No such file or directory", "x")) == (
+        "x: No such file or directory"
+    )
+    shown = "Cannot connect to host a:1 ssl:<ssl.SSLContext object at 0x7f0> [refused]"
+    assert said(Exception(shown)) == "Cannot connect to host a:1 [refused]"
+
+
+def config(path: Path, namespace: str) -> Path:
+    context = {"name": "here", "context": {"cluster": "c", "namespace": namespace}}
+    other = {"name": "there", "context": {"cluster": "c"}}
+    path.write_text(json.dumps({"current-context": "here", "contexts": [context, other]}))
+    return path
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path):
+    file = str(config(tmp_path / "config", "shop"))
+    assert ClusterChoice.of({"kubeconfig": file}).namespace == "shop"
+    assert ClusterChoice.of({"kubeconfig": file, "namespace": "prod"}).namespace == "prod"
+    assert ClusterChoice.of({"kubeconfig": file, "context": "there"}).namespace == "default"
+    assert kubeconfig.contexts(file) == ["here", "there"]
+
+
+def test_no_color_is_obeyed_and_output_is_plain_where_it_is_no_terminal(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    for environment in ({}, {"NO_COLOR": "1"}):
+        done = podscale("doctor", "-f", str(rules), "--no-cluster", **environment)
+        assert "\x1b" not in done.stdout + done.stderr
