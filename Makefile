@@ -30,7 +30,6 @@ tools:  ## build the real programs the tests compare with (Go; once, into a cach
 	$(PYTHON) -m tests.tools build
 
 demo: setup  ## see it move: make demo ARGS="--duration 90s"
-	@command -v prometheus >/dev/null || $(PYTHON) -m tests.tools build prometheus
 	$(BIN)/podscale demo $(ARGS)
 
 test: setup  ## everything CI runs, short form of the long scripts

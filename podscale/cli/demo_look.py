@@ -116,18 +116,14 @@ def _mib(resources: Mapping[str, Any] | None) -> float:
 
 
 def _reason(status: Mapping[str, Any]) -> str:
-    if "pods" in status:  # a sizing decision: what was last said about a pod, then the amount
-        memory = [each for each in status["recommendation"] if each["resource"] == "memory"]
-        parts = [*list(status["pods"])[-1:], *memory]
-        found = [_reason(part) for part in parts if part.get("first_reason")]
-        return " ".join(found) or _told(status)
-    return _told(status)
-
-
-def _told(status: Mapping[str, Any]) -> str:
     first = status.get("first_reason")
-    if not first:
-        return ""
-    # The first sentence says how many pods there are, which the view shows anyway.
-    sentences = list(status.get("sentences") or [status.get("sentence", "")])
-    return f"{first}: {' '.join(sentences[1:] or sentences)}"
+    sentences = list(status.get("sentences") or ())
+    pods = status.get("pods")
+    if pods is None:
+        # The first sentence says how many pods there are, which the view shows anyway.
+        return f"{first}: {' '.join(sentences[1:])}" if first else ""
+    # A sizing decision: the pod that is being changed, and the amount that is sized here.
+    acting = [pod for pod in pods if pod.get("decision", {}).get("action") != "none"] or pods
+    told = [line for line in sentences if line.startswith("memory of ")]
+    told += [line for pod in acting[:1] for line in sentences if pod["pod"] in line]
+    return f"{acting[0]['first_reason'] if acting else first}: {' '.join(told)}" if told else ""

@@ -1,51 +1,268 @@
-"""The demo is what a stranger sees first: it must come up, show rates, scale, and clean up."""
+"""The demo is what a stranger sees first: it must come up, show rates, size, and clean up."""
 
 import asyncio
+import fcntl
 import os
+import pty
 import re
 import signal
 import sys
+import termios
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.tools.required import require
 
+_LEAST_CHILDREN = 1  # Prometheus
 
-async def demo(directory: Path, *words: str) -> asyncio.subprocess.Process:
-    tools = {"PATH": f"{require('prometheus').parent}:{os.environ['PATH']}"}
+
+async def demo(
+    directory: Path,
+    *words: str,
+    prometheus: Path | None = None,
+    more: Mapping[str, str] | None = None,
+    **streams: int,
+) -> asyncio.subprocess.Process:
+    """Start it with this Prometheus on PATH, or with none anywhere."""
+    nowhere = directory.parent / f"{directory.name}-empty"
+    nowhere.mkdir(exist_ok=True)
+    path = str(prometheus.parent if prometheus else nowhere)
+    environment = {
+        **os.environ,
+        "PATH": f"{path}:/usr/bin:/bin",
+        "PODSCALE_TOOLS": str(nowhere),
+        "TMPDIR": str(directory),
+        **(more or {}),
+    }
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "podscale", "demo", *words,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, **tools, "TMPDIR": str(directory)},
+        **{"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT, **streams},
+        env=environment,
         start_new_session=True,
     )  # fmt: skip
 
 
+async def shown_until(running: asyncio.subprocess.Process, wanted: str) -> str:
+    """What it says up to the line that holds ``wanted``."""
+    assert running.stdout is not None
+    text = ""
+    while wanted not in text:
+        line = (await running.stdout.readline()).decode()
+        assert line, f"the demo ended: {text}"
+        text += line
+    return text
+
+
+async def end(running: asyncio.subprocess.Process, number: int = signal.SIGINT) -> str:
+    running.send_signal(number)
+    text, _ = await running.communicate()
+    return text.decode() if text else ""
+
+
+def children(running: asyncio.subprocess.Process) -> list[str]:
+    return Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+
+
+def alive(pids: list[str]) -> list[str]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def until_gone(pid: int) -> None:
+    # A zombie of somebody else's is gone as well.
+    state = Path(f"/proc/{pid}/stat")
+    if state.exists():
+        assert state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 @pytest.mark.timeout(180)
-async def test_the_demo_scales_up_on_live_rates_and_ends_by_itself(tmp_path: Path) -> None:
-    running = await demo(tmp_path, "--duration", "60s")
+async def test_the_first_scene_scales_up_on_a_real_prometheus_and_tells_why(
+    tmp_path: Path,
+) -> None:
+    running = await demo(tmp_path, prometheus=require("prometheus"))
+    shown = await shown_until(running, "per pod [")
+    assert re.search(r"Prometheus: http://127\.0\.0\.1:\d+ \(/.*prometheus\)", shown)
+    shown = await shown_until(running, "The size changes from 2 to ")
+    assert re.search(r" shop .*(MetricAboveTarget|ScaleUpRateLimited): .*http_requests", shown)
+    shown += await end(running)
+    assert running.returncode == 0, shown
+    sizes = [int(found) for found in re.findall(r" shop .*replicas +(\d+) ", shown)]
+    assert max(sizes) > 2, shown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+async def test_twenty_times_as_fast_all_three_stories_come_to_their_ends(tmp_path: Path) -> None:
+    running = await demo(tmp_path, "--duration", "22s", "--speed", "20")
     text, _ = await running.communicate()
     shown = text.decode()
     assert running.returncode == 0, shown
-    replicas = [int(found) for found in re.findall(r"replicas +(\d+) ", shown)]
-    assert max(replicas) > 2, shown
-    assert "MetricAboveTarget" in shown
-    assert re.search(r"per pod \[\d", shown)
+    assert "stand-in" in shown
+    shop = re.search(r"replicas followed from 2 to (\d+), up (\d+) and down (\d+) times", shown)
+    assert shop, shown
+    most, ups, downs = map(int, shop.groups())
+    assert most >= 6
+    assert ups >= 2
+    assert downs >= 2
+    resized = re.search(r"memory request was resized from 256 to (\d+) MiB", shown)
+    assert resized, shown
+    assert int(resized[1]) > 300
+    queue = re.search(r"replicas went to zero (\d+) times and came back (\d+) times", shown)
+    assert queue, shown
+    assert min(map(int, queue.groups())) >= 1
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.timeout(90)
-async def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
-    running = await demo(tmp_path)
-    assert running.stdout is not None
-    while b"Ctrl-C" not in (line := await running.stdout.readline()):
-        assert line, "the demo ended"
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    assert len(children) >= 3
-    running.send_signal(signal.SIGINT)
-    await running.communicate()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_leaves_no_process_and_no_file(tmp_path: Path, number: int) -> None:
+    running = await demo(tmp_path, prometheus=require("prometheus"))
+    await shown_until(running, "Ctrl-C")
+    started = children(running)
+    assert len(started) >= _LEAST_CHILDREN
+    await end(running, number)
     assert running.returncode == 0
-    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+    assert alive(started) == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("after_s", [0.3, 0.8, 1.2, 1.6])
+async def test_ctrl_c_while_starting_leaves_no_file(tmp_path: Path, after_s: float) -> None:
+    running = await demo(tmp_path, prometheus=require("prometheus"))
+    await asyncio.sleep(after_s)
+    shown = await end(running)
+    assert "Traceback" not in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(90)
+async def test_a_killed_prometheus_comes_back(tmp_path: Path) -> None:
+    running = await demo(tmp_path, prometheus=require("prometheus"))
+    await shown_until(running, "per pod [")
+    (first,) = children(running)
+    os.kill(int(first), signal.SIGKILL)
+    await shown_until(running, "Prometheus has ended and is started again")
+    await shown_until(running, "per pod [")
+    (second,) = children(running)
+    assert second != first
+    await end(running)
+    assert alive([second]) == []
+
+
+@pytest.mark.timeout(90)
+async def test_what_a_killed_demo_left_is_cleaned_by_the_next(tmp_path: Path) -> None:
+    dead = await demo(tmp_path, prometheus=require("prometheus"))
+    await shown_until(dead, "Ctrl-C")
+    (prometheus,) = children(dead)
+    dead.kill()
+    await dead.communicate()
+    assert alive([prometheus]) == [prometheus]
+    (left,) = tmp_path.iterdir()
+    living = await demo(tmp_path)
+    await shown_until(living, "Ctrl-C")
+    assert not left.exists()
+    until_gone(int(prometheus))
+    # And a second one at the same time leaves the first alone.
+    (own,) = tmp_path.iterdir()
+    second = await demo(tmp_path, "--duration", "12s", "--speed", "10")
+    text, _ = await second.communicate()
+    assert second.returncode == 0, text.decode()
+    assert own.exists()
+    with (own / "lock").open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    await end(living)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("#!/bin/sh\necho nothing works >&2\nexit 3\n", "status 3: nothing works"),
+        ("no program at all", "does not run here"),
+    ],
+    ids=["ends", "is no program"],
+)
+async def test_a_broken_prometheus_is_replaced_by_the_stand_in(
+    tmp_path: Path, script: str, said: str
+) -> None:
+    broken = tmp_path / "bin" / "prometheus"
+    broken.parent.mkdir()
+    broken.write_text(script)
+    broken.chmod(0o755)
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    running = await demo(directory, prometheus=broken)
+    shown = await shown_until(running, "Ctrl-C")
+    assert said in shown
+    assert "stand-in, the prometheus found does not run" in shown
+    await shown_until(running, "per pod [")
+    await end(running)
+
+
+@pytest.mark.timeout(60)
+async def test_a_read_only_home_is_no_hindrance(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o555)
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    running = await demo(directory, more={"HOME": str(home), "XDG_CACHE_HOME": ""})
+    await shown_until(running, "Ctrl-C")
+    await end(running)
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--duration", "5"], "write 5s for seconds"),
+        (["--duration", "soon"], "write 90s or 5m"),
+        (["--duration", "-3s"], "longer than 0s"),
+        (["--speed", "0"], "between 0.1 and 60"),
+        (["--scene", "theatre"], "shop"),
+    ],
+)
+async def test_a_wrong_word_is_answered_with_the_right_one(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    running = await demo(tmp_path, *words)
+    text, _ = await running.communicate()
+    assert running.returncode == 2
+    assert said in text.decode()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(90)
+async def test_a_terminal_of_80_columns_shows_the_scene_in_80_columns(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 80))
+    running = await demo(
+        tmp_path, "--duration", "15s", "--speed", "10", "--scene", "worker",
+        stdout=theirs, stderr=asyncio.subprocess.DEVNULL, more={"TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    raw = await asyncio.to_thread(_read_all, ours)
+    await running.wait()
+    assert running.returncode == 0
+    # Each redraw is a block of lines; colours and cursor movements take no columns.
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw)
+    lines = [line for line in re.split(r"[\r\n]+", plain) if line]
+    drawn = lines[: next(i for i, line in enumerate(lines) if line.startswith("shop: in "))]
+    assert any("jobs/worker" in line for line in drawn)
+    assert max(map(len, drawn)) <= 80
+
+
+def _read_all(terminal: int) -> str:
+    found = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        found += part
+    os.close(terminal)
+    return found.decode(errors="replace")
