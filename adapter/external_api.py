@@ -21,7 +21,8 @@ from podscale.serving.status import StatusError
 
 GROUP = "external.metrics.k8s.io"
 _KEPT_BYTES = 256 * 1024  # larger answers are rare, and many selectors of one fill memory
-_PAGE = 250  # series written in one turn of the loop, about a millisecond
+_JOINED_AT_ONCE = 1024 * 1024  # bytes, about 0.3 ms
+_PAGE = 125  # series written in one turn of the loop, about half a millisecond
 
 
 class ExternalApi:
@@ -105,7 +106,15 @@ class ExternalApi:
         headers: tuple[tuple[str, str], ...] = ()
         if answer.left_out:
             headers = (("Warning", f'{LEFT_OUT}{readings.left_out(answer)}"'),)
-        response = ApiResponse(bodies.external_list(pages), headers=headers)
+        # Joining 16 MB takes the loop 10 ms; a thread does it beside it, since a join of bytes
+        # needs no interpreter lock.
+        is_large = sum(map(len, pages)) > _JOINED_AT_ONCE
+        body = (
+            await asyncio.to_thread(bodies.external_list, pages)
+            if is_large
+            else bodies.external_list(pages)
+        )
+        response = ApiResponse(body, headers=headers)
         if len(response.body) > _KEPT_BYTES:
             return response
         return self._reuse.keep(key, response, answer.asked_s)

@@ -6,6 +6,7 @@ a part of an answer is one: whoever sums it up would shrink by what is missing.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 from msgspec import Struct, field
@@ -26,13 +27,14 @@ from podscale.feed.wire import Answer
 log = structlog.get_logger(__name__)
 
 HELD = 1024  # answers at most
-PAGE = 500  # label sets freed in one turn of the loop: 100,000 at once take 0.1 s
+PAGE = 500  # series freed in one turn of the loop: 100,000 at once take 0.1 s
 
 
-def _free(metrics: list[dict[str, str]]) -> None:
-    del metrics[-PAGE:]
-    if metrics:
-        asyncio.get_running_loop().call_soon(_free, metrics)
+def _free(*columns: list[Any]) -> None:
+    for column in columns:
+        del column[-PAGE:]
+    if any(columns):
+        asyncio.get_running_loop().call_soon(_free, *columns)
 
 
 class _Held(Struct):
@@ -136,10 +138,12 @@ class Singles:
                 break
 
     def _drop(self, held: _Held) -> None:
-        if len(held.answer.metrics) > PAGE:
-            metrics = list(held.answer.metrics)
-            # Later, when nothing else refers to them any more.
-            asyncio.get_running_loop().call_soon(_free, metrics)
+        answer = held.answer
+        if len(answer.metrics) > PAGE:
+            # Later, when nothing else refers to them any more; copies, since somebody who
+            # waited for long may still be reading page by page.
+            columns = map(list, (answer.metrics, answer.values, answer.times))
+            asyncio.get_running_loop().call_soon(_free, *columns)
 
     @property
     def _oldest(self) -> _Held:

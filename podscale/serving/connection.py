@@ -22,7 +22,7 @@ from podscale.serving.peer import Peer, peer_of
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
-_SLICE = 256 * 1024
+_SLICE = 256 * 1024  # encrypted in one turn of the loop, about 0.2 ms
 _PIPELINED = 64 * 1024
 _REASONS = {code.value: code.phrase for code in HTTPStatus}
 
@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_reading_paused = False
         self._unsent = memoryview(b"")
+        self._is_sending_on = False
         self._closes = False
         self._has_continued = False
         self._phase = "header"
@@ -161,7 +162,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self.give_up_at = _NEVER
         self._phase = "answering"
-        if self._unsent:
+        if self._unsent and not self._is_sending_on:
             self._send()
         if self._task is None:
             self._advance()
@@ -301,13 +302,21 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         # In slices, stopping when the transport has enough: given the whole body it would
-        # buffer all of it, and never tell that the client reads nothing.
+        # buffer all of it, and never tell that the client reads nothing. One slice a turn: a
+        # fast reader of 16 MB must not keep everybody else waiting.
         transport = self._transport
-        while self._unsent and not self._is_paused and transport is not None:
+        self._is_sending_on = False
+        if self._unsent and not self._is_paused and transport is not None:
             transport.write(self._unsent[:_SLICE])
             self._unsent = self._unsent[_SLICE:]
-        if not self._unsent and self._closes and transport is not None:
-            transport.close()
+            if self._unsent and not self._is_paused:
+                self._is_sending_on = True
+                asyncio.get_running_loop().call_soon(self._send)
+        if not self._unsent and transport is not None:
+            if self._closes:
+                transport.close()
+            elif not self._is_paused and self._task is None:
+                self._advance()  # what came meanwhile; within ``_advance`` itself it does nothing
 
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
