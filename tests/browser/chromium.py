@@ -18,13 +18,18 @@ FLAGS = (
 LOOPBACK = ("127.0.0.1", "localhost")
 # Counts what moves without anybody having touched anything.
 SHIFTS = """
+const nameOf = (node) => {
+  const element = node?.nodeType === 1 ? node : node?.parentElement;
+  if (!element) return "gone";
+  return `${element.parentElement?.className}>${element.className || element.id}`;
+};
 window.shifts = 0;
 window.shifted = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
     if (entry.hadRecentInput) continue;
     window.shifts += entry.value;
-    for (const { node } of entry.sources) window.shifted.push(node?.className || node?.nodeName);
+    for (const { node } of entry.sources) window.shifted.push(nameOf(node));
   }
 }).observe({ type: "layout-shift", buffered: true });
 window.violations = [];
@@ -51,9 +56,12 @@ class Seen:
         self.page = page
         self.requests: list[Request] = []
         self.errors: list[str] = []
-        page.on("request", lambda request: self.requests.append(request))
+        page.on("request", self._asked)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._said)
+
+    def _asked(self, request: Request) -> None:
+        self.requests.append(request)
 
     def _said(self, message: object) -> None:
         if getattr(message, "type", "") == "error":
@@ -101,7 +109,7 @@ async def opened(
                 page.set_default_timeout(10_000)
                 seen = Seen(page)
                 await page.goto(url)
-                await page.wait_for_selector(".row[href*=Deployment]")
+                await page.wait_for_selector(".row[href*=Deployment]", state="attached")
                 yield seen
             finally:
                 await context.close()

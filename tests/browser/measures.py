@@ -28,7 +28,9 @@ CONTRAST = """() => {
     const ratio = (a + 0.05) / (b + 0.05);
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-    if (ratio >= (isLarge ? 3 : 4.5)) continue;
+    // Signs that repeat what is written beside them are graphics: 3.
+    const isSign = element.getAttribute("aria-hidden") === "true";
+    if (ratio >= (isLarge || isSign ? 3 : 4.5)) continue;
     poor.push(`${element.className || element.nodeName} ${ratio.toFixed(2)}`);
   }
   return poor;

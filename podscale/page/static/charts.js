@@ -32,7 +32,7 @@ export class Panel {
     this.title = h("h3", {}, title);
     this.note = h("p", { class: "panel-note" });
     this.stage = h("div", { class: "stage", role: "img", data: { kind } });
-    this.element = h("section", { class: "panel", data: { kind } },
+    this.element = h("section", { class: "panel", hidden: true, data: { kind } },
       h("header", {}, this.title, h("p", { class: "keys" }, ...this.values.map((each) => each.item))),
       this.stage, this.note);
     new ResizeObserver(() => this.fit()).observe(this.stage);

@@ -50,7 +50,9 @@ export class Detail {
       h("div", { class: "title" }, h("a", { class: "back", href: "#/", "aria-label": "Back to the overview" }, "←"),
         h("div", {}, this.place, this.name), this.chip, this.tags),
       h("dl", { class: "cells" }, ...Object.values(this.figures).map((each) => each.element)),
-      h("div", { class: "why" }, this.why, this.change));
+      h("div", { class: "why" },
+        h("section", {}, h("h2", {}, "Why"), this.why),
+        h("section", {}, h("h2", {}, "What would change it"), this.change)));
   }
 
   choose(id) {
@@ -109,8 +111,8 @@ export class Detail {
     if (this.tags.textContent !== tags.join("")) this.tags.replaceChildren(...tags.map((each) => h("span", { class: "tag" }, each)));
     this.showFigures(found);
     const sentences = found.sentences;
-    say(this.why, sentences.length ? sentences.slice(-2).join(" ") : reason(row.reason));
-    say(this.change, found.change ? `What would change it: ${found.change}` : "");
+    say(this.why, sentences.length ? (row.hpa ? sentences.slice(-2) : sentences.slice(0, 2)).join(" ") : reason(row.reason));
+    say(this.change, found.change || "–");
     this.trail.show(found.decisions);
     if (this.isTable) this.table.replaceChildren(table(found));
     else this.showPanels(found);
