@@ -58,7 +58,7 @@ class VpaStack:
         self.running[part] = program
         return program
 
-    def start_admission(self) -> Program:
+    def start_admission(self, *arguments: str) -> Program:
         """Start the webhook, registered by URL: the plane has no pod network."""
         port = free_port()
         return self.start(
@@ -71,6 +71,7 @@ class VpaStack:
             f"--client-ca-file={self.directory}/absent",
             "--status-lease-namespace=kube-system",
             "--status-lease-update-interval=1s",
+            *arguments,
         )
 
     def stop(self, part: str) -> None:
