@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from hpa.act import Actor
 from hpa.catalog import Catalog, Entry, Key
 from hpa.claims import Claims
+from hpa.clock import Jumps
 from hpa.decide import Settings
 from hpa.decide.conditions import Event
 from hpa.decide.settings import acts_at_once
@@ -73,8 +74,12 @@ class Controller:
         traces: Traces,
         shards: Shards | None,
         wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
     ) -> None:
-        """``api`` is fenced by the Lease; ``shards`` None stores no history (shadow)."""
+        """``api`` is fenced by the Lease; ``shards`` None stores no history (shadow).
+
+        ``steady`` is a clock that nobody sets, to notice when ``wall`` was; None: it never is.
+        """
         self._stores = stores
         self._settings = settings
         self._options = options
@@ -83,6 +88,8 @@ class Controller:
         self._recorder = recorder
         self._metrics = metrics
         self._wall = wall
+        self._steady = steady or wall
+        self._jumps = Jumps(wall, self._steady)
         self.traces = traces
         self.schedule = Schedule(settings.sync_period_s)
         self.foreign = Foreign(wall(), settings.sync_period_s)
@@ -152,7 +159,7 @@ class Controller:
             self._metrics.autoscalers += 1
             self._note_writer(entry, is_first=True)
         if entry.hpa is not None:
-            self.schedule.own_period(entry.key, entry.hpa.options.sync_period_s, self._wall())
+            self.schedule.own_period(entry.key, entry.hpa.options.sync_period_s, self._steady())
         if self._passes is None or not acts_at_once(self._settings, 0, 1):
             return
         self._urgent.add(entry.key)
@@ -229,6 +236,7 @@ class Controller:
             mapper=self._mapper,
             say=self._say,
             released=self._note_released,
+            jumped=self._follow_clock,
             wall=self._wall,
         )
 
@@ -241,6 +249,8 @@ class Controller:
             now = loop.time()
             if at > now:
                 await asyncio.sleep(at - now)
+            if self._passes is not None:
+                self._passes.follow_clock()
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if tick % schedule.slots == 0:
                 schedule.spread(self.catalog.sizes())
@@ -252,7 +262,7 @@ class Controller:
                 for entry in self.catalog.in_namespace(namespace)
                 if not schedule.has_own_period(entry.key)
             ]
-            entries += self._entries(schedule.due(self._wall()))
+            entries += self._entries(schedule.due(self._steady()))
             if entries:
                 group.create_task(self._run(entries), name=f"slot {tick % schedule.slots}")
             self._metrics.foreign = self._count_foreign()
@@ -280,6 +290,17 @@ class Controller:
             await self._passes.run(entries)
         except Exception:  # noqa: BLE001 - the next slot is another try
             _log.exception("slot failed", autoscalers=len(entries))
+
+    def _follow_clock(self) -> float:
+        """Move what is remembered with a clock that was set; returns by how much it was."""
+        by_s = self._jumps.since_last()
+        if by_s:
+            _log.warning("the clock was set", by_s=round(by_s, 1))
+            self.memory.shift(by_s)
+            self.foreign.shift(by_s)
+            for entry in self.catalog:
+                entry.looked_at += by_s if entry.looked_at else 0.0
+        return by_s
 
     def _note_released(self, key: Key) -> None:
         if key in self._urgent:

@@ -6,7 +6,7 @@ before we touch the object; what it writes while we look makes us a bystander. P
 are the caller's wall clock.
 """
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.catalog import Key
 from hpa.objects import ManagedField
@@ -64,6 +64,17 @@ class Foreign:
         # One write by a program nobody knows may be a person's; controllers come again.
         is_autoscaler = is_again or writer.manager == _IN_TREE
         self._rescales[key] = _Rescales(writer.manager, now, is_autoscaler)
+
+    def shift(self, by_s: float) -> None:
+        """Follow a clock that was set."""
+        self._started += by_s
+        for times in (self._first_seen, self._live):
+            for key in times:
+                times[key] += by_s
+        for manager in self._active:
+            self._active[manager] += by_s
+        for key, each in self._rescales.items():
+            self._rescales[key] = structs.replace(each, at=each.at + by_s)
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a deleted object."""

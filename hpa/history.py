@@ -5,7 +5,7 @@ recommended: windows ask for the largest or smallest value after a time, and one
 a run's end answers that as the whole run would. Pure.
 """
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
@@ -114,6 +114,19 @@ def adopted(past: Past, hpa: HPA) -> Past:
         return past
     return remember_scale(
         past, hpa.behavior, status.current_replicas, status.desired_replicas, status.last_scale_s
+    )
+
+
+def shifted(past: Past, by_s: float) -> Past:
+    """Return the history as it would be, had the clock always been set as it is now."""
+    recommendations = past.recommendations
+    return Past(
+        None
+        if recommendations is None
+        else tuple(structs.replace(each, at=each.at + by_s) for each in recommendations),
+        tuple(structs.replace(each, at=each.at + by_s) for each in past.scale_ups),
+        tuple(structs.replace(each, at=each.at + by_s) for each in past.scale_downs),
+        tuple(structs.replace(each, at=each.at + by_s) for each in past.good),
     )
 
 

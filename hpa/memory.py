@@ -102,6 +102,11 @@ class Memory:
         if past is not None:
             self._pasts[entry.key] = history.adopted(past, hpa)
 
+    def shift(self, by_s: float) -> None:
+        """Follow a clock that was set. Histories not looked at yet are by another's clock."""
+        for key, past in self._pasts.items():
+            self._pasts[key] = history.shifted(past, by_s)
+
     def forget(self, key: Key) -> None:
         """Drop a deleted object."""
         self._pasts.pop(key, None)

@@ -84,6 +84,7 @@ class Part:
             traces=Traces(first_reason),
             shards=Shards(fenced, chosen.lease_namespace, _part_of(chosen)),
             wall=wall,
+            steady=time.monotonic if wall is time.time else None,
         )
         self.group = DecisionsApi(self.controller, self.is_leader, wall=wall)
         self._leading: asyncio.Task[None] | None = None

@@ -8,11 +8,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 import structlog
 from msgspec import Struct, structs
 
-from hpa import statuses
+from hpa import history, statuses
 from hpa.act import Actor
 from hpa.asking import Asking, Given
 from hpa.catalog import Entry, Key
@@ -73,9 +74,11 @@ class Passes:
         mapper: Callable[[], Mapper],
         say: Callable[[Entry, Event], None],
         released: Callable[[Key], None],
+        jumped: Callable[[], float],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``released`` is told when the pass over an object has ended, however it did."""
+        """``released`` is told when the pass over an object has ended, however it did;
+        ``jumped`` says by how much the clock was set since it was asked last."""
         self._group = group
         self._stores = stores
         self._targets = targets
@@ -92,6 +95,8 @@ class Passes:
         self._mapper = mapper
         self._say = say
         self._released = released
+        self._jumped = jumped
+        self._jumped_s = 0.0  # in sum
         self._wall = wall
         self._writing = asyncio.Semaphore(limits.writes)
         self._status_at: dict[Key, float] = {}
@@ -122,6 +127,14 @@ class Passes:
                     apart.create_task(self._decide_all(some, started))
         else:
             await self._decide_all(looks, started)
+
+    def follow_clock(self) -> None:
+        """Move what is remembered with a clock that was set."""
+        by_s = self._jumped()
+        if by_s:
+            self._jumped_s += by_s
+            for key in self._status_at:
+                self._status_at[key] += by_s
 
     def forget(self, key: Key) -> None:
         """Drop what is kept of a deleted object."""
@@ -181,10 +194,12 @@ class Passes:
                 self._release(look.entry)
 
     def _decide(self, look: Look, answers: Given, started: float) -> None:
-        entry, now = look.entry, self._wall()
+        entry = look.entry
         if entry.is_gone:
             self._release(entry)
             return
+        self.follow_clock()
+        now = self._wall()
         scale = look.seen.scale
         size = scale.spec_replicas if isinstance(scale, Scale) else None
         if look.hpa.options.is_paused:
@@ -218,7 +233,7 @@ class Passes:
         started: float,
         outcome: Outcome | None = None,
     ) -> None:
-        entry = look.entry
+        entry, jumped_s = look.entry, self._jumped_s
         try:
             async with self._writing:
                 if outcome is None and decision.replicas is not None:
@@ -231,6 +246,8 @@ class Passes:
                     if outcome.scale == "written":
                         size = decision.replicas
                 outcome = outcome or Outcome()
+                self.follow_clock()
+                decision = _shifted(decision, self._jumped_s - jumped_s)
                 now = self._wall()
                 conclusion = conclude(decision, outcome, now)
                 if self._is_same(look) and self._is_due(look, conclusion, now):
@@ -314,6 +331,16 @@ class Passes:
         )
 
 
+def _shifted(decision: Decision, by_s: float) -> Decision:
+    """Return the decision with its history as of a clock that was set meanwhile."""
+    if not by_s:
+        return decision
+    draft = decision.draft
+    if draft is not None:
+        draft = structs.replace(draft, past=history.shifted(draft.past, by_s))
+    return structs.replace(decision, past=history.shifted(decision.past, by_s), draft=draft)
+
+
 def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:
     """Looks that need the same metrics together: a slow one then delays only its own."""
     groups: dict[frozenset[str], list[Look]] = {}
@@ -326,4 +353,4 @@ def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:
 def _staggered(key: Key, now: float) -> float:
     # When a status was last written is not known after a start: spread over the time in
     # which values alone are written, or ten thousand would be due together.
-    return now - statuses.REFRESH_S * ((hash(key) % 1000) / 1000)
+    return now - statuses.REFRESH_S * (crc32("/".join(key).encode()) % 1000 / 1000)

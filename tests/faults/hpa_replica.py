@@ -40,6 +40,7 @@ class Measured:
         self._weather, self._replica, self._stores = weather, replica, stores
         self.ratio: dict[str, float] = {}  # by HPA: what is measured, as a share of the target
         self.faults = 0.0
+        self.is_down = False  # refuses every connection
         self.asked_at: dict[str, float] = {}  # by HPA, loop time
         self.wall: Callable[[], float] = lambda: 0.0
 
@@ -60,6 +61,8 @@ class Measured:
         name, now = _hpa_of(question), self.wall()
         self.asked_at[name] = asyncio.get_running_loop().time()
         ratio = self.ratio.get(name, 1.0)
+        if self.is_down:
+            return core.Unavailable("Unreachable", "connection refused")
         if draw.random() < self.faults:
             return self._failed(question, draw, now)
         if isinstance(question, core.ExternalMetric):
@@ -147,6 +150,7 @@ class Replica:
             traces=Traces(first_reason),
             shards=Shards(fenced, "podscale", "hpa"),
             wall=wall,
+            steady=loop.time,
         )
         self._seen = -1
         self._pods_seen: dict[str, int] = {}

@@ -37,12 +37,13 @@ class Result(Struct):
 class Run:
     """One world from beginning to end; ``play`` it."""
 
-    def __init__(self, seed: int) -> None:
-        self.draw = Random(seed)
+    def __init__(self, history: str) -> None:
+        """``history`` seeds everything that is left to chance."""
+        self.draw = Random(history)
         self._jump = 0.0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self.weather = Weather(self.draw, self.wall)
+        self.weather = Weather(self.draw)
         self.settings = Settings(
             sync_period_s=PERIOD_S,
             downscale_stabilization_s=self.draw.choice((0.0, 20.0, 300.0)),
@@ -239,6 +240,7 @@ class Run:
 
     def _clock(self) -> None:
         self._jump += self.draw.choice((-7200.0, -40.0, 40.0, 7200.0))
+        self.weather.judge.jumps.append((self._loop.time(), self._jump))
 
     def _delete(self) -> None:
         name = self.draw.choice(self.names)

@@ -41,7 +41,8 @@ class Given(Struct, frozen=True):
 class Rescale(Struct, frozen=True):
     """One size that was written."""
 
-    wall: float
+    time: float  # that really passed
+    jump: float  # of the wall clock, by then
     before: int
     after: int
 
@@ -49,15 +50,14 @@ class Rescale(Struct, frozen=True):
 class Judge:
     """Finds what must never be; ``found`` is empty where all invariants held."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
-        self._wall = wall
+    def __init__(self) -> None:
         self.found: list[str] = []
         self.given: dict[tuple[str, str], dict[str, Given]] = {}  # by replica and HPA
         self.specs: dict[str, list[tuple[float, Any]]] = {}
         self.log: dict[str, list[Rescale]] = {}
         self.broken_since: dict[str, float] = {}  # replica → its watch is down
         self.unsettled: set[str] = set()  # HPAs whose history upstream would lose as well
-        self.highest_wall = 0.0
+        self.jumps: list[tuple[float, float]] = [(0.0, 0.0)]  # when; of the wall clock in sum
         self.rescales = self.statuses = self.lowered = self.refused = 0
 
     def allowed(self, replica: str, name: str, now: float) -> list[Any]:
@@ -94,7 +94,8 @@ class Judge:
 
     def remember(self, name: str, before: int, after: int) -> None:
         """Note a rescale that the controller was told to have happened."""
-        self.log.setdefault(name, []).append(Rescale(self._wall(), before, after))
+        now = asyncio.get_running_loop().time()
+        self.log.setdefault(name, []).append(Rescale(now, self.jumps[-1][1], before, after))
 
     def _lowering(self, replica: str, name: str, what: str) -> None:
         given = self.given.get((replica, name), {})
@@ -113,7 +114,6 @@ class Judge:
         direction = "scaleUp" if after > before else "scaleDown"
         (policy,) = behavior[direction]["policies"]
         period, value = policy["periodSeconds"], policy["value"]
-        self.highest_wall = max(self.highest_wall, self._wall())
         is_up = after > before
         same = self._changes(name, period, is_up=is_up, is_certain=True)
         other = self._changes(name, period, is_up=not is_up, is_certain=False)
@@ -127,17 +127,23 @@ class Judge:
             self.found.append(f"{what} past {limit} of {policy}, after {log}")
 
     def _changes(self, name: str, period: float, *, is_up: bool, is_certain: bool) -> int:
-        """Sum what counts surely, or what may count."""
-        now = self._wall()
+        """Sum what counts surely, or what may count.
+
+        Who leads moves what it remembers with the clock. Who takes over cannot know of a
+        jump since the history was stored, and may see it younger or older by that.
+        """
+        now = asyncio.get_running_loop().time()
         total = 0
         for each in self.log.get(name, ()):
             if (each.after > each.before) != is_up:
                 continue
+            jumped = [jump - each.jump for at, jump in self.jumps if at >= each.time - _DECIDED_S]
+            jumped += [self.jumps[-1][1] - each.jump, 0.0]
+            age_s = now - each.time
             if is_certain:
-                # Whoever looked at a later clock in between may have dropped it.
-                counts = each.wall > self.highest_wall - period + _EDGE_S
+                counts = age_s + max(jumped) < period - _EDGE_S
             else:
-                counts = each.wall > now - period - _DECIDED_S
+                counts = age_s + min(jumped) < period + _DECIDED_S
             if counts:
                 total += abs(each.after - each.before)
         return total
@@ -146,10 +152,10 @@ class Judge:
 class Weather(World):
     """The world with Leases, faults, and a judge."""
 
-    def __init__(self, draw: Random, wall: Callable[[], float]) -> None:
+    def __init__(self, draw: Random) -> None:
         super().__init__()
         self.draw = draw
-        self.judge = Judge(wall)
+        self.judge = Judge()
         self.lease: dict[str, Any] | None = None
         self.faults = 0.0  # the share of requests that fail
         self.changes = 0  # counts what watches would tell
@@ -238,6 +244,9 @@ class Line:
         self._replica = replica
         self.is_cut = False
         self.thaws_at = 0.0
+        self.dies_with = ""  # "arrived", "lost": what becomes of the scale write it dies in
+        self.freezes_at = ""  # the subresource whose next write it freezes in ...
+        self.frozen_s = 90.0  # ... for so long
 
     async def request(
         self,
@@ -265,10 +274,18 @@ class Line:
         weather, draw = self._weather, self._weather.draw
         loop = asyncio.get_running_loop()
         await asyncio.sleep(draw.choice((0.0, 0.0, 0.01, 0.4)))
+        if self.freezes_at and path.endswith(self.freezes_at) and method != "GET":
+            self.freezes_at, self.thaws_at = "", loop.time() + self.frozen_s
         await asyncio.sleep(max(self.thaws_at - loop.time(), 0.0))
         if guard is not None:
             guard()
         await asyncio.sleep(draw.choice((0.001, 0.001, 0.05, 0.8)))
+        if self.dies_with and path.endswith("/scale") and method != "GET":
+            if self.dies_with == "arrived":
+                weather.take(
+                    method, path, msgspec.json.decode(body or b""), self._replica, is_lost=False
+                )
+            self.is_cut = True
         if self.is_cut:
             await asyncio.sleep(_FOREVER_S)
         fate = weather.fate(method, path)

@@ -319,6 +319,7 @@ class Cluster:
             traces=Traces(first_reason),
             shards=Shards(self.world, "podscale", "hpa"),
             wall=self.wall,
+            steady=lambda: asyncio.get_running_loop().time(),
         )
 
     def put(self, *objects: dict[str, Any]) -> None:
