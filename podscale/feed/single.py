@@ -142,8 +142,9 @@ class Singles:
         if len(answer.metrics) > PAGE:
             # Later, when nothing else refers to them any more; copies, since somebody who
             # waited for long may still be reading page by page.
-            columns = map(list, (answer.metrics, answer.values, answer.times))
-            asyncio.get_running_loop().call_soon(_free, *columns)
+            asyncio.get_running_loop().call_soon(
+                _free, list(answer.metrics), list(answer.values), list(answer.times)
+            )
 
     @property
     def _oldest(self) -> _Held:

@@ -147,8 +147,8 @@ def reading(
     return Reading(
         serial=next_serial(),
         asked_s=rows.asked_s,
-        values=np.asarray(values, dtype=np.float64),
-        time_s=np.asarray(times, dtype=np.float64),
+        values=np.array(values, dtype=np.float64),
+        time_s=np.array(times, dtype=np.float64),
         is_age_known=rows.stamps is not None,
         objects=_moved(rows.objects, moved),
         containers=_moved(rows.containers, moved),
