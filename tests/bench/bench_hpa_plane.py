@@ -1,0 +1,266 @@
+"""1,000 HPAs on the real API server: Kubernetes' own controller, then ours, on the same objects.
+
+Etcd, kube-apiserver and Prometheus are real; nothing else runs, so that the CPU of all of
+them is that of autoscaling (and what they cost idle, which is measured and subtracted). The
+in-tree controller gets its metrics through our adapter, whose CPU is not counted: its queries
+are the fewest that this controller can cause. ``PODSCALE_BENCH_PLANE_HPAS``: another number.
+"""
+
+import http.client
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.bench.bench_hpa import PERIOD_S, RULES
+from tests.bench.figures import Figures, cpu_s, resident_mb
+from tests.bench.hpa_cluster import PER_NAMESPACE, PODS, hpa, name_of, namespace_of, pod, workload
+from tests.cluster.metrics_stack import MetricsStack
+from tests.cluster.plane import Plane
+from tests.cluster.settings import PlaneSettings
+from tests.integration.exporter import Exporter
+from tests.integration.prometheus import PrometheusServer
+from tests.tools.process import LOOPBACK, Program, free_port, wait_until
+
+WARM_S, MEASURED_S, IDLE_S = 2.2 * PERIOD_S, 2 * PERIOD_S, PERIOD_S
+SEEDERS = 6
+TUNED = (
+    "--kube-api-qps=1000",
+    "--kube-api-burst=2000",
+    "--concurrent-horizontal-pod-autoscaler-syncs=50",
+)
+Pids = Mapping[str, int]
+
+
+class Seeder:
+    """Creates objects over a connection of its own."""
+
+    def __init__(self, plane: Plane) -> None:
+        client = plane.admin
+        self._connection = http.client.HTTPSConnection(
+            LOOPBACK, client.identity.port, context=client._tls, timeout=60
+        )
+
+    def send(self, method: str, path: str, body: object) -> Any:
+        patch = "application/merge-patch+json"
+        kind = patch if method == "PATCH" else "application/json"
+        headers = {"Content-Type": kind, "Accept": "application/json"}
+        self._connection.request(method, path, json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {raw[:300]!r}")
+        return json.loads(raw)
+
+    def seed(self, index: int) -> None:
+        """Create one HPA, its Deployment and its running pods."""
+        namespace, name = namespace_of(index), name_of(index)
+        if index % PER_NAMESPACE == 0:
+            self.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+        made = self.send("POST", deployments, workload(index, "Deployment", PODS, None))
+        sizes = {"replicas": PODS, "readyReplicas": PODS}
+        # No controller of Deployments runs, and an External AverageValue divides by this.
+        self.send("PATCH", f"{deployments}/{name}/status", {"status": sizes})
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        owner = {**made, "apiVersion": "apps/v1", "kind": "Deployment"}
+        for number in range(PODS):
+            written = pod(index, number, owner)
+            self.send("POST", pods, written)
+            path = f"{pods}/{written['metadata']['name']}/status"
+            self.send("PATCH", path, {"status": written["status"]})
+        autoscalers = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+        self.send("POST", autoscalers, hpa(index))
+
+
+def seed(plane: Plane, count: int) -> None:
+    """Create everything, several namespaces at a time."""
+    waiting: Iterator[int] = iter(range(0, count, PER_NAMESPACE))
+    lock = threading.Lock()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        seeder = Seeder(plane)
+        try:
+            while True:
+                with lock:
+                    first = next(waiting, None)
+                if first is None:
+                    return
+                for index in range(first, min(first + PER_NAMESPACE, count)):
+                    seeder.seed(index)
+        except (OSError, RuntimeError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(SEEDERS)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    if failures:
+        raise failures[0]
+
+
+def versions(plane: Plane) -> dict[str, str]:
+    """Return the resourceVersion of every HPA."""
+    listed = plane.admin.get("/apis/autoscaling/v2/horizontalpodautoscalers")["items"]
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in listed}
+
+
+def spent(pids: Pids, seconds: float) -> dict[str, float]:
+    """Return CPU seconds a period of each program over the next ``seconds``."""
+    before = {name: cpu_s(pid) for name, pid in pids.items()}
+    time.sleep(seconds)
+    periods = seconds / PERIOD_S
+    return {name: (cpu_s(pid) - before[name]) / periods for name, pid in pids.items()}
+
+
+def main() -> int:
+    count = int(os.environ.get("PODSCALE_BENCH_PLANE_HPAS", "1000"))
+    figures = Figures("hpa on the real API server")
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as exit_:
+        directory = Path(scratch)
+        plane = Plane(directory, PlaneSettings(nodes=0))
+        exit_.callback(plane.stop)
+        plane.etcd.start()
+        plane.start_apiserver()
+        began = time.monotonic()
+        seed(plane, count)
+        figures.note(f"{count} HPAs, {count * PODS} pods made in {time.monotonic() - began:.0f} s")
+        prometheus = _prometheus(exit_, directory, count)
+        servers = {
+            "API server": plane.apiserver.pid,
+            "etcd": plane.etcd.pid,
+            "Prometheus": prometheus.program.pid,
+        }
+        time.sleep(5.0)
+        idle = spent(servers, IDLE_S)
+        figures.note(f"idle: {_told(idle)}")
+        theirs = _in_tree(figures, plane, prometheus, directory, servers, idle, count)
+        ours = _ours(figures, plane, prometheus, directory, servers, idle, count)
+        figures.at_least(
+            "times less CPU of controller, API server, etcd and Prometheus",
+            theirs / ours, 10.0,
+            f"({theirs / count * 1e3:.2f} ms against {ours / count * 1e3:.2f} ms per HPA and "
+            "period)",
+        )  # fmt: skip
+    return figures.finish()
+
+
+def _prometheus(exit_: ExitStack, directory: Path, count: int) -> PrometheusServer:
+    port = free_port()
+    command = [
+        sys.executable, "-m", "tests.bench.noise", "--hpas", str(count), "--port", str(port),
+    ]  # fmt: skip
+    exit_.enter_context(Program("noise", command, directory / "noise.log"))
+    scrape = {
+        "job_name": "noise",
+        "honor_labels": True,
+        "scrape_interval": f"{PERIOD_S:g}s",
+        "scrape_timeout": "14s",
+        "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}],
+    }
+    server = exit_.enter_context(PrometheusServer(directory, scrape_configs=[scrape]))
+    server.wait_for("count(load)", deadline_s=60)
+    return server
+
+
+def _in_tree(
+    figures: Figures,
+    plane: Plane,
+    prometheus: PrometheusServer,
+    directory: Path,
+    servers: Pids,
+    idle: Mapping[str, float],
+    count: int,
+) -> float:
+    """Return the CPU seconds a period with the in-tree controller, its client unlimited."""
+    rare = ("--metrics-relist-interval=1m", "--metrics-max-age=5m", "--feed-max-age=5s")
+    total = 0.0
+    with (
+        Exporter(directory) as exporter,
+        MetricsStack(plane, prometheus, exporter, directory, rules=RULES, arguments=rare) as stack,
+    ):
+        namespace, name = namespace_of(0), name_of(0)
+        stack.wait_for_metric(
+            f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/pods/*/load"
+            f"?labelSelector=app%3D{name}",
+            PODS,
+        )
+        for flags in (TUNED, ()):
+            with plane.in_tree_hpa(PERIOD_S, *flags) as controller:
+                time.sleep(WARM_S)
+                before = versions(plane)
+                used = spent({"controller": controller.pid, **servers}, MEASURED_S)
+                after = versions(plane)
+                memory = resident_mb(controller.pid)
+            reached = sum(before[each] != after[each] for each in after)
+            used = {each: used[each] - idle.get(each, 0.0) for each in used}
+            figures.note(
+                f"in-tree, {' '.join(flags) or 'its default flags'}: {reached} of {count} HPAs "
+                f"reached in {MEASURED_S:g} s; CPU a period: {_told(used)}; {memory:.0f} MB"
+            )
+            if flags:
+                assert reached >= 0.95 * count, "the peer starved: this run tells nothing"
+                total = sum(used.values())
+    return total
+
+
+def _ours(
+    figures: Figures,
+    plane: Plane,
+    prometheus: PrometheusServer,
+    directory: Path,
+    servers: Pids,
+    idle: Mapping[str, float],
+    count: int,
+) -> float:
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podscale"}})
+    rules = directory / "hpa-rules.yaml"
+    rules.write_text(RULES)
+    kubeconfig = plane.admin_kubeconfig
+    port = free_port()
+    command: Sequence[str] = [
+        sys.executable, "-m", "podscale", "hpa",
+        f"--config={rules}", f"--prometheus-url={prometheus.url}",
+        f"--kubeconfig={kubeconfig}", f"--lister-kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",
+        f"--secure-port={port}", f"--bind-address={LOOPBACK}", f"--cert-dir={directory}/hpa",
+        "--metrics-relist-interval=1m", "--metrics-max-age=5m",
+    ]  # fmt: skip
+    with Program("hpa", command, directory / "hpa.log") as program:
+        untouched = versions(plane)
+        wait_until(
+            "ours wrote statuses of its own",
+            lambda: sum(untouched[k] != v for k, v in versions(plane).items()) >= count * 0.03,
+            120,
+            (program,),
+        )
+        # The foreign controller's traces expire, caches fill, every status is written once.
+        time.sleep(WARM_S + 2 * PERIOD_S)
+        before = versions(plane)
+        used = spent({"controller": program.pid, **servers}, 2 * MEASURED_S)
+        reached = sum(before[k] != v for k, v in versions(plane).items())
+        memory = resident_mb(program.pid)
+    used = {each: used[each] - idle.get(each, 0.0) for each in used}
+    figures.note(
+        f"podscale hpa: statuses of {reached} HPAs written in {2 * MEASURED_S:g} s; CPU a "
+        f"period: {_told(used)}; {memory:.0f} MB"
+    )
+    restless = sum(1 for index in range(count) if index % 20 == 0)
+    assert reached >= restless, "ours does not act: this run tells nothing"
+    return sum(used.values())
+
+
+def _told(used: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
