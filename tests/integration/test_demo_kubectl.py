@@ -1,0 +1,108 @@
+"""kubectl and podscale against the running demo, by the commands that it prints."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_demo import demo, end, shown_until
+from tests.tools.required import require
+
+
+class Hints:
+    """What the demo told to try, and how to run it."""
+
+    def __init__(self, text: str, directory: Path) -> None:
+        self.text = text
+        found = re.search(r"--server (http://\S+)", text)
+        assert found
+        self.server = found[1]
+        self._environment = {
+            **os.environ,
+            "PATH": f"{require('kubectl').parent}:/usr/bin:/bin",
+            "HOME": str(directory),
+            "KUBECONFIG": str(directory / "none"),
+        }
+
+    async def run(self, line: str, *, code: int = 0) -> str:
+        words = shlex.split(line)
+        if words[0].endswith("podscale"):
+            words[:1] = [sys.executable, "-m", "podscale"]
+        ran = await asyncio.create_subprocess_exec(
+            *words,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+        )
+        out, err = await ran.communicate()
+        assert ran.returncode == code, f"{line}: {out.decode()} {err.decode()}"
+        return out.decode()
+
+    async def kubectl(self, line: str) -> str:
+        return await self.run(f"kubectl --server {self.server} {line}")
+
+
+@pytest.fixture
+async def hints(tmp_path: Path) -> AsyncIterator[Hints]:
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    running = await demo(directory, "--speed", "10")
+    text = await shown_until(running, "Ctrl-C")
+    # By then every scene has been decided on: the worker was killed for memory, and resized.
+    text += await shown_until(running, "QuickOom")
+    yield Hints(text, tmp_path)
+    await end(running)
+
+
+@pytest.mark.timeout(120)
+async def test_the_printed_commands_work(hints: Hints) -> None:
+    lines = [line.strip() for line in hints.text.splitlines() if re.match(r"  (kubectl|/)", line)]
+    assert len(lines) == 6
+    printed = {line: await hints.run(line) for line in lines if " doctor " not in line}
+    shown = "\n".join(f"$ {line}\n{text}" for line, text in printed.items())
+    for wanted in (
+        r"horizontalpodautoscaler.*/web +Deployment/web +\S+/12 \(avg\) +2 +10 +\d+",
+        r"pod/web-\S+ +1/1 +Running",
+        r"web-\S+ +\d+m +\d+Mi",
+        r'"metricName":"http_requests_per_second"|"name":"http_requests_per_second"',
+        r"NAME .*REASON|REFERENCE",
+        r"shop/web → Deployment/web: \d+ replicas",
+    ):
+        assert re.search(wanted, shown), f"{wanted} in {shown}"
+
+
+@pytest.mark.timeout(120)
+async def test_get_describe_top_scale_and_explain(hints: Hints) -> None:
+    listed = await hints.kubectl("get deployments,hpa,vpa,pdb -A")
+    assert re.search(r"orders +deployment\.apps/consumer", listed)
+    assert re.search(r"jobs +verticalpodautoscaler\S*/worker +InPlaceOrRecreate", listed)
+    assert re.search(r"jobs +poddisruptionbudget\.policy/worker +1 ", listed)
+    told = await hints.kubectl("describe hpa web -n shop")
+    assert re.search(r"ScalingActive +True +ValidMetricFound", told)
+    assert "http_requests_per_second" in told
+    assert "Name:" in await hints.kubectl("describe pods -n jobs")
+    assert re.search(r"node-1 +\d+m +\d+% ", await hints.kubectl("top nodes"))
+    assert re.search(r"worker-\S+ +\d+m +\d+Mi", await hints.kubectl("top pods -n jobs"))
+    sizing = await hints.kubectl("get sizingdecisions -n jobs")
+    assert re.search(r"worker +\S*worker +InPlaceOrRecreate", sizing)
+    # A rescale by hand is put right by the next decisions.
+    assert "scaled" in await hints.kubectl("scale deployment web -n shop --replicas=9")
+    body = json.loads(
+        await hints.run(f"podscale explain hpa/web -n shop --server {hints.server} -o json")
+    )
+    assert body["status"]["first_reason"]
+    why = await hints.run(f"podscale explain hpa/consumer -n orders --server {hints.server}")
+    assert "queue_messages" in why
+
+
+@pytest.mark.timeout(120)
+async def test_the_doctor_can_be_tried(hints: Hints) -> None:
+    (line,) = (line for line in hints.text.splitlines() if " doctor " in line)
+    found = await hints.run(f"{line} --metric http_requests_per_second -n shop")
+    assert "http_requests_per_second" in found
