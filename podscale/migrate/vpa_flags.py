@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 Known = Mapping[str, str]
 
-_HISTORY = "history comes from checkpoints; none is loaded from Prometheus at the start"
 _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
 
 
@@ -19,16 +18,24 @@ def _names(text: str, why: str = "") -> dict[str, str]:
 _COMMON: Known = {
     **_names(
         "address kube-api-qps kube-api-burst kubeconfig vpa-object-namespace "
-        "ignored-vpa-object-namespaces leader-elect leader-elect-lease-duration "
-        "leader-elect-renew-deadline leader-elect-retry-period leader-elect-resource-name "
-        "leader-elect-resource-namespace leader-elect-resource-lock"
+        "ignored-vpa-object-namespaces"
     ),
     **_names("profiling", "there is no profiler behind the metrics port"),
     **_names("feature-gates"),
 }
 
-RECOMMENDER: Known = {
+# Of the two that act; the webhook has no leader.
+_LEADING: Known = {
     **_COMMON,
+    **_names(
+        "leader-elect leader-elect-lease-duration leader-elect-renew-deadline "
+        "leader-elect-retry-period leader-elect-resource-name leader-elect-resource-namespace"
+    ),
+    **_names("leader-elect-resource-lock", "it is always a Lease"),
+}
+
+RECOMMENDER: Known = {
+    **_LEADING,
     **_names(
         "recommender-name recommender-interval update-worker-count storage checkpoints-timeout "
         "checkpoints-gc-interval memory-saver target-cpu-percentile target-memory-percentile "
@@ -44,13 +51,13 @@ RECOMMENDER: Known = {
     ),
     **_names("min-checkpoints", "upstream has deprecated it"),
     **_names(
-        "prometheus-address prometheus-insecure prometheus-query-timeout "
+        "prometheus-address prometheus-insecure "
         "prometheus-cadvisor-job-name prometheus-bearer-token prometheus-bearer-token-file "
         "username password history-length history-resolution history-cpu-metric "
         "history-memory-metric pod-label-prefix metric-for-pod-labels pod-namespace-label "
-        "pod-name-label container-namespace-label container-pod-name-label container-name-label",
-        _HISTORY,
+        "pod-name-label container-namespace-label container-pod-name-label container-name-label"
     ),
+    **_names("prometheus-query-timeout", "history has a deadline per slice of time"),
     **_names(
         "use-external-metrics external-metrics-cpu-metric external-metrics-memory-metric",
         _EXTERNAL,
@@ -58,7 +65,7 @@ RECOMMENDER: Known = {
 }
 
 UPDATER: Known = {
-    **_COMMON,
+    **_LEADING,
     **_names(
         "updater-interval min-replicas eviction-tolerance eviction-rate-limit "
         "eviction-rate-burst in-place-skip-disruption-budget pod-update-threshold "

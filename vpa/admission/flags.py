@@ -35,14 +35,14 @@ UPSTREAM: tuple[Flag, ...] = (
     Flag("status-lease-namespace", help="Its namespace; empty: our own, else kube-system."),
     Flag("status-lease-update-interval", "duration", 10.0, "How often it is renewed."),
     Flag("max-allowed-cpu-boost", help="Most CPU of a boosted container."),
-    Flag("review-deadline", "duration", 2.0,
-         "What cannot be answered in time is let through unchanged."),
 )  # fmt: skip
 
 OWN: tuple[Flag, ...] = (
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: registers it, and keeps a CA in a Secret "
               "and in the webhook's caBundle. Files of a certificate are then not needed."),
+    Flag("review-deadline", "duration", 2.0,
+         "What cannot be answered in time is let through unchanged."),
     Flag("serving-ca-lifetime", "duration", 365 * 86400.0, "How long that CA lives."),
 )  # fmt: skip
 
