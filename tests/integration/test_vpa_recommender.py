@@ -38,10 +38,11 @@ async def recommending(
     options: Options = FAST,
     lease: LeaseChoice | None = None,
     registry: CollectorRegistry | None = None,
+    **stores: Any,
 ) -> AsyncIterator[RecommenderPart]:
     part = RecommenderPart(
         small.api,
-        small.stores(),
+        small.stores(**stores),
         small.usage,
         options,
         registry or CollectorRegistry(),

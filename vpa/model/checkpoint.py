@@ -6,6 +6,7 @@ dropped. What v3 has no place for (open memory windows) is in ``windows``.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -110,12 +111,12 @@ def check_histogram(saved: HistogramCheckpoint, buckets: int) -> None:
 def to_wire(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return ``status`` as JSON, with upstream's field names."""
     return {
-        "lastUpdateTime": _time(checkpoint.updated_s),
+        "lastUpdateTime": wire_time(checkpoint.updated_s),
         "version": VERSION,
         "cpuHistogram": _histogram(checkpoint.cpu),
         "memoryHistogram": _histogram(checkpoint.memory),
-        "firstSampleStart": _time(checkpoint.first_sample_s),
-        "lastSampleStart": _time(checkpoint.last_sample_s),
+        "firstSampleStart": wire_time(checkpoint.first_sample_s),
+        "lastSampleStart": wire_time(checkpoint.last_sample_s),
         "totalSamplesCount": checkpoint.samples,
     }
 
@@ -141,7 +142,7 @@ def from_wire(status: object) -> Checkpoint:
 
 def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:
     return {
-        "referenceTimestamp": _time(saved.reference_s),
+        "referenceTimestamp": wire_time(saved.reference_s),
         "bucketWeights": {str(bucket): weight for bucket, weight in saved.bucket_weights.items()},
         "totalWeight": saved.total_weight,
     }
@@ -170,7 +171,9 @@ def _whole(weight: object) -> int:
     return weight
 
 
-def _time(seconds: float) -> str | None:
+@lru_cache(maxsize=4096)
+def wire_time(seconds: float) -> str | None:
+    """Return a time as it is written; a pass writes the same few thousands of times."""
     if seconds == ZERO_TIME:
         return None
     # metav1.Time has no fractions: what it cannot say is cut off, as Go's formatting does.

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from vpa.model.aggregates import Aggregates, Span
-from vpa.model.checkpoint import Checkpoint, load_histogram, save_histograms, to_wire
+from vpa.model.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
 from vpa.model.histograms import ZERO_TIME, Columns
 from vpa.model.merged import merged
 from vpa.model.samples import MEMORY_WEIGHT, Containers, OpenWindow
@@ -135,7 +135,7 @@ def encode(
 
 def update_time(checkpoint: Checkpoint) -> str:
     """Return lastUpdateTime of the status as it is written."""
-    return str(to_wire(checkpoint)["lastUpdateTime"])
+    return str(wire_time(checkpoint.updated_s))
 
 
 def decode(text: str | None, last_update: str | None) -> Extra | None:

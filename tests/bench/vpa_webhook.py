@@ -1,0 +1,90 @@
+"""The webhook as a process, with a constant answer beside it, and history on demand.
+
+``/`` is the webhook, ``/constant`` the same server with nothing to decide, ``/history?N`` reads
+N days into a recommender's model in this process and answers when it is there. Prints its
+port when its watches are synced.
+"""
+
+import asyncio
+import gc
+import sys
+from typing import Any
+
+from podscale.feed.options import PrometheusOptions
+from podscale.serving.api import Answered, ApiRequest, ApiResponse, Route
+from podscale.serving.flags import parse
+from podscale.serving.logs import Verbosity, configure
+from podscale.serving.running import Clusters, running
+from tests.bench.vpa_past import CONTAINERS, END_S, STEP_S, queries
+from vpa import process
+from vpa.admission import flags as flags_
+from vpa.admission.webhook import Webhook
+from vpa.model.cluster import Cluster
+from vpa.recommender.past import Past, Span, load
+
+CONSTANT = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": "constant", "allowed": True}}  # fmt: skip
+
+
+class Nobody:
+    """Counts nothing."""
+
+    def admitted(self, resource: str, outcome: str, seconds: float) -> None: ...
+
+
+def constant(request: ApiRequest) -> Answered:
+    return ApiResponse(value=CONSTANT)
+
+
+class History:
+    """Reads history into a model."""
+
+    def __init__(self, prometheus: str) -> None:
+        self._prometheus = prometheus
+
+    async def handle(self, request: ApiRequest) -> Answered:
+        days = float(request.body or b"8")
+        past = Past(PrometheusOptions(url=self._prometheus), *queries())
+        cluster = Cluster()
+        found = await load(
+            past, Span(days * 86400.0, STEP_S), cluster, END_S,
+            lambda _, pod: {"app": pod.rpartition("-")[0]}, lambda _: None,
+        )  # fmt: skip
+        value: dict[str, Any] = {"containers": found.containers, "samples": found.samples}
+        return ApiResponse(value=value)
+
+
+async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
+    flags = parse(
+        [f"--kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", "--port=0", "--address=",
+         "--register-webhook=false",
+         f"--cert-dir={directory}", f"--client-ca-file={directory}/absent"], flags_.TABLE,
+    )  # fmt: skip
+    verbosity = Verbosity(0)
+    configure("console", verbosity)
+    async with process.grounded(flags, "admission", verbosity) as ground:
+        stores = process.stores_of(ground)
+        webhook = Webhook(
+            stores, Nobody(), boost=flags_.boost(flags), gates=flags_.gates(flags),
+            deadline_s=flags.seconds("review-deadline"),
+        )  # fmt: skip
+        routes = [
+            Route("/", webhook.handle, methods=("POST",), is_public=True),
+            Route("/constant", constant, methods=("POST",), is_public=True),
+            Route("/history", History(prometheus).handle, methods=("POST",), is_public=True),
+        ]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stores.run())
+            async with running(
+                flags_.serving(flags), clusters=Clusters(), routes=routes, health=ground.health,
+                metrics=ground.metrics, verbosity=verbosity, port=0,
+            ) as server:  # fmt: skip
+                await stores.wait_synced()
+                gc.collect()
+                gc.freeze()
+                print("port", server.port, len(stores.vpas), CONTAINERS, flush=True)
+                await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(*sys.argv[1:4]))
