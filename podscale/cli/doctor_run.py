@@ -119,6 +119,9 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
         for asked in plan.asked:
             report.findings.append((asked, await _served(plan, asked, cluster)))
     report.lints = lint(parsed, rules, known, plan.disabled)
+    if plan.asked:  # of the rules it is about; the whole file is checked without a metric
+        about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
+        report.lints = [each for each in report.lints if each.subject in about]
     if cluster is not None:
         report.lints += await _objects(plan, cluster)
     return _counted(report, examiner, cluster)
