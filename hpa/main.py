@@ -1,14 +1,15 @@
 """The HPA as a process: from the command line's flags to a loop that leads, and an API.
 
 ``podscale.cli.hpa`` calls ``run`` and says where metrics come from: products do not know
-each other. ``podscale.cli.control`` and ``run`` use ``hpa.part`` beside their other parts.
+each other. ``podscale.cli.together`` uses ``hpa.part`` beside other parts.
 """
 
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 from msgspec import Struct
@@ -24,7 +25,6 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
 from podscale.kube.pods import PodStore
 from podscale.serving import logs
-from podscale.serving.api import ApiGroup
 from podscale.serving.certificates import service_names
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import FlagError, Flags
@@ -53,16 +53,6 @@ class Ground(Struct, frozen=True):
 OpenProvider = Callable[[Ground], AbstractAsyncContextManager[MetricsProvider]]
 
 
-class Companion(Struct, frozen=True):
-    """Another part of the same process, as far as the shared server is concerned."""
-
-    groups: tuple[ApiGroup, ...] = ()
-
-
-# Runs a part beside the HPA, with its Lease and on the same provider, while the block runs.
-OpenCompanion = Callable[[Ground, MetricsProvider], AbstractAsyncContextManager[Companion]]
-
-
 class Served(Struct, frozen=True):
     """A running HPA part and its server."""
 
@@ -70,9 +60,7 @@ class Served(Struct, frozen=True):
     server: Running
 
 
-async def run(
-    flags: Flags, open_provider: OpenProvider, companions: Sequence[OpenCompanion] = ()
-) -> int:
+async def run(flags: Flags, open_provider: OpenProvider) -> int:
     """Reconcile until SIGTERM or SIGINT; return the exit code.
 
     2 is a command line (or a rules file) that must be changed first, 1 everything else.
@@ -89,14 +77,14 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with serving(flags, verbosity, open_provider, companions=companions) as served:
+        async with serving(flags, verbosity, open_provider) as served:
             log.info("serving", port=served.server.port)
             await stop.wait()
             # The Lease first: another replica can act while we still answer.
             await served.part.stop()
             await served.server.drain()
     except* FlagError as refused:
-        log.error("refused", error=str(_first(refused)))
+        print(f"{_first(refused)} (--help lists all flags)", file=sys.stderr)  # noqa: T201
         return_code = 2
     except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
         log.error("cannot start", error=str(_first(failed)))
@@ -119,7 +107,6 @@ async def serving(
     verbosity: Verbosity,
     open_provider: OpenProvider,
     *,
-    companions: Sequence[OpenCompanion] = (),
     port: int | None = None,
 ) -> AsyncIterator[Served]:
     """Run the HPA and the server of its explanations while the block runs."""
@@ -136,19 +123,16 @@ async def serving(
         ground = Ground(flags, api, discovery, pods, server_metrics.registry, health)
         async with asyncio.TaskGroup() as group:
             discovering = group.create_task(discovery.run(), name="discovery")
-            async with open_provider(ground) as provider, AsyncExitStack() as beside:
+            async with open_provider(ground) as provider:
                 part = Part(api, chosen, discovery, provider, pods, identity=identity())
                 server_metrics.registry.register(part.metrics)
                 part.register(health)
                 working = group.create_task(part.run(), name="hpa")
-                found = [
-                    await beside.enter_async_context(each(ground, provider)) for each in companions
-                ]
                 try:
                     async with running(
                         flags,
                         clusters=Clusters(api, api),
-                        groups=(part.group, *(served for each in found for served in each.groups)),
+                        groups=(part.group,),
                         health=health,
                         metrics=server_metrics,
                         verbosity=verbosity,

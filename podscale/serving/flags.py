@@ -35,6 +35,7 @@ class Flag(Struct, frozen=True):
     help: str = ""
     shorthand: str = ""
     ignored: str = ""
+    is_listed: bool = True  # in --help
 
 
 class FlagError(ValueError):
@@ -170,7 +171,7 @@ def _convert(kind: Kind, text: str) -> Value:
 def usage(table: Iterable[Flag]) -> str:
     """Return the flags for ``--help``, by name, with their defaults; idle ones last, in short."""
     lines = []
-    ordered = sorted(table, key=lambda flag: flag.name)
+    ordered = sorted((flag for flag in table if flag.is_listed), key=lambda flag: flag.name)
     for flag in ordered:
         if flag.ignored:
             continue

@@ -54,7 +54,7 @@ async def serving(
             ground.registry,
             lease=process.lease_of(flags),
             on_change=process.leader_label_of(ground.api, "recommender"),
-            find_past=_find_past(flags, provider, stores, past_of),
+            find_past=find_past(flags, provider, stores, past_of),
         )
         part.register(ground.health)
         groups = (SizingApi(part.recommender, part.is_leader),)
@@ -62,9 +62,10 @@ async def serving(
             yield part
 
 
-def _find_past(
+def find_past(
     flags: Flags, provider: MetricsProvider, stores: Stores, past_of: PastOf | None
 ) -> FindPast | None:
+    """Return what reads history at the start; None: checkpoints are the start."""
     if flags.text("storage") != "prometheus":
         return None
     if past_of is None:

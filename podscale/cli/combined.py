@@ -1,0 +1,63 @@
+"""One command line for several parts: ``--flag`` for all that know it, ``--part.flag`` for one.
+
+The parts' own tables are unchanged; ``split`` gives each the values that concern it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from podscale.serving.flags import Flag, Flags, Value
+
+Tables = Mapping[str, Sequence[Flag]]
+
+# What two parts of one process cannot share: only ``--part.flag`` reaches any but the first.
+_OF_ONE = frozenset(
+    {
+        "client-ca-file",
+        "leader-elect-resource-name",
+        "port",
+        "serving-ca-lifetime",
+        "service",
+        "tls-cert-file",
+        "tls-private-key",
+    }
+)
+
+
+def merged(tables: Tables) -> tuple[Flag, ...]:
+    """Return the table that reads all parts' flags; the first part's word for a flag counts."""
+    plain: dict[str, Flag] = {}
+    for table in tables.values():
+        # Within a table the last of a name counts, as in ``flags.parse``.
+        for name, flag in {flag.name: flag for flag in table}.items():
+            plain.setdefault(name, flag)
+    own = (
+        structs.replace(flag, name=f"{part}.{flag.name}", shorthand="", is_listed=False)
+        for part, table in tables.items()
+        for flag in table
+    )
+    return (*plain.values(), *own)
+
+
+def split(
+    parsed: Flags, tables: Tables, defaults: Mapping[str, Value] | None = None
+) -> dict[str, Flags]:
+    """Return each part's flags. ``defaults`` stand for those of the parts that know them."""
+    found = {}
+    first = next(iter(tables))
+    for part, table in tables.items():
+        values: dict[str, Value] = {flag.name: flag.default for flag in table}
+        values |= {name: value for name, value in (defaults or {}).items() if name in values}
+        given = set()
+        for name in tuple(values):
+            own = f"{part}.{name}"
+            if own in parsed.given:
+                values[name] = parsed.values[own]
+            elif name in parsed.given and (part == first or name not in _OF_ONE):
+                values[name] = parsed.values[name]
+            else:
+                continue
+            given.add(name)
+        found[part] = Flags(values, frozenset(given), (), ())
+    return found

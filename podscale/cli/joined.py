@@ -1,0 +1,58 @@
+"""``serve``, ``control`` and ``run``: commands that run several parts in one process."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from podscale.cli.program import program
+
+if TYPE_CHECKING:
+    from podscale.serving.flags import Flag, Flags, Value
+
+
+def joined(
+    name: str,
+    summary: str,
+    parts: Sequence[str],
+    own: "Sequence[Flag]" = (),
+    *,
+    leads: bool = False,
+) -> click.Command:
+    """Return the command that runs ``parts``; ``leads``: under Leases unless a flag says no."""
+
+    def load() -> "tuple[Sequence[Flag], Any]":
+        from podscale.cli.combined import merged
+        from podscale.cli.together import TABLES
+
+        tables = {part: TABLES[part] for part in parts}
+
+        def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
+            return _run(parsed, tables, leads=leads)
+
+        return (*merged(tables), *own), run
+
+    about = f"{summary}\n\n--flag reaches every part that knows it, --PART.flag one of "
+    return program(name, f"{about}{', '.join(parts)}.", load)
+
+
+async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads: bool) -> int:
+    import gc
+
+    from podscale.cli.combined import split
+    from podscale.cli.together import problems, together
+    from vpa import process
+
+    namespace = await asyncio.to_thread(process.own_namespace, "podscale")
+    defaults: dict[str, Value] = {
+        "leader-elect": leads,
+        "leader-elect-resource-namespace": namespace,
+        "address": "",  # /metrics is on the one server
+    }
+    flags = split(parsed, tables, defaults)
+    wrong = await asyncio.to_thread(problems, flags)
+    # A round makes some hundred thousand short-lived containers: collecting after every 700
+    # of them would cost more than all of them together.
+    gc.set_threshold(50_000, 50, 50)
+    return await process.run(parsed, wrong, lambda _parsed, verbosity: together(flags, verbosity))

@@ -1,0 +1,341 @@
+"""Several parts in one process, on one connection, one feed, one set of watches, one server.
+
+``serve`` is adapter and admission, ``control`` is HPA, recommender and updater, ``run`` all
+of them. Each part that acts has a Lease of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from adapter import flags as adapter_flags
+from adapter import precheck, registration
+from adapter.errors import ConfigInvalid
+from adapter.parts import Adapter
+from adapter.parts import Ground as AdapterGround
+from adapter.selfmetrics import AdapterMetrics, ObservedClient
+from hpa import flags as hpa_flags
+from hpa.part import Part as HpaPart
+from podscale.cli import hpa as hpa_command
+from podscale.cli import recommender as recommender_command
+from podscale.cli.combined import Tables
+from podscale.core.metrics import MetricsProvider
+from podscale.feed.feed import Feed
+from podscale.kube.api import Api, user_agent
+from podscale.kube.connect import Target, connect
+from podscale.kube.discovery import Discovery
+from podscale.kube.lease import Elector, Term
+from podscale.kube.metrics_api import ApiProvider
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import PODS
+from podscale.kube.watching import Source
+from podscale.serving import flag_table
+from podscale.serving.api import ApiGroup
+from podscale.serving.authority import times_for
+from podscale.serving.certificates import service_names
+from podscale.serving.flags import FlagError, Flags
+from podscale.serving.health import Health
+from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.logs import Verbosity
+from podscale.serving.running import Clusters, Running, running
+from podscale.serving.selfmetrics import SelfMetrics
+from vpa import flags as vpa_flags
+from vpa import process as vpa_process
+from vpa.admission import flags as admission_flags
+from vpa.admission import main as admission
+from vpa.decisions_api import SizingApi
+from vpa.recommender import flags as recommender_flags
+from vpa.recommender import main as recommender_main
+from vpa.recommender.part import RecommenderPart
+from vpa.stores import Stores
+from vpa.updater import flags as updater_flags
+from vpa.updater.main import UpdaterPart
+
+TABLES: Tables = {
+    "adapter": adapter_flags.TABLE,
+    "hpa": tuple(hpa_command.flag_table()),
+    "recommender": (*adapter_flags.OWN, *adapter_flags.FEED, *recommender_flags.TABLE),
+    "updater": updater_flags.TABLE,
+    "admission": admission_flags.TABLE,
+}
+_PROBLEMS: Mapping[str, Callable[[Flags], Sequence[str]]] = {
+    "adapter": adapter_flags.problems,
+    "hpa": hpa_flags.problems,
+    "recommender": recommender_flags.problems,
+    "updater": updater_flags.problems,
+    "admission": admission_flags.problems,
+}
+_APIS = {"hpa": "v1alpha1.hpa.podscale.io", "recommender": "v1alpha1.vpa.podscale.io"}
+
+Flagged = Mapping[str, Flags]  # part -> its flags, in the order of TABLES
+
+
+class Together(Struct, frozen=True):
+    """The running parts; None does not run here."""
+
+    api: Api
+    pods: PodStore
+    server: Running
+    provider: MetricsProvider
+    adapter: Adapter | None = None
+    feed: Feed | None = None
+    hpa: HpaPart | None = None
+    recommender: RecommenderPart | None = None
+    updater: UpdaterPart | None = None
+
+    async def stop(self) -> None:
+        """Give the Leases back, then finish what is in flight."""
+        for part in (self.hpa, self.recommender, self.updater):
+            if part is not None:
+                await part.stop()
+        await self.server.drain()
+
+
+def problems(flags: Flagged) -> list[str]:
+    """Return what is wrong with the flags, and with the rules file that they name."""
+    first = next(iter(flags.values()))
+    found = [*flag_table.problems(first)]
+    found += [text for part, own in flags.items() for text in _PROBLEMS[part](own)]
+    if reader := _reader(flags):
+        if "adapter" not in flags:
+            found += adapter_flags.problems(reader)
+        if not found:
+            try:
+                precheck.check(Path(reader.text("config")))
+            except ConfigInvalid as invalid:
+                found.append(str(invalid))
+            except OSError as error:
+                found.append(f"--config: {error}")
+    return list(dict.fromkeys(found))
+
+
+@asynccontextmanager
+async def together(
+    flags: Flagged, verbosity: Verbosity, *, port: int | None = None
+) -> AsyncIterator[Together]:
+    """Run the parts that have flags while the block runs.
+
+    Raises ``FlagError``, ``ConfigInvalid``, ``KubeError``, ``TlsError``, ``TrustError`` or
+    ``OSError`` when it cannot start. ``port`` 0 means any free one.
+    """
+    first = next(iter(flags.values()))
+    metrics, health = SelfMetrics(), Health()
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        api = await enter(connect(_target(flags), user_agent=user_agent("-".join(flags))))
+        discovery, pods = Discovery(api), PodStore()
+        await discovery.refresh()
+        works: list[tuple[str, Coroutine[Any, Any, None]]] = [
+            ("discovery", discovery.run()),
+            ("pods", Reflector(api, Source(PODS, Pod), pods).run()),
+        ]
+        adapter, feed = None, None
+        provider: MetricsProvider = ApiProvider(api, discovery)
+        if reader := _reader(flags):
+            own = AdapterMetrics(metrics.registry)
+            client = await enter(ObservedClient(adapter_flags.prometheus_options(reader), own))
+            feed = await enter(Feed(client, adapter_flags.feed_options(reader)))
+            own.watch_feed(feed.stats)
+            adapter = Adapter(reader, AdapterGround(api, discovery, pods, client, feed, own))
+            await adapter.prepare()
+            adapter.register(health)
+            provider = adapter.provider
+            works.append(("rules", adapter.run()))
+        groups: list[ApiGroup] = [*adapter.groups] if adapter and "adapter" in flags else []
+        parts = await _parts(flags, api, discovery, pods, adapter, metrics)
+        if parts.hpa is not None:
+            metrics.registry.register(parts.hpa.metrics)
+            parts.hpa.register(health)
+            groups.append(parts.hpa.group)
+            works.append(("hpa", parts.hpa.run()))
+        if parts.recommender is not None:
+            parts.recommender.register(health)
+            groups.append(_sizing(parts.recommender, parts.updater))
+            works.append(("recommender", parts.recommender.run()))
+        if parts.updater is not None:
+            works.append(("updater", parts.updater.run()))
+        if parts.stores is not None:
+            works.append(("vpa watches", parts.stores.run()))
+        keeper, elector = await _certificates(flags, api)
+        if elector is not None:
+            works.append(("certificates", elector.run(_for_ever)))
+        group = await enter(asyncio.TaskGroup())
+        tasks = [group.create_task(work, name=name) for name, work in works]
+        try:
+            if "admission" in flags:
+                await enter(admission.serving(flags["admission"], verbosity))
+            async with running(
+                first,
+                clusters=Clusters(api, api),
+                groups=groups,
+                health=health,
+                metrics=metrics,
+                verbosity=verbosity,
+                keeper=keeper,
+                port=port,
+            ) as server:
+                yield Together(
+                    api,
+                    pods,
+                    server,
+                    provider,
+                    adapter,
+                    feed,
+                    parts.hpa,
+                    parts.recommender,
+                    parts.updater,
+                )
+        finally:
+            for part in (parts.hpa, parts.recommender, parts.updater):
+                if part is not None:
+                    await part.stop()
+            for task in tasks:
+                task.cancel()
+
+
+class _Parts(Struct, frozen=True):
+    hpa: HpaPart | None = None
+    stores: Stores | None = None
+    recommender: RecommenderPart | None = None
+    updater: UpdaterPart | None = None
+
+
+async def _parts(
+    flags: Flagged,
+    api: Api,
+    discovery: Discovery,
+    pods: PodStore,
+    adapter: Adapter | None,
+    metrics: SelfMetrics,
+) -> _Parts:
+    from_api = ApiProvider(api, discovery)
+
+    def source(is_feed: bool) -> MetricsProvider:
+        return adapter.provider if is_feed and adapter is not None else from_api
+
+    hpa, stores, recommender, updater = None, None, None, None
+    if own := flags.get("hpa"):
+        namespace = await asyncio.to_thread(vpa_process.own_namespace, "podscale")
+        hpa = HpaPart(
+            api,
+            hpa_flags.choice(own, own_namespace=namespace),
+            discovery,
+            source(own.text("metrics-source") == "feed"),
+            pods,
+            identity=vpa_process.identity(),
+            feeds_pods=False,
+        )
+    if sizing := (flags.get("recommender") or flags.get("updater")):
+        stores = Stores(
+            api,
+            discovery,
+            namespaces=vpa_flags.namespaces(sizing),
+            ignored=sizing.listing("ignored-vpa-object-namespaces"),
+            pods=pods,
+            feeds_pods=False,
+            needs_nodes=True,
+            needs_budgets="updater" in flags,
+        )
+    if (own := flags.get("recommender")) and stores is not None:
+        usage = source(recommender_flags.uses_feed(own))
+        recommender = RecommenderPart(
+            api,
+            stores,
+            usage,
+            recommender_flags.options(own),
+            metrics.registry,
+            lease=vpa_process.lease_of(own),
+            on_change=vpa_process.leader_label_of(api, "recommender"),
+            find_past=recommender_main.find_past(
+                own, usage, stores, recommender_command.past_of(own)
+            ),
+            feeds_stores=False,
+        )
+    if (own := flags.get("updater")) and stores is not None:
+        namespace = await asyncio.to_thread(vpa_process.own_namespace, "kube-system")
+        updater = UpdaterPart(
+            api,
+            stores,
+            updater_flags.options(own, namespace),
+            metrics.registry,
+            lease=vpa_process.lease_of(own),
+            on_change=vpa_process.leader_label_of(api, "updater"),
+            feeds_stores=False,
+        )
+    return _Parts(hpa, stores, recommender, updater)
+
+
+def _sizing(recommender: RecommenderPart, updater: UpdaterPart | None) -> SizingApi:
+    return SizingApi(
+        recommender.recommender,
+        recommender.is_leader,
+        updater=updater.updater if updater is not None else None,
+    )
+
+
+def _reader(flags: Flagged) -> Flags | None:
+    """Return the flags of whoever reads Prometheus first; None: nobody does."""
+    for part, own in flags.items():
+        reads = {
+            "adapter": lambda _: True,
+            "hpa": lambda own: own.text("metrics-source") == "feed",
+            "recommender": recommender_flags.uses_feed,
+        }.get(part)
+        if reads is not None and reads(own):
+            return own
+    return None
+
+
+def _target(flags: Flagged) -> Target:
+    for part, of in (("hpa", hpa_flags.target), ("adapter", adapter_flags.target)):
+        if part in flags and (found := of(flags[part])) != Target():
+            return found
+    named = [own.text("kubeconfig") for own in flags.values() if "kubeconfig" in own.values]
+    return Target(kubeconfig=next(filter(None, named), ""))
+
+
+async def _certificates(
+    flags: Flagged, api: Api
+) -> tuple[CertificateKeeper | None, Elector | None]:
+    """Return what keeps the CA of every API served here, under one Lease."""
+    behind: dict[str, registration.ServiceName] = {}
+    for part, own in flags.items():
+        text = own.text("service") if part != "admission" and "service" in own.values else ""
+        if text:
+            try:
+                behind[part] = registration.parse(text)
+            except ValueError as error:
+                raise FlagError(str(error)) from None
+    if not behind:
+        return None, None
+    first = next(iter(behind.values()))
+    published = []
+    for part, service in behind.items():
+        routed = registration.NAMES if part == "adapter" else [_APIS[part]]
+        adopt = flags[part].switch("adopt")
+        published += await registration.ours(api, service, adopt=adopt, names=routed)
+    elector = Elector(
+        api, namespace=first.namespace, name=first.name, identity=vpa_process.identity()
+    )
+    own = flags[next(iter(behind))]
+    names = [name for each in behind.values() for name in service_names(each.name, each.namespace)]
+    keeper = CertificateKeeper(
+        api,
+        namespace=first.namespace,
+        secret=f"{first.name}-ca",
+        names=tuple(dict.fromkeys(names)),
+        publish=publisher(api, published),
+        may_write=elector.may_write,
+        times=times_for(own.seconds("serving-ca-lifetime")),
+    )
+    return keeper, elector
+
+
+async def _for_ever(_term: Term) -> None:
+    await asyncio.Event().wait()
