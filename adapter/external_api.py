@@ -14,6 +14,7 @@ from adapter.registry import Registry
 from adapter.reuse import Key, Reuse
 from adapter.sources import Sources
 from podscale.core.metrics import ExternalSamples, NoData, Stale
+from podscale.feed.pace import Pace
 from podscale.kube.metrics_doc import LEFT_OUT
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
@@ -94,10 +95,11 @@ class ExternalApi:
                 return status.bare_error("encountered an unexpected query result type")
             return failures.source_failed(answer)
         pages: list[bytes] = []
+        pace = Pace()
         oldest_s = math.inf
         for start in range(0, len(answer.series), _PAGE):
             if pages:
-                await asyncio.sleep(0)
+                await pace.rest()
             items = _items(answer, start)
             oldest_s = min(oldest_s, *(item[2] for item in items))
             pages.append(bodies.external_items(metric, items))

@@ -21,6 +21,7 @@ from yarl import URL
 from podscale.feed import refusals
 from podscale.feed.credentials import Credentials
 from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.pace import Pace
 from podscale.feed.splitter import Splitter
 from podscale.feed.wire import (
     DECODE_ERRORS,
@@ -291,7 +292,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
-    splitter, received = Splitter(), 0
+    splitter, received, pace = Splitter(), 0, Pace()
     async for chunk in content.iter_chunked(32 * 1024):
         received += len(chunk)
         if limit is not None and received > limit:
@@ -299,7 +300,7 @@ async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | Non
         page = splitter.feed(chunk)
         if page is not None:
             _decoded(reader.page, page)
-            await asyncio.sleep(0)  # chunks that have arrived already do not yield by themselves
+            await pace.rest()  # chunks that have arrived already do not yield by themselves
         elif splitter.held > _UNSPLIT_LIMIT:
             raise refusals.error("oversize", "an answer without borders between entries")
     return splitter.rest()

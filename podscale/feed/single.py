@@ -16,6 +16,7 @@ from podscale.feed import refusals
 from podscale.feed.errors import QueryError
 from podscale.feed.group import is_fresh
 from podscale.feed.options import FeedOptions
+from podscale.feed.pace import Pace
 from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries import Queries
@@ -161,9 +162,10 @@ class Singles:
         made = held.readings.get(key)
         if made is None:
             rows = Rows(held.asked_s)
+            pace = Pace()
             for page in answer.pages():
                 add_own(rows, page, plan)
-                await asyncio.sleep(0)
+                await pace.rest()
             if held.stamps is not None:
                 stamps = stamps_of(held.stamps, plan.labels)
                 rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}

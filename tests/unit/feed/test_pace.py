@@ -1,0 +1,56 @@
+"""Long work rests as long as it works; short work does not rest at all."""
+
+import asyncio
+import time
+
+from podscale.feed.pace import WORK_S, Pace
+
+
+def work(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def slept(turns, each_s):
+    """Return how often the loop slept while ``turns`` of work went by."""
+    loop, pace, naps = asyncio.get_running_loop(), Pace(), 0
+    call_later = loop.call_later
+
+    def counted(delay, *arguments, **named):
+        nonlocal naps
+        naps += 1
+        return call_later(delay, *arguments, **named)
+
+    loop.call_later = counted
+    try:
+        for _ in range(turns):
+            work(each_s)
+            await pace.rest()
+    finally:
+        del loop.call_later
+    return naps
+
+
+async def test_long_work_rests_after_every_millisecond_of_it():
+    assert 20 <= await slept(40, WORK_S * 1.1) <= 40
+
+
+async def test_what_is_soon_done_is_not_held_up():
+    assert await slept(8, WORK_S * 1.1) == 0
+
+
+async def test_others_run_at_every_turn():
+    pace, seen = Pace(), 0
+
+    async def other():
+        nonlocal seen
+        while True:
+            seen += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    for _ in range(20):
+        await pace.rest()
+    task.cancel()
+    assert seen >= 19
