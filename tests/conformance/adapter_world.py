@@ -237,6 +237,13 @@ class ScriptedPrometheus:
                 return web.Response(text="<html>", content_type="text/html")
             case "nulldata":
                 return web.json_response({"status": "success", "data": None})
+            case "cut":
+                text = '{"status":"success","data":{"resultType":"vector","result":[{"met'
+                return web.Response(text=text, content_type="application/json")
+            case "partial":
+                data = {"resultType": "vector", "result": []}
+                warnings = ["a store does not answer"]
+                return web.json_response({"status": "success", "data": data, "warnings": warnings})
             case "hang":
                 await asyncio.sleep(3600)
         raise AssertionError(f"no mode {self.mode!r}")

@@ -8,6 +8,8 @@ import http.client
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 
@@ -96,7 +98,7 @@ def test_a_refused_reload_keeps_the_old_rules_and_says_so(adapter):
 
 @pytest.mark.parametrize(("mode", "status"), [
     ("down500", 503), ("down503", 503), ("422", 500), ("400", 500), ("html", 503),
-    ("nulldata", 503), ("hang", 504),
+    ("nulldata", 503), ("cut", 503), ("partial", 503), ("hang", 504),
 ])  # fmt: skip
 @pytest.mark.parametrize("path", [ONE, DEPTH, "/apis/metrics.k8s.io/v1beta1/nodes"])
 def test_a_failing_prometheus_is_never_a_404_and_recovery_needs_no_restart(
@@ -130,6 +132,20 @@ def test_an_unchanged_snapshot_answers_with_the_same_bytes_and_no_query(tmp_path
         eventually(lambda: running.ask(path).calls == [])
         assert running.ask(path).body == first.body
     assert any(call.startswith("PROM") for call in first.calls)
+
+
+def test_a_wrong_rules_file_ends_the_start_with_all_its_errors_and_status_2(tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules:\n- serieQuery: x\n- seriesQuery: y\n  name: {matches: '('}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", "adapter", f"--config={file}"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2
+    places = [line.rpartition("rules.yaml:")[2].split(":")[:2] for line in done.stderr.splitlines()]
+    assert [line for line, _ in places] == ["2", "4"]
+    assert all(column.isdigit() for _, column in places)
+    assert "Traceback" not in done.stderr
 
 
 def test_before_prometheus_answers_discovery_holds_a_placeholder(tmp_path):

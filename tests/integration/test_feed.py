@@ -16,6 +16,7 @@ from tests.integration.prometheus import PrometheusServer
 from tests.unit.feed.prometheus import pods_plan, want
 
 RATE = "sum by (pod) (rate(http_requests_total{<M>}[10s]))"
+LAST = "sum by (pod) (http_requests_total{<M>})"
 PODS = [f"web-{place}" for place in range(10)]
 
 
@@ -58,6 +59,43 @@ async def test_pods_whose_exporter_died_are_stale_and_nothing_falls_towards_zero
             await asyncio.sleep(0.2)
         assert set(now.stale) == set(PODS[:3])
         assert feed.stats.stale >= 3
+
+
+@pytest.mark.parametrize("skew_s", [-400.0, 400.0])
+@pytest.mark.parametrize("is_coalescing", [True, False])
+async def test_a_clock_that_is_wrong_shows_no_value_rather_than_an_old_one(
+    prometheus, exporter, is_coalescing, skew_s
+):
+    await asyncio.to_thread(exporter.set, pod("skew", "web-0", counter("http_requests_total", 10)))
+    await asyncio.to_thread(
+        prometheus.wait_for, 'count_over_time(http_requests_total{namespace="skew"}[20s]) > 3'
+    )
+    demands = [want(pods_plan(template=template), "skew", "web-0") for template in (RATE, LAST)]
+    async with (
+        PrometheusClient(PrometheusOptions(url=prometheus.url)) as client,
+        Feed(
+            client,
+            FeedOptions(max_age_s=0.0, is_coalescing=is_coalescing),
+            lambda: time.time() + skew_s,
+        ) as feed,
+    ):
+        assert [served(outcome) for outcome in await feed.read(demands)] == [{}, {}]
+
+
+async def test_a_clock_that_is_a_minute_fast_tells_the_age_of_what_it_serves(prometheus, exporter):
+    await asyncio.to_thread(exporter.set, pod("fast", "web-0", counter("http_requests_total", 10)))
+    await asyncio.to_thread(
+        prometheus.wait_for, 'count_over_time(http_requests_total{namespace="fast"}[20s]) > 3'
+    )
+    demand = want(pods_plan(template=LAST), "fast", "web-0")
+    async with PrometheusClient(PrometheusOptions(url=prometheus.url)) as client:
+        for limit_s, stale in ((300.0, False), (30.0, True)):
+            options = FeedOptions(max_age_s=0.0, max_sample_age_s=limit_s)
+            async with Feed(client, options, lambda: time.time() + 60.0) as feed:
+                (outcome,) = await feed.read([demand])
+            assert ("web-0" in served(outcome), "web-0" in outcome.stale) == (not stale, stale)
+            if not stale:
+                assert 55 < outcome.asked_s - float(outcome.time_s[0]) < 65
 
 
 async def test_a_prometheus_that_goes_is_an_error_and_its_return_needs_no_restart(
