@@ -50,12 +50,11 @@ def pods(outcome: Outcome, names: Iterable[str], origin: Origin) -> PodSamples |
     rows = [objects[name] for name in known]
     # Whole rows of numbers at once: to take single ones out of an array costs five times as much.
     numbers, times = outcome.values[rows].tolist(), outcome.time_s[rows].tolist()
-    found: dict[str, Sample] = {}
-    for name, number, time_s in zip(known, numbers, times, strict=True):
-        value_milli = values.milli(number)
-        if value_milli is not None:
-            taken_s = None if math.isnan(time_s) else time_s
-            found[name] = Sample(value_milli, taken_s, origin.window_s)
+    found = {
+        name: Sample(number, None if time_s != time_s else time_s, origin.window_s)
+        for name, number, time_s in zip(known, map(values.milli, numbers), times, strict=True)
+        if number is not None
+    }
     stale = frozenset(name for name in names if name in outcome.stale) if outcome.stale else _NONE
     return PodSamples(found, outcome.asked_s, stale)
 

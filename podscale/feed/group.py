@@ -91,7 +91,16 @@ class Group:
             memory.verified[demand.names] = None
         before = len(memory.names)
         memory.names.update(dict.fromkeys(demand.names, now_s))
-        if not before or before != len(memory.names) or memory.known != demand.known:
+        after = len(memory.names)
+        if (
+            not before
+            or before != after
+            or (
+                # Pods come and go all the time; what counts is how the namespace is read.
+                memory.known != demand.known
+                and is_wide(after, memory.known) != is_wide(after, demand.known)
+            )
+        ):
             self._packed = None
         self._memories[demand.namespace] = memory
         memory.wanted_s, memory.known = now_s, demand.known
