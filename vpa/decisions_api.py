@@ -4,28 +4,40 @@ Everybody else answers 503 NotLeader, never an empty list. Decisions about pods 
 where the updater runs in the same process.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable
 
+import msgspec
 import numpy as np
+import structlog
 
+from podscale.kube.errors import KubeError
+from podscale.kube.resource import PODS
+from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.status import Cause
+from podscale.serving.leader_api import LeaderApi
 from vpa import sizing
+from vpa.earlier import Earlier, read_time
+from vpa.explain.admitted import Told, read
 from vpa.explain.recommendation import Measured
 from vpa.model.membership import VpaKey
+from vpa.model.objects import Vpa
 from vpa.model.quantities import RESOURCES
 from vpa.recommender.loop import Recommender
 from vpa.sizing import Known, PodDecision
 from vpa.updater.loop import Updater
+from vpa.updater.told import gist
 
-_RETRY_S = 1
+_log = structlog.get_logger()
+
+_MOST_PODS = 100  # of one VPA, whose admission is told
+_PODS_TIMEOUT_S = 5.0
 
 
-class SizingApi:
-    """An ``ApiGroup`` over a recommender, and an updater beside it."""
+class SizingApi(LeaderApi):
+    """The group over a recommender, and an updater beside it."""
 
     def __init__(
         self,
@@ -35,66 +47,34 @@ class SizingApi:
         updater: Updater | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(
+            sizing.GROUP,
+            sizing.VERSION,
+            ApiResource(sizing.PLURAL, sizing.SINGULAR, True, sizing.KIND, ("get", "list")),
+            is_leader=is_leader,
+            refusal="this replica does not recommend: ask the leader",
+            answer=self._answered,
+        )
         self._recommender = recommender
-        self._is_leader = is_leader
         self._updater = updater
         self._wall = wall
+        self._earlier = Earlier()
+        self._changed: set[VpaKey] = set()
+        recommender.stores.subscribe(self._vpa_changed)
+        if updater is not None:
+            updater.told.followers.append(self._note)
 
-    @property
-    def name(self) -> str:
-        """The group."""
-        return sizing.GROUP
-
-    @property
-    def versions(self) -> Sequence[str]:
-        """The only version."""
-        return (sizing.VERSION,)
-
-    @property
-    def offers_table(self) -> bool:
-        """``kubectl get sizingdecisions`` shows one."""
-        return True
-
-    def revision(self) -> Hashable:
-        """Discovery never changes."""
-        return 0
-
-    def resources(self, version: str) -> Sequence[ApiResource]:
-        """The one resource."""
-        verbs = ("get", "list")
-        return (ApiResource(sizing.PLURAL, sizing.SINGULAR, True, sizing.KIND, verbs),)
-
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """None: the facts of an explanation differ from reason to reason."""
-        return {}
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """None."""
-        return {}
-
-    def handle(self, request: ApiRequest) -> Answered:
-        """Answer a list or one decision."""
+    def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         info = request.info
-        if info.resource != sizing.PLURAL or info.subresource:
-            return status.path_not_found()
-        if request.method != "GET" or info.verb == "watch":
-            return status.method_not_allowed()
-        if not self._is_leader():
-            return status.unavailable(
-                "this replica does not recommend: ask the leader",
-                causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
-                retry_after_s=_RETRY_S,
-            )
-        if request.parameter("at"):
-            return status.bad_request("earlier sizing decisions are not kept: ask without at")
         if info.verb == "get":
             key = VpaKey(info.namespace, info.name)
             if key not in self._recommender.held:
                 return status.object_not_found(sizing.PLURAL, info.name, group=sizing.GROUP)
-            known = self.known(key)
+            if request.parameter("at"):
+                return self._at(key, request.parameter("at"))
             if request.media.as_table:
-                return ApiResponse(value=sizing.table([known]))
-            return ApiResponse(value=sizing.body(known))
+                return ApiResponse(value=sizing.table([self.known(key)]))
+            return self._one(key)
         keys = sorted(
             key for key in self._recommender.held if info.namespace in ("", key.namespace)
         )
@@ -102,6 +82,77 @@ class SizingApi:
         if request.media.as_table:
             return ApiResponse(value=sizing.table(found))
         return ApiResponse(value=sizing.listing([sizing.body(each) for each in found]))
+
+    async def _one(self, key: VpaKey) -> Answered:
+        admitted = await self._admitted(key)
+        known = msgspec.structs.replace(self.known(key), admitted=admitted)
+        return ApiResponse(value=sizing.body(known))
+
+    async def _admitted(self, key: VpaKey) -> dict[str, Told]:
+        """Return what the webhook wrote on the VPA's pods; too long to be kept for all pods."""
+        selector = self._recommender.held[key].resolved.selector
+        if selector is None:
+            return {}
+        query = {"labelSelector": str(selector), "limit": str(_MOST_PODS)}
+        try:
+            answer = await self._recommender.api.request(
+                "GET", PODS.path(key.namespace), query=query, timeout_s=_PODS_TIMEOUT_S
+            )
+            pods = decode(answer.body, ListOf[PartialObjectMetadata]).items or []
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("admission's reasons not read", namespace=key.namespace, name=key.name,
+                         error=str(error))  # fmt: skip
+            return {}
+        found = ((pod.metadata.name, read(pod.metadata.annotations)) for pod in pods)
+        return {name: told for name, told in found if told is not None}
+
+    def _at(self, key: VpaKey, text: str) -> Answered:
+        time_s = read_time(text, self._wall())
+        if time_s is None:
+            return status.bad_request(
+                f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
+            )
+        found = self._earlier.at(key, time_s)
+        if found is not None:
+            return ApiResponse(value=found)
+        since = format_time(self._earlier.known_since(key) or self._wall())
+        text = f"decisions about {key.name} are known from {since} on"
+        return status.not_found(text, name=key.name, group=sizing.GROUP)
+
+    def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
+        if vpa is None:
+            self._earlier.forget(key)
+        else:
+            self._note(key)
+
+    def _note(self, key: VpaKey) -> None:
+        # Once for all that changes in one step of the loop, and not within it.
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._keep)
+        self._changed.add(key)
+
+    def _keep(self) -> None:
+        changed, self._changed = self._changed, set()
+        if not self._is_leader():
+            return
+        for key in changed & self._recommender.held.keys():
+            vpa = self._recommender.stores.vpa(key)
+            if vpa is None or key not in self._recommender.cluster.vpas:
+                continue
+            mark = self._mark(key, vpa)
+            if self._earlier.is_new(key, mark):
+                self._earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+
+    def _mark(self, key: VpaKey, vpa: Vpa) -> Hashable:
+        recommendation = vpa.status.recommendation
+        entries = (recommendation.container_recommendations if recommendation else None) or ()
+        targets = tuple(
+            (entry.container_name, name, value.nano)
+            for entry in entries
+            for name, value in sorted((entry.target or {}).items())
+        )
+        pods = self._updater.told.of(key) if self._updater is not None else {}
+        return targets, tuple((name, gist(each.decision)) for name, each in sorted(pods.items()))
 
     def known(self, key: VpaKey) -> Known:
         """Return one VPA of the recommender and all that was decided about it."""

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.kube.wire import format_time
+from vpa.explain.admitted import Told
 from vpa.explain.explanation import WORDS, Explanation, sentence
 from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
 from vpa.explain.update import explain_update
@@ -17,6 +18,7 @@ from vpa.updater.decide import UpdateDecision
 GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
 PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
 API_VERSION = f"{GROUP}/{VERSION}"
+_MOST_PODS = 5  # whose admission is told in sentences: replicas mostly got the same
 
 
 class PodDecision(Struct, frozen=True):
@@ -39,6 +41,7 @@ class Known(Struct, frozen=True):
     trace: RecommendationTrace | None
     measured: Mapping[tuple[str, str], Measured]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
+    admitted: Mapping[str, Told] = {}  # by pod: what the webhook wrote on it
 
 
 def body(known: Known) -> dict[str, Any]:
@@ -56,8 +59,18 @@ def body(known: Known) -> dict[str, Any]:
     if ref is not None:
         shown["targetRef"] = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
     pods = [
-        {"pod": each.pod, "time": format_time(each.time), **_told(explain_update(each.decision))}
+        {
+            "pod": each.pod,
+            "time": format_time(each.time),
+            **_told(explain_update(each.decision)),
+            "admission": _admitted(known.admitted.get(each.pod)),
+        }
         for each in known.pods
+    ]
+    pods += [
+        {"pod": pod, **_told(_idle(vpa)), "admission": _admitted(told)}
+        for pod, told in sorted(known.admitted.items())
+        if pod not in {each.pod for each in known.pods}
     ]
     return {
         "kind": KIND,
@@ -119,6 +132,22 @@ def table(found: Sequence[Known]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _idle(vpa: Vpa) -> Explanation:
+    # Pods that the updater said nothing about: it does not touch them, or runs elsewhere.
+    mode = update_mode(vpa)
+    reason = f"UpdateMode{mode}" if mode in ("Off", "Initial") else "NotDecidedHere"
+    return Explanation((reason,), {"mode": mode}, {"action": "none"})
+
+
+def _admitted(told: Told | None) -> list[dict[str, Any]]:
+    if told is None:
+        return []
+    return [
+        {"container": container, "value": name, "vpa": told.vpa, **_told(explained)}
+        for container, name, explained in told.explanations()
+    ]
+
+
 def _first(known: Known) -> Explanation:
     container = known.containers[0] if known.containers else ""
     return explain(known, container, "cpu")
@@ -154,6 +183,12 @@ def _sentences(
     found += [
         f"pod {each['pod']}: {each['decision'].get('action')}. {sentence(each['first_reason'])}"
         for each in pods
+    ]
+    found += [
+        f"pod {each['pod']}, {value['container']}: {value['value']} "
+        f"{value['decision'].get('value') or 'left as it was'}. {sentence(value['first_reason'])}"
+        for each in pods[:_MOST_PODS]
+        for value in each["admission"]
     ]
     return found or [sentence(_first(known).reasons[0])]
 

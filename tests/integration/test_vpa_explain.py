@@ -1,5 +1,6 @@
 """The recommender as a process would run it, and what it tells about its decisions."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from podscale.cli.explained import lines
 from podscale.serving.flags import parse
 from podscale.serving.logs import Verbosity
+from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from tests.tools.process import free_port
 from vpa.process import Ground
@@ -98,3 +100,48 @@ async def test_a_target_that_is_missing_is_the_explanation(small, tmp_path):
         missing = await ask(f"{BASE}/namespaces/default/sizingdecisions/none")
     assert body["status"]["first_reason"] == "TargetNotFound"
     assert missing["code"] == 404
+
+
+async def test_the_webhooks_reasons_are_told_from_the_pods_and_earlier_ones_are_kept(
+    small, tmp_path
+):
+    bounds = {"resourcePolicy": {"containerPolicies": [
+        {"containerName": "*", "maxAllowed": {"cpu": "150m"}}
+    ]}}  # fmt: skip
+    recommended(small, "Initial", **bounds)
+    async with admitting(small, tmp_path):
+        small.objects.create("deployments", "default", deployment(1))
+        await small.until(lambda: small.ready() == 1)
+    async with serving(small, tmp_path) as ask:
+        path = f"{BASE}/namespaces/default/sizingdecisions/web"
+
+        async def known() -> Any:
+            return await ask(f"{path}?at=0s")
+
+        await until(known, lambda body: body["kind"] == "SizingDecision")
+        body = await ask(path)
+        small.usage.memory = 3e9
+        first = value(await known())
+        await until(known, lambda body: value(body) != first)
+        before = await ask(f"{path}?at=1h")
+        wrong = await ask(f"{path}?at=yesterday")
+    (pod,) = body["status"]["pods"]
+    assert (pod["first_reason"], pod["decision"]) == ("UpdateModeInitial", {"action": "none"})
+    told = {(each["container"], each["value"]): each for each in pod["admission"]}
+    cpu = told["main", "cpu request"]
+    assert (cpu["first_reason"], cpu["decision"]["value"]) == ("MaxAllowed", "150m")
+    assert "main: cpu request 150m. maxAllowed" in "\n".join(lines(body))
+    assert before["code"] == 404
+    assert "known from" in before["message"]
+    assert wrong["code"] == 400
+
+
+def value(body: Any) -> str:
+    found: str = body["status"]["recommendation"][1]["decision"]["value"]
+    return found
+
+
+async def until(ask: Callable[[], Any], claim: Callable[[Any], bool]) -> None:
+    async with asyncio.timeout(15.0):
+        while not claim(await ask()):  # noqa: ASYNC110 - an answer over HTTP
+            await asyncio.sleep(0.05)

@@ -179,6 +179,10 @@ WORDS: Mapping[str, Words] = {
     "FellBackToEviction": Words(
         "A resize was not possible, so the pod is evicted.", "Mode InPlace never evicts."
     ),
+    "NotDecidedHere": Words(
+        "The updater runs in another process, which tells its decisions in events and logs.",
+        "Run `podscale control`, where recommender and updater share their explanations.",
+    ),
     "NoVpaMatches": Words(
         "No VPA targets the pod's topmost controller with a matching selector.",
         "Correct targetRef, or let the target own the pod.",

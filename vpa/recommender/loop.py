@@ -162,6 +162,16 @@ class Recommender:
             with step("GarbageCollect"):
                 self._collect()
 
+    @property
+    def api(self) -> Api:
+        """The connection it reads by."""
+        return self._api
+
+    @property
+    def stores(self) -> Stores:
+        """The watches it decides by."""
+        return self._stores
+
     def trace(self, key: VpaKey) -> RecommendationTrace | None:
         """Return how the recommendation of a VPA came about, as of the last pass."""
         if self.estimates is None or key not in self.cluster.vpas:

@@ -1,6 +1,6 @@
 """What the updater last said about every pod, by VPA: explanations read it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -18,12 +18,19 @@ class Decided(Struct, frozen=True):
     decision: UpdateDecision
 
 
+def gist(decision: UpdateDecision) -> tuple[str, str]:
+    """Return what makes a decision another one: the action and the reason named first."""
+    return decision.action, decision.reasons[0]
+
+
 class Told:
     """The last decision about each pod."""
 
     def __init__(self) -> None:
         self._by_vpa: dict[VpaKey, dict[str, Decided]] = {}
         self._vpa_of: dict[tuple[str, str], VpaKey] = {}
+        # Called with the VPA when an action or a first reason about a pod is another one.
+        self.followers: list[Callable[[VpaKey], None]] = []
 
     def note(self, seen: Seen, key: VpaKey, decision: UpdateDecision, now: float) -> None:
         """Keep what was decided about a pod."""
@@ -32,7 +39,12 @@ class Told:
         if before is not None and before != key:
             self._drop(place)
         self._vpa_of[place] = key
-        self._by_vpa.setdefault(key, {})[seen.view.name] = Decided(now, key, decision)
+        pods = self._by_vpa.setdefault(key, {})
+        last = pods.get(seen.view.name)
+        pods[seen.view.name] = Decided(now, key, decision)
+        if last is None or gist(last.decision) != gist(decision):
+            for follower in self.followers:
+                follower(key)
 
     def of(self, key: VpaKey) -> Mapping[str, Decided]:
         """Return what was said about the pods of one VPA, by name."""

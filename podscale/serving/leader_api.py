@@ -1,0 +1,83 @@
+"""An API group of one resource that only the leader of a part can answer for.
+
+Decisions live in the memory of who made them. Everybody else answers 503 NotLeader, never
+an empty list: the Service selects the leader's pod, and a client that comes too early asks
+again.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from podscale.serving import status
+from podscale.serving.api import Answered, ApiRequest, ApiResource
+from podscale.serving.status import Cause
+
+RETRY_S = 1
+
+
+class LeaderApi:
+    """An ``ApiGroup``: one version, one resource, get and list."""
+
+    def __init__(
+        self,
+        group: str,
+        version: str,
+        resource: ApiResource,
+        *,
+        is_leader: Callable[[], bool],
+        refusal: str,
+        answer: Callable[[ApiRequest], Answered | Awaitable[Answered]],
+    ) -> None:
+        """``refusal`` is said by who does not lead; ``answer`` is asked of who does."""
+        self._group = group
+        self._version = version
+        self._resource = resource
+        self._is_leader = is_leader
+        self._refusal = refusal
+        self._answer = answer
+
+    @property
+    def name(self) -> str:
+        """The group."""
+        return self._group
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """The only version."""
+        return (self._version,)
+
+    @property
+    def offers_table(self) -> bool:
+        """``kubectl get`` shows one."""
+        return True
+
+    def revision(self) -> Hashable:
+        """Discovery never changes."""
+        return 0
+
+    def resources(self, version: str) -> Sequence[ApiResource]:
+        """The one resource."""
+        return (self._resource,)
+
+    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """None: the facts of an explanation differ from reason to reason."""
+        return {}
+
+    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
+        """None."""
+        return {}
+
+    def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        """Answer, or say why not."""
+        info = request.info
+        if info.resource != self._resource.name or info.subresource:
+            return status.path_not_found()
+        if request.method != "GET" or info.verb == "watch":
+            return status.method_not_allowed()
+        if not self._is_leader():
+            return status.unavailable(
+                self._refusal,
+                causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
+                retry_after_s=RETRY_S,
+            )
+        return self._answer(request)

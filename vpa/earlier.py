@@ -1,0 +1,76 @@
+"""What was told of each VPA before: the newest and up to 32 changes, packed.
+
+A change is another target, or another action or first reason about a pod. Nothing of it
+outlives the process: answers say since when they know.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Hashable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from podscale.core.duration import DurationError, parse_go
+from vpa.model.membership import VpaKey
+
+_MOST = 32
+_MOST_BYTES = 8 * 1024  # of one VPA
+
+
+class _Page(Struct, frozen=True):
+    at: float
+    packed: bytes
+
+
+class Earlier:
+    """Packed explanations by VPA, oldest first."""
+
+    def __init__(self) -> None:
+        self._pages: dict[VpaKey, deque[_Page]] = {}
+        self._marks: dict[VpaKey, Hashable] = {}
+
+    def is_new(self, key: VpaKey, mark: Hashable) -> bool:
+        """Return whether what ``mark`` stands for differs from what was kept last."""
+        return self._marks.get(key) != mark
+
+    def put(self, key: VpaKey, at: float, mark: Hashable, body: Mapping[str, Any]) -> None:
+        """Keep an explanation."""
+        self._marks[key] = mark
+        pages = self._pages.setdefault(key, deque(maxlen=_MOST))
+        pages.append(_Page(at, zlib.compress(msgspec.json.encode(body), 1)))
+        while len(pages) > 1 and sum(len(page.packed) for page in pages) > _MOST_BYTES:
+            pages.popleft()
+
+    def at(self, key: VpaKey, time_s: float) -> dict[str, Any] | None:
+        """Return the explanation in force at a time; None: not known that far back."""
+        for page in reversed(self._pages.get(key, ())):
+            if page.at <= time_s:
+                found: dict[str, Any] = msgspec.json.decode(zlib.decompress(page.packed))
+                return found
+        return None
+
+    def known_since(self, key: VpaKey) -> float | None:
+        """Return the time of the oldest explanation."""
+        pages = self._pages.get(key)
+        return pages[0].at if pages else None
+
+    def forget(self, key: VpaKey) -> None:
+        """Drop a VPA that is gone."""
+        self._pages.pop(key, None)
+        self._marks.pop(key, None)
+
+
+def read_time(text: str, now: float) -> float | None:
+    """Return unix seconds of an RFC 3339 time, or of an age in Go's notation."""
+    try:
+        return now - parse_go(text)
+    except DurationError:
+        pass
+    try:
+        found = datetime.fromisoformat(text.replace(" ", "+"))
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo is not None else None
