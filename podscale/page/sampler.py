@@ -5,7 +5,8 @@ every cluster: workloads somebody looks at come first, then those with a VPA, th
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -31,6 +32,16 @@ _PAGE = 50  # workloads between two looks of the loop at others
 _TIMEOUT_S = 10.0
 
 _log = structlog.get_logger()
+
+
+# A VPA for memory alone says of CPU, which comes first, only that it is not controlled.
+_SAYS_LITTLE = frozenset({"ResourceNotControlled", "ContainerModeOff"})
+
+
+def _telling(status: Mapping[str, Any]) -> str:
+    reasons: list[str] = [each["first_reason"] for each in status["recommendation"]]
+    found = [each for each in reasons if each not in _SAYS_LITTLE]
+    return found[0] if found else str(status["first_reason"])
 
 
 class _Asked(Struct, frozen=True):
@@ -95,7 +106,7 @@ class Sampler:
         known = sized.known
         body = told(known)
         status, now = body["status"], self._wall()
-        reason = status["first_reason"]
+        reason = _telling(status)
         found = sizing.recommended(
             known.vpa,
             selector=sized.selector,

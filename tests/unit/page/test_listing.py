@@ -1,0 +1,108 @@
+"""Search and paging over thousands; states and reasons of single decisions."""
+
+import itertools
+import time
+
+import msgspec
+import pytest
+
+from podscale.page.listing import Lister, Query
+from podscale.page.shown import Listing
+from tests.browser.crowd import Crowd, crowd
+from tests.browser.scenes import START, Played
+
+COUNT = 2000
+
+
+@pytest.fixture(scope="module")
+def made() -> Crowd:
+    return crowd(COUNT)
+
+
+def answered(made: Crowd, query: Query) -> Listing:
+    return Lister(made.page.board).answer(query, now=START, is_leader=True)
+
+
+def test_pages_are_disjoint_in_order_and_cover_everything(made: Crowd) -> None:
+    lister = Lister(made.page.board)
+    seen: list[str] = []
+    for offset in range(0, COUNT, 100):
+        found = lister.answer(Query(offset=offset, limit=100), now=START, is_leader=True)
+        seen += [row.id for row in found.rows]
+    assert len(seen) == len(set(seen)) == COUNT
+    keys = [(each.split("/")[0], each.split("/")[2]) for each in seen]
+    assert keys == sorted(keys)
+
+
+def test_words_are_found_in_any_order_and_any_case(made: Crowd) -> None:
+    found = answered(made, Query("APP-1501 team-01"))
+    assert [row.id for row in found.rows] == ["team-01/Deployment/app-1501"]
+    assert (found.total, found.matched) == (COUNT, 1)
+
+
+def test_a_reason_is_found_too(made: Crowd) -> None:
+    reason = answered(made, Query(state="failing")).rows[0].reason
+    found = answered(made, Query(reason.lower(), limit=100))
+    assert {row.state for row in found.rows} == {"failing"}
+    assert found.matched == COUNT // 500
+
+
+def test_a_page_behind_the_end_is_the_last_one(made: Crowd) -> None:
+    found = answered(made, Query(offset=10**9, limit=30))
+    assert found.offset == 1980
+    assert len(found.rows) == 20
+    assert answered(made, Query("nothing like it", offset=50)).offset == 0
+
+
+def test_what_waits_is_told_by_reason_with_examples(made: Crowd) -> None:
+    found = answered(made, Query())
+    failing = [each for each in found.waiting if each.state == "failing"]
+    assert sum(each.count for each in failing) == found.counts["failing"] == COUNT // 500
+    assert all(1 <= len(each.examples) <= 3 for each in found.waiting)
+
+
+def test_a_page_costs_little_however_many_there_are(made: Crowd) -> None:
+    small = crowd(200)
+    listers = {200: Lister(small.page.board), COUNT: Lister(made.page.board)}
+    costs = {}
+    for count, lister in listers.items():
+        lister.answer(Query(), now=START, is_leader=True)
+        began = time.process_time()
+        for _ in range(20):
+            msgspec.json.encode(lister.answer(Query(), now=START, is_leader=True))
+        costs[count] = time.process_time() - began
+    assert costs[COUNT] < 10 * costs[200]  # linear at most: ten times as many
+
+
+async def test_a_failed_metric_leaves_a_gap_and_never_a_zero() -> None:
+    played = Played()
+    await played.play(1500.0)
+    workload = played.page.board.get(("shop", "Deployment", "web"))
+    assert workload is not None
+    assert workload.scaling_ring is not None
+    times, (load, _, replicas) = workload.scaling_ring.times(), workload.scaling_ring.columns()
+    is_down = (times - START >= 1380) & (times - START < 1440)
+    assert is_down.sum() == 4
+    assert (load[is_down] != load[is_down]).all()  # NaN
+    assert (replicas[is_down] > 0).all()  # and nothing shrank
+
+
+async def test_marks_outlive_traces_and_newest_come_first() -> None:
+    played = Played()
+    await played.play(2400.0)
+    workload = played.page.board.get(("shop", "Deployment", "web"))
+    assert workload is not None
+    kept = {at for at, _ in played.traces.changes(("shop", "web"))}
+    assert any(each.at not in kept for each in workload.rescales)
+    sizes = [(each.before, each.after) for each in workload.rescales]
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(sizes))
+
+
+async def test_a_deleted_autoscaler_leaves_the_page() -> None:
+    played = Played()
+    await played.play(60.0)
+    played.traces.forget(("shop", "web"))
+    assert played.page.board.get(("shop", "Deployment", "web")) is None
+    assert len(played.page.board) == 2
+    played.traces.clear()
+    assert len(played.page.board) == 1  # the worker has a VPA
