@@ -6,6 +6,7 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 ``(resource, metric)`` pairs (resource "" for external metrics), discovery shows them.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
@@ -41,7 +42,15 @@ _AT_ONCE = 500  # samples that may be read in one turn of the loop
 class Sources:
     """The rules file and the providers of other packages."""
 
-    def __init__(self, provider: FeedProvider, others: Sequence[MetricsProvider] = ()) -> None:
+    def __init__(
+        self,
+        provider: FeedProvider,
+        others: Sequence[MetricsProvider] = (),
+        *,
+        patience_s: float = 10.0,
+    ) -> None:
+        """``patience_s`` is how long each of ``others`` may take, as a query of the rules may."""
+        self._patience_s = patience_s
         self.provider = provider
         self.others = tuple(others)
 
@@ -179,7 +188,13 @@ class Sources:
         found: list[Sequence[object]] = []
         for provider in self.others:
             try:
-                found.append(await provider.answer(questions))
+                async with asyncio.timeout(self._patience_s):
+                    found.append(await provider.answer(questions))
+            except TimeoutError:
+                text = f"{type(provider).__name__} did not answer in time"
+                log.warning("provider too slow", provider=type(provider).__name__)
+                late = Unavailable("ProviderTimeout", text, is_timeout=True)
+                found.append([late] * len(questions))
             except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
                 log.error("provider failed", provider=type(provider).__name__, error=repr(error))
                 text = f"{type(provider).__name__} failed"

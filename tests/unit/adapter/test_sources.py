@@ -1,5 +1,6 @@
 """Providers of other packages: found by entry point, asked for what the rules do not know."""
 
+import asyncio
 import sys
 
 import pytest
@@ -100,3 +101,16 @@ async def test_without_objects_nobody_is_asked():
     answer = await made.several(PODS, "empty", Selector(), "some-metric", "")
     assert isinstance(answer, NoData)
     assert sample.questions == []
+
+
+class Hanging:
+    """A provider whose backend never answers."""
+
+    async def answer(self, questions):
+        await asyncio.Event().wait()
+
+
+async def test_a_provider_that_hangs_is_given_up():
+    made = Sources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
+    late = await made.external("shop", "nothing", "")
+    assert (type(late), late.reason, late.is_timeout) == (Unavailable, "ProviderTimeout", True)
