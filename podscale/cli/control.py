@@ -7,4 +7,5 @@ command = joined(
     "Run the HPA, the recommender and the updater.",
     ("hpa", "recommender", "updater"),
     leads=True,
+    has_page=True,
 )

@@ -16,14 +16,15 @@ def joined(
     name: str,
     summary: str,
     parts: Sequence[str],
-    own: "Sequence[Flag]" = (),
     *,
     leads: bool = False,
+    has_page: bool = False,
 ) -> click.Command:
     """Return the command that runs ``parts``; ``leads``: under Leases unless a flag says no."""
 
     def load() -> "tuple[Sequence[Flag], Any]":
         from podscale.cli.combined import merged
+        from podscale.cli.page import FLAGS
         from podscale.cli.together import TABLES
 
         tables = {part: TABLES[part] for part in parts}
@@ -31,7 +32,7 @@ def joined(
         def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
             return _run(parsed, tables, leads=leads)
 
-        return (*merged(tables), *own), run
+        return (*merged(tables), *(FLAGS if has_page else ())), run
 
     about = f"{summary}\n\n--flag reaches every part that knows it, --PART.flag one of "
     return program(name, f"{about}{', '.join(parts)}.", load)
@@ -55,4 +56,10 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
     # A round makes some hundred thousand short-lived containers: collecting after every 700
     # of them would cost more than all of them together.
     gc.set_threshold(50_000, 50, 50)
-    return await process.run(parsed, wrong, lambda _parsed, verbosity: together(flags, verbosity))
+    shows_page = "page" in parsed.values and parsed.switch("page")
+    page_port = parsed.number("page-port") if shows_page else None
+    return await process.run(
+        parsed,
+        wrong,
+        lambda _parsed, verbosity: together(flags, verbosity, page_port=page_port),
+    )

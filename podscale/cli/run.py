@@ -6,4 +6,5 @@ command = joined(
     "run",
     "Run everything in one process (small clusters).",
     ("adapter", "hpa", "recommender", "updater", "admission"),
+    has_page=True,
 )

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
 from msgspec import Struct
 
 from adapter import flags as adapter_flags
@@ -21,6 +22,7 @@ from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from hpa import flags as hpa_flags
 from hpa.part import Part as HpaPart
 from podscale.cli import hpa as hpa_command
+from podscale.cli import page
 from podscale.cli import recommender as recommender_command
 from podscale.cli.combined import Tables
 from podscale.core.metrics import MetricsProvider
@@ -35,6 +37,7 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
+from podscale.page.desk import Desk
 from podscale.serving import flag_table
 from podscale.serving.api import ApiGroup
 from podscale.serving.authority import times_for
@@ -56,6 +59,8 @@ from vpa.recommender.part import RecommenderPart
 from vpa.stores import Stores
 from vpa.updater import flags as updater_flags
 from vpa.updater.main import UpdaterPart
+
+log = structlog.get_logger(__name__)
 
 TABLES: Tables = {
     "adapter": adapter_flags.TABLE,
@@ -117,12 +122,17 @@ def problems(flags: Flagged) -> list[str]:
 
 @asynccontextmanager
 async def together(
-    flags: Flagged, verbosity: Verbosity, *, port: int | None = None
+    flags: Flagged,
+    verbosity: Verbosity,
+    *,
+    port: int | None = None,
+    page_port: int | None = None,
 ) -> AsyncIterator[Together]:
     """Run the parts that have flags while the block runs.
 
     Raises ``FlagError``, ``ConfigInvalid``, ``KubeError``, ``TlsError``, ``TrustError`` or
-    ``OSError`` when it cannot start. ``port`` 0 means any free one.
+    ``OSError`` when it cannot start. ``port`` 0 means any free one; ``page_port`` is the
+    page's on the loopback, None: there is no page.
     """
     first = next(iter(flags.values()))
     metrics, health = SelfMetrics(), Health()
@@ -170,10 +180,14 @@ async def together(
         try:
             if "admission" in flags:
                 await enter(admission.serving(flags["admission"], verbosity))
+            desk = None
+            if page_port is not None and parts.hpa is not None:
+                desk = await _page(stack, parts, provider, adapter, feed, page_port)
             async with running(
                 first,
                 clusters=Clusters(api, api),
                 groups=groups,
+                routes=desk.routes() if desk is not None else (),
                 health=health,
                 metrics=metrics,
                 verbosity=verbosity,
@@ -269,6 +283,23 @@ async def _parts(
             feeds_stores=False,
         )
     return _Parts(hpa, stores, recommender, updater)
+
+
+async def _page(
+    stack: AsyncExitStack,
+    parts: _Parts,
+    provider: MetricsProvider,
+    adapter: Adapter | None,
+    feed: Feed | None,
+    port: int,
+) -> Desk | None:
+    if parts.hpa is None:
+        return None
+    seen = page.Running(parts.hpa, provider, adapter, feed, parts.recommender, parts.updater)
+    made = await asyncio.to_thread(page.page_over, seen)
+    url = await stack.enter_async_context(page.on_loopback(made, port))
+    log.info("page", url=url)
+    return made.desk
 
 
 def _sizing(recommender: RecommenderPart, updater: UpdaterPart | None) -> SizingApi:
