@@ -50,7 +50,7 @@ class Objects:
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that have pods, sorted."""
-        return sorted({view.namespace for view in self.pods.select_all(None).views()})
+        return sorted(set(self.pods.select_all(None).namespaces))
 
     def pod_labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """Return the labels of a pod; ``None``: there is no such pod, or it does not run."""
