@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from hpa import decisions
 from hpa.catalog import Entry
@@ -16,14 +15,14 @@ from podscale.core.duration import DurationError, parse_go
 from podscale.kube.wire import format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.leader_api import RETRY_S, LeaderApi
 from podscale.serving.status import Cause, Status
 
 _PAGE = 10  # explanations between two looks of the loop at others
-_RETRY_S = 1
 
 
-class DecisionsApi:
-    """An ``ApiGroup`` over the traces of a controller."""
+class DecisionsApi(LeaderApi):
+    """The group over the traces of a controller; ``?at=`` asks for an earlier decision."""
 
     def __init__(
         self,
@@ -32,32 +31,9 @@ class DecisionsApi:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._controller = controller
-        self._is_leader = is_leader
-        self._wall = wall
-
-    @property
-    def name(self) -> str:
-        """The group."""
-        return decisions.GROUP
-
-    @property
-    def versions(self) -> Sequence[str]:
-        """The only version."""
-        return (decisions.VERSION,)
-
-    @property
-    def offers_table(self) -> bool:
-        """``kubectl get scalingdecisions`` shows one."""
-        return True
-
-    def revision(self) -> Hashable:
-        """Discovery never changes."""
-        return 0
-
-    def resources(self, version: str) -> Sequence[ApiResource]:
-        """The one resource."""
-        return (
+        super().__init__(
+            decisions.GROUP,
+            decisions.VERSION,
             ApiResource(
                 decisions.PLURAL,
                 decisions.SINGULAR,
@@ -66,30 +42,15 @@ class DecisionsApi:
                 ("get", "list"),
                 short_names=("sd",),
             ),
+            is_leader=is_leader,
+            refusal="this replica does not decide: ask the leader",
+            answer=self._answered,
         )
+        self._controller = controller
+        self._wall = wall
 
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """None: the facts of an explanation differ from reason to reason."""
-        return {}
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """None."""
-        return {}
-
-    def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        """Answer a list or one decision; ``?at=`` asks for an earlier one."""
-        info = request.info
-        if info.resource != decisions.PLURAL or info.subresource:
-            return status.path_not_found()
-        if request.method != "GET" or info.verb == "watch":
-            return status.method_not_allowed()
-        if not self._is_leader():
-            return status.unavailable(
-                "this replica does not decide: ask the leader",
-                causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
-                retry_after_s=_RETRY_S,
-            )
-        if info.verb == "get":
+    def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        if request.info.verb == "get":
             return self._one(request)
         return self._several(request)
 
@@ -191,5 +152,5 @@ def _undecided(entry: Entry) -> Status:
     return status.unavailable(
         f"{entry.key[1]} has not been decided on yet, wait for one sync period",
         causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
-        retry_after_s=_RETRY_S,
+        retry_after_s=RETRY_S,
     )

@@ -84,7 +84,8 @@ async def run(flags: Flags, open_provider: OpenProvider) -> int:
             await served.part.stop()
             await served.server.drain()
     except* FlagError as refused:
-        print(f"{_first(refused)} (--help lists all flags)", file=sys.stderr)  # noqa: T201
+        text = f"podscale hpa: {_first(refused)} (--help lists all flags)"
+        print(text, file=sys.stderr)  # noqa: T201 - a wrong call is no event to be logged
         return_code = 2
     except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
         log.error("cannot start", error=str(_first(failed)))

@@ -29,10 +29,6 @@ class Schedule:
         self._periods: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
 
-    def slot_of(self, namespace: str) -> int:
-        """Return the slot of a namespace that has been added."""
-        return self._slot[namespace]
-
     def spread(self, sizes: Mapping[str, int]) -> None:
         """Even the slots out; ``sizes`` are autoscalers by namespace. Once a period."""
         before = self._slot

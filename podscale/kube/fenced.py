@@ -80,12 +80,14 @@ class Fenced:
 
 
 def leader_label(
-    api: Api, *, namespace: str, pod: str, part: str, key: str = "podscale.io/leader"
+    api: Api, *, namespace: str, pod: str, part: str
 ) -> Callable[[bool], Awaitable[None]]:
-    """Return an ``on_change`` that labels our pod ``key=part`` and takes the label from others.
+    """Return an ``on_change`` that labels our pod and takes the label from others.
 
+    Each part has a key of its own, because one pod may lead several (``podscale control``).
     A leader that was killed or frozen cannot take its own label off, so the next one does.
     """
+    key = f"leader.podscale.io/{part}"
 
     async def label(name: str, value: str | None) -> None:
         patch = encode({"metadata": {"labels": {key: value}}})
@@ -101,11 +103,11 @@ def leader_label(
         if not is_leader:
             await label(pod, None)
             return
-        await label(pod, part)
+        await label(pod, "true")
         answer = await api.request(
             "GET",
             PODS.path(namespace),
-            query={"labelSelector": f"{key}={part}"},
+            query={"labelSelector": f"{key}=true"},
             timeout_s=_LABEL_TIMEOUT_S,
         )
         for other in decode(answer.body, ListOf[PartialObjectMetadata]).items or []:

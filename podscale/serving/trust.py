@@ -109,7 +109,7 @@ class TrustSource:
         try:
             response = await api.request("GET", CONFIG_MAPS.path(NAMESPACE, NAME), timeout_s=10.0)
             self._publish(decode(response.body, AuthenticationConfig).data)
-        except (KubeError, TrustError) as error:
+        except (KubeError, TrustError, msgspec.DecodeError) as error:
             text = (
                 f"cannot read ConfigMap {NAMESPACE}/{NAME}: {error}; usually a RoleBinding of "
                 "extension-apiserver-authentication-reader for this ServiceAccount is missing"

@@ -34,6 +34,7 @@ WRONG = {
     "no-flag": (["adapter", "--prometheus-uri=x"], "--prometheus-uri"),
     "flag-no-number": (["adapter", "--v=x"], "not a whole number"),
     "flag-no-duration": (["adapter", "--metrics-relist-interval=x"], "such as 30s"),
+    "flag-no-choice": (["hpa", "--mode=foo"], "replace, shadow, own"),
     "no-shell": (["completion", "tcsh"], "tcsh"),
 }  # fmt: skip
 

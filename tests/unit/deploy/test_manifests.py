@@ -9,18 +9,26 @@ from hpa import flags as hpa_flags
 from podscale.serving import flag_table, flags
 from tests.tools.deploy_copies import copies
 from tests.unit.deploy.rendered import OVERLAYS, ROOT, containers, of_kind, rendered
+from vpa.admission import flags as admission_flags
+from vpa.recommender import flags as recommender_flags
+from vpa.updater import flags as updater_flags
 
 ALL = ("base", *OVERLAYS)
 TABLES = {
     "adapter": (adapter_flags.TABLE, adapter_flags.problems),
     "hpa": (hpa_flags.TABLE, hpa_flags.problems),
+    "recommender": (recommender_flags.TABLE, recommender_flags.problems),
+    "updater": (updater_flags.TABLE, updater_flags.problems),
+    "admission": (admission_flags.TABLE, admission_flags.problems),
 }
+# Which flag says the first port that a container names, where it is not --secure-port.
+PORTS = {"updater": "address", "admission": "port"}
 
 
 def test_every_overlay_of_the_issue_is_there() -> None:
     assert {
         "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
-        "cert-manager",
+        "cert-manager", "vpa",
     } <= set(OVERLAYS)  # fmt: skip
 
 
@@ -33,8 +41,11 @@ def test_each_container_starts_with_arguments_that_its_program_accepts(name: str
         table, problems = TABLES[part]
         parsed = flags.parse(arguments, table)
         assert parsed.warnings == ()
-        assert [*problems(parsed), *flag_table.problems(parsed)] == []
-        assert parsed.number("secure-port") == container["ports"][0]["containerPort"]
+        # The webhook's certificate has upstream's flags, read by its own ``serving``.
+        server = admission_flags.serving(parsed) if part == "admission" else parsed
+        assert [*problems(parsed), *flag_table.problems(server)] == []
+        said = parsed.values[PORTS.get(part, "secure-port")]
+        assert str(said).lstrip(":") == str(container["ports"][0]["containerPort"])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -57,7 +68,7 @@ def test_the_service_of_the_decisions_selects_the_leader() -> None:
         for each in of_kind(rendered("hpa-replace"), "Service")
         if each["metadata"]["name"] == "podscale-hpa"
     )
-    assert service["spec"]["selector"]["podscale.io/leader"] == "hpa"
+    assert service["spec"]["selector"]["leader.podscale.io/hpa"] == "true"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -68,7 +79,9 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
             named = set(rule.get("resources", ()))
             if "pods" in named or "*" in named:
                 assert "delete" not in rule["verbs"]
-            assert not named & {"pods/eviction", "pods/exec", "clusterroles"}
+            assert not named & {"pods/exec", "clusterroles"}
+            # Evicting is the updater's work, and of nobody else.
+            assert "pods/eviction" not in named or role["metadata"]["name"] == "podscale-updater"
             if "secrets" in named and set(rule["verbs"]) != {"create"}:
                 # create cannot be limited by name: the name is not known yet.
                 assert rule["resourceNames"]

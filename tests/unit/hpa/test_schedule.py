@@ -7,6 +7,10 @@ import pytest
 from hpa.schedule import Schedule
 
 
+def slot_of(schedule: Schedule, namespace: str) -> int:
+    return next(n for n in range(schedule.slots) if namespace in schedule.namespaces(n))
+
+
 @pytest.mark.parametrize("period_s", [0.5, 1.0, 3.0, 15.0, 60.0])
 def test_a_period_is_its_slots_whatever_its_length(period_s: float) -> None:
     schedule = Schedule(period_s)
@@ -30,16 +34,17 @@ def test_a_new_namespace_joins_its_neighbour_at_once() -> None:
     schedule.add("m")
     schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
     schedule.add("dd")
-    assert schedule.slot_of("dd") == schedule.slot_of("d")
+    assert slot_of(schedule, "dd") == slot_of(schedule, "d")
 
 
 def test_a_namespace_that_moves_far_back_is_not_left_waiting() -> None:
     schedule = Schedule(15.0)
     schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
-    old = schedule.slot_of("c")
+    old = slot_of(schedule, "c")
     schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
-    assert schedule.slot_of("c") > old + 1
     assert "c" in schedule.namespaces(old)
+    later = [n for n in range(schedule.slots) if "c" in schedule.namespaces(n)][-1]
+    assert later > old + 1
     schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
     assert "c" not in schedule.namespaces(old)
 

@@ -236,22 +236,36 @@ async def test_labels_of_the_lease_survive_renewals():
 
 async def test_the_leader_label_goes_with_the_lease():
     cluster = LittleCluster()
-    for name in ("one", "dead"):
-        cluster.put(pods_path("podscale", name), pod())
-    cluster.put(pods_path("podscale", "dead"), pod({"podscale.io/leader": "hpa"}))
-    cluster.put(pods_path("podscale", "vpa"), pod({"podscale.io/leader": "updater"}))
+    key = "leader.podscale.io/hpa"
+    cluster.put(pods_path("podscale", "one"), pod())
+    cluster.put(pods_path("podscale", "dead"), pod({key: "true"}))
 
     def label(name: str) -> object:
-        return cluster.objects[pods_path("podscale", name)]["metadata"]["labels"].get(  # type: ignore[index]
-            "podscale.io/leader"
-        )
+        return cluster.objects[pods_path("podscale", name)]["metadata"]["labels"].get(key)  # type: ignore[index]
 
     on_change = leader_label(MemoryApi(cluster), namespace="podscale", pod="one", part="hpa")
     one = Replica(cluster, "one", on_change)
     await asyncio.sleep(5)
-    assert (label("one"), label("dead"), label("vpa")) == ("hpa", None, "updater")
+    assert (label("one"), label("dead")) == ("true", None)
     await one.stop()
     assert label("one") is None
+
+
+async def test_one_pod_bears_a_label_for_each_part_that_it_leads():
+    cluster = LittleCluster()
+    cluster.put(pods_path("podscale", "one"), pod())
+    parts = ("hpa", "recommender", "updater")
+    changes = {
+        part: leader_label(MemoryApi(cluster), namespace="podscale", pod="one", part=part)
+        for part in parts
+    }
+    for part in parts:
+        await changes[part](True)
+    await changes["updater"](False)
+    labels = cluster.objects[pods_path("podscale", "one")]["metadata"]["labels"]  # type: ignore[index]
+    assert {key for key, value in labels.items() if value == "true"} == {
+        "leader.podscale.io/hpa", "leader.podscale.io/recommender",
+    }  # fmt: skip
 
 
 async def test_a_label_that_cannot_be_written_does_not_end_the_term():

@@ -86,6 +86,13 @@ async def test_an_unreadable_config_map_stops_the_start_unless_tolerated() -> No
     assert tolerant.current.authorities == ()
 
 
+async def test_a_config_map_that_makes_no_sense_is_told_and_no_traceback() -> None:
+    api = ScriptedApi()
+    api.objects[PATH] = {"metadata": {"name": 7}, "data": "none"}
+    with pytest.raises(TrustError, match="extension-apiserver-authentication"):
+        await source().look_up(api)
+
+
 @pytest.mark.parametrize(
     "broken",
     [
