@@ -61,7 +61,7 @@ async def _serve() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     given = parser.parse_args()
     server = SandboxServer()
-    for crd in yaml.safe_load_all((ROOT / "config/crds/vpa.yaml").read_text()):
+    for crd in yaml.safe_load_all((ROOT / "config/crds/vpa/vpa.yaml").read_text()):
         server.objects.create("customresourcedefinitions", "", crd)
     for index in range(given.vpas):
         for each in objects(index):

@@ -107,6 +107,8 @@ def test_an_overlay_installs_and_leaves_nothing_behind(cluster: Plane, overlay: 
         pods = wait_admitted(cluster, NAMESPACE)
         print(overlay, pods)
         assert pods["podscale-adapter"] == (3 if overlay == "ha" else 2)
+        vpa = {f"podscale-{part}" for part in ("recommender", "updater", "admission")}
+        assert pods.keys() & vpa == (vpa if overlay == "vpa" else set())
         assert ("podscale-hpa" in pods) == (overlay[:3] == "hpa" or overlay in WITH_HPA)
         # Again, as GitOps does every few minutes: nothing may be in the way.
         again = cluster.kubectl("apply", "-k", chosen)

@@ -21,7 +21,7 @@ class VpaStack:
 
     def __enter__(self) -> "VpaStack":
         self.plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        self._apply("config/crds/vpa.yaml")
+        self._apply("config/crds/vpa/vpa.yaml")
         self.plane.kubectl(
             "wait", "--for=condition=Established", "--timeout=30s",
             "crd/verticalpodautoscalers.autoscaling.k8s.io",

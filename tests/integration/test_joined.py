@@ -107,7 +107,7 @@ def joined(tmp_path: Path) -> Iterator[Joined]:
         stack.callback(sandbox.program.stop)
         sandbox.start()
         sandbox.ask("/api/v1/namespaces", "POST", {"metadata": {"name": "podscale"}})
-        for crd in yaml.safe_load_all((ROOT / "config/crds/vpa.yaml").read_text()):
+        for crd in yaml.safe_load_all((ROOT / "config/crds/vpa/vpa.yaml").read_text()):
             sandbox.ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "POST", crd)
         sandbox.ask(DEPLOYMENTS, "POST", deployment(1))
         sandbox.ask(HPAS, "POST", HPA)

@@ -91,7 +91,7 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
     """Start a cluster with the CRDs."""
     cluster = SandboxCluster(SandboxServer(tls=True, bookmark_interval_s=0.5), timing=QUICK)
     async with cluster:
-        for crd in yaml.safe_load_all((ROOT / "config/crds/vpa.yaml").read_text()):
+        for crd in yaml.safe_load_all((ROOT / "config/crds/vpa/vpa.yaml").read_text()):
             cluster.server.objects.create("customresourcedefinitions", "", crd)
         kubeconfig = cluster.server.kubeconfig(directory / "kubeconfig")
         async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="test") as api:
