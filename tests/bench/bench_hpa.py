@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from tests.bench.collected import pause_ms
 from tests.bench.figures import Figures, cpu_s, resident_mb
 from tests.bench.hpa_cluster import name_of, namespace_of
 from tests.integration.prometheus import PrometheusServer
@@ -47,6 +48,7 @@ class Stage:
     def __init__(self, directory: Path, hpas: int) -> None:
         self.directory, self.hpas = directory, hpas
         self.port = free_port()
+        self.pause_file = directory / "pause"
         self._exit = ExitStack()
         self._marks: dict[int, float] = {}
 
@@ -89,7 +91,7 @@ class Stage:
         rules.write_text(RULES)
         self.hpa = self._program(
             "hpa",
-            "podscale", "hpa",
+            "tests.bench.collected", self.pause_file, "hpa",
             f"--config={rules}", f"--prometheus-url={self.prometheus.url}",
             f"--kubeconfig={kubeconfig}", f"--lister-kubeconfig={kubeconfig}",
             f"--authentication-kubeconfig={kubeconfig}",
@@ -230,6 +232,7 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
         "memory per HPA with its pods and traces",
         (resident_mb(stage.hpa.pid) - floor_mb) * 1000 / hpas, 20.0, "KB",
     )  # fmt: skip
+    figures.at_most("full garbage collection stands still", pause_ms(stage.pause_file), 50.0, "ms")
     everyone = sum(spent.values()) / ROUNDS / hpas
     stage.mark()
     started = time.process_time()
