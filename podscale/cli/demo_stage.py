@@ -141,7 +141,7 @@ def _settings(clock: Clock, scrape_s: float) -> dict[str, list[str]]:
 
 def _prepare(cluster: SandboxCluster) -> None:
     objects = cluster.server.objects
-    crds = files("config") / "crds" / "vpa.yaml"
+    crds = files("config") / "crds" / "vpa" / "vpa.yaml"
     for definition in yaml.safe_load_all(crds.read_text(encoding="utf-8")):
         objects.create("customresourcedefinitions", "", definition)
     objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})

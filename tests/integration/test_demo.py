@@ -239,7 +239,7 @@ async def test_a_terminal_of_80_columns_shows_the_scene_in_80_columns(tmp_path: 
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 80))
     running = await demo(
-        tmp_path, "--duration", "15s", "--speed", "10", "--scene", "worker",
+        tmp_path, "--duration", "8s", "--speed", "10", "--scene", "worker",
         stdout=theirs, stderr=asyncio.subprocess.DEVNULL, more={"TERM": "xterm"},
     )  # fmt: skip
     os.close(theirs)

@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.integration.test_demo import demo, end, shown_until
 from tests.tools.required import require
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
 
 class Hints:
@@ -48,8 +51,9 @@ class Hints:
         return await self.run(f"kubectl --server {self.server} {line}")
 
 
-@pytest.fixture
-async def hints(tmp_path: Path) -> AsyncIterator[Hints]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hints(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hints]:
+    tmp_path = tmp_path_factory.mktemp("demo")
     directory = tmp_path / "tmp"
     directory.mkdir()
     running = await demo(directory, "--speed", "10")
@@ -60,7 +64,6 @@ async def hints(tmp_path: Path) -> AsyncIterator[Hints]:
     await end(running)
 
 
-@pytest.mark.timeout(120)
 async def test_the_printed_commands_work(hints: Hints) -> None:
     lines = [line.strip() for line in hints.text.splitlines() if re.match(r"  (kubectl|/)", line)]
     assert len(lines) == 6
@@ -77,7 +80,6 @@ async def test_the_printed_commands_work(hints: Hints) -> None:
         assert re.search(wanted, shown), f"{wanted} in {shown}"
 
 
-@pytest.mark.timeout(120)
 async def test_get_describe_top_scale_and_explain(hints: Hints) -> None:
     listed = await hints.kubectl("get deployments,hpa,vpa,pdb -A")
     assert re.search(r"orders +deployment\.apps/consumer", listed)
@@ -101,7 +103,6 @@ async def test_get_describe_top_scale_and_explain(hints: Hints) -> None:
     assert "queue_messages" in why
 
 
-@pytest.mark.timeout(120)
 async def test_the_doctor_can_be_tried(hints: Hints) -> None:
     (line,) = (line for line in hints.text.splitlines() if " doctor " in line)
     found = await hints.run(f"{line} --metric http_requests_per_second -n shop")

@@ -1,0 +1,116 @@
+"""The demo's pure parts: its clock, its loads, its last words, and what it cleans."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from podscale.cli import demo_leftovers, demo_rules
+from podscale.cli.demo_clock import Clock
+from podscale.cli.demo_look import Look
+from podscale.cli.demo_scenes import PERIOD_S, SCENES, queue_load, shop_load
+from podscale.cli.demo_summary import is_measured, summary
+
+
+def look(scene, at_s, replicas, **more):
+    return Look(scene, at_s, "", replicas, (), "", True, **more)
+
+
+def test_a_faster_clock_passes_faster_and_begins_now():
+    clock = Clock(1000.0)
+    assert clock() == pytest.approx(time.time(), abs=60)
+    before, real = clock(), time.monotonic()
+    time.sleep(0.02)
+    assert clock() - before >= (time.monotonic() - real) * 900
+    assert clock.real_s(15.0) == 0.015
+    assert clock.flag(15.0) == "0.015s"
+
+
+def test_the_loads_go_up_and_come_back():
+    day = [shop_load(second) for second in range(int(PERIOD_S))]
+    assert min(day) == pytest.approx(12, abs=0.5)
+    assert max(day) == pytest.approx(120, abs=0.5)
+    assert {queue_load(second) for second in range(int(PERIOD_S))} == {0.0, 12.0}
+
+
+def test_the_rules_ask_for_windows_of_ten_scrapes():
+    rules = demo_rules.rules(2.0)
+    assert yaml.safe_load(rules)["resourceRules"]["window"] == "20s"
+    assert "[20s]" in rules
+    assert "WINDOW" not in rules
+
+
+def test_every_scene_is_in_a_namespace_of_its_own():
+    assert len({scene.namespace for scene in SCENES}) == len(SCENES) == 3
+    assert {scene.autoscaler["metadata"]["namespace"] for scene in SCENES} == {
+        scene.namespace for scene in SCENES
+    }
+
+
+def test_the_summary_tells_what_followed_what():
+    told = summary(
+        {
+            "shop": [look("shop", at, size, load_value=load) for at, size, load in
+                     [(0, 2, 12), (10, 6, 100), (20, 3, 30)]],
+            "worker": [look("worker", 0, 2, request_mib=(256.0, 256.0)),
+                       look("worker", 9, 2, request_mib=(400.0, 256.0), restarts=3)],
+            "queue": [look("queue", at, size, load_value=9.0) for at, size in
+                      [(0, 1), (1, 0), (2, 2)]],
+        }
+    )  # fmt: skip
+    assert told == [
+        (
+            "shop: in 20 s the load went from 12 to 100 requests/s; replicas followed from 2 to 6, "
+            "up 1 and down 1 times, and there are 3 now."
+        ),
+        (
+            "worker: it was killed for memory 3 times; its memory request was resized from 256 to "
+            "400 MiB."
+        ),
+        (
+            "queue: up to 9 messages waited; replicas went to zero 1 times and came back 1 times, "
+            "at most 2."
+        ),
+    ]
+
+
+def test_a_demo_that_measured_nothing_says_so():
+    assert not is_measured({"shop": []})
+    assert is_measured({"shop": [look("shop", 0, 2)]})
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_living_demo_is_left_alone(scratch):
+    with demo_leftovers.directory() as own:
+        assert demo_leftovers.sweep() == []
+        assert own.exists()
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_dead_one_is_removed_and_strangers_are_not(scratch):
+    dead = scratch / f"{demo_leftovers.PREFIX}x"
+    dead.mkdir()
+    (dead / demo_leftovers.LOCK).touch()
+    # A number that now belongs to somebody else: this very process must survive.
+    demo_leftovers.note_child(dead, os.getpid())
+    stranger = scratch / "other"
+    stranger.mkdir()
+    assert demo_leftovers.sweep() == [dead]
+    assert list(scratch.iterdir()) == [stranger]
+
+
+def test_a_directory_that_is_just_being_made_is_left_alone(scratch):
+    young = scratch / f"{demo_leftovers.PREFIX}y"
+    young.mkdir()
+    assert demo_leftovers.sweep() == []
+    os.utime(young, (0, 0))
+    assert demo_leftovers.sweep() == [young]
+    assert not Path(young).exists()
