@@ -143,7 +143,7 @@ class Cluster:
 
     def take(self, usage: ContainerColumns, minutes: float | None = None) -> Taken:
         """Add one sample per container; ``minutes`` as ``Intake.take`` has it."""
-        return self.intake.take(self._rows(usage), usage, minutes)
+        return self.intake.take(self.rows_of_usage(usage), usage, minutes)
 
     def has_pod(self, namespace: str, name: str) -> bool:
         """Return whether the pod is known."""
@@ -157,6 +157,17 @@ class Cluster:
         """Return the rows of containers; -1 for those that are not known."""
         find = self._row_of.get
         return np.array([find(key, -1) for key in keys], dtype=np.intp)
+
+    def rows_of_usage(self, usage: ContainerColumns) -> Columns:
+        """Return the rows of a batch; -1 for containers that are not known."""
+        # Prometheus answers in the same order minute by minute: the same three lists have
+        # the same rows, as long as no pod came or went.
+        named = (usage.namespace, usage.pod, usage.container)
+        if self._batch is not None and self._batch[:3] == named:
+            return self._batch[3]
+        rows = self.rows_of(list(zip(*named, strict=True)))
+        self._batch = (*named, rows)
+        return rows
 
     def record_oom(self, oom: Oom) -> bool:
         """Add a kill; False for a container that is not known, or a kill that is too old."""
@@ -265,16 +276,6 @@ class Cluster:
         for i in np.flatnonzero(expendable & ~in_use):
             self._drop(keys[i])
         return int(expendable.sum())
-
-    def _rows(self, usage: ContainerColumns) -> Columns:
-        # Prometheus answers in the same order minute by minute: the same three lists have
-        # the same rows, as long as no pod came or went.
-        named = (usage.namespace, usage.pod, usage.container)
-        if self._batch is not None and self._batch[:3] == named:
-            return self._batch[3]
-        rows = self.rows_of(list(zip(*named, strict=True)))
-        self._batch = (*named, rows)
-        return rows
 
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:
         namespace, pod, container = key

@@ -67,6 +67,15 @@ class Groups:
             return np.empty(0)
         return np.maximum.reduceat(of_columns[self._flat], self._starts)
 
+    def places(self, size: int) -> Columns:
+        """Return the number of the group of each column, -1 where it is in none; of several
+        groups the last.
+        """
+        found = np.full(size, -1, dtype=np.intp)
+        sizes = np.diff(self._starts, append=self._flat.size)
+        found[self._flat] = np.repeat(np.arange(len(self.keys)), sizes)
+        return found
+
     def moved_from(self, before: list[Named]) -> list[tuple[int, int]]:
         """Return (old, new) numbers of the groups that were there before."""
         old = {key: row for row, key in enumerate(before)}

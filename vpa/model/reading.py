@@ -107,6 +107,10 @@ class Reader:
             groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
         )
 
+    def places(self, size: int) -> Columns:
+        """Return which row of the estimates each aggregate feeds, -1 for none."""
+        return self._groups.places(size)
+
     def due(self, estimates: Estimates, now: float, band: DeadBand) -> list[VpaKey]:
         """Return the VPAs whose status is to be written, in the order of the estimates.
 

@@ -28,6 +28,7 @@ from vpa.model.ooms import Oom
 from vpa.model.reading import Estimates, Reader
 from vpa.model.recommendation import RecommendationTrace
 from vpa.recommender.checkpoints import Checkpoints
+from vpa.recommender.comparing import Comparing
 from vpa.recommender.flags import Options
 from vpa.recommender.podfeed import PodFeed, put
 from vpa.recommender.publishing import Publisher
@@ -108,6 +109,7 @@ class Recommender:
             self._api, self.cluster, self.reader, self._stores, options, self._metrics,
             lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
         )  # fmt: skip
+        self._comparing = Comparing(self._metrics.quality, self.cluster, self.reader, self._stores)
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
         self._collected_at = now
@@ -287,6 +289,7 @@ class Recommender:
             is_usage = isinstance(answer, ContainerColumns)
             self._metrics.answered(is_error=not is_usage, client=self._client)
             if isinstance(answer, ContainerColumns):
+                self._comparing.compare(answer)
                 self.cluster.take(answer, self.options.sample_minutes)
             else:
                 reason, text = getattr(answer, "reason", ""), getattr(answer, "message", "")
@@ -308,6 +311,7 @@ class Recommender:
         matched = self.cluster.matched()
         unsupported = {key: held.resolved.unsupported for key, held in self.held.items()}
         await self._publisher.publish(estimates, matched, unsupported, now)
+        self._comparing.follow(estimates)
         self._count(matched)
 
     def _collect(self) -> None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from vpa.recommender.quality import Quality
+
 PREFIX = "vpa_recommender_"
 _LATENCY = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
 _STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -57,6 +59,7 @@ class RecommenderMetrics:
             "podscale_vpa_ooms", "Out-of-memory kills that were recorded.", registry=registry
         )
 
+        self.quality = Quality(registry)
         self.history = Gauge(
             "podscale_vpa_history_read_ratio",
             "How much of the history has been read from Prometheus.",

@@ -1,0 +1,164 @@
+"""``vpa_quality_*``: how recommendations compare with what containers then use.
+
+Under upstream's names and labels. Hundreds of thousands of samples a pass are counted in
+arrays, and become metrics when somebody scrapes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+PREFIX = "vpa_quality_"
+LABELS = ("update_mode", "resource", "is_oom", "vpa_size_log2")
+_HALF = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+_RELATIVE = (*(-edge for edge in reversed(_HALF)), 0.0, *_HALF, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
+_CORES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+_BYTES = tuple(1e6 * 2.0**n for n in range(20))
+_UNITS = {"cpu": ("cpu", "cores", _CORES), "memory": ("mem", "bytes", _BYTES)}
+
+
+class Kind(NamedTuple):
+    """What samples are told apart by, besides resource and OOM."""
+
+    update_mode: str
+    size_log2: int  # of the VPA's pods
+
+
+class _Counted:
+    # One histogram metric: counts per label set and bucket, and sums.
+
+    def __init__(self, name: str, text: str, edges: Sequence[float], labels: Sequence[str]) -> None:
+        self.name, self.text, self.labels = PREFIX + name, text, tuple(labels)
+        self._edges = np.array(edges)
+        self._counts: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def add(self, values: Floats, codes: Codes, named: Sequence[tuple[str, ...]]) -> None:
+        """Add values; ``codes`` are numbers of their label sets in ``named``."""
+        if not values.size:
+            return
+        size = self._edges.size + 1
+        places = codes * size + np.searchsorted(self._edges, values, side="left")
+        counts = np.bincount(places, minlength=len(named) * size).reshape(-1, size)
+        sums = np.bincount(codes, weights=values, minlength=len(named))
+        for number in np.flatnonzero(counts.any(axis=1)).tolist():
+            label = named[number]
+            self._counts[label] = self._counts.get(label, 0) + counts[number]
+            self._sums[label] = self._sums.get(label, 0.0) + float(sums[number])
+
+    def family(self) -> Metric:
+        """Return the metric as it stands."""
+        # The library's own family leaves sum and count away where a bucket is negative, as
+        # OpenMetrics has it; upstream's exposition has both.
+        found = Metric(self.name, self.text, "histogram")
+        edges = [*(repr(float(edge)) for edge in self._edges), "+Inf"]
+        for label, counts in self._counts.items():
+            labels = dict(zip(self.labels, label, strict=True))
+            upto = np.cumsum(counts).tolist()
+            for edge, count in zip(edges, upto, strict=True):
+                found.add_sample(f"{self.name}_bucket", {**labels, "le": edge}, float(count))
+            found.add_sample(f"{self.name}_count", labels, float(upto[-1]))
+            found.add_sample(f"{self.name}_sum", labels, self._sums[label])
+        return found
+
+
+class Quality(Collector):
+    """The metrics of one recommender, in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._relative = _Counted(
+            "usage_recommendation_relative_diffs",
+            "Recommendation above usage, as a part of the recommendation.",
+            _RELATIVE,
+            LABELS,
+        )
+        self._changes = _Counted(
+            "relative_recommendation_changes",
+            "Change of a recommendation, as a part of the one before.",
+            _RELATIVE,
+            ("update_mode", "resource", "vpa_size_log2"),
+        )
+        few = ("update_mode", "is_oom", "vpa_size_log2")
+        self._of: dict[str, tuple[_Counted, _Counted, _Counted]] = {}
+        for resource, (short, unit, edges) in _UNITS.items():
+            self._of[resource] = (
+                _Counted(f"{short}_recommendation_over_usage_diffs_{unit}",
+                         "Recommendation minus usage, where it is more.", edges, few),
+                _Counted(f"{short}_recommendation_lower_equal_usage_diffs_{unit}",
+                         "Usage minus recommendation, where that is at most as much.", edges, few),
+                _Counted(f"{short}_recommendations_{unit}", "Recommendations.", edges, few),
+            )  # fmt: skip
+        self._missing: dict[tuple[str, ...], float] = {}
+        registry.register(self)
+
+    def observe(
+        self,
+        resource: str,
+        usage: Floats,
+        recommended: Floats,
+        codes: Codes,
+        kinds: Sequence[Kind],
+        *,
+        is_oom: bool = False,
+    ) -> None:
+        """Compare samples with recommendations (0 or less: none), in cores or bytes."""
+        oom = str(is_oom).lower()
+        full = [(kind.update_mode, resource, oom, str(kind.size_log2)) for kind in kinds]
+        few = [(kind.update_mode, oom, str(kind.size_log2)) for kind in kinds]
+        known = recommended > 0.0
+        for number, count in enumerate(np.bincount(codes[~known], minlength=len(kinds))):
+            if count:
+                self._missing[full[number]] = self._missing.get(full[number], 0.0) + float(count)
+        usage, recommended, codes = usage[known], recommended[known], codes[known]
+        diff = recommended - usage
+        self._relative.add(diff / recommended, codes, full)
+        over, under, amounts = self._of[resource]
+        above = diff > 0.0
+        over.add(diff[above], codes[above], few)
+        under.add(-diff[~above], codes[~above], few)
+        amounts.add(recommended, codes, few)
+
+    def changed(
+        self, resource: str, before: Floats, after: Floats, codes: Codes, kinds: Sequence[Kind]
+    ) -> None:
+        """Note recommendations that were there before and now."""
+        both = (before > 0.0) & (after > 0.0)
+        labels = [(kind.update_mode, resource, str(kind.size_log2)) for kind in kinds]
+        self._changes.add((after[both] - before[both]) / before[both], codes[both], labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families, for the registry."""
+        yield self._relative.family()
+        yield self._changes.family()
+        for counted in self._of.values():
+            for each in counted:
+                yield each.family()
+        # Upstream's counter has no _total, which only a gauge may lack here.
+        missing = GaugeMetricFamily(
+            PREFIX + "usage_sample_missing_recommendation_count",
+            "Samples of containers without a recommendation.",
+            labels=LABELS,
+        )
+        for label, count in self._missing.items():
+            missing.add_metric(label, count)
+        yield missing
+
+
+def kinds_of(
+    modes: Mapping[int, str], sizes: Mapping[int, int], size: int
+) -> tuple[Codes, list[Kind]]:
+    """Return, per row of estimates, the number of its kind, and the kinds."""
+    numbers: dict[Kind, int] = {}
+    codes = np.zeros(size, dtype=np.intp)
+    for row in range(size):
+        kind = Kind(modes.get(row, ""), int(max(sizes.get(row, 0), 1)).bit_length() - 1)
+        codes[row] = numbers.setdefault(kind, len(numbers))
+    return codes, list(numbers) or [Kind("", 0)]
