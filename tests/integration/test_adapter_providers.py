@@ -106,6 +106,16 @@ async def both(running, question):
     return inside[0], outside[0]
 
 
+def thousandths(amount):
+    """Return an amount as the wire has it; ``None`` for none."""
+    return None if math.isnan(amount) else math.floor(amount * 1000) / 1000
+
+
+def ceil(amount):
+    """Return whole units."""
+    return None if math.isnan(amount) else math.ceil(thousandths(amount))
+
+
 def shown(answer):
     """Return what must be equal: values, and times as the wire has them, in whole seconds."""
 
@@ -125,12 +135,8 @@ def shown(answer):
                 answer.namespace, answer.pod, answer.container,
                 answer.cpu_cores.tolist(), answer.memory_bytes.tolist(), strict=True,
             )  # fmt: skip
-            # The wire has thousandths.
-            return sorted(
-                (*key, *(None if math.isnan(v) else math.floor(v * 1000) / 1000 for v in amounts))
-                for *key, cpu, memory in cells
-                for amounts in [(cpu, memory)]
-            )
+            # The wire has thousandths; of memory its reader takes whole bytes, rounded up.
+            return sorted((*key, thousandths(cpu), ceil(memory)) for *key, cpu, memory in cells)
     raise AssertionError(answer)
 
 
