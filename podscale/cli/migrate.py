@@ -34,6 +34,11 @@ _DAY_S = 86_400.0
     help="yaml: manifests with remarks as comments; json: everything as data.",
 )
 @click.option(
+    "--only",
+    type=click.Choice(["manifests", "rules"]),
+    help="Just the manifests, for kubectl apply, or just the rules, for the rules file.",
+)
+@click.option(
     "--prometheus-url",
     default="",
     metavar="URL",
@@ -46,6 +51,7 @@ def command(
     files: tuple[str, ...],
     image: str,
     form: str,
+    only: str | None,
     prometheus_url: str,
     moments: int,
 ) -> None:
@@ -63,7 +69,7 @@ def command(
 
     from podscale.migrate.documents import Unreadable
     from podscale.migrate.outcome import together
-    from podscale.migrate.reader import migrate, render
+    from podscale.migrate.reader import manifests_yaml, migrate, render, rules_yaml
 
     try:
         texts = [(_read(file), file) for file in files]
@@ -74,10 +80,14 @@ def command(
         return
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
+    elif only == "manifests":
+        click.echo(manifests_yaml(outcome), nl=False)
+    elif only == "rules":
+        click.echo(rules_yaml(outcome), nl=False)
     else:
         click.echo(render(outcome), nl=False)
     if prometheus_url and outcome.compared:
-        asyncio.run(_compare(outcome, prometheus_url, moments, beside=form == "json"))
+        asyncio.run(_compare(outcome, prometheus_url, moments, beside=form == "json" or bool(only)))
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
     if not outcome.read:

@@ -117,11 +117,19 @@ def render(outcome: Outcome) -> str:
     documents = ["\n".join(head) + "\n"]
     if added := rules_yaml(outcome):
         documents.append(f"# rules to add to the adapter's rules file\n{added}")
-    documents += [
+    return "---\n".join([*documents, *_documents(outcome)])
+
+
+def manifests_yaml(outcome: Outcome) -> str:
+    """Return the manifests alone, as ``kubectl apply`` takes them."""
+    return "---\n".join(_documents(outcome))
+
+
+def _documents(outcome: Outcome) -> list[str]:
+    return [
         yaml.safe_dump(_plain(each), sort_keys=False, width=1000, allow_unicode=True)
         for each in outcome.manifests
     ]
-    return "---\n".join(documents)
 
 
 def _flat(text: str) -> str:
