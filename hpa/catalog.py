@@ -112,6 +112,9 @@ class Catalog:
     def __len__(self) -> int:
         return self._count
 
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and len(key) == 2 and self.get(key) is not None
+
     def __iter__(self) -> Iterator[Entry]:
         for entries in list(self._entries.values()):
             yield from list(entries.values())

@@ -106,7 +106,7 @@ class Controller:
         self._actor = Actor(
             api, options.resource, stores.autoscalers, self.targets, note=metrics.wrote
         )
-        self._urgent: set[Key] = set()
+        self._urgent: dict[Key, None] = {}  # a set in order
         self._is_urgent = asyncio.Event()
         self._passes: Passes | None = None
         self._rivals = Rivals()
@@ -135,7 +135,7 @@ class Controller:
                     group.create_task(self._store(self._shards), name="store histories")
                 is_small = len(self.catalog) <= _AT_ONCE
                 if is_small:
-                    self._urgent.update(entry.key for entry in self.catalog)
+                    self._urgent |= dict.fromkeys(entry.key for entry in self.catalog)
                     self._is_urgent.set()
                 group.create_task(self._hurry(group), name="decide urgently")
                 # Slot 0 has just had its turn where everything was decided at once.
@@ -162,7 +162,7 @@ class Controller:
             self.schedule.own_period(entry.key, entry.hpa.options.sync_period_s, self._steady())
         if self._passes is None or not acts_at_once(self._settings, 0, 1):
             return
-        self._urgent.add(entry.key)
+        self._urgent[entry.key] = None
         self._is_urgent.set()
 
     def updated(self, entry: Entry, old: Autoscaler) -> None:
@@ -180,7 +180,7 @@ class Controller:
         """Forget a deleted object, its history included."""
         key = entry.key
         self._metrics.autoscalers -= 1
-        self._urgent.discard(key)
+        self._urgent.pop(key, None)
         self.schedule.own_period(key, None, 0.0)
         if not self.catalog.in_namespace(key[0]):
             self.schedule.drop(key[0])
@@ -204,9 +204,8 @@ class Controller:
     async def _load(self, term: Term) -> None:
         pause_s = 1.0
         while True:
-            known = {entry.key: entry.uid for entry in self.catalog}
             try:
-                count = await self.memory.load(term.previous_renew_time, known)
+                count = await self.memory.load(term.previous_renew_time)
             except NotLeading:
                 raise
             except KubeError as error:
@@ -254,6 +253,8 @@ class Controller:
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if tick % schedule.slots == 0:
                 schedule.spread(self.catalog.sizes())
+                if tick >= schedule.slots * _SETTLED_AFTER and self._stores.is_current():
+                    self.memory.prune(self.catalog)
                 if tick == schedule.slots * _SETTLED_AFTER:
                     _settle()  # caches of every part are full now, too
             entries = [
@@ -276,7 +277,7 @@ class Controller:
             await asyncio.sleep(_GATHER_S)
             self._is_urgent.clear()
             entries = self._entries(self._urgent)
-            busy = {entry.key for entry in entries if entry.is_busy}
+            busy = dict.fromkeys(entry.key for entry in entries if entry.is_busy)
             # A spec that changed during a pass gets another one, once that has ended.
             self._urgent = busy
             free = [entry for entry in entries if entry.key not in busy]

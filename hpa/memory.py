@@ -4,7 +4,7 @@ A history taken over from another leader is completed when its object is first d
 on: only then the size of the target is known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ class _Loaded(Struct, frozen=True):
 
     past: Past
     size: int | None
+    uid: str  # "": of a release that did not store it
 
 
 class Memory:
@@ -34,12 +35,11 @@ class Memory:
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
 
-    async def load(self, alive_until: float | None, known: Mapping[Key, str]) -> int:
+    async def load(self, alive_until: float | None) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
 
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
-        recommended the same until then. ``known`` are the UIDs of the objects there are: what
-        is stored of others, and of earlier ones of the same name, is dropped.
+        recommended the same until then.
         """
         self._pasts.clear()
         self._sizes.clear()
@@ -51,12 +51,17 @@ class Memory:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
         records = await self._shards.load()
         for key, record in records.items():
-            # Records without a UID are of a release that did not store it.
-            if key not in known or record.uid not in ("", known[key]):
-                self._shards.put(key, None)
-                continue
-            self._loaded[key] = _Loaded(history.from_record(record, alive_until), record.size)
-        return len(self._loaded)
+            past = history.from_record(record, alive_until)
+            self._loaded[key] = _Loaded(past, record.size, record.uid)
+        return len(records)
+
+    def prune(self, known: Container[Key]) -> None:
+        """Drop what is stored of objects that went while nobody led.
+
+        Not at once: a new leader's watch may be behind what the last one decided on.
+        """
+        for key in [key for key in self._loaded if key not in known]:
+            self.forget(key)
 
     def past(self, entry: Entry, hpa: HPA, size: int | None, now: float) -> Past:
         """Return the past of one object; ``size`` is its target's now (None: not known)."""
@@ -64,6 +69,9 @@ class Memory:
         if known is not None:
             return known
         loaded = self._loaded.get(entry.key)
+        if loaded is not None and loaded.uid not in ("", entry.uid):
+            self.forget(entry.key)  # an earlier object of this name
+            loaded = None
         past = Past() if loaded is None else loaded.past
         expected = None if loaded is None else loaded.size
         past, expected = history.recovered(past, hpa, expected)

@@ -33,6 +33,9 @@ def checked(
     if isinstance(answer, ExternalSamples):
         if not answer.series:
             return NoData("NoSeries", "")
+        if answer.left_out:
+            # The rest is a smaller sum, and would shrink because of what is no number.
+            return NoData("NotANumber", f"{answer.left_out} of its series are no numbers")
         samples = [each.sample for each in answer.series]
     elif isinstance(answer, ObjectSample):
         samples = [answer.sample]

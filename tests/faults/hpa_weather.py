@@ -57,7 +57,9 @@ class Judge:
         self.log: dict[str, list[Rescale]] = {}
         self.broken_since: dict[str, float] = {}  # replica → its watch is down
         self.unsettled: set[str] = set()  # HPAs whose history upstream would lose as well
+        self.unstored: dict[str, int] = {}  # HPAs never stored yet: the size they were given
         self.jumps: list[tuple[float, float]] = [(0.0, 0.0)]  # when; of the wall clock in sum
+        self.known: set[str] = set()  # whose history has been stored
         self.rescales = self.statuses = self.lowered = self.refused = 0
 
     def allowed(self, replica: str, name: str, now: float) -> list[Any]:
@@ -94,8 +96,20 @@ class Judge:
 
     def remember(self, name: str, before: int, after: int) -> None:
         """Note a rescale that the controller was told to have happened."""
+        if name not in self.known:
+            self.unstored[name] = after
         now = asyncio.get_running_loop().time()
         self.log.setdefault(name, []).append(Rescale(now, self.jumps[-1][1], before, after))
+
+    def stored(self, records: dict[str, Any]) -> None:
+        """Note histories that are stored. Who finds none of an object, and no status, cannot
+        know that the leader before gave it another size in its first moments."""
+        for key, record in records.items():
+            name = key.partition("/")[2]
+            size = self.unstored.pop(name, None)
+            if size is not None and not (record.get("ups") or record.get("downs")):
+                self.unsettled.add(name)
+            self.known.add(name)
 
     def _lowering(self, replica: str, name: str, what: str) -> None:
         given = self.given.get((replica, name), {})
@@ -172,6 +186,8 @@ class Weather(World):
         now = asyncio.get_running_loop().time()
         parts = path.strip("/").split("/")
         if method == "GET" or "configmaps" in parts:
+            if method != "GET":
+                self.judge.stored(msgspec.json.decode(sent["data"]["history"]))
             return self._answer(method, parts, sent)
         if self.holder != replica:
             self.judge.found.append(

@@ -98,9 +98,28 @@ async def test_histories_of_objects_deleted_while_nobody_led_are_pruned() -> Non
     assert "shop/gone" in str(first.world.config_maps)
     del first.world.hpas[(NS, "gone")]
     second = successor(first, 2)
-    await second.run_for(16.0, Term(1, "one", first.wall()))
+    await second.run_for(76.0, Term(1, "one", first.wall()))
     assert "shop/gone" not in str(first.world.config_maps)
     assert "shop/web" in str(first.world.config_maps)
+
+
+async def test_a_watch_that_is_behind_costs_no_history() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior=SLOW)
+    load(first, 9000)
+    await first.run_for(16.0)
+    assert first.scales() == [("web", 4)]
+    hidden = first.world.hpas.pop((NS, "web"))  # created lately: the next one has not seen it
+    hidden["status"].pop("lastScaleTime")
+    second = successor(first, 4)
+    leading = asyncio.ensure_future(second.controller.run(Term(1, "one", first.wall())))
+    await asyncio.sleep(5.0)
+    first.world.hpas[(NS, "web")] = hidden
+    second.sync()
+    await asyncio.sleep(40.0)
+    assert first.world.workloads[(NS, "web")]["spec"]["replicas"] == 4
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
 async def test_a_second_term_starts_from_what_is_stored_and_not_from_the_first() -> None:
@@ -111,7 +130,7 @@ async def test_a_second_term_starts_from_what_is_stored_and_not_from_the_first()
     del one.world.hpas[(NS, "gone")]
     other = successor(one, 2)
     load(other, 1000)
-    await other.run_for(16.0, Term(1, "one", one.wall()))
+    await other.run_for(76.0, Term(1, "one", one.wall()))
     one.sync()
     load(one, 1500)
     await one.run_for(16.0, Term(2, "other", one.wall()))

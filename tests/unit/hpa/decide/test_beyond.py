@@ -8,8 +8,15 @@ from hpa.decide.decision import Decision
 from hpa.decide.observation import Observation, ScaleUnreadable
 from hpa.decide.options import read_options
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Fallback, Options
-from podscale.core.metrics import NoData, Stale, Unavailable
+from hpa.decide.spec import Behavior, Fallback, MetricSpec, Options
+from podscale.core.metrics import (
+    ExternalSample,
+    ExternalSamples,
+    NoData,
+    Sample,
+    Stale,
+    Unavailable,
+)
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -130,6 +137,14 @@ def test_only_stale_pods_are_no_zero() -> None:
     answer = structs.replace(usage(), stale=frozenset({"web-0", "web-1"}))
     decision = made(seen(web(per_pod(1000)), 2, listed(pod(), pod()), [answer]))
     assert decision.trace.decided is None
+
+
+def test_the_rest_of_an_external_metric_is_not_the_metric() -> None:
+    queue = MetricSpec("External", "queue", target_type="AverageValue", average_value_milli=1000)
+    series = [ExternalSample({}, Sample(10, NOW))]
+    whole, rest = ExternalSamples(series, NOW), ExternalSamples(series, NOW, left_out=1)
+    assert made(seen(web(queue), 4, listed(*[pod()] * 4), [whole])).replicas == 1
+    assert made(seen(web(queue), 4, listed(*[pod()] * 4), [rest])).replicas is None
 
 
 @pytest.mark.parametrize("answer", [NoData("EmptyResult", ""), Stale("Stale", "old", 900.0), LOST])
