@@ -55,6 +55,10 @@ async def whole_pass(figures: Figures) -> None:
         cast.now += KNOWN_STEP_S
         (usage,) = await cast.answer([None])  # type: ignore[list-item]
         recommender.cluster.take(usage, KNOWN_STEP_S / 60.0)  # type: ignore[arg-type]
+    # Each of these samples stands for one a minute: so much weighs what is known already.
+    known = recommender.cluster.aggregates.cpu
+    known.weights *= KNOWN_STEP_S / 60.0
+    known.total *= KNOWN_STEP_S / 60.0
     await recommender.once()
     gc.collect()
     gc.freeze()  # as the processes do after their first sync
