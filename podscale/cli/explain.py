@@ -15,7 +15,7 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.explained import print_explanation
-from podscale.cli.output import Form, emit, output_option
+from podscale.cli.output import Form, emit, output_option, said
 
 if TYPE_CHECKING:
     from podscale.kube.api import Api
@@ -113,7 +113,7 @@ async def _ask(
 ) -> Mapping[str, Any]:
     import msgspec
 
-    from podscale.kube.errors import KubeError, ObjectNotFound, ServerFailed
+    from podscale.kube.errors import KubeError, ObjectNotFound, ServerFailed, Unreachable
 
     loop = asyncio.get_running_loop()
     until = loop.time() + _PATIENCE_S
@@ -132,8 +132,13 @@ async def _ask(
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"
             raise _Failed(text) from error
+        except Unreachable as error:
+            raise _Failed(
+                f"{said(error)}. Is it the right cluster? --kubeconfig, --context or --server "
+                "choose another"
+            ) from error
         except KubeError as error:
-            raise _Failed(str(error)) from error
+            raise _Failed(said(error)) from error
 
 
 def _gist(body: Mapping[str, Any]) -> object:

@@ -98,5 +98,9 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     if words[:1] == ("eval",):
         from podscale.cli.hpa_eval import evaluate
 
-        evaluate.main(args=list(words[1:]), prog_name="podscale hpa eval")
+        # Errors go up: podscale.cli.entry says them in one line.
+        done = evaluate.main(
+            args=list(words[1:]), prog_name="podscale hpa eval", standalone_mode=False
+        )
+        ctx.exit(done or 0)
     ctx.invoke(_serve, words=words)

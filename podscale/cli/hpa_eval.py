@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from podscale.cli.cluster import EXIT_USAGE
-from podscale.cli.output import Form, emit, output_option
+from podscale.cli.output import Form, emit, output_option, said
 
 
 @click.command("eval")
@@ -41,16 +40,28 @@ def evaluate(
     from podscale.cli.explained import print_explanation
 
     try:
+        hpa, observation = Path(hpa_file).read_text(), Path(observation_file).read_text()
         body = decide_files(
-            Path(hpa_file).read_text(),
-            Path(observation_file).read_text(),
-            release=emulated_version,
-            now=time.time() if now is None else now,
+            hpa, observation, release=emulated_version, now=time.time() if now is None else now
         )
-    except (OSError, OfflineError) as error:
-        click.echo(f"podscale hpa eval: {error}", err=True)
-        raise click.exceptions.Exit(EXIT_USAGE) from None
+    except UnicodeDecodeError:
+        raise click.UsageError("one of the files is no text") from None
+    except OSError as error:
+        raise click.UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    except OfflineError as error:
+        raise click.UsageError(_named(error, hpa, hpa_file, observation_file)) from None
     if form in ("json", "yaml"):
         emit(body, form)
     else:
         print_explanation(body)
+
+
+def _named(error: Exception, hpa: str, hpa_file: str, observation_file: str) -> str:
+    """Return what is wrong and in which file."""
+    if "\nkind:" not in f"\n{hpa}" and '"kind"' not in hpa:
+        return f"{hpa_file}: no HPA is in it (it has no kind); are the two files swapped?"
+    text = said(error).replace(' in "<unicode string>"', "")
+    for what, file in (("the HPA", hpa_file), ("the observation", observation_file)):
+        if text.startswith(f"{what}: "):
+            return f"{file}: {text}"
+    return f"{observation_file} or {hpa_file}: {text}"

@@ -64,6 +64,8 @@ def command(
     \b
     kubectl get scaledobjects,triggerauthentications -A -o yaml | podscale migrate -
     podscale migrate values.yaml
+
+    Exit codes: 0 done, 1 nothing in the input is known here, 2 the input must be changed first.
     """
     import msgspec
 
@@ -90,6 +92,9 @@ def command(
         asyncio.run(_compare(outcome, prometheus_url, moments, beside=form == "json" or bool(only)))
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
+    if outcome.refused:
+        note(f"refused, and to be changed first: {len(outcome.refused)}")
+        ctx.exit(EXIT_USAGE)
     if not outcome.read:
         ctx.exit(EXIT_FAILED)
 

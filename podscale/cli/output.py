@@ -64,5 +64,5 @@ def said(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
     # aiohttp shows the SSL setting it was given.
-    text = _OBJECTS.sub("", str(error)) or type(error).__name__
+    text = _OBJECTS.sub("", str(error)).replace(" ssl:default", "") or type(error).__name__
     return " ".join(text.split())

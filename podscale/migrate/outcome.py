@@ -21,6 +21,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     manifests: Sequence[Mapping[str, object]] = ()
     rules: Mapping[str, Sequence[Mapping[str, object]]] = {}  # section -> rules to add
     flags: Sequence[str] = ()  # arguments to give to podscale
+    refused: Sequence[Remark] = ()  # has to be changed first, or the program does not start
     lost: Sequence[Remark] = ()  # cannot be carried over, and why
     differs: Sequence[Remark] = ()
     steps: Sequence[str] = ()
@@ -40,6 +41,7 @@ def together(outcomes: Iterable[Outcome]) -> Outcome:
         manifests=[manifest for each in every for manifest in each.manifests],
         rules=rules,
         flags=list(dict.fromkeys(flag for each in every for flag in each.flags)),
+        refused=list(dict.fromkeys(remark for each in every for remark in each.refused)),
         lost=list(dict.fromkeys(remark for each in every for remark in each.lost)),
         differs=list(dict.fromkeys(remark for each in every for remark in each.differs)),
         steps=list(dict.fromkeys(step for each in every for step in each.steps)),

@@ -81,7 +81,7 @@ def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
     except ConfigInvalid as error:
         return Outcome(
             read=[about],
-            lost=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
+            refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
         )
     count = len(compiled.custom) + len(compiled.external)
     resource = " and resourceRules" if compiled.resource else ""
@@ -106,6 +106,7 @@ def render(outcome: Outcome) -> str:
     head: list[str] = []
     for title, lines in (
         ("read", outcome.read),
+        ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
         ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
         ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),
         ("steps", outcome.steps),

@@ -97,6 +97,51 @@ def test_debug_shows_where_and_nothing_else_does(tmp_path):
     assert "Traceback" in podscale("--debug", "adpter").stderr
 
 
+HPA = """
+kind: HorizontalPodAutoscaler
+apiVersion: autoscaling/v2
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 5
+  metrics:
+  - {type: External, external: {metric: {name: q}, target: {type: AverageValue, averageValue: "5"}}}
+"""
+SEEN = "scale: {replicas: 3, selector: app=web}\nmetrics: [{values: ['40']}]\n"
+
+
+@pytest.mark.parametrize(("hpa", "seen", "named", "words"), [
+    (HPA.replace('"5"', '"5x"'), SEEN, "hpa.yaml", "averageValue"),
+    (HPA, SEEN.replace("40", "4Q0"), "seen.yaml", "4Q0"),
+    (HPA, "a: [", "seen.yaml", "flow node"),
+    (SEEN, HPA, "hpa.yaml", "swapped"),
+    ("", SEEN, "hpa.yaml", "no HPA"),
+])  # fmt: skip
+def test_hpa_eval_names_the_file_that_is_wrong_in_one_line(tmp_path, hpa, seen, named, words):
+    (tmp_path / "hpa.yaml").write_text(hpa)
+    (tmp_path / "seen.yaml").write_text(seen)
+    done = podscale("hpa", "eval", "-f", str(tmp_path / "hpa.yaml"),
+                    "--observation", str(tmp_path / "seen.yaml"))  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, ""), done
+    assert named in done.stderr
+    assert words in done.stderr
+    assert "unicode string" not in done.stderr
+
+
+def test_rules_that_are_refused_end_migrate_with_2_and_their_place(tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("rules:\n- seriesQuery: x\n  metricQuery: y\n")
+    done = podscale("migrate", str(bad))
+    assert done.returncode == 2, done
+    assert f"{bad}:3:3" in done.stdout
+
+
+def test_a_server_that_is_not_there_is_told_with_what_to_try():
+    done = podscale("explain", "hpa/web", "--server", "http://127.0.0.1:9")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    assert "--context" in done.stderr
+
+
 def test_errors_of_the_system_lose_their_number_and_objects_of_python():
     assert said(FileNotFoundError(2, "No such file or directory", "x")) == (
         "x: No such file or directory"
