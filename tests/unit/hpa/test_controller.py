@@ -4,12 +4,30 @@ import asyncio
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from hpa.decide import Settings
 from hpa.passes import Limits
-from podscale.core.metrics import Unavailable
-from podscale.kube.errors import Conflict, Forbidden, NotLeading, ServerFailed, Unreachable
+from podscale.core.metrics import (
+    Answer,
+    ContainerColumns,
+    NoData,
+    NotFound,
+    PodSamples,
+    Refused,
+    Sample,
+    Stale,
+    Unavailable,
+)
+from podscale.kube.errors import (
+    Conflict,
+    Forbidden,
+    NotLeading,
+    ServerFailed,
+    Unprocessable,
+    Unreachable,
+)
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.watching import Broken
@@ -176,6 +194,7 @@ async def test_four_conflicts_are_outlasted_and_five_are_not(conflicts: int) -> 
     "failure",
     [
         Forbidden(403, "Forbidden", "no rights on deployments/scale"),
+        Unprocessable(422, "Invalid", "spec.replicas: not like this"),
         ServerFailed(500, "InternalError", "webhook says no"),
         Unreachable("connection refused"),
     ],
@@ -281,6 +300,32 @@ async def test_a_metric_failure_keeps_the_size_and_says_why() -> None:
     reasons = {event[2] for event in cluster.recorder.events}
     assert reasons == {"FailedGetPodsMetric", "FailedComputeMetricsReplicas"}
     assert cluster.controller.traces.reason((NS, "web")) == "MetricUnavailable"
+
+
+_NOW = 1_795_000_000.0
+NOTHING = np.empty(0)
+USELESS: dict[str, Answer] = {
+    "no-such-metric": NotFound("NotFound", "no rule knows it"),
+    "no-data": NoData("NoSeries", ""),
+    "stale": Stale("Stale", "too old", 900.0),
+    "down": Unavailable("Unreachable", "connection refused"),
+    "late": Unavailable("Timeout", "too slow", is_timeout=True),
+    "refused": Refused("BadQuery", "parse error"),
+    "no-pod": PodSamples({}, _NOW),
+    "all-stale": PodSamples({}, _NOW, frozenset({"web-0", "web-1", "web-2", "web-3"})),
+    "pods-long-gone": PodSamples({"web-77": Sample(1, _NOW, 30.0)}, _NOW),
+    "no-number": PodSamples({"web-0": Sample(float("nan"), _NOW)}, _NOW),  # type: ignore[arg-type]
+    "another-question": ContainerColumns((), (), (), NOTHING, NOTHING, NOTHING, _NOW),
+}
+
+
+@pytest.mark.parametrize("name", USELESS)
+async def test_no_useless_answer_shrinks_anything(name: str) -> None:
+    cluster = Cluster(settings=Settings(sync_period_s=15.0, downscale_stabilization_s=0.0))
+    web(cluster, 4)
+    cluster.provider.answer_with = lambda _question: USELESS[name]
+    await cluster.run_for(46.0)
+    assert cluster.scales() == []
 
 
 async def test_a_provider_that_raises_or_hangs_is_a_failed_metric() -> None:
