@@ -16,7 +16,7 @@ CONTENT_TYPE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 Cells = Callable[[Object], list[Any]]
 _encode = msgspec.json.Encoder().encode
 _TARGETS = ("averageUtilization", "averageValue", "value")
-_INDEX = re.compile(r"\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]|\[(\d+)\]|\['([^']+)'\]|([^.\[\]]+)")
+_INDEX = re.compile(r"\[\?\(@\.(\w+)==[\"']([^\"']*)[\"']\)\]|\[(\d+)\]|\['([^']+)'\]|([^.\[\]]+)")
 
 
 def is_wanted(accept: str) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.docs.blocks import ROOT, Shell, blocks
+from tests.docs.test_offline import assert_printed
 from tests.integration.test_demo import demo, end, shown_until
 from tests.tools.required import require
 
@@ -32,6 +34,7 @@ class Hints:
             "HOME": str(directory),
             "KUBECONFIG": str(directory / "none"),
         }
+        self.directory = directory
 
     async def run(self, line: str, *, code: int = 0) -> str:
         words = shlex.split(line)
@@ -101,6 +104,20 @@ async def test_get_describe_top_scale_and_explain(hints: Hints) -> None:
     assert body["status"]["first_reason"]
     why = await hints.run(f"podscale explain hpa/consumer -n orders --server {hints.server}")
     assert "queue_messages" in why
+
+
+async def test_the_blocks_of_the_page_print_what_it_says(hints: Hints) -> None:
+    found = blocks(ROOT / "docs" / "demo.md")
+    assert [bool(block.printed) for block in found] == [True] * 6
+    there = hints.directory / "page"
+    there.mkdir()
+
+    def run() -> list[str]:
+        with Shell(there, there / "none", {"http://127.0.0.1:40189": hints.server}) as shell:
+            return [shell.run(block) for block in found]
+
+    for got, block in zip(await asyncio.to_thread(run), found, strict=True):
+        assert_printed(got, block.printed)
 
 
 async def test_the_doctor_can_be_tried(hints: Hints) -> None:

@@ -99,3 +99,10 @@ def test_every_builtin_resource_prints_even_when_it_is_nearly_empty(resource):
     reference = {"kind": "Deployment", "name": "d"}
     row = cells(resource, {"spec": {"scaleTargetRef": reference, "maxReplicas": 1}})
     assert row["Name"] == "x"
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_condition_is_found_by_either_quote(quote):
+    path = f".status.conditions[?(@.type=={quote}Ready{quote})].status"
+    content = {"status": {"conditions": [{"type": "Other"}, {"type": "Ready", "status": "True"}]}}
+    assert table.follow(content, path) == "True"
