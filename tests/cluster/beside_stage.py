@@ -4,19 +4,23 @@ Stands behind the aggregator in the adapter's place. What it says depends on the
 time and the pods that live; whoever asks, and when, is in ``told``.
 """
 
+import contextlib
 import http.server
 import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.cluster.beside_cast import CONTAINERS, TOTAL_OVER_PODS
+from tests.cluster.beside_watch import Watch
 from tests.cluster.pki import Authority, KeyPair
+from tests.cluster.plane import Plane
 from tests.tools.process import LOOPBACK, free_port
 
 GROUPS = (
@@ -93,6 +97,25 @@ class Stage:
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
+    @classmethod
+    @contextlib.contextmanager
+    def raised(
+        cls, plane: Plane, namespace: str, directory: Path, pods: Watch, seed: int = 0
+    ) -> Iterator[Self]:
+        """Run a stage behind the aggregator of ``plane``, under a Service in ``namespace``."""
+        authority = Authority(directory, "stage-ca")
+        serving = authority.issue("stage", hosts=(f"stage.{namespace}.svc",))
+        with cls(serving, plane.front_proxy_ca, seed, lambda: pods.live) as stage:
+            plane.expose(namespace, "stage", stage.port)
+            for group, version in GROUPS:
+                plane.register_api(
+                    group, version, namespace=namespace, service="stage", port=stage.port,
+                    ca_pem=authority.cert_pem,
+                )  # fmt: skip
+            for group, version in GROUPS:
+                plane.wait_available(group, version)
+            yield stage
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -111,7 +134,7 @@ class Stage:
         if not rest:
             return 200, _discovery(group, version)
         app = _app(rest, query)
-        trouble = self._draw("trouble", app, now, _TROUBLE_S).random()
+        trouble = self.trouble(app, now)
         if trouble < 0.03:
             return 500, _status(500, "InternalError", "the source of the metrics is on fire")
         if trouble < 0.05:
@@ -124,6 +147,10 @@ class Stage:
         }[group]
         api_version = f"{group}/{version}"
         return 200, {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
+
+    def trouble(self, app: str, now: float) -> float:
+        """Return what is wrong with the metrics of a workload; from 0.08 on nothing is."""
+        return self._draw("trouble", app, now, _TROUBLE_S).random()
 
     def load(self, app: str, now: float) -> float:
         """Return how far a workload's load is from its targets; 1.0 is on them."""
@@ -190,6 +217,20 @@ class Stage:
         # Each workload changes at moments of its own.
         shift = Random(f"{self._seed}/{app}").uniform(0, span_s)
         return Random(f"{self._seed}/{what}/{app}/{int((now - self._began + shift) / span_s)}")
+
+
+class Dial(Stage):
+    """A stage without troubles, on which every load is what ``level`` says."""
+
+    level = 1.0
+
+    def trouble(self, app: str, now: float) -> float:
+        """Return that all is well."""
+        return 1.0
+
+    def load(self, app: str, now: float) -> float:
+        """Return the level."""
+        return self.level
 
 
 def _app(rest: list[str], query: Mapping[str, str]) -> str:
