@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright
 
 FLAGS = (
     "--no-sandbox", "--headless", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -85,31 +84,38 @@ class Seen:
 
 
 @asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Run one Chromium, with a profile of its own, while the block runs."""
+    path = program()
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield started
+        finally:
+            await started.close()
+
+
+@asynccontextmanager
 async def opened(
+    within: Browser,
     url: str,
     *,
     size: tuple[int, int] = (1440, 900),
     scheme: Literal["light", "dark"] = "light",
 ) -> AsyncIterator[Seen]:
-    """Open ``url`` in a fresh browser while the block runs."""
-    path = program()
-    with tempfile.TemporaryDirectory() as profile:
-        async with async_playwright() as playwright:
-            context = await playwright.chromium.launch_persistent_context(
-                profile,
-                executable_path=path,
-                args=list(FLAGS),
-                viewport={"width": size[0], "height": size[1]},
-                color_scheme=scheme,
-                reduced_motion="reduce",
-            )
-            try:
-                await context.add_init_script(SHIFTS)
-                page = context.pages[0] if context.pages else await context.new_page()
-                page.set_default_timeout(10_000)
-                seen = Seen(page)
-                await page.goto(url)
-                await page.wait_for_selector(".row[href*=Deployment]", state="attached")
-                yield seen
-            finally:
-                await context.close()
+    """Open ``url`` as a visitor without a past while the block runs."""
+    context = await within.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,
+        reduced_motion="reduce",
+    )
+    try:
+        await context.add_init_script(SHIFTS)
+        page = await context.new_page()
+        page.set_default_timeout(10_000)
+        seen = Seen(page)
+        await page.goto(url)
+        await page.wait_for_selector(".row[href*=Deployment]", state="attached")
+        yield seen
+    finally:
+        await context.close()

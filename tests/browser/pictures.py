@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from podscale.page.loopback import listening
-from tests.browser.chromium import opened
+from tests.browser.chromium import browser, opened
 from tests.browser.scenes import Played
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
@@ -28,9 +28,9 @@ async def draw() -> None:
     played = Played()
     await played.play(1300.0)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    async with listening(played.page.desk, 0) as url:
+    async with listening(played.page.desk, 0) as url, browser() as chromium:
         for name, fragment, scheme in PICTURES:
-            async with opened(url + fragment, size=SIZE, scheme=scheme) as seen:
+            async with opened(chromium, url + fragment, size=SIZE, scheme=scheme) as seen:
                 await seen.page.wait_for_timeout(1500)
                 path = FOLDER / f"{name}.png"
                 await seen.page.screenshot(path=path)

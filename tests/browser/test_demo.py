@@ -10,15 +10,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import pytest_asyncio
 from aiohttp import ClientSession
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.browser.chromium import opened
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 _PATIENCE_S = 60.0
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def demo(tmp_path: Path) -> AsyncIterator[str]:
     """The page's URL of a demo that runs twenty times as fast."""
     said = tmp_path / "demo.err"
@@ -56,8 +58,8 @@ async def _until_told(url: str) -> None:
             await asyncio.sleep(0.5)
 
 
-async def test_all_three_stories_are_told_on_the_page(demo: str) -> None:
-    async with opened(demo) as seen:
+async def test_all_three_stories_are_told_on_the_page(chromium: Browser, demo: str) -> None:
+    async with opened(chromium, demo) as seen:
         page = seen.page
         await expect(page.locator("#feed-text")).to_contain_text("rules ok")
         rows = page.locator(".row[href*=Deployment]")

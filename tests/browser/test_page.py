@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
 from podscale.page.loopback import listening
 from tests.browser.chromium import opened
@@ -19,14 +20,17 @@ WORKER = "#/batch/Deployment/worker"
 QUEUE = "#/jobs/Deployment/consumer"
 
 
-@pytest.fixture
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def played() -> Played:
     stage = Played()
     await stage.play(1300.0)
     return stage
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def url(played: Played) -> AsyncIterator[str]:
     async with listening(played.page.desk, 0) as found:
         yield found
@@ -41,9 +45,9 @@ async def url(played: Played) -> AsyncIterator[str]:
     ],
 )
 async def test_each_scene_shows_its_timeline_and_its_reason(
-    url: str, workload: str, name: str, panels: set[str], sentence: str
+    chromium: Browser, url: str, workload: str, name: str, panels: set[str], sentence: str
 ) -> None:
-    async with opened(url + workload) as seen:
+    async with opened(chromium, url + workload) as seen:
         page = seen.page
         await expect(page.locator("h1")).to_have_text(name)
         await expect(page.locator(".panel:not([hidden]) canvas").first).to_be_visible()
@@ -57,9 +61,9 @@ async def test_each_scene_shows_its_timeline_and_its_reason(
 
 
 async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
-    url: str, played: Played
+    chromium: Browser, url: str, played: Played
 ) -> None:
-    async with opened(url + WEB) as seen:
+    async with opened(chromium, url + WEB) as seen:
         page = seen.page
         pin = page.locator(".pin[data-direction=down]").first
         key = await pin.get_attribute("data-key")
@@ -78,15 +82,17 @@ async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
     assert tuple(steps) == explain(trace).sentences
 
 
-async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(url: str) -> None:
-    async with opened(url + WEB) as seen:
+async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(
+    chromium: Browser, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
         oldest = seen.page.locator(".decision").last
         await oldest.click()
         await expect(seen.page.locator(".steps")).to_contain_text("not known any more")
 
 
-async def test_dark_and_light_follow_the_system_and_the_toggle(url: str) -> None:
-    async with opened(url, scheme="dark") as seen:
+async def test_dark_and_light_follow_the_system_and_the_toggle(chromium: Browser, url: str) -> None:
+    async with opened(chromium, url, scheme="dark") as seen:
         page = seen.page
         assert await _lightness(page) < 60
         theme = page.get_by_role("button", name=re.compile("Colour theme"))
@@ -100,16 +106,16 @@ async def test_dark_and_light_follow_the_system_and_the_toggle(url: str) -> None
         assert await _lightness(page) < 60
 
 
-async def test_contrast_of_words_is_enough_in_both_themes(url: str) -> None:
+async def test_contrast_of_words_is_enough_in_both_themes(chromium: Browser, url: str) -> None:
     for scheme in ("light", "dark"):
-        async with opened(url + WEB, scheme=scheme) as seen:  # type: ignore[arg-type]
+        async with opened(chromium, url + WEB, scheme=scheme) as seen:  # type: ignore[arg-type]
             await seen.page.wait_for_selector(".decision")
             poor = await seen.page.evaluate(CONTRAST)
             assert poor == [], scheme
 
 
-async def test_everything_can_be_done_by_keyboard(url: str) -> None:
-    async with opened(url) as seen:
+async def test_everything_can_be_done_by_keyboard(chromium: Browser, url: str) -> None:
+    async with opened(chromium, url) as seen:
         page = seen.page
         press = page.keyboard.press
         await press("/")
@@ -137,8 +143,10 @@ async def test_everything_can_be_done_by_keyboard(url: str) -> None:
         await expect(page.locator("h1")).to_have_text("Every size has a reason")
 
 
-async def test_a_screen_reader_finds_names_states_and_the_table(url: str) -> None:
-    async with opened(url + WEB) as seen:
+async def test_a_screen_reader_finds_names_states_and_the_table(
+    chromium: Browser, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
         page = seen.page
         await expect(page.get_by_role("navigation", name="Workloads")).to_be_visible()
         link = page.get_by_role("link", name=re.compile(r"shop Deployment web, waiting: .+"))
@@ -154,8 +162,10 @@ async def test_a_screen_reader_finds_names_states_and_the_table(url: str) -> Non
         assert nameless == []
 
 
-async def test_it_loads_nothing_from_elsewhere_and_changes_nothing(url: str) -> None:
-    async with opened(url + WEB) as seen:
+async def test_it_loads_nothing_from_elsewhere_and_changes_nothing(
+    chromium: Browser, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
         await seen.page.wait_for_selector(".decision")
         await seen.page.wait_for_timeout(2500)  # one more poll
         assert seen.strangers == []
@@ -164,18 +174,20 @@ async def test_it_loads_nothing_from_elsewhere_and_changes_nothing(url: str) -> 
         assert seen.errors == []
 
 
-async def test_a_name_from_the_cluster_is_text_and_never_markup(played: Played, url: str) -> None:
+async def test_a_name_from_the_cluster_is_text_and_never_markup(
+    chromium: Browser, played: Played, url: str
+) -> None:
     name = "<img src=x onerror=window.owned=1>"
     played.shop.hpa = _renamed(played, name)
     played.shop.step(played.traces, played.now + 1.0)
-    async with opened(url) as seen:
+    async with opened(chromium, url) as seen:
         await expect(seen.page.locator(".row-name").filter(has_text="<img")).to_be_visible()
         assert await seen.page.evaluate("window.owned") is None
         assert await seen.page.locator(".row img").count() == 0
 
 
-async def test_an_inline_script_does_not_run(url: str) -> None:
-    async with opened(url) as seen:
+async def test_an_inline_script_does_not_run(chromium: Browser, url: str) -> None:
+    async with opened(chromium, url) as seen:
         await seen.page.evaluate(
             "document.body.append(Object.assign(document.createElement('script'),"
             " { textContent: 'window.owned = 1' }))"
@@ -184,10 +196,12 @@ async def test_an_inline_script_does_not_run(url: str) -> None:
         assert any("script-src" in each for each in await seen.page.evaluate("window.violations"))
 
 
-async def test_a_lost_connection_is_said_and_recovered_from(played: Played) -> None:
+async def test_a_lost_connection_is_said_and_recovered_from(
+    chromium: Browser, played: Played
+) -> None:
     async with listening(played.page.desk, 0) as url:
         port = int(url.split(":")[2].split("/")[0])
-        entered = opened(url + WEB)
+        entered = opened(chromium, url + WEB)
         seen = await entered.__aenter__()
     try:
         text = seen.page.locator("#feed-text")
@@ -199,8 +213,10 @@ async def test_a_lost_connection_is_said_and_recovered_from(played: Played) -> N
         await entered.__aexit__(None, None, None)
 
 
-async def test_nothing_moves_while_the_cluster_does(played: Played, url: str) -> None:
-    async with opened(url + WEB) as seen:
+async def test_nothing_moves_while_the_cluster_does(
+    chromium: Browser, played: Played, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
         await seen.page.wait_for_selector(".decision")
         for _ in range(10):
             await played.play(30.0)
@@ -210,9 +226,9 @@ async def test_nothing_moves_while_the_cluster_does(played: Played, url: str) ->
         assert _tallied(await seen.shifts()) == {}
 
 
-async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift() -> None:
+async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift(chromium: Browser) -> None:
     made = await asyncio.to_thread(crowd, 10_000)
-    async with listening(made.page.desk, 0) as url, opened(url) as seen:
+    async with listening(made.page.desk, 0) as url, opened(chromium, url) as seen:
         page = seen.page
         found = page.locator("#found")
         await expect(found).to_have_text("1–25 of 10,000")
@@ -237,9 +253,9 @@ async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift() -> Non
         assert (await seen.shifts())[0] > 0
 
 
-async def test_a_narrow_window_scrolls_down_and_never_sideways(url: str) -> None:
+async def test_a_narrow_window_scrolls_down_and_never_sideways(chromium: Browser, url: str) -> None:
     for fragment in ("", WEB, WORKER):
-        async with opened(url + fragment, size=(380, 760)) as seen:
+        async with opened(chromium, url + fragment, size=(380, 760)) as seen:
             await seen.page.wait_for_timeout(300)
             wide = await seen.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 380, fragment
