@@ -28,6 +28,7 @@ LEASE = "podscale-hpa"
 _LONG_S = 20.0  # a pass, with its answers and its writes, has ended by then
 _FOREVER_S = 1e6
 _EDGE_S = 2.0  # stored times are rounded, statuses have whole seconds
+_STORED_S = 10.0  # a term that lasts has stored a history by then
 _DECIDED_S = 12.0  # a write may come so much later than its decision
 
 
@@ -41,6 +42,7 @@ class Given(Struct, frozen=True):
 class Rescale(Struct, frozen=True):
     """One size that was written."""
 
+    replica: str
     time: float  # that really passed
     jump: float  # of the wall clock, by then
     before: int
@@ -57,7 +59,7 @@ class Judge:
         self.log: dict[str, list[Rescale]] = {}
         self.broken_since: dict[str, float] = {}  # replica → its watch is down
         self.unsettled: set[str] = set()  # HPAs whose history upstream would lose as well
-        self.unstored: dict[str, int] = {}  # HPAs never stored yet: the size they were given
+        self.unstored: dict[str, Rescale] = {}  # the first rescale of HPAs never stored yet
         self.jumps: list[tuple[float, float]] = [(0.0, 0.0)]  # when; of the wall clock in sum
         self.known: set[str] = set()  # whose history has been stored
         self.rescales = self.statuses = self.lowered = self.refused = 0
@@ -91,23 +93,28 @@ class Judge:
             return
         if not any(spec["minReplicas"] <= after <= spec["maxReplicas"] for spec in specs):
             self.found.append(f"{what} outside of the bounds")
+        first = self.unstored.get(name)
+        if first is not None and (first.replica != replica or now - first.time > _STORED_S):
+            self.unsettled.add(name)
         if name not in self.unsettled:
             self._policy(name, before, after, specs[-1].get("behavior"), what)
 
-    def remember(self, name: str, before: int, after: int) -> None:
+    def remember(self, replica: str, name: str, before: int, after: int) -> None:
         """Note a rescale that the controller was told to have happened."""
-        if name not in self.known:
-            self.unstored[name] = after
         now = asyncio.get_running_loop().time()
-        self.log.setdefault(name, []).append(Rescale(now, self.jumps[-1][1], before, after))
+        rescale = Rescale(replica, now, self.jumps[-1][1], before, after)
+        self.log.setdefault(name, []).append(rescale)
+        if name not in self.known:
+            self.unstored.setdefault(name, rescale)
 
     def stored(self, records: dict[str, Any]) -> None:
         """Note histories that are stored. Who finds none of an object, and no status, cannot
         know that the leader before gave it another size in its first moments."""
         for key, record in records.items():
             name = key.partition("/")[2]
-            size = self.unstored.pop(name, None)
-            if size is not None and not (record.get("ups") or record.get("downs")):
+            first = self.unstored.pop(name, None)
+            changes = [change for change, _ in (*record.get("ups", ()), *record.get("downs", ()))]
+            if first is not None and abs(first.after - first.before) not in changes:
                 self.unsettled.add(name)
             self.known.add(name)
 
@@ -208,7 +215,7 @@ class Weather(World):
             if is_lost:
                 self.judge.unsettled.add(key[1])
             else:
-                self.judge.remember(key[1], before, after)
+                self.judge.remember(replica, key[1], before, after)
         else:
             self.judge.statuses += 1
             answer["metadata"]["managedFields"] = [writer("podscale-hpa", "2026-11-21T10:00:00Z")]
