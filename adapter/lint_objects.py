@@ -290,8 +290,8 @@ def _foreign(
             FOREIGN_PODS,
             (
                 f"the selector {chosen} of {workload.kind} {workload.metadata.name} also matches "
-                f"{len(strangers)} pods that are not its own ({shown}); they count in every "
-                "average. Give them other labels, or set podscale.io/pods-by: owner"
+                f"{len(strangers)} pod{'s' * (len(strangers) != 1)} not its own ({shown}), counted "
+                "in every average. Give them other labels, or set podscale.io/pods-by: owner"
             ),
         )
 

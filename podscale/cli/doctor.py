@@ -14,11 +14,11 @@ from podscale.cli.cluster import (
     cluster_options,
     kind_and_name,
 )
-from podscale.cli.output import Form, note, output_option, said
+from podscale.cli.output import Form, note, output_option, progress, said
 
 if TYPE_CHECKING:
     from adapter.rules_api import RulesTold
-    from podscale.cli.doctor_run import Progress, Report
+    from podscale.cli.doctor_run import Report
     from podscale.feed.options import PrometheusOptions
     from podscale.migrate.rules_source import RulesText
 
@@ -231,7 +231,7 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
         namespace="" if choice.all_namespaces else choice.namespace,
         disabled=frozenset(given.disable_lint),
     )
-    report = await examine(plan, facts, _progress())
+    report = await examine(plan, facts, progress())
     report.notes += notes
     _record(given, report)
     return report
@@ -338,17 +338,3 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise Usage(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _progress() -> "Progress":
-    """Return what draws a bar on a terminal's stderr, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda *_: None
-    width = 30
-
-    def draw(done: int, of: int, what: str) -> None:
-        filled = width * done // max(of, 1)
-        bar = "█" * filled + "░" * (width - filled)
-        click.echo(f"\r\x1b[K{bar} {done}/{of} {what[:60]}", err=True, nl=done >= of)
-
-    return draw

@@ -12,6 +12,7 @@ from adapter.evidence import Asked
 from adapter.stages import Stage
 from podscale.cli.doctor_run import Report
 from podscale.cli.output import Form, emit, note, wants_colour
+from podscale.core import duration
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import NotPromql, parse
 
@@ -54,9 +55,17 @@ def _print_diagnosis(asked: Asked | None, found: Diagnosis) -> None:
 def pretty(promql: str) -> str:
     """Return the query as the parser reads it, on one line; as it is if it cannot be read."""
     try:
-        return printed(parse(promql))
+        return _MILLISECONDS.sub(_duration, printed(parse(promql)))
     except NotPromql:
         return re.sub(r"\s+", " ", promql).strip()
+
+
+# The printer writes milliseconds, which never lose anything; quoted text is passed over.
+_MILLISECONDS = re.compile(r'"(?:[^"\\]|\\.)*"|\b([0-9]+)ms\b')
+
+
+def _duration(found: "re.Match[str]") -> str:
+    return duration.format_prometheus(int(found[1]) / 1000) if found[1] else found[0]
 
 
 def _mark(is_good: bool) -> str:

@@ -1,6 +1,6 @@
 """One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from adapter.rules_api import RulesTold
 from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
 from podscale.cli.doctor_served import answered
+from podscale.cli.output import Progress
 from podscale.core.selector import from_wire
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
@@ -33,8 +34,6 @@ from podscale.kube.resource import (
     VPAS,
 )
 from podscale.migrate.rules_source import RulesText
-
-Progress = Callable[[int, int, str], None]  # done, of how many, what
 
 
 class Plan(Struct, frozen=True, kw_only=True):

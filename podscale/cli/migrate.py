@@ -3,15 +3,18 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
-from podscale.cli.output import note, said
+from podscale.cli.output import note, progress, said
 
 if TYPE_CHECKING:
+    from podscale.feed.client import PrometheusClient
+    from podscale.migrate.compare import Comparable
     from podscale.migrate.outcome import Outcome
 
 _DAY_S = 86_400.0
@@ -88,8 +91,10 @@ def command(
         click.echo(rules_yaml(outcome), nl=False)
     else:
         click.echo(render(outcome), nl=False)
-    if prometheus_url and outcome.compared:
-        asyncio.run(_compare(outcome, prometheus_url, moments, beside=form == "json" or bool(only)))
+    if prometheus_url:
+        asyncio.run(
+            _compare(outcome, texts, prometheus_url, moments, beside=form == "json" or bool(only))
+        )
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
     if outcome.refused:
@@ -97,6 +102,40 @@ def command(
         ctx.exit(EXIT_USAGE)
     if not outcome.read:
         ctx.exit(EXIT_FAILED)
+
+
+async def _plain_hpas(
+    client: "PrometheusClient", texts: Sequence[tuple[str, str]]
+) -> "list[Comparable]":
+    """Return what of the input's HPAs can be compared, by the input's rules."""
+    from adapter import config
+    from adapter.errors import ConfigInvalid
+    from adapter.presumed import PresumingMapper
+    from adapter.rules import RuleSet, compile_rules
+    from podscale.feed.errors import QueryError
+    from podscale.migrate.documents import objects, text_at
+    from podscale.migrate.hpa_history import comparable, rules_wanted
+    from podscale.migrate.rules_source import find
+
+    hpas, rules = [], RuleSet.empty()
+    for text, file in texts:
+        found = objects(text, file)
+        hpas += [each for each in found if text_at(each, "kind") == "HorizontalPodAutoscaler"]
+        try:
+            source = find(text, file)
+            read = compile_rules(config.parse(source.text, source.file), PresumingMapper())
+        except ConfigInvalid:
+            continue  # a manifest, or rules that have been told to be wrong
+        rules = read if read.custom or read.external else rules
+    names: dict[str, list[str]] = {}
+    for rule in rules_wanted(hpas, rules):
+        try:
+            names[rule.id] = sorted(
+                (await client.series(rule.series_query, time.time() - _DAY_S)).names
+            )
+        except QueryError as error:
+            note(f"{rule.id}: {error}")
+    return [comparable(hpa, rules, names) for hpa in hpas]
 
 
 def _read(file: str) -> str:
@@ -113,7 +152,9 @@ def _read(file: str) -> str:
     return text
 
 
-async def _compare(outcome: "Outcome", url: str, moments: int, *, beside: bool) -> None:
+async def _compare(
+    outcome: "Outcome", texts: Sequence[tuple[str, str]], url: str, moments: int, *, beside: bool
+) -> None:
     """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr."""
     from podscale.feed.client import PrometheusClient
     from podscale.feed.errors import QueryError
@@ -121,16 +162,21 @@ async def _compare(outcome: "Outcome", url: str, moments: int, *, beside: bool) 
     from podscale.migrate.compare import at
 
     now = time.time()
+    drawn = progress()
     async with PrometheusClient(PrometheusOptions(url=url)) as client:
-        for compared in outcome.compared:
+        plain = await _plain_hpas(client, texts)
+        for done, compared in enumerate([*outcome.compared, *plain]):
             if not compared.metrics:
                 continue
             click.echo(
-                f"# {compared.about}: replicas asked for (old is KEDA, new is podscale)", err=beside
+                f"# {compared.about}: replicas asked for (old is {compared.old}, new is podscale)",
+                err=beside,
             )
             if compared.left_out:
                 click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)
+            several = len(outcome.compared) + len(plain)
             for number in range(moments):
+                drawn(done * moments + number + 1, several * moments, compared.about)
                 time_s = now - _DAY_S + _DAY_S * (number + 1) / moments
                 answers: dict[str, list[float]] = {}
                 for metric in compared.metrics:

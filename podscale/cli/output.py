@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import click
@@ -66,3 +66,20 @@ def said(error: Exception) -> str:
     # aiohttp shows the SSL setting it was given.
     text = _OBJECTS.sub("", str(error)).replace(" ssl:default", "") or type(error).__name__
     return " ".join(text.split())
+
+
+Progress = Callable[[int, int, str], None]  # done, of how many, what
+
+
+def progress() -> Progress:
+    """Return what draws a bar on a terminal's stderr, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+    width = 30
+
+    def draw(done: int, of: int, what: str) -> None:
+        filled = width * done // max(of, 1)
+        bar = "█" * filled + "░" * (width - filled)
+        click.echo(f"\r\x1b[K{bar} {done}/{of} {what[:60]}", err=True, nl=done >= of)
+
+    return draw

@@ -57,6 +57,8 @@ def _of(
         return controller_manager.manifest(each)
     if workloads.program_of(each):
         return workloads.workload(each, image)
+    if kind == "HorizontalPodAutoscaler":
+        return Outcome(read=[f"{about}, taken as it is"])
     if kind == "ConfigMap":
         rules = rules_source.of_config_map(each, file, text)
         if rules is not None:

@@ -46,7 +46,13 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         for at in range(int(now - 25 * HOUR_S), int(now), 120)
         if not 9 * HOUR_S < now - at < 15 * HOUR_S
     )
-    text = f"# TYPE jobs_waiting gauge\n{samples}# EOF\n"
+    # A ratio that was NaN in the same hours, per pod and 30 else.
+    ratios = "".join(
+        f'jobs_rate{{namespace="shop",pod="web-7d9f8c5b6-x2x4z"}} {value} {at:.0f}\n'
+        for at in range(int(now - 25 * HOUR_S), int(now), 120)
+        for value in ["NaN" if 9 * HOUR_S < now - at < 15 * HOUR_S else "30"]
+    )
+    text = f"# TYPE jobs_rate gauge\n{ratios}# TYPE jobs_waiting gauge\n{samples}# EOF\n"
     with PrometheusServer(tmp_path_factory.mktemp("history"), openmetrics=text) as running:
         yield running
 
@@ -67,6 +73,47 @@ async def test_old_and_new_stand_side_by_side(prometheus, tmp_path):
     assert [each["kind"] for each in yaml.safe_load_all(out) if each and "kind" in each] == [
         "HorizontalPodAutoscaler"
     ]
+
+
+RULES = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: adapter-config, namespace: monitoring}
+data:
+  config.yaml: |
+    rules:
+    - seriesQuery: '{__name__=~"jobs_r.*"}'
+      resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+      metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 20
+  metrics:
+  - type: Pods
+    pods: {metric: {name: jobs_rate}, target: {type: AverageValue, averageValue: "10"}}
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}
+"""
+
+
+async def test_a_plain_hpa_is_compared_by_the_rules_beside_it(prometheus, tmp_path):
+    file = tmp_path / "adapter.yaml"
+    file.write_text(RULES)
+    code, out, err = await migrate(file, "--prometheus-url", prometheus.url, "--moments", "24")
+    assert code == 0, err
+    assert "# HorizontalPodAutoscaler shop/web: replicas asked for" in out
+    assert "without Resource (it comes from metrics.k8s.io)" in out
+    moments = [line for line in out.splitlines() if line.endswith(("differs", "new     3"))]
+    same = [line for line in moments if "old     3  new     3" in line]
+    # prometheus-adapter serves NaN as 0, and the in-tree controller shrinks to the minimum.
+    shrunk = [line for line in moments if "old     2  new  held  differs" in line]
+    assert len(same) + len(shrunk) == 24, out
+    assert 5 <= len(shrunk) <= 7
 
 
 async def test_everything_is_data_with_json():
