@@ -241,6 +241,10 @@ VALUES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"hpa": {"enabled": True, "mode": "replace", "metricsSource": "feed"}},
         {"podscale", "podscale-hpa"},
     ),
+    "vpa": (
+        {"vpa": {"enabled": True}, "rules": {"resource": {"window": "3m"}}},
+        {"podscale", "podscale-recommender", "podscale-updater", "podscale-admission"},
+    ),
     "own-with-cert-manager": (
         {"hpa": {"enabled": True, "mode": "own"}, "certManager": {"enabled": True},
          "metrics": WATCHED},

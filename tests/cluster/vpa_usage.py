@@ -125,12 +125,16 @@ class UsageServer:
         return {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {},
                 "items": items}  # fmt: skip
 
-    def _usage(self, pod: str, container: str, page: int) -> dict[str, str]:
+    def amounts(self, pod: str, container: str, page: int) -> tuple[float, float]:
+        """Return the cores and bytes that a container uses on a page."""
         # A level of its own for each container, noise, and now and then a burst.
         level = Random(f"{self._seed}/{pod}/{container}")
         cpu, memory = level.lognormvariate(-2.0, 1.2), level.lognormvariate(18.5, 1.3)
         noise = Random(f"{self._seed}/{pod}/{container}/{page}")
         burst = 4.0 if noise.random() < 0.05 else 1.0
-        cpu_nano = int(cpu * noise.uniform(0.6, 1.4) * burst * 1e9)
-        memory_bytes = int(memory * noise.uniform(0.9, 1.1) * (1.5 if burst > 1.0 else 1.0))
-        return {"cpu": f"{cpu_nano}n", "memory": f"{memory_bytes // 1024}Ki"}
+        cores = cpu * noise.uniform(0.6, 1.4) * burst
+        return cores, memory * noise.uniform(0.9, 1.1) * (1.5 if burst > 1.0 else 1.0)
+
+    def _usage(self, pod: str, container: str, page: int) -> dict[str, str]:
+        cores, memory = self.amounts(pod, container, page)
+        return {"cpu": f"{int(cores * 1e9)}n", "memory": f"{int(memory) // 1024}Ki"}

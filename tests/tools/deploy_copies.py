@@ -3,6 +3,7 @@
 ``python -m tests.tools.deploy_copies`` renews them; ``tests/unit/deploy`` holds them equal.
 """
 
+import re
 from pathlib import Path
 
 import yaml
@@ -44,7 +45,28 @@ def copies() -> dict[Path, str]:
     found[CHART / "files" / "default-rules.yaml"] = _default_rules()
     crd = ROOT / "config" / "crds" / "podautoscaler.yaml"
     found[CHART / "files" / "podautoscaler.yaml"] = crd.read_text()
+    crd = ROOT / "config" / "crds" / "vpa" / "vpa.yaml"
+    found[CHART / "files" / "vpa-crds.yaml"] = crd.read_text()
+    found[CHART / "files" / "vpa.yaml"] = _vpa()
     return found
+
+
+def _vpa() -> str:
+    # The chart's release has a name and a namespace of its own, put in place of these words.
+    folders = (ROOT / "deploy/kustomize/components/vpa", ROOT / "config/rbac/vpa")
+    files = [
+        path
+        for folder in folders
+        for path in sorted(folder.glob("*.yaml"))
+        if path.name != "kustomization.yaml"
+    ]
+    text = "\n---\n".join(path.read_text().strip() for path in files)
+    text = text.replace("podscale/podscale-", "@NAMESPACE@/@NAME@-")
+    text = re.sub(r"namespace: podscale$", "namespace: @NAMESPACE@", text, flags=re.MULTILINE)
+    text = text.replace("name: podscale\n", "name: @CHART@\n")
+    text = re.sub(r"\bpodscale-(?=recommender|updater|admission|vpa)", "@NAME@-", text)
+    head = "# Written by `python -m tests.tools.deploy_copies` from the manifests of kustomize.\n"
+    return f"{head}{text}\n"
 
 
 def _default_rules() -> str:

@@ -131,6 +131,45 @@ def test_rules_are_put_together_as_in_the_adapters_chart(tmp_path: Path) -> None
     assert of_kind(template(tmp_path, {"rules": {"existing": "theirs"}}), "ConfigMap") == []
 
 
+def test_the_vpa_is_installed_under_the_releases_names(tmp_path: Path) -> None:
+    values = {
+        "vpa": {"enabled": True, "updater": {"replicas": 1, "extraArguments": ["--min-replicas=1"]}}
+    }
+    manifests = template(tmp_path, values)
+    parts = {
+        each["metadata"]["name"]: each
+        for each in of_kind(manifests, "Deployment")
+        if "podscale-adapter" not in each["metadata"]["name"]
+    }
+    for part in ("recommender", "updater", "admission"):
+        assert parts[f"one-podscale-{part}"]["metadata"]["namespace"] == "ns"
+    assert parts["one-podscale-updater"]["spec"]["replicas"] == 1
+    updater = parts["one-podscale-updater"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--min-replicas=1" in updater["args"]
+    text = yaml.safe_dump_all(manifests)
+    assert "@NAME" not in text
+    accounts = {each["metadata"]["name"] for each in of_kind(manifests, "ServiceAccount")}
+    bindings = [
+        each
+        for each in of_kind(manifests, "RoleBinding", "ClusterRoleBinding")
+        if each["roleRef"]["name"] in {*parts, "one-podscale-vpa-targets"}
+    ]
+    assert len(bindings) >= 3 * 3
+    for each in bindings:
+        for subject in each["subjects"]:
+            assert subject["name"] in accounts
+            assert subject["namespace"] == "ns"
+    services = {each["metadata"]["name"] for each in of_kind(manifests, "Service")}
+    groups = {}
+    for each in of_kind(manifests, "APIService"):
+        groups[each["spec"]["group"]] = each["spec"]["service"]["name"]
+    assert groups["vpa.podscale.io"] == "one-podscale-recommender"
+    assert set(groups.values()) <= services
+    crds = {each["spec"]["group"] for each in of_kind(manifests, "CustomResourceDefinition")}
+    assert crds == {"autoscaling.k8s.io"}
+    assert not of_kind(template(tmp_path, {}), "CustomResourceDefinition")
+
+
 def test_every_value_has_a_schema_and_a_comment_or_a_telling_name() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
