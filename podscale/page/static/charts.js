@@ -15,7 +15,7 @@ const KINDS = {
   load: [["Load", "blue", { fill: "blue-soft", width: 2 }], ["Target", "ink-2", { dash: [5, 4] }]],
   replicas: [["Replicas", "violet", { steps: true, fill: "violet-soft", width: 2 }]],
   cpu: [["Usage", "teal", { fill: "teal-soft", width: 2 }], ["Request", "amber", { steps: true, width: 1.75 }],
-    ["Limit", "red", { steps: true, dash: [2, 3] }], ["Recommended", "violet", { steps: true, dash: [5, 4] }]],
+    ["Limit", "red", { steps: true, dash: [2, 3] }], ["VPA target", "violet", { steps: true, dash: [5, 4] }]],
 };
 KINDS.memory = KINDS.cpu;
 

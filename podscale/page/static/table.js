@@ -14,7 +14,7 @@ export function table({ row, scaling, cpu, memory }) {
   for (const [name, found, unit] of [["CPU a pod", cpu, "cores"], ["Memory a pod", memory, "B"]]) {
     if (found) {
       parts.push(one(name, found.times, [["Usage", found.usage, unit], ["Request", found.request, unit],
-        ["Limit", found.limit, unit], ["Recommended", found.recommended, unit]]));
+        ["Limit", found.limit, unit], ["VPA target", found.recommended, unit]]));
     }
   }
   return h("div", {}, ...parts);
