@@ -143,6 +143,8 @@ class Columnar(Generic[T, V]):
         # Already replaced by a newer object of the same name, through accept().
         if is_older(number(meta.resource_version), int(self._rows.column["version"][row])):
             return
+        if self._listeners:
+            self._put(obj)  # its last state, which no earlier event may have shown
         self._remove(meta.namespace, meta.name)
 
     def _remove(self, namespace: str, name: str) -> None:

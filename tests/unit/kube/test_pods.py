@@ -198,11 +198,13 @@ def test_subscribers_see_both_states():
     kept.subscribe(lambda change: seen.append((change.old, change.new)))
     feed(kept, ("ADDED", made("web-1", 1, app="web")))
     feed(kept, ("MODIFIED", made("web-1", 2, app="api")))
-    feed(kept, ("DELETED", made("web-1", 3)))
+    feed(kept, ("DELETED", made("web-1", 3, app="last")))
     assert [(o and o.labels["app"], n and n.labels["app"]) for o, n in seen] == [
         (None, "web"),
         ("web", "api"),
-        ("api", None),
+        # What ended it may stand in its last state only.
+        ("api", "last"),
+        ("last", None),
     ]
 
 
