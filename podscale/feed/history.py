@@ -9,6 +9,7 @@ a bounded number of points, so that neither process ever holds more than one.
 import ast
 import asyncio
 import math
+import os
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ ATTEMPTS = 4  # of one slice; pauses of 1, 2 and 4 seconds between
 QUERY_DEADLINE_S = 300.0  # as upstream's --prometheus-query-timeout
 RETRIED: frozenset[Kind] = frozenset({"unreachable", "deadline", "throttled", "gateway"})
 _LENGTH_BYTES = 8
+_NICE = 10
 
 
 class HistorySeries(Struct, frozen=True, eq=False):
@@ -295,6 +297,7 @@ def _refused(text: str) -> QueryError:
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the parent closes the pipe."""
+    os.nice(_NICE)  # whoever answers others meanwhile goes first
     options = msgspec.json.decode(
         source.readline(), type=PrometheusOptions, dec_hook=lambda _, value: Path(value)
     )

@@ -263,7 +263,7 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
         return by_rules(small, places[-1])()
 
     async with started(small, find, Span(7200.0, STEP_S)) as part:
-        await small.until(lambda: told(small, "web") is not None, 30.0)
+        await small.until(lambda: told(small, "web") is not None, 90.0)
         condition = told(small, "web")
         assert condition is not None
         assert (condition["status"], condition["reason"]) == ("False", "PrometheusUnreachable")
@@ -273,8 +273,8 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
         await asyncio.to_thread(server.__enter__)
         try:
             places.append(server.url)
-            await small.until(lambda: told(small, "web")["status"] == "True", 60.0)
-            await small.until(lambda: small.vpa()["status"]["recommendation"] != before)
+            await small.until(lambda: told(small, "web")["status"] == "True", 90.0)
+            await small.until(lambda: small.vpa()["status"]["recommendation"] != before, 90.0)
         finally:
             await asyncio.to_thread(server.stop)
     ours = bounds(small.vpa()["status"])
