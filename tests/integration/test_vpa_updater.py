@@ -202,3 +202,27 @@ async def test_of_two_vpas_the_older_one_decides(small):
     async with updating(small) as part:
         await small.until(lambda: bool(part.updater.told.everything()))
         assert {each.vpa.name for each in part.updater.told.everything()} == {"web"}
+
+
+@pytest.mark.parametrize("mode", ["Off", "Recreate"])
+async def test_a_boost_ends_by_a_resize_once_the_pod_is_ready(small, tmp_path, mode):
+    boost = {"startupBoost": {"cpu": {"type": "Factor", "factor": 3, "durationSeconds": 1}}}
+    recommended(small, mode, **boost)
+    settings = UpdaterSettings(cpu_startup_boost=True)
+    async with admitting(small, tmp_path, "--feature-gates=CPUStartupBoost=true"):
+        before = await running(small)
+        # Three times the recommendation, or in mode Off three times what the pod asks for.
+        assert set(requests(small)) == {"300m" if mode == "Off" else "750m"}
+        async with updating(small, Options(interval_s=0.2, lease="", settings=settings)):
+            unboosted = {"100m" if mode == "Off" else "250m"}
+            await small.until(lambda: set(requests(small)) == unboosted)
+            await small.until(
+                lambda: (
+                    not any(
+                        key.startswith("vpaCpuStartupBoost/")
+                        for pod in small.pods()
+                        for key in pod["metadata"]["annotations"]
+                    )
+                )
+            )
+    assert uids(small) == before
