@@ -24,7 +24,8 @@ from vpa.recommender.selfmetrics import RecommenderMetrics
 
 VPAS, PODS = 10_000, 10
 PASSES = 15
-KNOWN_STEPS, KNOWN_STEP_S = 104, 900.0  # 26 hours
+KNOWN_STEPS, KNOWN_STEP_S = 96, 900.0  # a day
+MINUTES = 150  # and as much of the next one
 
 
 def main() -> int:
@@ -51,14 +52,12 @@ async def whole_pass(figures: Figures) -> None:
     recommender._feed.start()
     await recommender._load_vpas()
     recommender._feed.load(recommender.cluster, cast.now, lambda _: True)
-    for _ in range(KNOWN_STEPS):
-        cast.now += KNOWN_STEP_S
-        (usage,) = await cast.answer([None])  # type: ignore[list-item]
-        recommender.cluster.take(usage, KNOWN_STEP_S / 60.0)  # type: ignore[arg-type]
+    await _learn(recommender, cast, KNOWN_STEPS, KNOWN_STEP_S)
     # Each of these samples stands for one a minute: so much weighs what is known already.
     known = recommender.cluster.aggregates.cpu
     known.weights *= KNOWN_STEP_S / 60.0
     known.total *= KNOWN_STEP_S / 60.0
+    await _learn(recommender, cast, MINUTES, 60.0)  # peaks of the day's window are old news
     await recommender.once()
     gc.collect()
     gc.freeze()  # as the processes do after their first sync
@@ -77,6 +76,13 @@ async def whole_pass(figures: Figures) -> None:
     figures.at_most("CPU seconds of a pass without I/O", mean, 2.0, f"the longest {most:.2f} s")
     figures.at_most("API requests/s", requests, 50.0)
     figures.at_most("resident GB", resident_mb(os.getpid()) / 1000.0, 1.5)
+
+
+async def _learn(recommender: Recommender, cast: Cast, steps: int, step_s: float) -> None:
+    for _ in range(steps):
+        cast.now += step_s
+        (usage,) = await cast.answer([None])  # type: ignore[list-item]
+        recommender.cluster.take(usage, step_s / 60.0)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
