@@ -9,12 +9,11 @@ import click
 
 from podscale.cli.cluster import (
     EXIT_FAILED,
-    EXIT_USAGE,
     ClusterChoice,
     cluster_options,
     kind_and_name,
 )
-from podscale.cli.explained import print_explanation
+from podscale.cli.explained import print_explanation, print_list
 from podscale.cli.output import Form, emit, output_option, said
 
 if TYPE_CHECKING:
@@ -35,9 +34,10 @@ _AGAIN_S = 1.0
 
 
 @click.command("explain")
-@click.argument("what", metavar="KIND/NAME", shell_complete=kind_and_name("hpa", "vpa"))
+@click.argument("what", metavar="KIND[/NAME]", shell_complete=kind_and_name("hpa", "vpa"))
 @cluster_options
 @output_option
+@click.option("-l", "--selector", default="", help="Without a name: those whose labels match.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on: print every change.")
 @click.option("--at", default="", metavar="TIME", help="An earlier decision: 10m, or RFC 3339.")
 @click.pass_context
@@ -46,32 +46,34 @@ def command(
     what: str,
     cluster: ClusterChoice,
     form: Form,
+    selector: str,
     is_watching: bool,
     at: str,
 ) -> None:
-    """Say why an HPA or a VPA did what it did.
+    """Say why an HPA or a VPA did what it did; without a name, list the decisions.
 
     \b
     podscale explain hpa/web -n shop
     podscale explain hpa/web -n shop --at 10m
+    podscale explain hpa -A -o wide
     """
     kind, slash, name = what.partition("/")
     served = KINDS.get(kind.lower().removesuffix("s"))
-    if served is None or not slash or not name:
-        click.echo(
-            f"podscale explain: say KIND/NAME with KIND one of {', '.join(KINDS)}; got {what!r}",
-            err=True,
+    if served is None or (slash and not name):
+        raise click.UsageError(
+            f"say KIND/NAME with KIND one of {', '.join(KINDS)}; got {what!r}", ctx
         )
-        ctx.exit(EXIT_USAGE)
-        return
-    if cluster.all_namespaces:
-        click.echo("podscale explain: one object is explained: say its namespace with -n", err=True)
-        ctx.exit(EXIT_USAGE)
-    if is_watching and at:
-        click.echo("podscale explain: --watch and --at exclude each other", err=True)
-        ctx.exit(EXIT_USAGE)
+    if name and (cluster.all_namespaces or selector):
+        raise click.UsageError("one object is explained: say its namespace with -n", ctx)
+    if at and (is_watching or not name):
+        raise click.UsageError("--at is about one object, and --watch excludes it", ctx)
+    group, version, plural = served
+    scope = "" if cluster.all_namespaces else f"/namespaces/{quote(cluster.namespace)}"
+    path = f"/apis/{group}/{version}{scope}/{plural}{f'/{quote(name)}' if name else ''}"
+    query = {"at": at, "labelSelector": selector}
+    asked = {key: text for key, text in query.items() if text}
     try:
-        asyncio.run(_explain(cluster, served, name, form, at, is_watching=is_watching))
+        asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
     except _Failed as failed:
         click.echo(f"podscale explain: {failed}", err=True)
         ctx.exit(EXIT_FAILED)
@@ -85,16 +87,13 @@ class _Failed(Exception):
 
 async def _explain(
     cluster: ClusterChoice,
-    served: tuple[str, str, str],
-    name: str,
+    path: str,
+    query: Mapping[str, str],
+    group: str,
     form: Form,
-    at: str,
     *,
     is_watching: bool,
 ) -> None:
-    group, version, plural = served
-    path = f"/apis/{group}/{version}/namespaces/{quote(cluster.namespace)}/{plural}/{quote(name)}"
-    query = {"at": at} if at else None
     async with cluster.connect("explain") as api:
         told: object = None
         while True:
@@ -142,6 +141,8 @@ async def _ask(
 
 
 def _gist(body: Mapping[str, Any]) -> object:
+    if "items" in body:
+        return [(each["metadata"], _gist(each)) for each in body["items"]]
     status = body.get("status", {})
     return [status.get(key) for key in ("first_reason", "also", "replicas", "decided", "proposals")]
 
@@ -149,5 +150,7 @@ def _gist(body: Mapping[str, Any]) -> object:
 def _show(body: Mapping[str, Any], form: Form) -> None:
     if form in ("json", "yaml"):
         emit(body, form)
+    elif "items" in body:
+        print_list(body["items"], is_wide=form == "wide")
     else:
         print_explanation(body)

@@ -1,16 +1,39 @@
 """A decision in plain words on a terminal; what the API tells, in the order it tells it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from podscale.cli.output import wants_colour
+from podscale.cli.output import note, table, wants_colour
 
 
 def print_explanation(body: Mapping[str, Any]) -> None:
     """Print one ScalingDecision (or SizingDecision: the same fields mean the same)."""
     click.echo("\n".join(lines(body, colour=wants_colour())))
+
+
+def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
+    """Print decisions as kubectl prints objects; ``is_wide`` with the first sentence."""
+    if not items:
+        note("No decisions found: none is made yet, or no object is there.")
+        return
+    columns = ["namespace", "name", "target", "replicas", "reason", "time"]
+    rows: list[dict[str, object]] = []
+    for each in items:
+        status, spec = each.get("status", {}), each.get("spec", {})
+        target = spec.get("scaleTargetRef") or spec.get("targetRef") or {}
+        sentences = status.get("sentences") or [""]
+        rows.append({
+            "namespace": each["metadata"].get("namespace", ""),
+            "name": each["metadata"]["name"],
+            "target": f"{target.get('kind', '')}/{target.get('name', '')}",
+            "replicas": "" if status.get("replicas") is None else status["replicas"],
+            "reason": status.get("first_reason", ""),
+            "time": status.get("time", ""),
+            "why": sentences[-1],
+        })  # fmt: skip
+    table([*columns, "why"] if is_wide else columns, rows)
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False) -> list[str]:

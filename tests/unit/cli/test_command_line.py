@@ -22,7 +22,7 @@ def podscale(*words: str, **environment: str) -> subprocess.CompletedProcess[str
 
 WRONG = {
     "unknown-command": (["adpter"], "did you mean 'adapter'?"),
-    "missing-argument": (["explain"], "KIND/NAME"),
+    "missing-argument": (["explain"], "KIND[/NAME]"),
     "no-kind": (["explain", "web"], "KIND/NAME"),
     "unknown-option": (["migrate", "--nonsense", "x"], "--nonsense"),
     "no-number": (["doctor", "--timeout", "soon"], "--timeout"),

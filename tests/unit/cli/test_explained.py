@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from podscale.cli.entry import cli
+from podscale.cli.explained import print_list
 
 HPA = """
 apiVersion: autoscaling/v2
@@ -61,8 +62,24 @@ def test_eval_names_the_field_that_is_wrong(tmp_path: Path, seen: str, words: st
     assert words in shown.output
 
 
-@pytest.mark.parametrize("what", ["web", "hpa/", "cronjob/web"])
+@pytest.mark.parametrize("what", ["web", "hpa/", "cronjob/web", "cronjobs"])
 def test_explain_says_how_to_name_what_is_meant(what: str) -> None:
     shown = CliRunner().invoke(cli, ["explain", what])
     assert shown.exit_code == 2
     assert "KIND/NAME" in shown.output
+
+
+def test_without_a_name_decisions_are_listed_as_kubectl_lists(capsys) -> None:
+    body = {
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}},
+        "status": {"replicas": 4, "first_reason": "MetricAboveTarget", "time": "now",
+                   "sentences": ["It is so.", "It changes."]},
+    }  # fmt: skip
+    print_list([body], is_wide=True)
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAMESPACE", "NAME", "TARGET", "REPLICAS", "REASON", "TIME", "WHY"]
+    assert line.split()[:5] == ["shop", "web", "Deployment/web", "4", "MetricAboveTarget"]
+    assert line.endswith("It changes.")
+    print_list([], is_wide=False)
+    assert "No decisions" in capsys.readouterr().err
