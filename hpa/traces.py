@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from hpa.catalog import Key
-from hpa.decide.decision import Trace
+from hpa.decide.decision import Outcome, Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import Scale
-from hpa.decide.steps import Measured
+from hpa.decide.observation import MetricAnswer, Observation, Scale, ScaleUnreadable
+from hpa.decide.steps import Measured, Step
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
@@ -37,6 +37,46 @@ class Packed(Struct, frozen=True):
     body: bytes
 
 
+_Rest = tuple[
+    Scale | ScaleUnreadable,
+    tuple[MetricAnswer | None, ...],
+    tuple[str, ...],
+    tuple[str, ...],
+    tuple[Step, ...],
+    Outcome | None,
+]
+_rest = msgspec.msgpack.Decoder(_Rest)
+
+
+class Last:
+    """The newest trace: what lives elsewhere anyway by reference, the rest as bytes.
+
+    Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
+    memory.
+    """
+
+    __slots__ = ("_body", "_decided", "_hpa", "_now", "_outcome_at", "_past", "_pods", "_settings")
+
+    def __init__(self, trace: Trace) -> None:
+        seen = trace.observation
+        self._hpa, self._pods = seen.hpa, seen.pods
+        self._past, self._settings = trace.past, trace.settings
+        self._now, self._decided, self._outcome_at = trace.now, trace.decided, trace.outcome_at
+        rest = (
+            seen.scale, seen.answers, seen.rivals, seen.same_target, trace.steps, trace.outcome,
+        )  # fmt: skip
+        self._body = _encoder.encode(rest)
+
+    def trace(self) -> Trace:
+        """Return the trace as it was."""
+        scale, answers, rivals, same_target, steps, outcome = _rest.decode(self._body)
+        seen = Observation(self._hpa, scale, self._pods, answers, rivals, same_target)
+        return Trace(
+            seen, self._past, self._settings, self._now, steps, self._decided, outcome,
+            self._outcome_at,
+        )  # fmt: skip
+
+
 class Kept:
     """The traces of one autoscaler."""
 
@@ -45,7 +85,7 @@ class Kept:
     def __init__(self, first: Trace) -> None:
         self.at = first.now
         self.decided: int | None = None
-        self.last = b""  # as bytes: ten thousand object graphs would cost the collector 150 ms
+        self.last = Last(first)
         self.shape: Shape = ()
         self.reason = ""
         self.older: deque[Packed] = deque()
@@ -84,18 +124,17 @@ class Traces:
         return reason
 
     def _keep(self, key: Key, trace: Trace) -> str:
-        encoded = _encoder.encode(trace)
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Kept(trace)
         kept.at, kept.decided = trace.now, trace.decided
-        kept.last = encoded
+        kept.last = Last(trace)
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason
         kept.shape = shape
         kept.reason = self._first_reason(trace)
-        packed = Packed(trace.now, kept.reason, _compressed(kept.last))
+        packed = Packed(trace.now, kept.reason, pack(trace))
         kept.older.append(packed)
         kept.size += len(packed.body)
         while len(kept.older) > MOST or kept.size > MOST_BYTES:
@@ -106,7 +145,7 @@ class Traces:
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
         kept = self._kept.get(key)
-        return None if kept is None else _decoder.decode(kept.last)
+        return None if kept is None else kept.last.trace()
 
     def decided(self, key: Key) -> int | None:
         """Return the size decided last; None: nothing was to be decided."""
