@@ -222,7 +222,7 @@ def test_the_in_tree_hpa_scales_up_and_down_on_what_we_serve(
                         keep_load(plane, stack, namespace, load)
                         and replicas(plane, namespace) in wanted
                     ),
-                    deadline_s=90,
+                    deadline_s=150,
                     programs=tuple(stack.replicas),
                 )
 
