@@ -1,7 +1,7 @@
 """The guides of docs/migrate, command by command, on whatever cluster is handed in.
 
 Each function is one guide: it makes what the guide starts from, runs every block in order,
-and looks at the cluster after each step. ``tests/integration/test_guides.py`` has the sandbox
+and looks at the cluster after each step. ``tests/docs/test_guides.py`` has the sandbox
 as cluster, ``tests/cluster/test_guides.py`` the real plane.
 """
 
@@ -181,7 +181,7 @@ def keda(ground: Ground) -> None:
 
 def upstream_vpa(ground: Ground) -> None:
     look, first, others, back = blocks(GUIDES / "upstream-vpa.md")
-    kubectl(ground, "apply", "-f", str(ROOT / "config" / "crds" / "vpa.yaml"))
+    kubectl(ground, "apply", "-f", str(ROOT / "config" / "crds" / "vpa" / "vpa.yaml"))
     made = list(yaml.safe_load_all((INPUTS / "vpa-deployments.yaml").read_text()))
     for each in made:
         each["spec"]["template"]["metadata"]["labels"] = each["spec"]["selector"]["matchLabels"]
