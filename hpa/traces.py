@@ -8,6 +8,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import cache
+from numbers import Integral, Real
 from typing import Protocol, get_args
 
 import msgspec
@@ -23,7 +24,17 @@ from hpa.decide.steps import Measured, Step
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
 
-_encoder = msgspec.msgpack.Encoder()
+
+def _number(value: object) -> object:
+    # Of a provider of another package: numpy's numbers, or any other class of them.
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise NotImplementedError(f"a trace holds a {type(value).__name__}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_number)
 _decoder = msgspec.msgpack.Decoder(Trace)
 
 Shape = tuple[object, ...]

@@ -40,7 +40,7 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
 from podscale.kube.metrics_doc import LEFT_OUT, CustomValue, ExternalValue, PodMetrics
 from podscale.kube.metrics_failure import failure_of
-from podscale.kube.wire import ListOf, Quantity, decode
+from podscale.kube.wire import ListOf, Quantity, Time, decode
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ def _pod_resources(
         if value_milli is None:
             continue
         window_s = duration.parse_go(pod.window) if pod.window else None
-        samples[pod.metadata.name] = Sample(value_milli, pod.timestamp, window_s)
+        samples[pod.metadata.name] = Sample(value_milli, _taken(pod.timestamp), window_s)
     if is_empty:
         return _nothing("resource")
     return PodSamples(samples, asked_s)
@@ -278,7 +278,13 @@ def _external(values: Iterable[ExternalValue], asked_s: float) -> ExternalSample
 
 def _sample(value: CustomValue | ExternalValue) -> Sample:
     seconds = value.window_seconds if value.window_seconds is not None else value.window
-    return Sample(_milli(value.value), value.timestamp, None if seconds is None else float(seconds))
+    window_s = None if seconds is None else float(seconds)
+    return Sample(_milli(value.value), _taken(value.timestamp), window_s)
+
+
+def _taken(timestamp: Time | None) -> float | None:
+    # The wire's own class of float has no form in a stored trace.
+    return None if timestamp is None else float(timestamp)
 
 
 def _milli(amount: Quantity) -> int:

@@ -33,6 +33,18 @@ def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
     assert replay(again).replicas == 8
 
 
+def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
+    class Seconds(float):
+        """As a provider of another package might count."""
+
+    traces = Traces(first_reason)
+    traces.put(KEY, decided(2000, Seconds(NOW)))
+    last = traces.last(KEY)
+    assert last is not None
+    assert last == decided(2000)
+    assert unpack(pack(decided(2000, Seconds(NOW)))) == decided(2000)
+
+
 def test_passes_that_decide_alike_keep_only_the_last() -> None:
     traces = Traces(first_reason)
     for n in range(100):

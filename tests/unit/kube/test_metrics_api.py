@@ -96,6 +96,19 @@ async def test_usage_is_summed_and_a_pod_that_lacks_a_part_is_absent(cluster, pr
     ]
 
 
+async def test_times_are_plain_floats_that_a_trace_can_hold(cluster, provider):
+    path = f"{RESOURCE}/namespaces/shop/pods"
+    cluster.answers[path] = {"items": [usage("web-1", ("app", {"cpu": "100m"}))]}
+    path = f"{EXTERNAL}/namespaces/shop/queue"
+    cluster.answers[path] = {
+        "items": [{"metricName": "queue", "timestamp": STAMP, "value": "7", "windowSeconds": 60}]
+    }
+    pods = await one(provider, PodResource("shop", "app=web", "cpu"))
+    queue = await one(provider, ExternalMetric("shop", "queue"))
+    assert type(pods.pods["web-1"].time_s) is float
+    assert type(queue.series[0].sample.time_s) is float
+
+
 async def test_one_container_is_taken_by_name(cluster, provider):
     cluster.answers[f"{RESOURCE}/namespaces/shop/pods"] = {
         "items": [
