@@ -101,6 +101,11 @@ def test_load_scales_a_deployment_up_and_every_way_of_asking_says_why(
             described = plane.kubectl("describe", "hpa", "web", "-n", namespace)
             assert "New size: 4; reason: cpu resource utilization" in described
             assert "ValidMetricFound" in described
+            for words in (
+                "resource cpu on pods  (as a percentage of request):",
+                "Min replicas:", "Max replicas:", "4 desired", "AbleToScale", "ScalingLimited",
+            ):  # fmt: skip
+                assert words in described, described
             told = stack.decision(namespace, "web")
             assert told["status"]["facts"]["target"] == "Deployment/web"
             stack.register()
