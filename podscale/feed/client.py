@@ -22,7 +22,7 @@ from podscale.feed import refusals
 from podscale.feed.credentials import Credentials
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.pace import Pace
-from podscale.feed.splitter import Splitter
+from podscale.feed.splitter import PAGE_BYTES, Splitter
 from podscale.feed.wire import (
     DECODE_ERRORS,
     Answer,
@@ -293,7 +293,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
     splitter, received, pace = Splitter(), 0, Pace()
-    async for chunk in content.iter_chunked(32 * 1024):
+    async for chunk in content.iter_chunked(PAGE_BYTES):
         received += len(chunk)
         if limit is not None and received > limit:
             raise refusals.error("oversize", f"more than {limit} bytes")

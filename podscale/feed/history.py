@@ -38,7 +38,7 @@ ATTEMPTS = 4  # of one slice; pauses of 1, 2 and 4 seconds between
 QUERY_DEADLINE_S = 300.0  # as upstream's --prometheus-query-timeout
 RETRIED: frozenset[Kind] = frozenset({"unreachable", "deadline", "throttled", "gateway"})
 _LENGTH_BYTES = 8
-_NICE = 10
+_NICE = 19
 
 
 class HistorySeries(Struct, frozen=True, eq=False):

@@ -4,7 +4,7 @@ Immutable and shared by all who asked: an unchanged snapshot is the same object,
 consumer may cache what it made of it under ``Reading.serial``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -30,7 +30,7 @@ class Reading(Struct, frozen=True, eq=False):
     is_age_known: bool  # False: ``time_s`` is all NaN, the query does not allow to know
     objects: Mapping[str, int]  # object -> its row; upstream's choice among duplicates
     containers: Mapping[tuple[str, str], int]  # (object, container) -> row; container plans only
-    labels: tuple[Mapping[str, str], ...]  # one per row; external plans only
+    labels: Sequence[Mapping[str, str]]  # one per row; external plans only
     is_scalar: bool = False  # external: a scalar answer, upstream serves it with null labels
     stale: Mapping[str, float] = {}  # object -> age in seconds (inf: gone); "" for external rows
     warnings: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from podscale.feed.batch import GET_LIMITS, Batch, Limits
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.group import Group, Sheet, is_fresh
 from podscale.feed.layout import layout_of
+from podscale.feed.pace import Pace
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Reading
@@ -181,23 +182,28 @@ class Refresh:
             carries_namespace=verdict.carries_namespace,
             is_by_name=verdict.is_by_name,
         )
+        pace = Pace()
         metrics: list[dict[str, str]] = []
         for page in answer.pages():
             decoded = page.labelled()
             metrics += decoded.metrics
             collector.add(decoded)
-            await asyncio.sleep(0)
+            await pace.rest()
         known: list[dict[str, str]] = []
         if stamps is not None:
-            decoded = stamps.labelled()
-            known = decoded.metrics
-            collector.stamp(stamps_of(decoded, verdict.labels))
+            collector.expect_stamps()
+            for page in stamps.pages():
+                decoded = page.labelled()
+                known += decoded.metrics
+                collector.stamp(stamps_of(decoded, verdict.labels))
+                await pace.rest()
         layout = layout_of(answer, stamps, plan, collector.rows, metrics, known)
         if layout is None:
             self._group.layouts.pop(batch, None)
         else:
             self._group.layouts[batch] = layout
         for namespace, rows in collector.rows.items():
+            await pace.rest()
             self._deliver(namespace, rows)
 
     def _is_whole(self, namespace: str) -> bool:

@@ -6,7 +6,6 @@ a part of an answer is one: whoever sums it up would shrink by what is missing.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 import structlog
 from msgspec import Struct, field
@@ -21,21 +20,13 @@ from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
-from podscale.feed.snapshot import Rows, add_own, reading, stamps_of
+from podscale.feed.snapshot import Rows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.stats import FeedStats
 from podscale.feed.wire import Answer
 
 log = structlog.get_logger(__name__)
 
 HELD = 1024  # answers at most
-PAGE = 500  # series freed in one turn of the loop: 100,000 at once take 0.1 s
-
-
-def _free(*columns: list[Any]) -> None:
-    for column in columns:
-        del column[-PAGE:]
-    if any(columns):
-        asyncio.get_running_loop().call_soon(_free, *columns)
 
 
 class _Held(Struct):
@@ -134,18 +125,9 @@ class Singles:
         # Oldest first. One answer may be 100,000 series, so none outlives its time by long.
         now_s, keep_s = self._clock(), self._options.max_age_s
         while len(self._held) > HELD or not is_fresh(self._oldest.asked_s, now_s, keep_s):
-            self._drop(self._held.pop(next(iter(self._held))))
+            del self._held[next(iter(self._held))]
             if not self._held:
                 break
-
-    def _drop(self, held: _Held) -> None:
-        answer = held.answer
-        if len(answer.metrics) > PAGE:
-            # Later, when nothing else refers to them any more; copies, since somebody who
-            # waited for long may still be reading page by page.
-            asyncio.get_running_loop().call_soon(
-                _free, list(answer.metrics), list(answer.values), list(answer.times)
-            )
 
     @property
     def _oldest(self) -> _Held:
@@ -161,11 +143,12 @@ class Singles:
         key = (plan.key, held.stamps is not None)
         made = held.readings.get(key)
         if made is None:
-            rows = Rows(held.asked_s)
-            pace = Pace()
-            for page in answer.pages():
-                add_own(rows, page, plan)
-                await pace.rest()
+            rows = own_at_once(answer, held.asked_s) if plan.api == "external" else None
+            if rows is None:
+                rows, pace = Rows(held.asked_s), Pace()
+                for page in answer.pages():
+                    add_own(rows, page, plan)
+                    await pace.rest()
             if held.stamps is not None:
                 stamps = stamps_of(held.stamps, plan.labels)
                 rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}

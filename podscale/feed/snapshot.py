@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct, field
 
+from podscale.feed.paged import Paged
 from podscale.feed.plan import KeyLabels, Plan
 from podscale.feed.prover.verdict import Default
 from podscale.feed.reading import Reading
@@ -42,7 +43,7 @@ class Rows(Struct):
     objects: dict[str, int] = field(default_factory=dict)
     containers: dict[tuple[str, str], int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # object of each row; "" for external
-    labels: list[dict[str, str]] = field(default_factory=list)
+    labels: Paged[dict[str, str]] = field(default_factory=Paged)
     duplicated: set[str] = field(default_factory=set)  # objects with several unequal values
     times: dict[int, float] = field(default_factory=dict)  # row -> its own time, if it has one
     stamps: dict[str, float] | None = None  # None: the age is not known
@@ -62,7 +63,7 @@ class Rows(Struct):
         shift = len(self.values)
         self.values += other.values
         self.names += other.names
-        self.labels += other.labels
+        self.labels.extend(other.labels)
         self.objects |= {name: row + shift for name, row in other.objects.items()}
         self.containers |= {key: row + shift for key, row in other.containers.items()}
         self.times |= {row + shift: time_s for row, time_s in other.times.items()}
@@ -112,10 +113,13 @@ class Collector:
         for rows in self.rows.values():
             rows.warnings = page.warnings
 
-    def stamp(self, stamps: Stamps) -> None:
-        """Take in the times of the samples; a key without one is stale."""
+    def expect_stamps(self) -> None:
+        """Take every key for stale until ``stamp`` brings its time."""
         for rows in self.rows.values():
             rows.stamps = {}
+
+    def stamp(self, stamps: Stamps) -> None:
+        """Take in the times of some samples."""
         for (namespace, name), time_s in stamps.items():
             found = self.rows.get(namespace)
             if found is not None and found.stamps is not None:
@@ -131,12 +135,28 @@ def add_own(rows: Rows, page: Answer, plan: Plan) -> None:
     rows.warnings, rows.is_scalar = page.warnings, page.kind == "scalar"
 
 
+def own_at_once(answer: Answer, asked_s: float) -> Rows | None:
+    """Return what ``add_own`` makes of an external answer without looking at each of its rows;
+    ``None``: some have times of their own.
+    """
+    if len(answer.times) and np.abs(np.array(answer.times) - asked_s).max() > SAME_TIME_S:
+        return None
+    return Rows(
+        asked_s,
+        array("d", answer.values),
+        names=[""] * len(answer.values),
+        labels=Paged(answer.metrics),
+        warnings=answer.warnings,
+        is_scalar=answer.kind == "scalar",
+    )
+
+
 def reading(
     rows: Rows, plan: Plan, max_sample_age_s: float, default: Default | None = None
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
     values: Sequence[float] = rows.values
-    labels = rows.labels
+    labels: Sequence[Mapping[str, str]] = rows.labels.copy()  # the rows may still grow
     times, stale, kept = _ages(rows, max_sample_age_s)
     if kept is not None:
         values = [values[row] for row in kept]
@@ -152,7 +172,7 @@ def reading(
         is_age_known=rows.stamps is not None,
         objects=_moved(rows.objects, moved),
         containers=_moved(rows.containers, moved),
-        labels=tuple(labels),
+        labels=labels if isinstance(labels, Paged) and labels.is_long else tuple(labels),
         is_scalar=rows.is_scalar,
         stale=stale,
         warnings=rows.warnings,
@@ -217,7 +237,8 @@ def _ages(
 def _is_default_due(rows: Rows, default: Default) -> bool:
     if default.when == "no sample":
         return not rows.labels
-    return not any(set(labels) <= {"__name__"} for labels in rows.labels)
+    # Lengths first: there may be 100,000 of them.
+    return not any(len(labels) < 2 and set(labels) <= {"__name__"} for labels in rows.labels)
 
 
 def _moved(index: dict[K, int], moved: Mapping[int, int] | None) -> dict[K, int]:

@@ -138,7 +138,7 @@ async def test_failures_have_a_class(fake, answer, kind, failure):
         with pytest.raises(QueryError) as caught:
             await client.query("secret_metric", 1.0)
         fake.react = None
-        assert (await client.query("a", 1.0)).values == [1.0]  # the connection recovers
+        assert list((await client.query("a", 1.0)).values) == [1.0]  # the connection recovers
     assert caught.value.kind == kind
     assert isinstance(caught.value.failure, failure)
     assert "secret_metric" not in caught.value.failure.message
@@ -255,8 +255,8 @@ async def test_special_values_scalars_and_strings_are_told_apart(fake):
         got = [await client.query("a", 1.0) for _ in range(5)]
     assert [str(value) for value in got[0].values] == ["nan", "inf", "-inf", "1e+30", "-0.0"]
     assert [answer.kind for answer in got] == ["vector", "scalar", "string", "matrix", "vector"]
-    assert got[1].values == [2.5]
-    assert (got[4].values, got[4].is_float_only) == ([], False)
+    assert list(got[1].values) == [2.5]
+    assert (list(got[4].values), got[4].is_float_only) == ([], False)
 
 
 async def test_series_are_reduced_to_names_and_label_names(fake):
@@ -297,7 +297,7 @@ async def test_a_connection_that_died_while_idle_is_replaced(fake):
 
         fake.react = react
         answer = await client.query("a", 1.0, verb="POST")
-    assert answer.values == [1.0]
+    assert list(answer.values) == [1.0]
 
 
 class TestTls:

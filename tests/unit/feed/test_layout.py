@@ -47,6 +47,7 @@ def sorted_out(answer: Answer, stamps: Answer | None) -> tuple[dict[str, Rows], 
     collector.add(decoded)
     known = [] if stamps is None else stamps.labelled().metrics
     if stamps is not None:
+        collector.expect_stamps()
         collector.stamp(stamps_of(stamps.labelled(), LABELS))
     layout = layout_of(answer, stamps, PLAN, collector.rows, decoded.metrics, known)
     return collector.rows, layout

@@ -36,6 +36,7 @@ def read(given, of=None, namespaces=("n1", "n2"), stamps=None, *, carries=False)
     for page in given.pages(rows=2):
         found.add(page)
     if stamps is not None:
+        found.expect_stamps()
         found.stamp(stamps)
     return found.rows
 
