@@ -31,9 +31,8 @@ from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import Aggregation, Call, Node, NotPromql, Selector, children, parse
 from podscale.feed.wire import Answer
 
-# Prometheus writes its configuration out with every default filled in: global at two blanks,
-# each job at two blanks below its list entry.
-_INTERVAL = re.compile(r"^\s+scrape_interval: ([0-9a-z]+)$", re.MULTILINE)
+# Prometheus writes its configuration out with every default filled in, so that each job has its
+# interval at two blanks, and the global one says nothing more.
 _JOB_INTERVAL = re.compile(
     r"^- job_name: .*\n(?:  .*\n)*?  scrape_interval: ([0-9a-z]+)$", re.MULTILINE
 )
@@ -185,9 +184,8 @@ def longest_interval_s(written: str) -> float | None:
     A rule's window must suit all the targets whose series it takes, and which those are the
     configuration does not say.
     """
-    found = [duration.parse_prometheus(m[1]) for m in _INTERVAL.finditer(written)]
     jobs = [duration.parse_prometheus(m[1]) for m in _JOB_INTERVAL.finditer(written)]
-    return max(jobs or found, default=None)
+    return max(jobs, default=None)
 
 
 async def drive(way: Generator[Need, Given, Diagnosis], examiner: Examiner) -> Diagnosis:
