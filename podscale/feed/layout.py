@@ -113,8 +113,8 @@ def layout_of(
                 scope,
                 np.array(here, dtype=np.intp),
                 np.array(times, dtype=np.intp),
-                mine.objects,
-                mine.containers,
+                dict(mine.objects),  # copies: rows of other batches may still join these
+                dict(mine.containers),
             )
         )
     is_by_name = any(each.is_by_name for each in rows.values())

@@ -118,3 +118,13 @@ def test_rows_that_are_not_plain_leave_no_layout(rows: Sequence[Row], times: Seq
 def test_labels_are_told_apart_by_content_not_by_paging() -> None:
     assert raw(STEADY).digest == raw(STEADY).digest != raw(TIMES).digest
     assert raw(STEADY).labelled().metrics == [dict(_metric(ns, pod)) for ns, pod, _ in STEADY]
+
+
+def test_rows_that_another_batch_adds_to_a_namespace_are_not_remembered_as_its_own() -> None:
+    rows, layout = sorted_out(raw(STEADY), None)
+    assert layout is not None
+    other, _ = sorted_out(raw([("ns-0", "d", 4.0)]), None)
+    rows["ns-0"].extend(other["ns-0"])
+    placed = layout.readings(raw(STEADY), None, T, MAX_AGE_S)
+    assert placed is not None
+    assert dict(placed)["ns-0"].objects.keys() == {"a", "c"}
