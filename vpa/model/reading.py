@@ -19,6 +19,7 @@ from vpa.model.groups import Groups, Named
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
 from vpa.model.nodes import NodeShape
+from vpa.model.pacing import paced
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import (
     ContainerUsage,
@@ -83,6 +84,7 @@ class Reader:
         self._keys: list[Named] = []
         self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
         self._written_at = np.empty(0)
+        self._vpas: Columns = np.empty(0, dtype=np.intp)  # the number of each row's VPA
         self._forced: set[VpaKey] = set()
 
     def read(self) -> Estimates:
@@ -111,11 +113,15 @@ class Reader:
         """Return which row of the estimates each aggregate feeds, -1 for none."""
         return self._groups.places(size)
 
-    def due(self, estimates: Estimates, now: float, band: DeadBand) -> list[VpaKey]:
-        """Return the VPAs whose status is to be written, in the order of the estimates.
+    def due(
+        self, estimates: Estimates, now: float, band: DeadBand, interval_s: float = 60.0
+    ) -> list[VpaKey]:
+        """Return the VPAs whose status is to be written: those that cannot wait, in the order
+        of the estimates, then by age.
 
-        A target moved, a bound moved by the fraction, anything moved and the last write is
-        old, or the VPA was never written or forced.
+        A target moved, a bound moved by the fraction, or the VPA was never written or forced;
+        or anything moved and the last write is old. ``interval_s`` is the time to the next
+        pass: some of those that grow old together are written before.
         """
         before, after = self._written, estimates.amounts
         moved = before != after
@@ -125,10 +131,15 @@ class Reader:
         # What appears or disappears is a move of any size.
         far |= (before < 0) != (after < 0)
         at_once |= (moved & far).any(axis=(1, 2))
-        old = now - self._written_at >= band.age_s
-        rows = np.flatnonzero(at_once | (old & moved.any(axis=(1, 2))))
-        found = dict.fromkeys(self._keys[row][0] for row in rows)
+        found = dict.fromkeys(self._keys[row][0] for row in np.flatnonzero(at_once))
         found.update(dict.fromkeys(key for key in self._forced if key in self._cluster.vpas))
+        waiting = moved.any(axis=(1, 2))
+        waiting &= ~np.isin(self._vpas, self._vpas[at_once])
+        rows = np.flatnonzero(waiting)
+        rows = rows[np.unique(self._vpas[rows], return_index=True)[1]]  # one of each VPA
+        ages = now - self._written_at[rows]
+        old = rows[paced(ages, len(estimates.count), band.age_s, interval_s)]
+        found.update(dict.fromkeys(self._keys[row][0] for row in old))
         return list(found)
 
     def force(self, key: VpaKey) -> None:
@@ -168,6 +179,8 @@ class Reader:
             written[new] = self._written[old]
             written_at[new] = self._written_at[old]
         self._keys, self._written, self._written_at = self._groups.keys, written, written_at
+        counts = list(self._groups.count.values())
+        self._vpas = np.repeat(np.arange(len(counts)), counts)
 
     def _by_settings(self, rows: Columns) -> list[tuple[RecommenderSettings, Columns]]:
         found: dict[int, tuple[RecommenderSettings, list[int]]] = {}

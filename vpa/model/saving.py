@@ -2,7 +2,8 @@
 
 Upstream writes all of them every minute; a histogram with a half-life of a day changes by
 less than a thousandth meanwhile. Written are: what an OOM or a higher memory peak has
-changed, at once; what has moved by the fraction; the rest when it is old.
+changed, at once; what has moved by the fraction; the rest when it is old. The latter two
+take turns where they are many: all windows of a cluster may end in the same minute.
 """
 
 import numpy as np
@@ -13,8 +14,12 @@ from vpa.model import buckets
 from vpa.model.checkpoint import HEAVIEST, normalised
 from vpa.model.cluster import Cluster
 from vpa.model.groups import Groups, Named
+from vpa.model.pacing import paced, share
 
 _BUCKETS = buckets.CPU.count + buckets.MEMORY.count
+# What has moved is written at a multiple of the pace at which everything grows old, so that
+# it never waits longer than a third of that age; as many as these are no burst.
+_PACE, _NO_BURST = 3, 1000
 
 
 class SaveBand(Struct, frozen=True):
@@ -36,8 +41,11 @@ class Saver:
         self._saved_at = np.empty(0)
         self._saved_peak = np.empty(0)
 
-    def due(self, now: float, band: SaveBand) -> list[Named]:
-        """Return the checkpoints to write, those of OOMs and peaks first."""
+    def due(self, now: float, band: SaveBand, interval_s: float = 60.0) -> list[Named]:
+        """Return the checkpoints to write, those of OOMs and peaks first, then the oldest.
+
+        ``interval_s`` is the time to the next pass.
+        """
         self._follow()
         size = len(self._keys)
         if not size:
@@ -47,16 +55,29 @@ class Saver:
             split = buckets.CPU.count
             self._now[:split, rows] = normalised(aggregates.cpu, columns)
             self._now[split:, rows] = normalised(aggregates.memory, columns)
-        apart = np.abs(self._now.astype(np.int32) - self._saved).max(axis=0, initial=0)
-        far = apart >= max(band.fraction * HEAVIEST, 1.0)
-        old = now - self._saved_at >= band.age_s
-        filled = self._now.any(axis=0)
-        urgent = self._peaks() > self._saved_peak
+        filled: NDArray[np.bool_] = np.asarray(self._now.any(axis=0))
+        # A peak is higher than what is saved; where nothing is, the window is just being met.
+        urgent = (self._peaks() > self._saved_peak) & (self._saved_at > -np.inf)
         kept = set(self._cluster.killed)
         first = [self._keys[i] for i in np.flatnonzero(urgent & filled)]
         first += [key for key in self._keys if key in kept]
-        rest = [self._keys[i] for i in np.flatnonzero((far | old) & filled)]
+        rest = [self._keys[i] for i in self._in_turn(filled, now, band, interval_s)]
         return list(dict.fromkeys([*first, *rest]))
+
+    def _in_turn(
+        self, filled: NDArray[np.bool_], now: float, band: SaveBand, interval_s: float
+    ) -> NDArray[np.intp]:
+        # What has moved or is old, the oldest first.
+        ages = now - self._saved_at
+        apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
+        far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
+        moved = np.flatnonzero((far | np.isinf(ages)) & filled)
+        moved = moved[np.argsort(-ages[moved], kind="stable")]
+        pace = _PACE * share(filled.size, band.age_s, interval_s)
+        moved = moved[: max(pace, _NO_BURST)]
+        known = np.flatnonzero(filled & np.isfinite(ages))
+        old = known[paced(ages[known], filled.size, band.age_s, interval_s)]
+        return np.concatenate([moved, old])
 
     def saved(self, named: list[Named], now: float) -> None:
         """Note that checkpoints were written as they were when they became due."""

@@ -311,7 +311,7 @@ class Recommender:
         matched = self.cluster.matched()
         unsupported = {key: held.resolved.unsupported for key, held in self.held.items()}
         await self._publisher.publish(estimates, matched, unsupported, now)
-        self._comparing.follow(estimates)
+        self._comparing.follow(estimates, matched)
         self._count(matched)
 
     def _collect(self) -> None:

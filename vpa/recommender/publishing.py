@@ -81,7 +81,10 @@ class Publisher:
         now: float,
     ) -> None:
         """Write what is due, the longest waiting first; raises ``NotLeading``."""
-        due = dict.fromkeys(self._reader.due(estimates, now, self._options.status_band))
+        options = self._options
+        due = dict.fromkeys(
+            self._reader.due(estimates, now, options.status_band, options.interval_s)
+        )
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():
             found = facts[key] = _Facts(

@@ -4,7 +4,7 @@ Under upstream's names and labels. Hundreds of thousands of samples a pass are c
 arrays, and become metrics when somebody scrapes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -150,15 +150,3 @@ class Quality(Collector):
         for label, count in self._missing.items():
             missing.add_metric(label, count)
         yield missing
-
-
-def kinds_of(
-    modes: Mapping[int, str], sizes: Mapping[int, int], size: int
-) -> tuple[Codes, list[Kind]]:
-    """Return, per row of estimates, the number of its kind, and the kinds."""
-    numbers: dict[Kind, int] = {}
-    codes = np.zeros(size, dtype=np.intp)
-    for row in range(size):
-        kind = Kind(modes.get(row, ""), int(max(sizes.get(row, 0), 1)).bit_length() - 1)
-        codes[row] = numbers.setdefault(kind, len(numbers))
-    return codes, list(numbers) or [Kind("", 0)]

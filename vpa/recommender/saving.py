@@ -42,7 +42,8 @@ class Saving:
 
     async def maintain(self, now: float) -> None:
         """Write what is due, and now and then delete orphans; raises ``NotLeading``."""
-        wanted = [named for named in self._saver.due(now, self._options.save_band)
+        options = self._options
+        wanted = [named for named in self._saver.due(now, options.save_band, options.interval_s)
                   if not self._is_loading(named[0])]  # fmt: skip
         saved = dict(zip(wanted, self._cluster.checkpoints(wanted, now), strict=True))
         written: list[Named] = []

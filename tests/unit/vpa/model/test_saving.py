@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime
 
-from tests.unit.vpa.model.worlds import NOW, WEB, usage, web
+from podscale.core import selector
+from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
 from vpa.model.cluster import Cluster
+from vpa.model.membership import VpaKey
 from vpa.model.ooms import Oom
 from vpa.model.saving import SaveBand, Saver
 
@@ -61,3 +63,23 @@ def test_what_was_saved_is_remembered_when_other_vpas_come_and_go() -> None:
     saver.saved([APP], NOW)
     web(world, "web-2", version="v2")
     assert saver.due(NOW + 60, BAND) == []
+
+
+def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
+    world = Cluster()
+    pods = [f"web-{number}" for number in range(1500)]
+    for number, pod in enumerate(pods):
+        key = VpaKey("shop", f"vpa-{number}")
+        world.put_vpa(vpa(name=key.name), selector.parse(f"app={pod}"), NOW)
+        world.put_pod("shop", pod, {"app": pod}, ["app"], NOW)
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
+    first = saver.due(NOW, BAND)
+    saver.saved(first, NOW)
+    assert len(first) == 1000
+    killed = pods[int(first[0][0].name.removeprefix("vpa-"))]
+    world.record_oom(Oom("shop", killed, "app", 10**9, datetime.fromtimestamp(NOW + 60, UTC)))
+    second = saver.due(NOW + 60, BAND)
+    assert second[0] == first[0]
+    assert set(second[1:]).isdisjoint(first)
+    assert len(second) == 501
