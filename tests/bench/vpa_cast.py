@@ -2,6 +2,10 @@
 
 No I/O: what is measured over it is the recommender itself, from its stores to the bodies of
 its requests.
+
+Its containers were started over the first day, as in a cluster that lives: a memory window
+begins with a container's first sample, so each minute of a later day ends some of them. (A
+recommender that meets a cluster for the first time has all windows begin at once.)
 """
 
 from collections import Counter
@@ -71,20 +75,27 @@ class Cast:
         self._names: tuple[list[str], list[str], list[str]] = ([], [], [])
         fill(self.stores.pods, (self._pod(*each, pod) for each in named for pod in range(pods)))
         size = len(self._names[0])
+        self._started = START + self._random.uniform(0.0, 86400.0, size)
+        self._scraped = self._random.uniform(0.0, 1.0, size)
         self._cores = np.exp(self._random.normal(np.log(0.2), 1.0, size))
         self._memory = np.exp(self._random.normal(np.log(2e8), 1.0, size))
 
     async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        """Return one noisy sample of every container."""
-        size = self._cores.size
-        columns = ContainerColumns(
+        """Return one noisy sample of every container, all of this instant."""
+        return [self.usage() for _ in questions]
+
+    def usage(self, within_s: float = 0.0) -> ContainerColumns:
+        """Return one noisy sample of every container, taken within the last seconds."""
+        times = self.now - self._scraped * within_s
+        runs = np.where(times >= self._started, 1.0, np.nan)
+        size = runs.size
+        return ContainerColumns(
             *self._names,
-            self._cores * np.exp(self._random.normal(0.0, 0.3, size)),
-            self._memory * np.exp(self._random.normal(0.0, 0.05, size)),
-            np.full(size, self.now),
+            runs * self._cores * np.exp(self._random.normal(0.0, 0.3, size)),
+            runs * self._memory * np.exp(self._random.normal(0.0, 0.05, size)),
+            times,
             self.now,
         )
-        return [columns for _ in questions]
 
     def _deployment(self, named: tuple[str, str]) -> Workload:
         namespace, name = named
