@@ -30,9 +30,10 @@ from tests.tools.process import NotReadyError, Program, free_port, wait_until
 from tests.tools.required import require
 
 IS_SHORT = os.environ.get("PODSCALE_SHORT") == "1"
-COUNT = 60 if IS_SHORT else 200
-LOOPS = 30 if IS_SHORT else 60
-AFTER = 10  # loops between two changes of places
+COUNT = 40 if IS_SHORT else 200
+LOOPS = 20 if IS_SHORT else 60
+AFTER = 5 if IS_SHORT else 10  # loops between two changes of places
+OFF = {f"{name}-{index}-side" for name in NAMES for index in range(COUNT) if is_off(index)}
 UPSTREAM = "upstream-recommender"
 OURS = "system:serviceaccount:podscale:podscale-recommender"
 # Short, so that an hour of usage has everything: decayed weights, closed and open windows.
@@ -71,6 +72,8 @@ class Pair:
                 f"--address=127.0.0.1:{free_port()}",
                 f"--recommender-name={theirs}",
                 "-v=1",
+                # It writes every checkpoint in every loop, and would do nothing else.
+                "--checkpoints-timeout=1s",
                 *FLAGS,
             ],
             self.directory / f"upstream-{self._starts}.log",
@@ -127,11 +130,10 @@ def test_recommendations_are_upstreams_and_checkpoints_change_hands(
             with pair.running(*NAMES) as programs:
                 equal(plane, namespace, usage, LOOPS + 2 * AFTER, programs)
                 third = checkpoints(plane, namespace)
-    off = {f"{name}-{index}-side" for name in NAMES for index in range(COUNT) if is_off(index)}
     # Upstream saves containers of mode Off too, whose name another recommender then takes over.
     assert first.keys() <= second.keys() <= third.keys()
     for before, after in ((first, second), (second, third)):
-        for name in before.keys() - off:
+        for name in before.keys() - OFF:
             status = after[name]
             assert status["firstSampleStart"] == before[name]["firstSampleStart"]
             gained = status["totalSamplesCount"] - before[name]["totalSamplesCount"]
@@ -139,7 +141,7 @@ def test_recommendations_are_upstreams_and_checkpoints_change_hands(
     for index in range(COUNT):
         for container in ("app", "side", "log"):
             names = [f"{name}-{index}-{container}" for name in NAMES]
-            if names[0] in third and names[0] not in off:
+            if names[0] in third and names[0] not in OFF:
                 theirs, ours = (third[name] for name in names)
                 assert theirs["cpuHistogram"] == ours["cpuHistogram"], names
 
@@ -151,7 +153,7 @@ def equal(
     wait_until(
         f"page {page} read by both",
         lambda: all(usage.read[user] == page for user in (UPSTREAM, OURS)),
-        300,
+        400,
         programs,
     )
     heard = dict(usage.lists)
@@ -171,3 +173,14 @@ def equal(
     except NotReadyError:
         wrong = differences(recommendations(plane, namespace), COUNT)
         pytest.fail(f"{len(wrong)} of {COUNT} differ:\n" + "\n".join(wrong[:5]))
+    last = usage.stamp(page)
+    wait_until(
+        "all checkpoints are of the last page",
+        lambda: all(
+            status.get("lastSampleStart") == last
+            for name, status in checkpoints(plane, namespace).items()
+            if name not in OFF
+        ),
+        200,
+        programs,
+    )

@@ -87,6 +87,10 @@ class UsageServer:
         """Let the story go on up to this page."""
         self._last = page
 
+    def stamp(self, page: int) -> str:
+        """Return the time of a page's samples."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._begin + page * STEP_S))
+
     def answer(self, path: str, user: str) -> tuple[int, bytes]:
         """Return status and body."""
         root = f"/apis/{GROUP}/{VERSION}"
@@ -107,7 +111,7 @@ class UsageServer:
             return 200, self._pages[page]
 
     def _page(self, page: int) -> dict[str, Any]:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._begin + page * STEP_S))
+        stamp = self.stamp(page)
         pods: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for namespace, pod, container in self._containers if page else ():
             usage = self._usage(pod, container, page)
