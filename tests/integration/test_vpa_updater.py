@@ -193,6 +193,17 @@ async def test_outside_of_its_window_nothing_is_disturbed(small):
     assert uids(small) == before
 
 
+async def test_the_webhook_lets_the_updater_count_what_it_disturbs(small, tmp_path):
+    recommended(small, "Recreate")
+    held = small.vpa()
+    metadata = {**held["metadata"], "annotations": {"vpa.podscale.io/max-disruptions-per-day": "5"}}
+    small.objects.update("verticalpodautoscalers", "default", "web", {**held, "metadata": metadata})
+    before = await running(small)
+    async with admitting(small, tmp_path), updating(small):
+        await small.until(lambda: not uids(small) & before)
+    assert small.vpa()["metadata"]["annotations"]["vpa.podscale.io/disruptions"].endswith(":2")
+
+
 async def test_of_two_vpas_the_older_one_decides(small):
     recommended(small, "Recreate")
     second = vpa("Recreate", "younger")

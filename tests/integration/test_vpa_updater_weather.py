@@ -16,9 +16,8 @@ from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from vpa.updater.act import INFEASIBLE
 from vpa.updater.flags import Options
 from vpa.updater.main import UpdaterPart
-from vpa.updater.pace import RateLimit
+from vpa.updater.pace import SPENT, RateLimit
 from vpa.updater.priority import UpdaterSettings
-from vpa.updater.spending import SPENT
 
 QUICK = Options(interval_s=0.1, lease="", settings=UpdaterSettings(in_place=True))
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"

@@ -21,7 +21,7 @@ from vpa.model.objects import (
     container_policies,
 )
 from vpa.model.quantities import EMPTY, RESOURCES
-from vpa.updater.pace import PER_DAY, WINDOWS, PaceError, pace_of
+from vpa.updater.pace import PER_DAY, SPENT, WINDOWS, PaceError, pace_of
 
 REQUIRED = "Required value"
 UNSUPPORTED = "Unsupported value"
@@ -135,7 +135,7 @@ def validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldErr
     except PaceError as error:
         name = WINDOWS if WINDOWS in str(error) else PER_DAY
         found.append(FieldError(f"metadata.annotations[{name}]", INVALID, str(error)))
-    known = {*ANNOTATIONS, WINDOWS, PER_DAY}
+    known = {*ANNOTATIONS, WINDOWS, PER_DAY, SPENT}  # the last one is the updater's to write
     found.extend(
         FieldError(f"metadata.annotations[{key}]", UNSUPPORTED, "there is no such setting")
         for key in sorted(annotations or {})

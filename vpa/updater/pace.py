@@ -12,6 +12,7 @@ from msgspec import Struct
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
+SPENT = "vpa.podscale.io/disruptions"  # ours: "2026-11-21T14:3, …", hours of UTC, their counts
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -96,6 +97,8 @@ def pace_of(annotations: Mapping[str, str] | None) -> Pace:
     windows: Sequence[DisruptionWindow] = ()
     if WINDOWS in given:
         texts = [text for text in given[WINDOWS].split(";") if text.strip()]
+        if not texts:
+            raise PaceError(f"{WINDOWS}: no window is named; DAYS HH:MM-HH:MM [ZONE] is one")
         windows = [_window(text.strip()) for text in texts]
     per_day: int | None = None
     if PER_DAY in given:

@@ -18,10 +18,10 @@ from podscale.kube.wire import decode, encode
 from vpa.model.membership import VpaKey
 from vpa.stored import StoredVpa
 from vpa.stores import Stores
+from vpa.updater.pace import SPENT
 
 _log = structlog.get_logger()
 
-SPENT = "vpa.podscale.io/disruptions"  # "2026-11-21T14:3, …": hours of UTC and their counts
 _HOUR_S, _DAY_S = 3600.0, 86400.0
 _HOUR = "%Y-%m-%dT%H"
 _TIMEOUT_S = 10.0

@@ -22,6 +22,7 @@ from vpa.admission.validation import INVALID, UNSUPPORTED, validate_annotations
         ("disruption-windows", "Mon-Fri 22:00-05:00", None),
         ("max-disruptions-per-day", "3", None),
         ("max-disruptions-per-day", "three", INVALID),
+        ("disruptions", "2026-03-09T12:3, 2026-03-09T13:1", None),
         ("target-percentile", "0.9", UNSUPPORTED),
     ],
 )

@@ -36,7 +36,16 @@ def test_windows(windows: str, moment: str, inside: bool) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Mon", "Mo 10:00-11:00", "Mon 10-11", "Mon 10:00", "Mon 10:00-11:00 Nowhere/Land", "a b c d"],
+    [
+        "",
+        " ; ",
+        "Mon",
+        "Mo 10:00-11:00",
+        "Mon 10-11",
+        "Mon 10:00",
+        "Mon 10:00-11:00 Nowhere/Land",
+        "a b c d",
+    ],
 )
 def test_a_window_that_cannot_be_read_names_its_annotation(text: str) -> None:
     with pytest.raises(PaceError, match="disruption-windows"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vpa.updater.pace import RateLimit, Tokens
-from vpa.updater.spending import SPENT, read, written
+from vpa.updater.pace import SPENT, RateLimit, Tokens
+from vpa.updater.spending import read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 
