@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,12 @@ _log = structlog.get_logger()
 CONFIGURATION, WEBHOOK = "vpa-webhook-config", "vpa.k8s.io"
 _TIMEOUT_S = 10.0
 _LOOK_S = 30.0
+_FILLED_IN: Mapping[str, Any] = {
+    "matchPolicy": "Equivalent",
+    "objectSelector": {},
+    "reinvocationPolicy": "Never",
+    "matchConditions": [],
+}
 
 
 class Registration(Struct, frozen=True):
@@ -200,16 +206,30 @@ def _rule(group: str, versions: list[str], resource: str, operations: list[str])
 
 
 def _is_same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    def gist(hooks: Sequence[dict[str, Any]]) -> list[object]:
-        names = ("name", "clientConfig", "failurePolicy", "timeoutSeconds", "rules")
-        return [[_without_defaults(hook.get(name)) for name in names] for hook in hooks]
-
-    return gist(found.get("webhooks") or ()) == gist(wanted["webhooks"])
+    labels = found["metadata"].get("labels") or {}
+    hooks = found.get("webhooks") or []
+    return (
+        len(hooks) == len(wanted["webhooks"])
+        # Labels that others add are theirs.
+        and wanted["metadata"]["labels"].items() <= labels.items()
+        and all(
+            _without_defaults(hook.get(name)) == _without_defaults(value)
+            for hook, ours in zip(hooks, wanted["webhooks"], strict=True)
+            for name, value in ours.items()
+        )
+        # What the API server fills in where we write nothing.
+        and all(
+            hook.get(name, value) == value for hook in hooks for name, value in _FILLED_IN.items()
+        )
+    )
 
 
 def _without_defaults(value: Any) -> Any:
-    # The API server fills the port of the Service in.
-    if isinstance(value, dict) and "service" in value:
+    # The API server fills the port of the Service in, and may leave an empty list out.
+    if not isinstance(value, dict):
+        return value
+    value = {key: each for key, each in value.items() if each != []}
+    if "service" in value:
         service = {k: v for k, v in value["service"].items() if (k, v) != ("port", 443)}
         return {**value, "service": service}
     return value
