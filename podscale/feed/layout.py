@@ -6,7 +6,7 @@ and times go to their namespaces by index. Whatever is out of the ordinary (dupl
 samples, rows without object) is left to ``snapshot``, which knows how to tell it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from podscale.feed.plan import Plan
 from podscale.feed.reading import Reading
 from podscale.feed.snapshot import SAME_TIME_S, Rows, next_serial
-from podscale.feed.wire import Answer
+from podscale.feed.wire import PAGE_ROWS, Answer
 
 Index = NDArray[np.intp]
 
@@ -72,17 +72,18 @@ class Layout(Struct, frozen=True, eq=False):
         ]
 
 
-def layout_of(
+def laying_out(
     answer: Answer,
     stamps: Answer | None,
     plan: Plan,
     rows: Mapping[str, Rows],
     metrics: Sequence[Mapping[str, str]],
     stamp_metrics: Sequence[Mapping[str, str]],
-) -> Layout | None:
+) -> Generator[None, None, Layout | None]:
     """Return the layout of an answer that ``snapshot`` sorted into ``rows``, if it is plain.
 
-    ``metrics`` and ``stamp_metrics`` are the label sets of the two answers.
+    ``metrics`` and ``stamp_metrics`` are the label sets of the two answers. Yields wherever
+    others may run; the rows must not grow meanwhile.
     """
     if plan.api == "external" or answer.digest is None:
         return None
@@ -91,15 +92,19 @@ def layout_of(
     namespace, name = plan.labels.namespace, plan.labels.object
     numbers: dict[str, list[int]] = {each: [] for each in rows}
     for number, metric in enumerate(metrics):
+        if not number % PAGE_ROWS:
+            yield
         found = numbers.get(metric.get(namespace, "") if namespace else "")
         if found is not None:
             found.append(number)
-    stamped = {
-        (metric.get(namespace, ""), metric.get(name, "")): number
-        for number, metric in enumerate(stamp_metrics)
-    }
+    stamped: dict[tuple[str, str], int] = {}
+    for number, metric in enumerate(stamp_metrics):
+        if not number % PAGE_ROWS:
+            yield
+        stamped[metric.get(namespace, ""), metric.get(name, "")] = number
     places = []
     for scope, mine in rows.items():
+        yield
         here = numbers[scope]
         if len(here) != len(mine.names):
             return None

@@ -7,6 +7,10 @@ turns; one that sleeps as often as it works is woken at once.
 
 import asyncio
 import time
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 WORK_S = 0.001  # of work at a time once it is long work; uvloop cannot sleep for less either
 _UNNOTICED = 8  # turns of work that is not long yet: a usual answer is not held up
@@ -29,3 +33,13 @@ class Pace:
             await asyncio.sleep(WORK_S)
         if is_due:
             self._began_s = time.perf_counter()
+
+    async def through(self, steps: Generator[None, None, T]) -> T:
+        """Return what ``steps`` return, resting where they yield."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await self.rest()

@@ -18,7 +18,7 @@ from podscale.feed import refusals
 from podscale.feed.batch import GET_LIMITS, Batch, Limits
 from podscale.feed.errors import SPLITTABLE, QueryError
 from podscale.feed.group import Group, Sheet, is_fresh
-from podscale.feed.layout import layout_of
+from podscale.feed.layout import laying_out
 from podscale.feed.pace import Pace
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries import Queries
@@ -197,7 +197,8 @@ class Refresh:
                 known += decoded.metrics
                 collector.stamp(stamps_of(decoded, verdict.labels))
                 await pace.rest()
-        layout = layout_of(answer, stamps, plan, collector.rows, metrics, known)
+        steps = laying_out(answer, stamps, plan, collector.rows, metrics, known)
+        layout = await pace.through(steps)
         if layout is None:
             self._group.layouts.pop(batch, None)
         else:

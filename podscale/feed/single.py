@@ -143,15 +143,19 @@ class Singles:
         key = (plan.key, held.stamps is not None)
         made = held.readings.get(key)
         if made is None:
+            pace = Pace()
             rows = own_at_once(answer, held.asked_s) if plan.api == "external" else None
             if rows is None:
-                rows, pace = Rows(held.asked_s), Pace()
+                rows = Rows(held.asked_s)
                 for page in answer.pages():
                     add_own(rows, page, plan)
                     await pace.rest()
             if held.stamps is not None:
-                stamps = stamps_of(held.stamps, plan.labels)
-                rows.stamps = {name: time_s for (_, name), time_s in stamps.items()}
+                rows.stamps = {}
+                for page in held.stamps.pages():
+                    stamps = stamps_of(page, plan.labels)
+                    rows.stamps |= {name: time_s for (_, name), time_s in stamps.items()}
+                    await pace.rest()
             made = reading(rows, plan, self._options.max_sample_age_s)
             made = held.readings.setdefault(key, made)  # somebody may have been faster
         return made

@@ -12,11 +12,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from podscale.feed.layout import Layout, layout_of
+from podscale.feed.layout import Layout, laying_out
 from podscale.feed.plan import Api, KeyLabels, Plan
 from podscale.feed.reading import Reading
 from podscale.feed.snapshot import Collector, reading, stamps_of
 from podscale.feed.wire import Answer, VectorReader
+from tests.unit.feed.test_layout import ended
 
 T = 1_700_000_000.0
 MAX_AGE_S = 300.0
@@ -74,7 +75,8 @@ def scratch(
             decoded = page.labelled()
             known += decoded.metrics
             collector.stamp(stamps_of(decoded, of.labels))
-    layout = layout_of(answer, stamps, of, collector.rows, metrics, known)
+    steps = laying_out(answer, stamps, of, collector.rows, metrics, known)
+    layout = ended(steps)
     made = {name: reading(rows, of, MAX_AGE_S) for name, rows in collector.rows.items()}
     return made, layout
 

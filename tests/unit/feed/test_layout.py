@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import pytest
 
-from podscale.feed.layout import Layout, layout_of
+from podscale.feed.layout import Layout, laying_out
 from podscale.feed.plan import KeyLabels, Plan
 from podscale.feed.reading import Reading
 from podscale.feed.snapshot import Collector, Rows, reading, stamps_of
@@ -49,8 +49,18 @@ def sorted_out(answer: Answer, stamps: Answer | None) -> tuple[dict[str, Rows], 
     if stamps is not None:
         collector.expect_stamps()
         collector.stamp(stamps_of(stamps.labelled(), LABELS))
-    layout = layout_of(answer, stamps, PLAN, collector.rows, decoded.metrics, known)
-    return collector.rows, layout
+    steps = laying_out(answer, stamps, PLAN, collector.rows, decoded.metrics, known)
+    return collector.rows, ended(steps)
+
+
+def ended(steps: Generator[None, None, Layout | None]) -> Layout | None:
+    """Return what the steps end with."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            layout: Layout | None = end.value
+            return layout
 
 
 def told(found: Reading) -> object:

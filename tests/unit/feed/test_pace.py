@@ -54,3 +54,23 @@ async def test_others_run_at_every_turn():
         await pace.rest()
     task.cancel()
     assert seen >= 19
+
+
+async def test_steps_rest_where_they_yield_and_return_what_they_end_with():
+    seen = []
+
+    def steps():
+        for number in range(3):
+            seen.append(number)
+            yield
+        return "done"
+
+    async def other():
+        while True:
+            seen.append("other")
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert await Pace().through(steps()) == "done"
+    task.cancel()
+    assert seen == [0, "other", 1, "other", 2, "other"]
