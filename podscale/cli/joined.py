@@ -25,7 +25,7 @@ def joined(
     def load() -> "tuple[Sequence[Flag], Any]":
         from podscale.cli.combined import merged
         from podscale.cli.page import FLAGS
-        from podscale.cli.together import TABLES
+        from podscale.cli.together_flags import TABLES
 
         tables = {part: TABLES[part] for part in parts}
 
@@ -42,7 +42,8 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
     import gc
 
     from podscale.cli.combined import split
-    from podscale.cli.together import problems, together
+    from podscale.cli.together import together
+    from podscale.cli.together_flags import problems
     from vpa import process
 
     namespace = await asyncio.to_thread(process.own_namespace, "podscale")

@@ -1,34 +1,32 @@
 """Several parts in one process, on one connection, one feed, one set of watches, one server.
 
+The admission webhook alone has a connection, watches and a port of its own: pods wait for it.
 ``serve`` is adapter and admission, ``control`` is HPA, recommender and updater, ``run`` all
 of them. Each part that acts has a Lease of its own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import structlog
 from msgspec import Struct
 
 from adapter import flags as adapter_flags
-from adapter import precheck, registration
-from adapter.errors import ConfigInvalid
+from adapter import registration
 from adapter.parts import Adapter
 from adapter.parts import Ground as AdapterGround
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from hpa import flags as hpa_flags
 from hpa.part import Part as HpaPart
-from podscale.cli import hpa as hpa_command
 from podscale.cli import page
 from podscale.cli import recommender as recommender_command
-from podscale.cli.combined import Tables
+from podscale.cli.together_flags import Flagged, reader_of, target
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.api import Api, user_agent
-from podscale.kube.connect import Target, connect
+from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
 from podscale.kube.lease import Elector, Term
 from podscale.kube.metrics_api import ApiProvider
@@ -38,11 +36,10 @@ from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
 from podscale.page.desk import Desk
-from podscale.serving import flag_table
 from podscale.serving.api import ApiGroup
 from podscale.serving.authority import times_for
 from podscale.serving.certificates import service_names
-from podscale.serving.flags import FlagError, Flags
+from podscale.serving.flags import FlagError
 from podscale.serving.health import Health
 from podscale.serving.keeper import CertificateKeeper, publisher
 from podscale.serving.logs import Verbosity
@@ -50,7 +47,6 @@ from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
 from vpa import flags as vpa_flags
 from vpa import process as vpa_process
-from vpa.admission import flags as admission_flags
 from vpa.admission import main as admission
 from vpa.decisions_api import SizingApi
 from vpa.recommender import flags as recommender_flags
@@ -62,23 +58,7 @@ from vpa.updater.main import UpdaterPart
 
 log = structlog.get_logger(__name__)
 
-TABLES: Tables = {
-    "adapter": adapter_flags.TABLE,
-    "hpa": tuple(hpa_command.flag_table()),
-    "recommender": (*adapter_flags.OWN, *adapter_flags.FEED, *recommender_flags.TABLE),
-    "updater": updater_flags.TABLE,
-    "admission": admission_flags.TABLE,
-}
-_PROBLEMS: Mapping[str, Callable[[Flags], Sequence[str]]] = {
-    "adapter": adapter_flags.problems,
-    "hpa": hpa_flags.problems,
-    "recommender": recommender_flags.problems,
-    "updater": updater_flags.problems,
-    "admission": admission_flags.problems,
-}
 _APIS = {"hpa": "v1alpha1.hpa.podscale.io", "recommender": "v1alpha1.vpa.podscale.io"}
-
-Flagged = Mapping[str, Flags]  # part -> its flags, in the order of TABLES
 
 
 class Together(Struct, frozen=True):
@@ -102,24 +82,6 @@ class Together(Struct, frozen=True):
         await self.server.drain()
 
 
-def problems(flags: Flagged) -> list[str]:
-    """Return what is wrong with the flags, and with the rules file that they name."""
-    first = next(iter(flags.values()))
-    found = [*flag_table.problems(first)]
-    found += [text for part, own in flags.items() for text in _PROBLEMS[part](own)]
-    if reader := _reader(flags):
-        if "adapter" not in flags:
-            found += adapter_flags.problems(reader)
-        if not found:
-            try:
-                precheck.check(Path(reader.text("config")))
-            except ConfigInvalid as invalid:
-                found.append(str(invalid))
-            except OSError as error:
-                found.append(f"--config: {error}")
-    return list(dict.fromkeys(found))
-
-
 @asynccontextmanager
 async def together(
     flags: Flagged,
@@ -138,7 +100,7 @@ async def together(
     metrics, health = SelfMetrics(), Health()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        api = await enter(connect(_target(flags), user_agent=user_agent("-".join(flags))))
+        api = await enter(connect(target(flags), user_agent=user_agent("-".join(flags))))
         discovery, pods = Discovery(api), PodStore()
         await discovery.refresh()
         works: list[tuple[str, Coroutine[Any, Any, None]]] = [
@@ -147,7 +109,7 @@ async def together(
         ]
         adapter, feed = None, None
         provider: MetricsProvider = ApiProvider(api, discovery)
-        if reader := _reader(flags):
+        if reader := reader_of(flags):
             own = AdapterMetrics(metrics.registry)
             client = await enter(ObservedClient(adapter_flags.prometheus_options(reader), own))
             feed = await enter(Feed(client, adapter_flags.feed_options(reader)))
@@ -310,27 +272,6 @@ def _sizing(recommender: RecommenderPart, updater: UpdaterPart | None) -> Sizing
     )
 
 
-def _reader(flags: Flagged) -> Flags | None:
-    """Return the flags of whoever reads Prometheus first; None: nobody does."""
-    for part, own in flags.items():
-        reads = {
-            "adapter": lambda _: True,
-            "hpa": lambda own: own.text("metrics-source") == "feed",
-            "recommender": recommender_flags.uses_feed,
-        }.get(part)
-        if reads is not None and reads(own):
-            return own
-    return None
-
-
-def _target(flags: Flagged) -> Target:
-    for part, of in (("hpa", hpa_flags.target), ("adapter", adapter_flags.target)):
-        if part in flags and (found := of(flags[part])) != Target():
-            return found
-    named = [own.text("kubeconfig") for own in flags.values() if "kubeconfig" in own.values]
-    return Target(kubeconfig=next(filter(None, named), ""))
-
-
 async def _certificates(
     flags: Flagged, api: Api
 ) -> tuple[CertificateKeeper | None, Elector | None]:
@@ -352,7 +293,11 @@ async def _certificates(
         adopt = flags[part].switch("adopt")
         published += await registration.ours(api, service, adopt=adopt, names=routed)
     elector = Elector(
-        api, namespace=first.namespace, name=first.name, identity=vpa_process.identity()
+        api,
+        namespace=first.namespace,
+        # Not the Service's name: a part may lead by a Lease of that name.
+        name=f"{first.name}-certificates",
+        identity=vpa_process.identity(),
     )
     own = flags[next(iter(behind))]
     names = [name for each in behind.values() for name in service_names(each.name, each.namespace)]

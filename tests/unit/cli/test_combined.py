@@ -50,3 +50,29 @@ def test_help_lists_a_flag_once():
 def test_a_part_that_does_not_run_here_has_no_flags():
     with pytest.raises(FlagError, match=r"unknown flag: --three\.share"):
         split_words("--three.share=1")
+
+
+def told(parts, *words):
+    from podscale.cli.together_flags import TABLES as PRODUCTS
+    from podscale.cli.together_flags import problems
+
+    tables = {part: PRODUCTS[part] for part in parts}
+    return problems(split(parse(words, merged(tables)), tables))
+
+
+def test_parts_that_share_a_thing_must_be_told_the_same():
+    parts = ("hpa", "recommender", "updater")
+    api = ("--metrics-source=api",)
+    assert told(parts, *api) == []
+    assert told(parts, *api, "--ignored-vpa-object-namespaces=payments") == []
+    (wrong,) = told(parts, *api, "--updater.ignored-vpa-object-namespaces=payments")
+    assert "--ignored-vpa-object-namespaces is one for recommender, updater" in wrong
+
+
+def test_two_readers_of_prometheus_read_the_same_one(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    words = (f"--config={rules}", "--prometheus-url=http://127.0.0.1:1")
+    assert told(("hpa", "recommender"), *words) == []
+    found = told(("hpa", "recommender"), *words, "--recommender.prometheus-url=http://127.0.0.1:2")
+    assert any("--prometheus-url is one for hpa, recommender" in text for text in found)
