@@ -6,13 +6,14 @@ days of the same: it may depend on the containers, not on the days.
 
 import asyncio
 import gc
+import json
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.figures import Figures
-from tests.bench.vpa_load import p99, post
+from tests.bench.vpa_load import ask, p99, post
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.required import require
 from vpa.recommender.past import PastQuery
@@ -74,7 +75,8 @@ async def _beside(
 
     async def read() -> float:
         began = time.monotonic()
-        await post(port, "/history", [str(days).encode()], 1.0, 1.0)
+        while not json.loads(await ask(port, "/history", str(days).encode())):
+            pass  # longer than a request may take
         done.set()
         return time.monotonic() - began
 

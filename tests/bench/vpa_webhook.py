@@ -1,7 +1,7 @@
 """The webhook as a process, with a constant answer beside it, and history on demand.
 
 ``/`` is the webhook, ``/constant`` the same server with nothing to decide, ``/history?N`` reads
-N days into a recommender's model in this process and answers when it is there. Prints its
+N days into a recommender's model in this process. Prints its
 port when its watches are synced.
 """
 
@@ -20,10 +20,11 @@ from vpa import process
 from vpa.admission import flags as flags_
 from vpa.admission.webhook import Webhook
 from vpa.model.cluster import Cluster
-from vpa.recommender.past import Past, Span, load
+from vpa.recommender.past import Loaded, Past, Span, load
 
 CONSTANT = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "constant", "allowed": True}}  # fmt: skip
+_LOOK_S = 20.0
 
 
 class Nobody:
@@ -37,21 +38,30 @@ def constant(request: ApiRequest) -> Answered:
 
 
 class History:
-    """Reads history into a model."""
+    """Reads history into a model, one at a time; answers what came of it, or null while it
+    reads.
+    """
 
     def __init__(self, prometheus: str) -> None:
         self._prometheus = prometheus
+        self._reading: asyncio.Task[Loaded] | None = None
 
     async def handle(self, request: ApiRequest) -> Answered:
-        days = float(request.body or b"8")
-        past = Past(PrometheusOptions(url=self._prometheus), *queries())
-        cluster = Cluster()
-        found = await load(
-            past, Span(days * 86400.0, STEP_S), cluster, END_S,
-            lambda _, pod: {"app": pod.rpartition("-")[0]}, lambda _: None,
-        )  # fmt: skip
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(float(request.body or b"8")))
+        done, _ = await asyncio.wait({self._reading}, timeout=_LOOK_S)
+        if not done:
+            return ApiResponse(value=None)
+        found, self._reading = self._reading.result(), None
         value: dict[str, Any] = {"containers": found.containers, "samples": found.samples}
         return ApiResponse(value=value)
+
+    async def _read(self, days: float) -> Loaded:
+        return await load(
+            Past(PrometheusOptions(url=self._prometheus), *queries()),
+            Span(days * 86400.0, STEP_S), Cluster(), END_S,
+            lambda _, pod: {"app": pod.rpartition("-")[0]}, lambda _: None,
+        )  # fmt: skip
 
 
 async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
