@@ -33,7 +33,7 @@ class Ring:
 
 
 RINGS = (
-    Ring("unit", ("tests/unit",), 180, ("kubectl",), workers=2),
+    Ring("unit", ("tests/unit",), 180, ("kubectl", "helm"), workers=2),
     Ring("property", ("tests/property",), 150, workers=2),
     Ring("conformance", ("tests/conformance",), 180, ("prometheus", "promtool"), workers=2),
     Ring(
