@@ -1,0 +1,73 @@
+"""Slices of history on their way into the model."""
+
+import asyncio
+
+import numpy as np
+
+from podscale.core import selector
+from podscale.core.metrics import ContainerColumns
+from podscale.feed.history import HistorySeries
+from tests.unit.vpa.model.worlds import NOW, vpa
+from vpa.model.cluster import Cluster
+from vpa.recommender.past import PastQuery, Span, _Replay
+
+STEP_S, STEPS, PODS = 300, 60, 120
+QUERY = PastQuery("", "pod", "container", "namespace")
+
+
+def cluster() -> Cluster:
+    made = Cluster()
+    made.put_vpa(vpa(), selector.parse("app=web"), NOW)
+    for pod in range(PODS):
+        made.put_pod("shop", f"web-{pod}", {"app": "web"}, ["app"], NOW)
+    return made
+
+
+def with_holes() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    random = np.random.default_rng(3)
+    values = random.lognormal(18.0, 0.5, (STEPS, PODS))
+    values[random.random(values.shape) < 0.3] = np.nan
+    values[:, 7] = np.nan  # a series without a sample in this slice
+    return values
+
+
+def labels(pod: int) -> dict[str, str]:
+    return {"namespace": "shop", "pod": f"web-{pod}", "container": "app"}
+
+
+async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> None:
+    values, times = with_holes(), NOW + STEP_S * np.arange(STEPS, dtype=np.float64)
+    series = []
+    for pod in range(PODS):
+        given = ~np.isnan(values[:, pod])
+        series.append(HistorySeries(labels(pod), times[given], values[given, pod]))
+    series.append(HistorySeries({"pod": "web-0"}, times, np.full(STEPS, 1e12)))  # whose?
+    past, live = cluster(), cluster()
+    replay = _Replay(past, Span(86400.0, STEP_S), NOW, lambda *_: None)
+    await replay.take("memory", QUERY, series)
+    names = ["shop"] * PODS, [f"web-{pod}" for pod in range(PODS)], ["app"] * PODS
+    for at, row in zip(times, values, strict=True):
+        nothing = np.full(PODS, np.nan)
+        live.take(ContainerColumns(*names, nothing, row, np.full(PODS, at), at), STEP_S / 60.0)
+    assert replay.samples == np.isfinite(values).sum()
+    assert np.array_equal(past.aggregates.memory.weights, live.aggregates.memory.weights)
+    assert past.aggregates.memory_span.samples.sum() == live.aggregates.memory_span.samples.sum()
+
+
+async def test_others_get_their_turn_while_a_slice_is_replayed() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    times = NOW + STEP_S * np.arange(STEPS, dtype=np.float64)
+    series = [HistorySeries(labels(pod), times, np.full(STEPS, 1e8)) for pod in range(PODS)]
+    replay = _Replay(cluster(), Span(86400.0, STEP_S), NOW, lambda *_: None)
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(others())
+        await replay.take("memory", QUERY, series)
+        other.cancel()
+    assert turns > 10
