@@ -15,9 +15,11 @@ from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
 from podscale.kube.credentials import Credentials, Identity
 from podscale.kube.errors import ApiError, Unreachable
 from podscale.kube.limiter import Limiter
+from podscale.kube.resource import LEASES
 from podscale.kube.wire import Status, decode
 
 _CONNECT_S = 10.0
+_LEASES = f"/apis/{LEASES.group}/"
 # kube-apiserver closes idle connections after 90 s. A write on one that is just being
 # closed fails without having been tried, so ours are given up earlier.
 _KEEPALIVE_S = 60.0
@@ -93,8 +95,7 @@ class Connection:
                 identity = await self._credentials.current()
                 renewed = False
                 while True:
-                    if self._limiter is not None:
-                        await self._limiter.wait()
+                    await self._turn(method, path, deadline)
                     async with self._send(
                         identity, method, path, query, body, sent, guard
                     ) as answer:
@@ -132,8 +133,9 @@ class Connection:
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         async with contextlib.AsyncExitStack() as stack:
             with _translated("GET", path, silence_s):
-                async with asyncio.timeout(silence_s):
-                    answer = await self._open(stack, path, query, accept)
+                deadline = asyncio.get_running_loop().time() + silence_s
+                async with asyncio.timeout_at(deadline):
+                    answer = await self._open(stack, path, query, accept, deadline)
             yield _lines(answer, path, silence_s)
 
     async def _open(
@@ -142,11 +144,11 @@ class Connection:
         path: str,
         query: Mapping[str, str] | None,
         accept: str,
+        deadline: float,
     ) -> aiohttp.ClientResponse:
         identity = await self._credentials.current()
         for is_last in (False, True):
-            if self._limiter is not None:
-                await self._limiter.wait()
+            await self._turn("GET", path, deadline)
             sent = {"Accept": accept}
             answer = await stack.enter_async_context(
                 self._send(identity, "GET", path, query, None, sent, None)
@@ -158,6 +160,20 @@ class Connection:
                 raise error
             identity = await self._credentials.renew()
         return answer
+
+    async def _turn(self, method: str, path: str, deadline: float) -> None:
+        """Wait for the limiter. Leases pass it: behind many reads a renewal loses the term."""
+        if self._limiter is None or path.startswith(_LEASES):
+            return
+        now = asyncio.get_running_loop().time()
+        try:
+            # In overload the first in line is always the one with least time left: without a
+            # share kept for the answer, each request would go out just to be given up.
+            async with asyncio.timeout_at(now + (deadline - now) / 2):
+                await self._limiter.wait()
+        except TimeoutError as error:
+            text = f"{method} {path}: not sent, too many wait for the limit of requests"
+            raise Unreachable(text, is_timeout=True) from error
 
     def _send(
         self,

@@ -11,14 +11,16 @@ class Limiter:
         self._interval_s = 1.0 / qps if qps > 0 else 0.0
         self._slack_s = self._interval_s * (max(burst, 1) - 1)
         self._next = float("-inf")  # loop time at which the bucket would be just full enough
+        self._head = asyncio.Lock()  # passed on in order
 
     async def wait(self) -> None:
-        """Return when the next request may go out."""
+        """Return when the next request may go out. Who gives up before has taken nothing."""
         if not self._interval_s:
             return
-        now = asyncio.get_running_loop().time()
-        # The virtual schedule runs ahead of the clock by at most the burst.
-        due = max(self._next, now - self._slack_s)
-        self._next = due + self._interval_s
-        if due > now:
-            await asyncio.sleep(due - now)
+        async with self._head:
+            now = asyncio.get_running_loop().time()
+            # The virtual schedule runs ahead of the clock by at most the burst.
+            due = max(self._next, now - self._slack_s)
+            if due > now:
+                await asyncio.sleep(due - now)
+            self._next = due + self._interval_s

@@ -23,6 +23,7 @@ from podscale.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from podscale.kube.resource import LEASES
 from tests.unit.kube.little import LittleCluster, Refusal, pod, pods_path, served
 
 
@@ -181,6 +182,31 @@ async def test_the_client_side_limit_spreads_requests():
         began = loop.time()
         await asyncio.gather(*(api.request("GET", "/api/v1/pods") for _ in range(15)))
     assert loop.time() - began >= 0.19  # 5 at once, 10 at 50/s
+
+
+async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
+    cluster = LittleCluster()
+    loop = asyncio.get_running_loop()
+    lease = LEASES.path("podscale", "hpa")
+    cluster.objects[lease] = {"metadata": {"name": "hpa", "namespace": "podscale"}}
+    async with (
+        served(cluster) as url,
+        connect(Target(server=url, qps=2, burst=1), user_agent="t") as api,
+    ):
+        reads = [
+            asyncio.create_task(api.request("GET", "/api/v1/pods", timeout_s=1.2))
+            for _ in range(20)
+        ]
+        await asyncio.sleep(0.05)
+        began = loop.time()
+        await api.request("GET", lease, timeout_s=5)
+        assert loop.time() - began < 0.4
+        ends = await asyncio.gather(*reads, return_exceptions=True)
+        refused = [end for end in ends if isinstance(end, Unreachable)]
+        # At 2/s, two go out in the half of their time that they may wait.
+        assert len(refused) == 18
+        assert all("limit of requests" in str(end) for end in refused)
+        await api.request("GET", "/api/v1/pods", timeout_s=2)  # what they gave up is there
 
 
 class Pki:
