@@ -183,14 +183,18 @@ class Elector:
             if not self.may_write():
                 return
             try:
-                if await self._try() is None:
+                if await self._try(is_renewal=True) is None:
                     self._deadline = float("-inf")
                     return
             except KubeError as error:
                 _log.warning("lease not renewed", lease=self._path, error=str(error))
 
-    async def _try(self) -> Term | None:
-        """Acquire or renew; None: somebody else holds it, or was quicker."""
+    async def _try(self, *, is_renewal: bool = False) -> Term | None:
+        """Acquire or renew; None: somebody else holds it, or was quicker.
+
+        A renewal takes back no Lease that is not ours any more, though nobody holds it: who
+        held it meanwhile acted, and its history has to be read first.
+        """
         for _ in range(2):
             # While leading, the state is our own last write: no GET, and anyone else's write
             # makes ours a conflict. Unsure: a write of ours may have arrived unanswered.
@@ -198,6 +202,8 @@ class Elector:
                 await self._read()
             asked = self._clock()
             if self._is_held_by_other(asked):
+                return None
+            if is_renewal and self.holder != self._identity:
                 return None
             self._is_unsure = True
             try:

@@ -209,6 +209,24 @@ async def test_a_lease_taken_by_somebody_else_ends_the_term_at_the_next_renewal(
     assert spec(cluster)["holderIdentity"] == "thief"
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_lease_that_others_held_and_released_begins_a_new_term(is_deleted: bool):
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(5)
+    if is_deleted:
+        cluster.delete(PATH)
+    else:
+        left = {**spec(cluster), "holderIdentity": "", "leaseTransitions": 7}
+        cluster.put(PATH, {**cluster.objects[PATH], "spec": left})
+    await asyncio.sleep(6)
+    assert one.ended == 1
+    assert len(one.terms) == 2
+    assert one.terms[1].transitions == (0 if is_deleted else 8)
+    assert one.elector.is_leader
+    await one.stop()
+
+
 async def test_work_that_fails_releases_the_lease_and_is_raised():
     cluster = LittleCluster()
     elector = Elector(MemoryApi(cluster), namespace="podscale", name="hpa", identity="one")
