@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 
 from msgspec import Struct
 
+from podscale.feed.group import is_fresh
 from podscale.serving.api import ApiRequest, ApiResponse
 
 # 1,000 HPAs of ten pods are 3 MB. Selectors that nobody repeats must not become memory.
@@ -22,7 +23,7 @@ Key = tuple[str, ...]
 
 class _Entry(Struct, frozen=True):
     response: ApiResponse
-    until_s: float
+    asked_s: float
     size: int
     version: Hashable
     current: Callable[[], Hashable]
@@ -58,7 +59,7 @@ class Reuse:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if entry.until_s <= self._clock() or entry.current() != entry.version:
+        if not self._is_fresh(entry.asked_s, self._clock()) or entry.current() != entry.version:
             self._drop(key)
             return None
         self.hits += 1
@@ -73,12 +74,12 @@ class Reuse:
         current: Callable[[], Hashable] = lambda: None,
     ) -> ApiResponse:
         """Remember ``response``; ``current`` tells whether its objects are still the same."""
-        now_s, until_s = self._clock(), asked_s + self.fresh_s
-        if until_s > now_s:
+        now_s = self._clock()
+        if self._is_fresh(asked_s, now_s):
             if key in self._entries:
                 self._drop(key)
             size = _ENTRY_BYTES + len(response.body) + sum(map(len, key))
-            self._entries[key] = _Entry(response, until_s, size, version, current)
+            self._entries[key] = _Entry(response, asked_s, size, version, current)
             self.held_bytes += size
             while self._is_over(now_s):
                 self._drop(next(iter(self._entries)))
@@ -89,11 +90,15 @@ class Reuse:
         self._entries.clear()
         self.held_bytes = 0
 
+    def _is_fresh(self, asked_s: float, now_s: float) -> bool:
+        # The feed's rule: an answer from the future (the clock was set back) is none either.
+        return now_s < asked_s + self.fresh_s and is_fresh(asked_s, now_s, self.fresh_s)
+
     def _is_over(self, now_s: float) -> bool:
         if self.held_bytes > self._most_bytes:
             return True
         oldest = next(iter(self._entries.values()), None)
-        return oldest is not None and oldest.until_s <= now_s
+        return oldest is not None and not self._is_fresh(oldest.asked_s, now_s)
 
     def _drop(self, key: Key) -> None:
         self.held_bytes -= self._entries.pop(key).size

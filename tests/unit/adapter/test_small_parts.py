@@ -46,6 +46,18 @@ def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
     assert reuse.find(("a",)) is None
 
 
+def test_a_clock_set_back_ends_the_reuse_of_what_is_now_from_the_future():
+    now = [1000.0]
+    reuse = Reuse(5.0, lambda: now[0])
+    reuse.keep(("a",), ApiResponse(b"{}"), 1000.0)
+    now[0] = 400.0
+    assert reuse.find(("a",)) is None
+    reuse.keep(("a",), ApiResponse(b"{}"), 1000.0)  # asked before it was set
+    assert reuse.held_bytes == 0
+    now[0] = 1001.0
+    assert reuse.find(("a",)) is None
+
+
 def asked(path="/apis/x", **query):
     named = {name: [text] for name, text in query.items()}
     info = RequestInfo(True, path, "get")
