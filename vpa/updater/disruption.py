@@ -148,4 +148,5 @@ def configured_size(owner: Owner, size: OwnerSize, live: int) -> int | None:
         return size.replicas or None
     if owner.kind == "Job":
         return live
-    return size.replicas or live
+    # A scale that was read before it grew must not make all that came since dispensable.
+    return max(size.replicas or live, live)

@@ -40,6 +40,7 @@ _log = structlog.get_logger()
 _UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
 # After this the watch would have shown an act whose outcome is not known, had it happened.
 _SETTLED_S = 60.0
+_SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
 
 
 class Seen(Struct, frozen=True):
@@ -184,7 +185,10 @@ class Observer:
         return sizes
 
     async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
-        asked = await self._stores.workloads.scale(namespace, api_version, owner.kind, owner.name)
+        # Unlike the selector, the size is somebody's to change at any time.
+        asked = await self._stores.workloads.scale(
+            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S
+        )
         return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
 
     async def _top(self, view: StoredPod) -> Controller | None:

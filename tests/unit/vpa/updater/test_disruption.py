@@ -34,6 +34,7 @@ def downs(
         pytest.param("Job", 5, OwnerSize(), 2, id="a-job-has-its-live-pods"),
         pytest.param("PodSet", 5, OwnerSize(), 2, id="an-unknown-kind-has-a-budget"),
         pytest.param("PodSet", 4, OwnerSize(replicas=6), 1, id="and-the-size-of-its-scale"),
+        pytest.param("PodSet", 20, OwnerSize(replicas=4), 10, id="which-may-have-grown-since"),
         pytest.param("ReplicaSet", 5, OwnerSize(), 0, id="a-known-kind-must-be-known"),
         pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=4), 2, id="daemons"),
         pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=3), 1, id="unready-daemons-count"),
