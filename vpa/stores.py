@@ -103,7 +103,12 @@ class Stores:
 
     def is_current(self) -> bool:
         """Whether the watches may be believed: otherwise nothing is disturbed."""
-        return self.vpas.is_current() and self.pods.is_current() and self.limit_ranges.is_current()
+        return (
+            self.vpas.is_current()
+            and self.pods.is_current()
+            and self.limit_ranges.is_current()
+            and self.workloads.is_current()  # sizes of groups, and who owns a pod
+        )
 
     def subscribe(self, listener: Listener) -> None:
         """Call back for every VPA that is new, changed, or (None) gone or unreadable."""

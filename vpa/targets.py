@@ -124,18 +124,21 @@ class Workloads:
 
     async def wait_synced(self) -> None:
         """Wait for the first lists; a kind that may not be listed has no objects."""
-        stores: list[Store[Workload] | Store[ReplicationController] | Store[CronJob]] = [
-            *self.by_kind.values(),
-            self.controllers,
-            self.cron_jobs,
-        ]
-        for store in stores:
+        for store in self._stores():
             synced = asyncio.ensure_future(store.wait_synced())
             try:
                 while not synced.done() and not isinstance(store.freshness().error, Forbidden):
                     await asyncio.wait({synced}, timeout=_LOOK_S)
             finally:
                 synced.cancel()
+
+    def is_current(self) -> bool:
+        """Whether every watch may be believed; a kind that may not be listed has no objects."""
+        return all(
+            store.is_current()
+            or (not store.is_synced and isinstance(store.freshness().error, Forbidden))
+            for store in self._stores()
+        )
 
     def find(self, namespace: str, kind: str, name: str) -> Found | None:
         """Return a well-known controller."""
@@ -221,14 +224,16 @@ class Workloads:
             owner = found.metadata.controller if found is not None else None
         return top  # owners in a circle
 
-    async def scale(self, namespace: str, api_version: str, kind: str, name: str) -> _Asked:
-        """Return the scale of an object of any kind, remembered for ten minutes."""
+    async def scale(
+        self, namespace: str, api_version: str, kind: str, name: str, *, fresh_s: float = _FRESH_S
+    ) -> _Asked:
+        """Return the scale of an object of any kind, remembered for ``fresh_s``."""
         group, _, version = api_version.rpartition("/")
         key = (namespace, group, kind, name)
         known = self._scales.get(key)
         now = self._clock()
         if known is not None:
-            kept_s = _FRESH_S if known.scale is not None else _FAILED_S
+            kept_s = fresh_s if known.scale is not None else _FAILED_S
             if now - known.at < kept_s:
                 return known
         if len(self._scales) >= _MOST_SCALES:
@@ -238,6 +243,9 @@ class Workloads:
             return known  # silence does not take a scale away
         self._scales[key] = asked
         return asked
+
+    def _stores(self) -> list[Store[Workload] | Store[ReplicationController] | Store[CronJob]]:
+        return [*self.by_kind.values(), self.controllers, self.cron_jobs]
 
     async def _found(self, namespace: str, kind: str, name: str) -> Found | None:
         return self.find(namespace, kind, name)

@@ -1,0 +1,65 @@
+"""What must be current before a pod is disturbed."""
+
+import time
+from typing import Any
+
+import pytest
+
+from podscale.kube.errors import Forbidden
+from podscale.kube.resource import Resource
+from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from vpa.stores import Stores
+
+
+API: Any = None  # nothing is asked
+
+
+class NoKinds:
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
+        return ()
+
+
+def heard(store: Any) -> None:
+    now = time.monotonic()
+    for step in (Listing(), Page([], "5"), Listed("5"), Alive("5", 60.0)):
+        store.apply(step, scope="", now=now)
+
+
+def listened() -> Stores:
+    stores = Stores(API, NoKinds())
+    workloads = stores.workloads
+    for each in (
+        stores.vpas, stores.pods, stores.limit_ranges,
+        *workloads.by_kind.values(), workloads.controllers, workloads.cron_jobs,
+    ):  # fmt: skip
+        heard(each)
+    assert stores.is_current()
+    return stores
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "DaemonSet"])
+def test_a_silent_watch_of_controllers_stops_disruptions(kind: str) -> None:
+    stores = listened()
+    stores.workloads.by_kind[kind].apply(Broken("silent"), scope="", now=time.monotonic())
+    assert not stores.is_current()
+
+
+def test_rights_that_are_taken_away_stop_them_as_well() -> None:
+    stores = listened()
+    error = Forbidden(403, "Forbidden", "no")
+    stores.workloads.cron_jobs.apply(Broken("no", error), scope="", now=time.monotonic())
+    assert not stores.is_current()
+
+
+def test_a_kind_that_may_not_be_listed_has_no_objects() -> None:
+    stores = Stores(API, NoKinds())
+    workloads = stores.workloads
+    for each in (
+        stores.vpas, stores.pods, stores.limit_ranges,
+        *workloads.by_kind.values(), workloads.controllers,
+    ):  # fmt: skip
+        heard(each)
+    assert not stores.is_current()
+    error = Forbidden(403, "Forbidden", "no")
+    workloads.cron_jobs.apply(Broken("no", error), scope="", now=time.monotonic())
+    assert stores.is_current()
