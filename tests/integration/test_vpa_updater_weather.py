@@ -286,3 +286,41 @@ async def test_a_size_that_the_node_cannot_give_is_not_tried_again_after_a_resta
         assert weather.sent["PATCH resize"] == 0
         assert weather.sent["POST eviction"] == 0
     assert uids(small) == before
+
+
+@pytest.mark.parametrize("how", ["deleted", "off", "annotated"])
+async def test_a_vpa_that_changes_within_its_turn_disturbs_no_more(small, how):
+    recommended(small, "Recreate")
+    await running(small, 6)
+    weather = Weather(small)
+    # One turn evicts three pods in ten seconds; the second one must see what happened.
+    slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
+    async with updating(small, weather, slow) as part:
+        await small.until(lambda: part.updater._is_running)
+        turn = asyncio.create_task(part.updater.once())
+        await small.until(lambda: weather.sent["POST eviction"] == 1)
+        if how == "deleted":
+            small.objects.delete("verticalpodautoscalers", "default", "web")
+        elif how == "annotated":
+            annotate(small, **{"vpa.podscale.io/disruption-windows": ""})
+        else:
+            held = small.vpa()
+            spec = {**held["spec"], "updatePolicy": {"updateMode": "Off"}}
+            small.objects.update("verticalpodautoscalers", "default", "web", {**held, "spec": spec})
+        await turn
+        assert weather.sent["POST eviction"] == 1
+
+
+async def test_a_window_that_closes_within_a_loop_is_closed(small):
+    recommended(small, "Recreate")
+    annotate(small, **{"vpa.podscale.io/disruption-windows": "Mon 10:00-11:00"})
+    await running(small, 6)
+    weather = Weather(small)
+    monday = 1_773_054_000.0 - 3600.0  # 2026-03-09T10:00:00Z
+    slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
+    async with updating(small, weather, slow) as part:
+        await small.until(lambda: part.updater._is_running)
+        part.updater.wall = lambda: monday + (3600.0 if weather.sent["POST eviction"] else 3599.0)
+        await part.updater.once()
+        assert weather.sent["POST eviction"] == 1
+        assert "BudgetExhausted" in decisions(part)

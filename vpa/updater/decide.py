@@ -51,6 +51,7 @@ class LoopView(Struct, frozen=True):
     now: float
     lease: Lease | None  # None: the check is switched off
     lease_timeout_s: float = 60.0
+    present: float | None = None  # where the loop has lasted: windows close meanwhile
 
 
 class UpdateDecision(Struct, frozen=True):
@@ -109,7 +110,7 @@ def decide_update(
     group = budget.group(pod)
     if not isinstance(group, Group):
         return _no("TooFewReplicas", {**_group_facts(group), **why}, due.reason)
-    held = pace.allows(loop.now, view.disrupted_today)
+    held = pace.allows(loop.now if loop.present is None else loop.present, view.disrupted_today)
     if held is not None:
         return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
     gate = _Gate(view, budget, group, settings, due, why, wanted.containers)

@@ -191,6 +191,7 @@ class Updater:
             pace,
             view,
             deadline=deadline,
+            wall=self.wall,
             size=size,
             tally=self._pass.tally,
         )

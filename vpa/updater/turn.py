@@ -5,7 +5,7 @@ the budgets are looked at again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -22,7 +22,7 @@ from vpa.updater.disruption import Budget, Group, Owner
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
-from vpa.updater.pace import Pace, Tokens
+from vpa.updater.pace import SPENT, Pace, Tokens
 from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
@@ -36,6 +36,11 @@ class OutOfTime(Exception):
 
 class NotCurrent(Exception):
     """The watches have fallen silent: nothing is disturbed by what they showed last."""
+
+
+class _Changed(Exception):
+    # The VPA is not the one that this turn began with.
+    pass
 
 
 class Hands(Struct, frozen=True):
@@ -66,14 +71,15 @@ class Turn:
         loop: LoopView,
         *,
         deadline: float,
+        wall: Callable[[], float],
         size: Sized,
         tally: Tally,
     ) -> None:
-        """``deadline`` is a time of the event loop."""
+        """``deadline`` is a time of the event loop, ``wall`` the time of day."""
         self._hands = hands
         self._key, self._vpa, self._rivals = key, vpa, rivals
         self._budget, self._pace, self._loop = budget, pace, loop
-        self._deadline = deadline
+        self._deadline, self._wall = deadline, wall
         self._size, self._tally = size, tally
         self._done: set[str] = set()
         self._spent_today = 0
@@ -81,6 +87,15 @@ class Turn:
 
     async def run(self, pods: Sequence[Seen]) -> None:
         """Update what is due; raises ``OutOfTime`` and ``NotCurrent``."""
+        try:
+            await self._run(pods)
+        except _Changed:
+            _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
+                      vpa=self._key.name)  # fmt: skip
+        for name in ("evicted", "in_place_updated"):
+            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
+
+    async def _run(self, pods: Sequence[Seen]) -> None:
         settings = self._hands.options.settings
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         if self._pace.per_day is not None:
@@ -100,8 +115,6 @@ class Turn:
         self._count_waiting([decision for _, _, decision in waiting])
         for _, seen, _ in waiting:
             await self._act(seen)
-        for name in ("evicted", "in_place_updated"):
-            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
 
     async def _act(self, seen: Seen) -> None:
         decision = self._decide(seen, asks_budgets=True)
@@ -129,6 +142,12 @@ class Turn:
         tokens.take(loop.time())
         if not self._hands.stores.is_current():
             raise NotCurrent
+        self._check_vpa()
+
+    def _check_vpa(self) -> None:
+        # A loop may last as long as its interval, and an owner's no must count at once.
+        if not _is_same(self._hands.stores.vpa(self._key), self._vpa):
+            raise _Changed
 
     def _decide(self, seen: Seen, *, asks_budgets: bool, pdb: Pdb | None = None) -> UpdateDecision:
         hands = self._hands
@@ -143,7 +162,8 @@ class Turn:
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
         settings = hands.options.settings
-        decision = decide_update(view, self._budget, self._loop, settings, self._pace)
+        loop = msgspec.structs.replace(self._loop, present=self._wall())
+        decision = decide_update(view, self._budget, loop, settings, self._pace)
         hands.told.note(seen, self._key, decision, self._loop.now)
         return decision
 
@@ -225,6 +245,11 @@ class Turn:
         if not await self._hands.spending.spend(self._key, self._loop.now):
             return False
         self._spent_today += 1
+        try:
+            self._check_vpa()  # the answer shows the VPA as it is by now
+        except _Changed:
+            self._refund()
+            raise
         return True
 
     def _refund(self) -> None:
@@ -280,3 +305,18 @@ class Turn:
     @property
     def _key_labels(self) -> tuple[str, str]:
         return self._key.name, self._key.namespace
+
+
+def _is_same(present: Vpa | None, known: Vpa) -> bool:
+    """Return whether what an owner wrote is unchanged; the day's count is our own."""
+    return present is known or (
+        present is not None
+        and present.metadata.uid == known.metadata.uid
+        and present.spec == known.spec
+        and _wishes(present) == _wishes(known)
+    )
+
+
+def _wishes(vpa: Vpa) -> dict[str, str]:
+    given = vpa.metadata.annotations or {}
+    return {key: value for key, value in given.items() if key != SPENT}
