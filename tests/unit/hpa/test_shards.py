@@ -32,16 +32,27 @@ async def test_what_was_put_is_loaded_by_the_next_one() -> None:
     assert found == {key: Record(((n, 100.0 + n),), size=n, at=100.0) for n, key in enumerate(keys)}
 
 
-async def test_a_shard_is_written_soon_and_then_at_most_every_gap() -> None:
+@pytest.mark.parametrize(
+    ("others", "fewest", "most"),
+    [
+        pytest.param(0, 15, 20, id="small: what is not written yet would be forgotten"),
+        pytest.param(5000, 2, 3, id="large: a write costs both sides"),
+    ],
+)
+async def test_a_shard_is_written_soon_and_then_at_most_every_gap(
+    others: int, fewest: int, most: int
+) -> None:
     world = World()
     shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    many = tuple((n, float(n)) for n in range(others))
+    shards.put(("shop", "web"), Record(many, at=0.0))
     task = asyncio.ensure_future(shards.run())
     for n in range(100):
-        shards.put(("shop", "web"), Record(((n, float(n)),), at=float(n)))
+        shards.put(("shop", "web"), Record((*many, (n, float(n))), at=float(n)))
         if n == 5:
             assert len(world.writes) == 1
         await asyncio.sleep(0.1)
-    assert 2 <= len(world.writes) <= 3
+    assert fewest <= len(world.writes) <= most
     await asyncio.sleep(5.0)
     assert "[99,99.0]" in str(world.writes[-1][2]["data"])
     task.cancel()
