@@ -10,7 +10,6 @@ from podscale.kube.resource import Resource
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from vpa.stores import Stores
 
-
 API: Any = None  # nothing is asked
 
 
@@ -21,7 +20,8 @@ class NoKinds:
 
 def heard(store: Any) -> None:
     now = time.monotonic()
-    for step in (Listing(), Page([], "5"), Listed("5"), Alive("5", 60.0)):
+    steps: list[Any] = [Listing(), Page([], "5"), Listed("5"), Alive("5", 60.0)]
+    for step in steps:
         store.apply(step, scope="", now=now)
 
 
