@@ -6,7 +6,7 @@ back in ``_release``.
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from podscale.core.selector import Selector
 from podscale.kube.change import Change, Listeners
@@ -22,6 +22,8 @@ V = TypeVar("V")
 
 class Columnar(Generic[T, V]):
     """Objects of type ``T`` in rows; subscribers see them as ``V``."""
+
+    _type: ClassVar[type[HasMetadata]]  # T, at run time
 
     def __init__(self, rows: Rows, scopes: Sequence[str]) -> None:
         self._rows = rows
@@ -143,7 +145,8 @@ class Columnar(Generic[T, V]):
         # Already replaced by a newer object of the same name, through accept().
         if is_older(number(meta.resource_version), int(self._rows.column["version"][row])):
             return
-        if self._listeners:
+        # An object that cannot be read comes as mere metadata.
+        if self._listeners and isinstance(obj, self._type):
             self._put(obj)  # its last state, which no earlier event may have shown
         self._remove(meta.namespace, meta.name)
 

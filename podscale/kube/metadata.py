@@ -51,6 +51,8 @@ class Description(Struct, frozen=True):
 class MetadataStore(Columnar[PartialObjectMetadata, Description]):
     """A ``Described`` over a metadata-only watch. A ``Sink[PartialObjectMetadata]``."""
 
+    _type = PartialObjectMetadata
+
     def __init__(self, scopes: Sequence[str] = ("",)) -> None:
         super().__init__(Rows(), scopes)
 

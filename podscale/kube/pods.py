@@ -44,6 +44,8 @@ _READY = {"True": 1, "False": 2}
 class PodStore(Columnar[Pod, PodView]):
     """All pods of the scopes. A ``Sink[Pod]`` and a ``Described``."""
 
+    _type = Pod
+
     def __init__(
         self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = ("vpa",)
     ) -> None:

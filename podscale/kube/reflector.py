@@ -11,7 +11,7 @@ import structlog
 from podscale.kube.api import Api
 from podscale.kube.errors import Gone
 from podscale.kube.store import Sink
-from podscale.kube.watching import Broken, Page, Source, happenings
+from podscale.kube.watching import Broken, Changes, Happening, Page, Source, happenings
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -45,10 +45,34 @@ class Reflector(Generic[T]):
         told = ""
         async with aclosing(happenings(self._api, source)) as stream:
             async for happening in stream:
-                self._sink.apply(happening, scope=source.namespace, now=self._clock())
+                self._apply(happening, source)
                 if isinstance(happening, Page):
                     await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
                 elif isinstance(happening, Broken):
                     if happening.reason != told and not isinstance(happening.error, Gone):
                         _log.warning("watch broken", resource=source.path, reason=happening.reason)
                     told = happening.reason
+
+    def _apply(self, happening: Happening[T], source: Source[T]) -> None:
+        try:
+            self._sink.apply(happening, scope=source.namespace, now=self._clock())
+        except Exception:
+            objects = _one_by_one(happening)
+            if not objects:
+                raise
+            # A bad object affects itself only: neither its neighbours nor the watch.
+            if len(objects) == 1:
+                _log.exception("object not taken in", resource=source.path)
+                return
+            for each in objects:
+                self._apply(each, source)
+
+
+def _one_by_one(happening: Happening[T]) -> list[Happening[T]]:
+    match happening:
+        case Changes(events=events, resource_version=resource_version):
+            return [Changes([event], resource_version) for event in events]
+        case Page(items=items, resource_version=resource_version):
+            return [Page([item], resource_version) for item in items]
+        case _:
+            return []

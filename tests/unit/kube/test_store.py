@@ -189,6 +189,37 @@ async def test_an_unreadable_object_affects_itself_only():
         await until(lambda: names(store) == ["other"])
 
 
+async def test_a_pod_that_becomes_unreadable_is_gone_for_those_who_listen_too():
+    cluster, store = LittleCluster(), PodStore()
+    left: list[str] = []
+    store.subscribe(lambda change: left.append(change.name) if change.new is None else None)
+    cluster.put(pods_path("shop", "good"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        cluster.put(pods_path("shop", "good"), {"status": {"phase": 7}})
+        cluster.put(pods_path("shop", "other"), pod())
+        await until(lambda: store.exists("shop", "other") and not store.exists("shop", "good"))
+    assert left == ["good"]
+
+
+async def test_an_event_that_a_store_cannot_take_in_is_the_only_one_lost():
+    class Picky(Store[Pod]):
+        def _put(self, obj: Pod, *, is_forced: bool = False) -> None:
+            if obj.metadata.name.startswith("bad"):
+                raise ZeroDivisionError
+            super()._put(obj, is_forced=is_forced)
+
+    cluster, store = LittleCluster(), Picky()
+    cluster.put(pods_path("shop", "bad-0"), pod())
+    cluster.put(pods_path("shop", "listed"), pod())
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+        assert names(store) == ["listed"]
+        cluster.put(pods_path("shop", "bad-1"), pod())
+        cluster.put(pods_path("shop", "watched"), pod())
+        await until(lambda: names(store) == ["listed", "watched"])
+
+
 async def test_a_selector_and_metadata_only_are_asked_of_the_server():
     cluster, store = LittleCluster(), Store[PartialObjectMetadata]()
     cluster.put(pods_path("shop", "web-0"), pod({"app": "web"}))
