@@ -4,8 +4,8 @@ A child process reads and decodes (``podscale.feed.history``); here each step of
 batch for the model, in order, so that histograms and memory windows are those of a
 recommender that was fed live at the same step. One slice is held at a time.
 
-Whoever shares the event loop goes on answering: work of a millisecond is followed by as
-long a rest.
+Whoever shares the event loop goes on answering: work of a millisecond is followed by a rest
+of at least as long.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from vpa.model.entries import ContainerKey
 from vpa.model.histograms import Floats
 
 Labels = Mapping[str, str]
-_PAGE = 512  # samples in one piece, 0.5 to 1.5 ms
+_PAGE = 512  # samples in one piece, some 0.5 ms
 _NAMES = 50  # containers in one piece, some 0.5 ms where they are new
 _POINTS = 40_000  # of one slice
-_WORK_S = 0.001  # between two rests
+_WORK_S = 0.0005  # between two rests, and no more than one piece longer
 _LONGEST_REST_S = 0.005
 _PAUSES = ("", "POD")  # what cAdvisor calls sandboxes and cgroups of whole pods
 
