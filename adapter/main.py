@@ -71,6 +71,9 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     if wrong:
         print("\n".join(wrong), file=sys.stderr)  # noqa: T201
         return 2
+    if wrong_rules := await asyncio.to_thread(precheck.problem, Path(flags.text("config"))):
+        print(wrong_rules, file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
+        return 2
     verbosity = Verbosity(flags.number("v"))
     logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
     for warning in flags.warnings:
@@ -93,7 +96,6 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     try:
-        await asyncio.to_thread(precheck.check, Path(flags.text("config")))
         async with serving(flags, verbosity, is_launcher=is_launcher) as served:
             is_serving = True
             log.info("serving", port=served.server.port)

@@ -20,6 +20,26 @@ class _AnyCluster:
         return Resource(group, version or "v1", name, resource, singular=name)
 
 
+def problem(path: Path) -> str:
+    """Return what is wrong with the file, "" when nothing is."""
+    try:
+        check(path)
+    except ConfigInvalid as invalid:
+        return str(invalid)
+    except OSError as error:
+        return f"{path}: cannot be read: {_why(error)}"
+    return ""
+
+
+def _why(error: OSError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "no such file"
+        case IsADirectoryError():
+            return "it is a directory"
+    return (error.strerror or str(error)).lower()
+
+
 def check(path: Path) -> None:
     """Raise ``ConfigInvalid`` with every problem of the file, or ``OSError``."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")

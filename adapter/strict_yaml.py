@@ -54,7 +54,7 @@ class Reader:
             self.problems.append(Problem("", f"not YAML: {what}", line, column))
             return None
         except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
-            self.problems.append(Problem("", f"not YAML: {error}".replace("\n", " ")))
+            self.problems.append(Problem("", f"not YAML: {_words(error)}"))
             return None
         return None if root is None or _is_null(root) else root
 
@@ -187,3 +187,8 @@ def _kind(node: object) -> str:
     if isinstance(node, yaml.ScalarNode):
         return f"the text {node.value!r}"
     return "nothing"
+
+
+def _words(error: yaml.YAMLError) -> str:
+    # PyYAML names the text it was given as if it were a file.
+    return " ".join(str(error).replace('in "<unicode string>", ', "").split())

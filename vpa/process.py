@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -96,7 +97,7 @@ async def run(flags: Flags, problems: Sequence[str], serve: Serve) -> int:
     for warning in flags.warnings:
         log.warning(warning)
     if problems:
-        log.error("refused", error="; ".join(problems))
+        print("\n".join(problems), file=sys.stderr)  # noqa: T201 - no event to be logged
         return 2
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,7 +111,7 @@ async def run(flags: Flags, problems: Sequence[str], serve: Serve) -> int:
             # The Lease first: another replica can act while we still answer.
             await served.stop()
     except* FlagError as refused:
-        log.error("refused", error=str(_first(refused)))
+        print(_first(refused), file=sys.stderr)  # noqa: T201 - no event to be logged
         code = 2
     except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
         log.error("cannot start", error=str(_first(failed)))

@@ -134,6 +134,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         program = "kubectl podscale"
     elif program == "__main__.py":  # python -m podscale
         program = "podscale"
+    if arguments[:1] in (["help"], ["version"]):
+        # As in kubectl; `help COMMAND` is the command's.
+        arguments = [*arguments[1:], f"--{arguments[0]}"]
     # A leading --debug is the group's; programs with Kubernetes' flags have none of that name.
     is_debugging = "--debug" in arguments or bool(os.environ.get("PODSCALE_DEBUG"))
     if is_debugging:
@@ -148,6 +151,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     except click.Abort:
         code = 130  # interrupted, as shells count it
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = error.exit_code
     except click.ClickException as error:
         if is_debugging:
             raise
@@ -162,7 +168,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         from podscale.cli.output import said
 
-        click.echo(f"podscale: {said(error)} (--debug shows where)", err=True)
+        first: Exception = error
+        while isinstance(first, ExceptionGroup):  # task groups wrap what their body raises
+            first = first.exceptions[0]
+        click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from podscale.cli.program import program
+from podscale.cli.program import before, program
 
 if TYPE_CHECKING:
     from hpa.main import Ground, OpenProvider
@@ -18,7 +18,7 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
     from hpa import main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-        return main.run(parsed, opener(parsed))
+        return before(lambda: problems(parsed), lambda: main.run(parsed, opener(parsed)))
 
     return flag_table(), run
 
@@ -30,6 +30,28 @@ def flag_table() -> "Sequence[Flag]":
 
     # Where both name a flag (--service), it is the HPA's.
     return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE)
+
+
+def problems(flags: "Flags") -> list[str]:
+    """Return what is wrong with the flags and with the rules file, before any server is asked."""
+    from hpa.flags import problems as own_problems
+    from podscale.serving.flag_table import problems as server_problems
+
+    found = [*server_problems(flags), *own_problems(flags)]
+    return found or (feed_problems(flags) if flags.text("metrics-source") == "feed" else [])
+
+
+def feed_problems(flags: "Flags") -> list[str]:
+    """Return what is wrong with the flags of the feed, else with the rules file they name."""
+    from pathlib import Path
+
+    from adapter import flags as adapter_flags
+    from adapter import precheck
+
+    found = adapter_flags.problems(flags)
+    if found:
+        return [*found, "or --metrics-source=api to ask the cluster's metrics APIs"]
+    return list(filter(None, [precheck.problem(Path(flags.text("config")))]))
 
 
 def opener(flags: "Flags") -> "OpenProvider":
@@ -51,17 +73,13 @@ async def from_feed(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
     import asyncio
 
     from adapter import flags as adapter_flags
+    from adapter.errors import ConfigInvalid
     from adapter.parts import Adapter
     from adapter.parts import Ground as AdapterGround
     from adapter.selfmetrics import AdapterMetrics, ObservedClient
     from podscale.feed.feed import Feed
     from podscale.serving.flags import FlagError
 
-    problems = adapter_flags.problems(ground.flags)
-    if problems:
-        raise FlagError(
-            f"{'; '.join(problems)} (or --metrics-source=api to ask the cluster's metrics APIs)"
-        )
     metrics = AdapterMetrics(ground.registry)
     await ground.discovery.refresh()
     async with (
@@ -73,7 +91,11 @@ async def from_feed(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
             ground.flags,
             AdapterGround(ground.api, ground.discovery, ground.pods, client, feed, metrics),
         )
-        await adapter.prepare()
+        try:
+            await adapter.prepare()
+        except ConfigInvalid as invalid:
+            # What only the cluster could tell, as that it has no such resource.
+            raise FlagError(str(invalid)) from invalid
         adapter.register(ground.health)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(adapter.run(), name="rules")

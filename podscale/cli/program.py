@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]"]
 
 
+async def before(
+    problems: Callable[[], Sequence[str]], run: Callable[[], Coroutine[Any, Any, int]]
+) -> int:
+    """Run, unless something must be changed first: then say what, and return 2."""
+    import asyncio
+
+    if wrong := await asyncio.to_thread(problems):
+        click.echo("\n".join(wrong), err=True)  # lines that an editor can jump to
+        return EXIT_USAGE
+    return await run()
+
+
 def program(name: str, summary: str, load: Load) -> click.Command:
     """Return the command ``name``; ``load`` imports what it needs when it is run."""
 

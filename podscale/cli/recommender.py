@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from podscale.cli.program import program
+from podscale.cli.program import before, program
 
 if TYPE_CHECKING:
     from podscale.core.metrics import MetricsProvider
@@ -18,10 +18,23 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
     from vpa.recommender import flags, main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-        return main.run(parsed, opener(parsed), past_of(parsed))
+        return before(
+            lambda: problems(parsed), lambda: main.run(parsed, opener(parsed), past_of(parsed))
+        )
 
     # Where both name a flag, it is the recommender's.
     return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE), run
+
+
+def problems(flags: "Flags") -> list[str]:
+    """Return what is wrong with the flags and with the rules file, before any server is asked."""
+    from podscale.cli.hpa import feed_problems
+    from podscale.serving.flag_table import problems as server_problems
+    from vpa.recommender.flags import problems as own_problems
+    from vpa.recommender.flags import uses_feed
+
+    found = [*server_problems(flags), *own_problems(flags)]
+    return found or (feed_problems(flags) if uses_feed(flags) else [])
 
 
 def opener(flags: "Flags") -> "OpenProvider":

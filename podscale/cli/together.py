@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from adapter import flags as adapter_flags
 from adapter import registration
+from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter
 from adapter.parts import Ground as AdapterGround
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
@@ -92,7 +93,7 @@ async def together(
 ) -> AsyncIterator[Together]:
     """Run the parts that have flags while the block runs.
 
-    Raises ``FlagError``, ``ConfigInvalid``, ``KubeError``, ``TlsError``, ``TrustError`` or
+    Raises ``FlagError``, ``KubeError``, ``TlsError``, ``TrustError`` or
     ``OSError`` when it cannot start. ``port`` 0 means any free one; ``page_port`` is the
     page's on the loopback, None: there is no page.
     """
@@ -115,7 +116,11 @@ async def together(
             feed = await enter(Feed(client, adapter_flags.feed_options(reader)))
             own.watch_feed(feed.stats)
             adapter = Adapter(reader, AdapterGround(api, discovery, pods, client, feed, own))
-            await adapter.prepare()
+            try:
+                await adapter.prepare()
+            except ConfigInvalid as invalid:
+                # What only the cluster could tell, as that it has no such resource.
+                raise FlagError(str(invalid)) from invalid
             adapter.register(health)
             provider = adapter.provider
             works.append(("rules", adapter.run()))

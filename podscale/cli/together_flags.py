@@ -9,7 +9,6 @@ from pathlib import Path
 
 from adapter import flags as adapter_flags
 from adapter import precheck
-from adapter.errors import ConfigInvalid
 from hpa import flags as hpa_flags
 from podscale.cli import hpa as hpa_command
 from podscale.cli.combined import Tables
@@ -50,12 +49,7 @@ def problems(flags: Flagged) -> list[str]:
         if "adapter" not in flags:
             found += adapter_flags.problems(own)
         if not found:
-            try:
-                precheck.check(Path(own.text("config")))
-            except ConfigInvalid as invalid:
-                found.append(str(invalid))
-            except OSError as error:
-                found.append(f"--config: {error}")
+            found += filter(None, [precheck.problem(Path(own.text("config")))])
     return list(dict.fromkeys(found))
 
 

@@ -54,11 +54,15 @@ class Series(Struct, frozen=True):
 
 
 class _Reader(Protocol):
+    page_bytes: int
+
     def page(self, page: bytes) -> None: ...
 
 
 class _Whole:
     """Keeps the answer together: one text has no entries to read page by page."""
+
+    page_bytes = PAGE_BYTES
 
     def page(self, page: bytes) -> None:
         """Refuse a page; a body that holds one is not the one asked for."""
@@ -78,6 +82,8 @@ class _Enough(Exception):
 
 class _FirstSeries:
     """Keeps the first entries, with their values."""
+
+    page_bytes = PAGE_BYTES
 
     def __init__(self, limit: int) -> None:
         self.found: list[dict[str, str]] = []
@@ -245,7 +251,7 @@ class PrometheusClient:
         except (aiohttp.ClientPayloadError, aiohttp.http.HttpProcessingError) as error:
             raise refusals.error("nonsense", str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise refusals.error("unreachable", str(error)) from error
+            raise refusals.of_connection(error) from error
 
     async def _send(
         self,
@@ -292,8 +298,8 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
-    splitter, received, pace = Splitter(), 0, Pace()
-    async for chunk in content.iter_chunked(PAGE_BYTES):
+    splitter, received, pace = Splitter(reader.page_bytes), 0, Pace()
+    async for chunk in content.iter_chunked(reader.page_bytes):
         received += len(chunk)
         if limit is not None and received > limit:
             raise refusals.error("oversize", f"more than {limit} bytes")

@@ -4,9 +4,14 @@ The texts never quote the query or Prometheus's words: they reach users who may 
 either. Those words travel in ``QueryError.detail``, for logs.
 """
 
+import re
+
 from podscale.core.metrics import Failure, Refused, Unavailable
 from podscale.feed.errors import Kind, QueryError
 from podscale.feed.wire import Refusal, refusal
+
+_TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
+_MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
 
 _CHECK_URL = "check --prometheus-url and what stands between"
 
@@ -63,9 +68,19 @@ def of_status(status: int, body: bytes, retry_after: str | None = None) -> Query
     """Return the exception for an answer other than 2xx."""
     said = refusal(body)
     kind = _kind(status, said)
-    detail = f"{status} {said.error_type}: {said.error}" if said else f"{status} {body[:200]!r}"
+    detail = f"{status} {said.error_type}: {said.error}" if said else f"{status} {_beginning(body)}"
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
     return error(kind, detail, wait)
+
+
+def of_connection(error: Exception) -> QueryError:
+    """Return the exception for no answer at all; aiohttp's words, without its TLS setting."""
+    return QueryError("unreachable", failure("unreachable"), _TLS_SETTING.sub("", str(error)))
+
+
+def _beginning(body: bytes) -> str:
+    text = " ".join(body.decode(errors="replace").split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _kind(status: int, said: Refusal | None) -> Kind:

@@ -113,7 +113,14 @@ class Server:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shares_port:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listening.bind((host, port))
+            try:
+                listening.bind((host, port))
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise OSError(
+                    f"cannot listen on {address}:{port}: {why} "
+                    "(--bind-address and --secure-port choose another)"
+                ) from error
             listening.setblocking(False)
             listener = await loop.create_server(
                 lambda: Connection(self),
