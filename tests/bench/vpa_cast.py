@@ -49,7 +49,7 @@ class Yes:
             self._version += 1
             version = b'"resourceVersion":"%d"' % self._version
             meta = meta.replace(b'"resourceVersion":"1"', version)
-            status = body[body.index(b'"value":') + 8 : -2]
+            status = body.partition(b'"path":"/status","value":')[2][:-2]
             answer = b'{"metadata":%s,"spec":%s,"status":%s}' % (meta, spec, status)
             return Response(200, {}, answer)
         self.counts["checkpoint"] += 1

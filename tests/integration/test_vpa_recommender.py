@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from podscale.core import quantity
+from podscale.kube.errors import Unprocessable
 from podscale.kube.lease import LeaseTimes
 from podscale.kube.wire import format_time
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
@@ -265,6 +266,40 @@ async def test_with_dead_bands_a_steady_load_writes_next_to_nothing(small):
         # Thirty passes; upstream would have sent sixty requests.
         assert sum(counts[each] for each in patches) - sum(before) <= 2
     assert before[0]
+
+
+class Overtaken:
+    """A connection on which somebody is faster than the first status."""
+
+    def __init__(self, small: Stage) -> None:
+        self._small, self._api = small, small.api
+        self.user_agent, self.stream = small.api.user_agent, small.api.stream
+        self.answers: list[str] = []
+
+    async def request(self, method: Any, path: str, **more: Any) -> Any:
+        if method != "PATCH" or not path.endswith("/web/status"):
+            return await self._api.request(method, path, **more)
+        if not self.answers:
+            held = self._small.vpa()
+            policy = {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": "7"}}]}
+            spec = {**held["spec"], "resourcePolicy": policy}
+            changed = {**held, "spec": spec}
+            self._small.objects.update("verticalpodautoscalers", "default", "web", changed)
+        try:
+            answer = await self._api.request(method, path, **more)
+        except Unprocessable:
+            self.answers.append("refused")
+            raise
+        self.answers.append("written")
+        return answer
+
+
+async def test_a_status_decided_about_another_spec_is_decided_anew(small):
+    await measured(small)
+    small.api = overtaken = Overtaken(small)
+    async with recommending(small):
+        await small.until(lambda: (target(small) or {}).get("cpu") == "7")
+    assert overtaken.answers[:2] == ["refused", "written"]
 
 
 async def test_two_replicas_write_as_one_and_hand_over(small):

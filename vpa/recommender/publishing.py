@@ -152,11 +152,17 @@ class Publisher:
         self._facts[key] = facts
 
     async def _patch(self, key: VpaKey, vpa: Vpa, wanted: Mapping[str, Any], now: float) -> bool:
+        patch: list[Mapping[str, Any]] = [{"op": "add", "path": "/status", "value": wanted}]
+        seen = self._stores.vpas.get(*key)
+        if seen is not None:
+            # What was decided about another state of the VPA is decided anew in the next pass.
+            version = seen.metadata.resource_version
+            patch.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
         try:
             answer = await self._api.request(
                 "PATCH",
                 VPAS.path(*key, "status"),
-                body=encode([{"op": "add", "path": "/status", "value": wanted}]),
+                body=encode(patch),
                 content_type=JSON_PATCH,
                 timeout_s=_WRITE_TIMEOUT_S,
             )
