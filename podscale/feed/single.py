@@ -156,6 +156,8 @@ class Singles:
                     stamps = stamps_of(page, plan.labels)
                     rows.stamps |= {name: time_s for (_, name), time_s in stamps.items()}
                     await pace.rest()
+            await pace.rest()
             made = reading(rows, plan, self._options.max_sample_age_s)
+            await pace.rest()
             made = held.readings.setdefault(key, made)  # somebody may have been faster
         return made
