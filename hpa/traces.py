@@ -6,7 +6,7 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from numbers import Integral, Real
 from typing import Protocol, get_args
@@ -23,6 +23,7 @@ from hpa.decide.steps import Measured, Step
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
+_WORTH = 0.6  # told against a base a trace must be shorter than this part of itself alone
 
 
 def _number(value: object) -> object:
@@ -46,6 +47,7 @@ class Packed(Struct, frozen=True):
     at: float
     reason: str
     body: bytes
+    base: bytes = b""  # the packed trace that the body is told against; b"": it stands alone
 
 
 _Rest = tuple[
@@ -91,7 +93,7 @@ class Last:
 class Kept:
     """The traces of one autoscaler."""
 
-    __slots__ = ("at", "decided", "last", "older", "reason", "shape", "since", "size")
+    __slots__ = ("at", "decided", "last", "older", "reason", "shape", "since")
 
     def __init__(self, first: Trace) -> None:
         self.at = first.now
@@ -100,7 +102,6 @@ class Kept:
         self.shape: Shape = ()
         self.reason = ""
         self.older: deque[Packed] = deque()
-        self.size = 0
         self.since = first.now  # nothing is known before
 
 
@@ -145,11 +146,10 @@ class Traces:
             return kept.reason
         kept.shape = shape
         kept.reason = self._first_reason(trace)
-        packed = Packed(trace.now, kept.reason, pack(trace))
-        kept.older.append(packed)
-        kept.size += len(packed.body)
-        while len(kept.older) > MOST or kept.size > MOST_BYTES:
-            kept.size -= len(kept.older.popleft().body)
+        before = kept.older[-1] if kept.older else None
+        kept.older.append(_packed(trace, kept.reason, before))
+        while len(kept.older) > MOST or size_of(kept.older) > MOST_BYTES:
+            kept.older.popleft()
             kept.since = kept.older[0].at if kept.older else trace.now
         return kept.reason
 
@@ -176,7 +176,7 @@ class Traces:
         if kept.at <= time_s:
             return self.last(key)
         found = [each for each in kept.older if each.at <= time_s]
-        return unpack(found[-1].body) if found else None
+        return unpack(found[-1].body, found[-1].base) if found else None
 
     def known_since(self, key: Key) -> float | None:
         """Return since when ``at`` can answer."""
@@ -201,20 +201,40 @@ class Traces:
             self.follower.forgotten(None)
 
 
-def pack(trace: Trace) -> bytes:
-    """Return a trace in few bytes."""
-    return _compressed(_encoder.encode(trace))
+def size_of(packed: Iterable[Packed]) -> int:
+    """Return the bytes of all, those of a base once, also where its decision is gone."""
+    listed = list(packed)
+    bodies = {id(each.body): each.body for each in listed}
+    bases = {id(each.base): each.base for each in listed}
+    return sum(map(len, (bodies | bases).values()))
 
 
-def unpack(body: bytes) -> Trace:
-    """Return the trace that ``pack`` was given."""
-    plain = zlib.decompressobj(zdict=_dictionary())
-    return _decoder.decode(plain.decompress(body) + plain.flush())
+def _packed(trace: Trace, reason: str, before: Packed | None) -> Packed:
+    alone = pack(trace)
+    if before is not None:
+        # Names of pods and the HPA itself are the same for long. Told against one earlier
+        # trace, not each against the one before it: that would be a chain to unwind.
+        base = before.base or before.body
+        body = pack(trace, base)
+        if len(body) < len(alone) * _WORTH:
+            return Packed(trace.now, reason, body, base)
+    return Packed(trace.now, reason, alone)
 
 
-def _compressed(plain: bytes) -> bytes:
-    packer = zlib.compressobj(6, zdict=_dictionary())
-    return packer.compress(plain) + packer.flush()
+def pack(trace: Trace, base: bytes = b"") -> bytes:
+    """Return a trace in few bytes; fewer against ``base``, a similar one packed alone."""
+    packer = zlib.compressobj(6, zdict=_plain(base) if base else _dictionary())
+    return packer.compress(_encoder.encode(trace)) + packer.flush()
+
+
+def unpack(body: bytes, base: bytes = b"") -> Trace:
+    """Return the trace that ``pack`` was given, with the same ``base``."""
+    return _decoder.decode(_plain(body, _plain(base) if base else None))
+
+
+def _plain(packed: bytes, against: bytes | None = None) -> bytes:
+    plain = zlib.decompressobj(zdict=_dictionary() if against is None else against)
+    return plain.decompress(packed) + plain.flush()
 
 
 @cache

@@ -1,10 +1,12 @@
 """Which decisions are kept, for how long, and that they replay."""
 
+import random
+
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.decision import Trace
 from hpa.decide.pods import Phase, Pods, Ready
 from hpa.explain import first_reason
-from hpa.traces import MOST, MOST_BYTES, Traces, pack, unpack
+from hpa.traces import MOST, MOST_BYTES, Traces, pack, shape_of, size_of, unpack
 from podscale.core.metrics import PodSamples, Sample
 from tests.unit.hpa.hpas import PLAIN_HPA
 
@@ -77,7 +79,39 @@ def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
     kept = traces.changes(KEY)
     assert 10 < len(kept) <= MOST
     assert traces.known_since(KEY) == kept[0][0]
-    assert sum(len(each.body) for each in traces._kept[KEY].older) <= MOST_BYTES
+    assert size_of(traces._kept[KEY].older) <= MOST_BYTES
+
+
+def busy(turn: int, pods: int) -> Trace:
+    """A pass over pods with names and loads as they are, in milli and with their own times."""
+    from msgspec import structs
+
+    chance = random.Random(turn)
+    names = tuple(f"web-6d4cf56db6-{n * 7919:05x}" for n in range(pods))
+    seen = Pods(
+        names, bytes([Phase.RUNNING] * pods), bytes([Ready.TRUE] * pods), bytes(pods),
+        (NOW - 9e3,) * pods, (NOW - 8e3,) * pods, (0,) * pods,
+    )  # fmt: skip
+    hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1], max_replicas=10_000)
+    at = NOW + 15 * turn
+    loads = {name: Sample(chance.randrange(500, 5000), at - chance.random() * 10) for name in names}
+    observation = Observation(hpa, Scale(pods, pods, "app=web"), seen, (PodSamples(loads, at),))
+    return decide(observation, Past(), Settings(), at).trace
+
+
+def test_thirty_two_decisions_about_ten_pods_are_kept_and_each_is_the_same_again() -> None:
+    traces = Traces(first_reason)
+    made = []
+    for turn in range(80):
+        trace = busy(turn, 10)
+        if not made or shape_of(trace) != shape_of(made[-1]):
+            made.append(trace)
+        traces.put(KEY, trace)
+    assert len(made) > MOST
+    assert len(traces.changes(KEY)) == MOST
+    for trace in made[-MOST:]:
+        assert traces.at(KEY, trace.now) == trace
+        assert replay(trace).replicas == trace.decided
     traces.forget(KEY)
     assert traces.last(KEY) is None
     assert traces.known_since(KEY) is None
