@@ -22,7 +22,7 @@ from hpa.decide.spec import Status
 from hpa.objects import Autoscaler
 from hpa.targets import Seen, Targets
 from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.errors import Conflict, KubeError, NotLeading
+from podscale.kube.errors import Conflict, KubeError, NotLeading, ServerFailed, Unreachable
 from podscale.kube.objects import scale as wire
 from podscale.kube.resource import Resource
 from podscale.kube.store import Store
@@ -31,6 +31,8 @@ from podscale.kube.wire import decode, encode
 ATTEMPTS = 5
 _PAUSE_S = 0.01
 WRITE_TIMEOUT_S = 10.0
+# An API server that answers 5xx may have stored (etcd's answer came too late for it).
+_UNKNOWN = (Unreachable, ServerFailed, msgspec.DecodeError)
 
 Kind = Literal["scale", "status"]
 
@@ -64,16 +66,24 @@ class Actor:
         self._timeout_s = timeout_s
 
     async def rescale(
-        self, entry: Entry, seen: Seen, replicas: int, *, may: Callable[[], bool]
+        self,
+        entry: Entry,
+        seen: Seen,
+        replicas: int,
+        *,
+        may: Callable[[], bool],
+        lost: Callable[[], None] = lambda: None,
     ) -> Outcome:
-        """Write the size; ``may`` is asked before each attempt. Raises ``NotLeading`` when
-        nothing may be written any more."""
+        """Write the size; ``may`` is asked before each attempt, ``lost`` is told that the last
+        one may have gone in without an answer. Raises ``NotLeading`` when nothing may be
+        written any more."""
         resource, decided_on = seen.resource, seen
         if resource is None:
             return Outcome("failed", "the target's resource is not known")
         namespace, name = entry.target[0], entry.target[3]
         error = ""
         for attempt in range(ATTEMPTS):
+            is_sent = False
             try:
                 if attempt:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
@@ -82,6 +92,7 @@ class Actor:
                         break
                 if not may():
                     return Outcome("not_tried")
+                is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
             except NotLeading:
                 raise
@@ -91,6 +102,8 @@ class Actor:
                 continue
             except (KubeError, msgspec.DecodeError) as failure:
                 self._note("scale", "error")
+                if is_sent and isinstance(failure, _UNKNOWN):
+                    lost()
                 return Outcome("failed", str(failure))
             self._note("scale", "ok")
             self._targets.accept(entry, scale)

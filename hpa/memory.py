@@ -6,10 +6,11 @@ on: only then the size of the target is known.
 
 from collections.abc import Container
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa import history
 from hpa.catalog import Entry, Key
+from hpa.decide.history import remember_scale
 from hpa.decide.observation import Past
 from hpa.decide.spec import HPA
 from hpa.history import Mark
@@ -24,6 +25,14 @@ class _Loaded(Struct, frozen=True):
     uid: str  # "": of a release that did not store it
 
 
+class _Sent(Struct, frozen=True):
+    """A size that was sent, of which nobody said whether it went in."""
+
+    before: int
+    after: int
+    at: float
+
+
 class Memory:
     """The pasts of one term of leadership."""
 
@@ -34,6 +43,7 @@ class Memory:
         self._sizes: dict[Key, int] = {}  # of the targets, when last known
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
+        self._sent: dict[Key, tuple[_Sent, ...]] = {}
 
     async def load(self, alive_until: float | None) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
@@ -45,6 +55,7 @@ class Memory:
         self._sizes.clear()
         self._marks.clear()
         self._loaded.clear()
+        self._sent.clear()
         if self._shards is None:
             return 0
         if alive_until is not None:
@@ -67,7 +78,7 @@ class Memory:
         """Return the past of one object; ``size`` is its target's now (None: not known)."""
         known = self._pasts.get(entry.key)
         if known is not None:
-            return known
+            return self._settled(entry, hpa, known, size)
         loaded = self._loaded.get(entry.key)
         if loaded is not None and loaded.uid not in ("", entry.uid):
             self.forget(entry.key)  # an earlier object of this name
@@ -94,6 +105,8 @@ class Memory:
             if key not in self._pasts:
                 return
             size = self._sizes.get(key)
+        elif (sent := self._sent.get(key)) is not None and size != sent[0].before:
+            del self._sent[key]  # a later write went in: ours, and in ``past``
         self._pasts[key] = past
         if size is not None:
             self._sizes[key] = size
@@ -103,6 +116,23 @@ class Memory:
         if self._marks.get(key) != mark:
             self._marks[key] = mark
             self._shards.put(key, history.to_record(past, size, now, entry.uid))
+
+    def sent(self, entry: Entry, before: int, after: int, at: float) -> None:
+        """Note a rescale at ``at`` whose answer was lost: it counts once its size is seen."""
+        known = self._sent.get(entry.key, ())
+        others = tuple(each for each in known if each.after != after and each.before == before)
+        self._sent[entry.key] = (*others, _Sent(before, after, at))
+
+    def _settled(self, entry: Entry, hpa: HPA, past: Past, size: int | None) -> Past:
+        sent = self._sent.get(entry.key)
+        if sent is None or size is None or size == sent[0].before:
+            return past  # the watch may be behind
+        del self._sent[entry.key]
+        for each in sent:
+            if each.after == size:
+                past = remember_scale(past, hpa.behavior, each.before, size, each.at)
+                self._pasts[entry.key] = past
+        return past
 
     def adopt(self, entry: Entry, hpa: HPA) -> None:
         """Count a rescale of another controller as ours, once it stands in the status."""
@@ -114,6 +144,8 @@ class Memory:
         """Follow a clock that was set. Histories not looked at yet are by another's clock."""
         for key, past in self._pasts.items():
             self._pasts[key] = history.shifted(past, by_s)
+        for key, sent in self._sent.items():
+            self._sent[key] = tuple(structs.replace(each, at=each.at + by_s) for each in sent)
 
     def forget(self, key: Key) -> None:
         """Drop a deleted object."""
@@ -121,5 +153,6 @@ class Memory:
         self._sizes.pop(key, None)
         self._marks.pop(key, None)
         self._loaded.pop(key, None)
+        self._sent.pop(key, None)
         if self._shards is not None:
             self._shards.put(key, None)

@@ -35,6 +35,7 @@ from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
 from hpa.targets import Seen, Targets
 from hpa.traces import Traces
+from hpa.writers import Writers
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.errors import NotLeading
 from podscale.kube.restmapper import Mapper
@@ -48,7 +49,8 @@ _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 class Limits(Struct, frozen=True):
     """How patient and how eager passes are."""
 
-    writes: int = 50  # requests in flight
+    writes: int = 50  # requests in flight; a quarter of them of one namespace
+    reads: int = 50  # scales asked for at once
     answer_timeout_s: float = 30.0
     status_deadband: float = 0.1
 
@@ -98,7 +100,8 @@ class Passes:
         self._jumped = jumped
         self._jumped_s = 0.0  # in sum
         self._wall = wall
-        self._writing = asyncio.Semaphore(limits.writes)
+        self._writers = Writers(limits.writes)
+        self._reading = asyncio.Semaphore(limits.reads)
         self._status_at: dict[Key, float] = {}
 
     async def run(self, entries: Sequence[Entry]) -> None:
@@ -111,14 +114,7 @@ class Passes:
             entry.is_busy = True
         looks: list[Look] = []
         waiting: list[Entry] = []
-        for index, entry in enumerate(free):
-            if index % PAGE == PAGE - 1:
-                await asyncio.sleep(0)
-            seen = self._targets.at_hand(entry)
-            if seen is None and entry.hpa is not None and not entry.hpa.options.is_paused:
-                waiting.append(entry)
-            else:
-                self._look(entry, seen, mapper, looks)
+        await self._look_at_hand(free, mapper, looks, waiting)
         if waiting:
             await self._fetch(waiting, mapper, looks, started)
         if self._asking.is_slow:
@@ -139,6 +135,30 @@ class Passes:
     def forget(self, key: Key) -> None:
         """Drop what is kept of a deleted object."""
         self._status_at.pop(key, None)
+
+    async def _look_at_hand(
+        self, free: Sequence[Entry], mapper: Mapper, looks: list[Look], waiting: list[Entry]
+    ) -> None:
+        """Sort out whose scale has to be asked for; cut short, it gives all of them back."""
+        rest = deque(free)
+        try:
+            while rest:
+                if len(rest) % PAGE == 0:
+                    await asyncio.sleep(0)
+                entry = rest.popleft()
+                try:
+                    seen = self._targets.at_hand(entry)
+                except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
+                    self._fail(entry)
+                    continue
+                if seen is None and entry.hpa is not None and not entry.hpa.options.is_paused:
+                    waiting.append(entry)
+                else:
+                    self._look(entry, seen, mapper, looks)
+        except BaseException:
+            for entry in (*rest, *waiting, *(look.entry for look in looks)):
+                self._release(entry)
+            raise
 
     def _look(self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]) -> None:
         hpa = entry.hpa
@@ -163,7 +183,8 @@ class Passes:
 
     async def _fetched(self, entry: Entry) -> Seen:
         try:
-            return await self._targets.fetch(entry)
+            async with self._reading:
+                return await self._targets.fetch(entry)
         except Exception as error:  # noqa: BLE001 - as above
             _log.exception("scale not read", key="/".join(entry.key))
             return Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
@@ -234,14 +255,22 @@ class Passes:
         outcome: Outcome | None = None,
     ) -> None:
         entry, jumped_s = look.entry, self._jumped_s
+        sent = [0.0, 0.0]
+
+        def may() -> bool:
+            sent[:] = self._wall(), self._jumped_s
+            return self._may_act(look, decision)
+
+        def lost() -> None:
+            if size is not None and decision.replicas is not None:
+                at = sent[0] + self._jumped_s - sent[1]
+                self._memory.sent(entry, size, decision.replicas, at)
+
         try:
-            async with self._writing:
+            async with self._writers.turn(entry.key[0]):
                 if outcome is None and decision.replicas is not None:
                     outcome = await self._actor.rescale(
-                        entry,
-                        look.seen,
-                        decision.replicas,
-                        may=lambda: self._may_act(look, decision),
+                        entry, look.seen, decision.replicas, may=may, lost=lost
                     )
                     if outcome.scale == "written":
                         size = decision.replicas

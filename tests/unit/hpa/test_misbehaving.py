@@ -8,8 +8,11 @@ import pytest
 
 from hpa.catalog import Entry, Key
 from hpa.controller import Controller
-from hpa.decide import Settings
+from hpa.decide import Scale, Settings
+from hpa.passes import Limits
+from hpa.targets import Seen
 from podscale.core.metrics import Answer, Question, Unavailable
+from podscale.kube.errors import ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
@@ -45,7 +48,7 @@ def about(name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("where", ["look", "fetch"])
+@pytest.mark.parametrize("where", ["at hand", "look", "fetch"])
 async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     cluster = Cluster(settings=SETTINGS, kinds=CursedKinds())
     cursed = hpa_object("a-bad", *([about("x")] if where == "look" else []))
@@ -55,6 +58,15 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     cluster.put(deployment_object("a-bad", 2))
     cluster.put_pods(*(pod_object(n, row) for n in ("web", "a-bad") for row in range(2)))
     cluster.provider.usage = lambda _question, _pod: 2000
+    if where == "at hand":
+        found = cluster.controller.targets.at_hand
+
+        def at_hand(entry: Entry) -> Seen | None:
+            if entry.key[1] == "a-bad":
+                raise RuntimeError("a bug")
+            return found(entry)
+
+        cluster.controller.targets.at_hand = at_hand  # type: ignore[method-assign]
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
     await asyncio.sleep(31.0)
     assert not leading.done()
@@ -62,6 +74,85 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     entry = cluster.controller.catalog.get((NS, "a-bad"))
     assert entry is not None
     assert not entry.is_busy  # it gets its next pass like all the others
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))
+    for number in range(20):
+        name = f"a{number:02}"
+        cluster.put(hpa_object(name, namespace="hung"), deployment_object(name, 2, "hung"))
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    pods = [pod_object(f"a{number:02}", row, "hung") for number in range(20) for row in range(2)]
+    cluster.put_pods(*pods, pod_object("web", 0), pod_object("web", 1))
+    cluster.provider.usage = lambda _question, _pod: 2000
+    cluster.world.delay = lambda _method, path: 9.0 if "/hung/" in path else 0.0
+    await cluster.run_for(1.0)
+    assert cluster.scales() == [("web", 4)]
+
+
+async def test_scales_are_not_asked_for_all_at_once() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(reads=5))
+    for number in range(30):
+        made = hpa_object(f"t{number:02}")
+        made["spec"]["scaleTargetRef"] |= {"apiVersion": "x.io/v1", "kind": "Thing"}
+        cluster.put(made)
+    cluster.put_pods()
+    under_way = 0
+    counts: list[int] = []
+
+    async def fetch(_entry: Entry) -> Seen:
+        nonlocal under_way
+        under_way += 1
+        counts.append(under_way)
+        await asyncio.sleep(0.2)
+        under_way -= 1
+        return Seen(Scale(2, 2))
+
+    cluster.controller.targets.fetch = fetch  # type: ignore[method-assign,assignment]
+    await cluster.run_for(3.0)
+    assert len(counts) == 30
+    assert max(counts) == 5
+
+
+ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize(
+    "failure",
+    [Unreachable("reset"), Unreachable("late", is_timeout=True), ServerFailed(504, "Timeout", "t")],
+)
+async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
+    failure: Exception, is_stored: bool
+) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.put(hpa_object("web", behavior=ONE_A_MINUTE), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    cluster.provider.usage = lambda _question, _pod: 9000
+
+    def lose(method: str, path: str) -> Exception | None:
+        if method == "GET" or not path.endswith("/scale"):
+            return None
+        cluster.world.fail = lambda _method, _path: None
+        if is_stored:
+            found = cluster.world.workloads[NS, "web"]
+            found["spec"]["replicas"] = 3
+            found["metadata"]["resourceVersion"] = cluster.world.next_version()
+        return failure
+
+    cluster.world.fail = lose
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    for _ in range(58):
+        await asyncio.sleep(1.0)
+        cluster.sync()
+    assert cluster.world.workloads[NS, "web"]["spec"]["replicas"] == 3
+    for _ in range(20):
+        await asyncio.sleep(1.0)
+        cluster.sync()
+    # It counted once: the next one is not held back longer than the policy says.
+    assert cluster.world.workloads[NS, "web"]["spec"]["replicas"] == 4
     leading.cancel()
     await asyncio.wait({leading})
 
