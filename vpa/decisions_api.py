@@ -175,7 +175,10 @@ class SizingApi(LeaderApi):
                 for container in containers
                 for resource in RESOURCES
             },
-            tuple(PodDecision(name, each.at, each.decision) for name, each in sorted(pods.items())),
+            tuple(
+                PodDecision(name, each.at, each.decision, each.act)
+                for name, each in sorted(pods.items())
+            ),
         )
 
     def _measured(self, key: VpaKey, container: str, resource: str) -> Measured:

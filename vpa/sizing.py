@@ -13,7 +13,7 @@ from vpa.explain.update import explain_update
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import RecommendationTrace
-from vpa.updater.decide import UpdateDecision
+from vpa.updater.decide import Act, UpdateDecision
 
 GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
 PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
@@ -27,6 +27,7 @@ class PodDecision(Struct, frozen=True):
     pod: str
     time: float
     decision: UpdateDecision
+    act: Act | None = None  # the last decision that was carried out
 
 
 class Known(Struct, frozen=True):

@@ -135,14 +135,15 @@ class Sampler:
 
     def _note_pod(self, key: VpaKey, workload: Workload, pod: PodDecision) -> None:
         place = ((key.namespace, key.name), pod.pod)
-        if pod.decision.action == "none" or self._pods_seen.get(place) == pod.time:
+        act = pod.act
+        if act is None or self._pods_seen.get(place) == act.at:
             return
-        self._pods_seen[place] = pod.time
-        explained = explain_update(pod.decision)
-        verb = {"evict": "evicted", "resize": "resized in place"}[pod.decision.action]
+        self._pods_seen[place] = act.at
+        explained = explain_update(act.decision)
+        verb = "resized in place" if act.in_place else "evicted"
         self._board.noted(
             workload,
-            Mark(pod.time, "pod", f"{pod.pod} {verb}", explained.first, "up",
+            Mark(act.at, "pod", f"{pod.pod} {verb}", explained.first, "up",
                  explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
         )  # fmt: skip
 

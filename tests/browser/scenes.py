@@ -50,7 +50,7 @@ from vpa.model.recommendation import (
     recommend,
 )
 from vpa.sizing import Known, PodDecision
-from vpa.updater.decide import UpdateDecision
+from vpa.updater.decide import Act, UpdateDecision
 
 START = 1_795_000_000.0
 STEP_S = 15.0
@@ -185,12 +185,10 @@ class Worker:
         )
         measured = Measured(40.0 + (self.now - START) / 60.0, START, self.now)
         kills = int((self.now - START) // 700.0)
+        at = START + 700.0 * kills + 30.0
+        decision = UpdateDecision("resize", ("OutsideBounds",), {"resource": "memory"})
         resized = [
-            PodDecision(
-                f"worker-{index}",
-                START + 700.0 * kills + 30.0,
-                UpdateDecision("resize", ("OutsideBounds",), {"resource": "memory"}),
-            )
+            PodDecision(f"worker-{index}", at, decision, Act(at, True, decision))
             for index in range(2 if kills else 0)
         ]
         return Known(

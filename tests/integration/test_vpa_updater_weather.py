@@ -108,8 +108,15 @@ async def test_an_eviction_refused_for_an_hour_is_asked_once_a_loop_and_then_don
         assert uids(small) == before
         assert 1 <= weather.sent["POST eviction"] <= ended + 1
         assert set(decisions(part)) == {"PdbRefuses"}
+        assert not any(each.act for each in part.updater.told.everything())
+        part.updater.told.forget = lambda _stores: None
         weather.refuse = lambda _method, _path: None
         await small.until(lambda: uids(small) != before)
+        await small.until(
+            lambda: any(each.act is not None for each in part.updater.told.everything())
+        )
+        acts = [each.act for each in part.updater.told.everything() if each.act is not None]
+        assert not any(act.in_place for act in acts)
 
 
 async def test_a_budget_that_is_seen_to_allow_nothing_is_not_asked(small):

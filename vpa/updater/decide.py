@@ -65,6 +65,14 @@ class UpdateDecision(Struct, frozen=True):
     resources: tuple[ContainerResources, ...] = ()  # what the pod should get
 
 
+class Act(Struct, frozen=True):
+    """What was done to a pod, and the decision that it carried out."""
+
+    at: float
+    in_place: bool  # False: evicted, which a resize that was refused may end in
+    decision: UpdateDecision
+
+
 def decide_update(
     view: PodView, budget: Budget, loop: LoopView, settings: UpdaterSettings, pace: Pace
 ) -> UpdateDecision:

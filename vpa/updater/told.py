@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from vpa.model.membership import VpaKey
 from vpa.stores import Stores
-from vpa.updater.decide import UpdateDecision
+from vpa.updater.decide import Act, UpdateDecision
 from vpa.updater.observe import Seen
 
 
@@ -16,6 +17,7 @@ class Decided(Struct, frozen=True):
     at: float
     vpa: VpaKey
     decision: UpdateDecision
+    act: Act | None = None  # the last one that succeeded
 
 
 def gist(decision: UpdateDecision) -> tuple[str, str]:
@@ -41,10 +43,17 @@ class Told:
         self._vpa_of[place] = key
         pods = self._by_vpa.setdefault(key, {})
         last = pods.get(seen.view.name)
-        pods[seen.view.name] = Decided(now, key, decision)
+        pods[seen.view.name] = Decided(now, key, decision, last.act if last is not None else None)
         if last is None or gist(last.decision) != gist(decision):
             for follower in self.followers:
                 follower(key)
+
+    def did(self, seen: Seen, key: VpaKey, act: Act) -> None:
+        """Keep that a pod was evicted or resized."""
+        pods = self._by_vpa.get(key, {})
+        last = pods.get(seen.view.name)
+        if last is not None:
+            pods[seen.view.name] = msgspec.structs.replace(last, act=act)
 
     def of(self, key: VpaKey) -> Mapping[str, Decided]:
         """Return what was said about the pods of one VPA, by name."""

@@ -17,7 +17,7 @@ from vpa.model.objects import Pod, Recommendation, Vpa, has_startup_boost, updat
 from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import Acted, Actor
-from vpa.updater.decide import LoopView, Pdb, UpdateDecision, decide_update
+from vpa.updater.decide import Act, LoopView, Pdb, UpdateDecision, decide_update
 from vpa.updater.disruption import Budget, Group, Owner
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
@@ -183,6 +183,7 @@ class Turn:
             self._refund()
         if acted.outcome == "done":
             hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
+            hands.told.did(seen, self._key, Act(self._wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
         self._failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
@@ -215,6 +216,7 @@ class Turn:
             self._refund()
         if acted.outcome == "done":
             hands.metrics.evicted.labels(*self._size, *self._key_labels).inc()
+            hands.told.did(seen, self._key, Act(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
             # The group's other pods have the same labels, and would hear the same.
