@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import random
+import sys
 import time
 import tracemalloc
 import uuid
@@ -312,3 +313,7 @@ def main() -> int:
     bytes_per_pod(figures)
     asyncio.run(churn(figures))
     return figures.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
