@@ -7,7 +7,7 @@ query is never shown: it only leads there (coalescing.md 1.6 and 3).
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 import structlog
@@ -289,7 +289,11 @@ class Refresh:
             return
         rows = Rows(asked_s)
         add_own(rows, answer, group.plan)
-        is_equal = _is_equal(reading(rows, group.plan, math.inf), sheet, names)
+        own = reading(rows, group.plan, math.inf)
+        if names or not sheet.reading.stale:
+            is_equal = _is_equal(own, sheet, names)
+        else:
+            is_equal = _is_equal_but_stale(own, rows.names, sheet.reading)
         if not is_equal:
             self._stats.check_differences += 1
             log.warning("a batch and a query of its own differ", rule=group.plan.rule)
@@ -311,8 +315,6 @@ def _is_plain(answer: Answer) -> bool:
 def _is_equal(own: Reading, sheet: Sheet, names: tuple[str, ...]) -> bool:
     batch = sheet.reading
     if not names:
-        if batch.stale:
-            return True  # stale rows were taken out
         return all(
             one is not None and other is not None and one[0] == other[0] and _near(one[1], other[1])
             for one, other in zip_longest(_listed(own), _listed(batch))
@@ -328,9 +330,31 @@ def _is_equal(own: Reading, sheet: Sheet, names: tuple[str, ...]) -> bool:
     return True
 
 
+def _is_equal_but_stale(own: Reading, objects: Sequence[str], batch: Reading) -> bool:
+    """Compare what is left of series without the stale objects, which only ``own`` still has;
+    ``objects`` are those of its rows."""
+    left = {_key(labels): value for labels, value in _pairs(batch)}
+    every = {_key(labels): value for labels, value in _pairs(own)}
+    fresh = [
+        _key(labels)
+        for (labels, _), name in zip(_pairs(own), objects, strict=True)
+        if name not in batch.stale
+    ]
+    return all(key in left for key in fresh) and all(
+        key in every and _near(value, every[key]) for key, value in left.items()
+    )
+
+
 def _listed(rows: Reading) -> list[tuple[list[tuple[str, str]], float]]:
-    pairs = zip(rows.labels, rows.values.tolist(), strict=True)
-    return sorted((sorted(labels.items()), value) for labels, value in pairs)
+    return sorted((sorted(labels.items()), value) for labels, value in _pairs(rows))
+
+
+def _pairs(rows: Reading) -> list[tuple[Mapping[str, str], float]]:
+    return list(zip(rows.labels, rows.values.tolist(), strict=True))
+
+
+def _key(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(labels.items())
 
 
 def _near(one: float, other: float) -> bool:
