@@ -7,6 +7,7 @@ not idle (adapter.md 12).
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
@@ -34,6 +35,7 @@ from podscale.feed.plan import Demand
 from podscale.feed.reading import NO_ROW, Outcome, Reading
 
 EVERYTHING = Selector()
+_ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
 _PAGE = 500  # containers between two looks at the event loop, some 2 ms
 
 
@@ -55,6 +57,9 @@ class Usage:
         self._rules = rules
         self._objects = objects
         self._plans = plans
+        # The containers of each pod, once per reading: a thousand HPAs of one namespace ask
+        # about a few pods each, and all containers would be walked for every one of them.
+        self._by_pod: WeakKeyDictionary[Reading, _ByPod] = WeakKeyDictionary()
 
     @property
     def rules(self) -> ResourceRules | None:
@@ -99,7 +104,36 @@ class Usage:
         if question.resource != "cpu":
             demands = demands[1], demands[0]
         container, window_s = question.container, rules.window_s or None
-        return Inquiry(demands, lambda got: _sums(got[0], got[1], found.names, container, window_s))
+        return Inquiry(
+            demands, lambda got: self._sums(got[0], got[1], found.names, container, window_s)
+        )
+
+    def _sums(
+        self,
+        outcome: Outcome,
+        other: Outcome,
+        names: Sequence[str],
+        container: str | None,
+        window_s: float | None,
+    ) -> PodSamples | Failure:
+        if not isinstance(outcome, Reading):
+            return outcome
+        if not isinstance(other, Reading):
+            return other
+        rows, others = self._containers_of(outcome), self._containers_of(other)
+        found: dict[str, Sample] = {}
+        for name in names:
+            made = _sum(outcome, rows.get(name, ()), others.get(name, ()), container, window_s)
+            if made is not None:
+                found[name] = made
+        stale = frozenset(name for name in names if name in outcome.stale)
+        return PodSamples(found, outcome.asked_s, stale)
+
+    def _containers_of(self, reading: Reading) -> _ByPod:
+        known = self._by_pod.get(reading)
+        if known is None:
+            known = self._by_pod[reading] = _grouped(reading)
+        return known
 
     def containers(
         self, namespaces: Sequence[str]
@@ -199,42 +233,36 @@ def _amounts(cpu: Reading, cpu_row: int, memory: Reading, memory_row: int) -> Am
     return Amounts(found[0], found[1], min(known) if len(known) == len(times) else None)
 
 
-def _sums(
-    outcome: Outcome,
-    other: Outcome,
-    names: Sequence[str],
+def _grouped(reading: Reading) -> _ByPod:
+    pods: dict[str, list[tuple[str, int]]] = {}
+    for (pod, container), row in reading.containers.items():
+        pods.setdefault(pod, []).append((container, row))
+    return pods
+
+
+def _sum(
+    reading: Reading,
+    rows: Sequence[tuple[str, int]],
+    others: Sequence[tuple[str, int]],
     container: str | None,
     window_s: float | None,
-) -> PodSamples | Failure:
+) -> Sample | None:
     # As the HPA reads metrics.k8s.io: a container listed without the resource, and be it that
     # only the other resource lists it, breaks the sum of its pod.
-    if not isinstance(outcome, Reading):
-        return outcome
-    if not isinstance(other, Reading):
-        return other
-    wanted = set(names)
-    sums: dict[str, Sample] = {}
-    broken: set[str] = set()
-    for pod, name in other.containers.keys() - outcome.containers.keys():
-        if container is None or name == container:
-            broken.add(pod)
-    for (pod, name), row in outcome.containers.items():
-        if pod not in wanted or (container is not None and name != container):
-            continue
-        milli = values.usage_milli(float(outcome.values[row]))
+    wanted = {name: row for name, row in rows if container is None or name == container}
+    if any(name not in wanted for name, _ in others if container is None or name == container):
+        return None
+    total, times = 0, list[float | None]()
+    for row in wanted.values():
+        milli = values.usage_milli(float(reading.values[row]))
         if milli is None:  # a pod of which a part is not measured has no sum
-            broken.add(pod)
-            continue
-        time_s = readings.time_of(outcome, row)
-        before = sums.get(pod)
-        if before is not None:
-            milli += before.value_milli
-            both = time_s is not None and before.time_s is not None
-            time_s = min(time_s, before.time_s) if both else None  # type: ignore[type-var]
-        sums[pod] = Sample(milli, time_s, window_s)
-    found = {name: sums[name] for name in names if name in sums and name not in broken}
-    stale = frozenset(name for name in names if name in outcome.stale)
-    return PodSamples(found, outcome.asked_s, stale)
+            return None
+        total += milli
+        times.append(readings.time_of(reading, row))
+    known = [time_s for time_s in times if time_s is not None]
+    if not times:
+        return None
+    return Sample(total, min(known) if len(known) == len(times) else None, window_s)
 
 
 async def _columns(

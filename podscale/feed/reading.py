@@ -15,7 +15,7 @@ from podscale.core.metrics import Failure
 NO_ROW = -1
 
 
-class Reading(Struct, frozen=True, eq=False):
+class Reading(Struct, frozen=True, eq=False, weakref=True):
     """The samples of one plan in one namespace, one per row, in Prometheus's order.
 
     Values are Prometheus's floats (NaN and infinities included: who turns them into

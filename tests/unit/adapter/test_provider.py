@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from msgspec import structs
 
 from adapter.objects import Objects
 from adapter.plans import Plans
@@ -200,6 +201,32 @@ async def test_usage_whose_other_half_cannot_be_read_is_not_summed():
     made = await provider(usage_feed(memory=Unavailable("PrometheusTimeout", "late")))
     (answer,) = await made.answer([PodResource("shop", "app=web", "cpu")])
     assert isinstance(answer, Unavailable)
+
+
+class Walked(dict):
+    """Containers that count how often all of them are walked."""
+
+    walks = 0
+
+    def items(self):
+        self.walks += 1
+        return super().items()
+
+    def keys(self):
+        self.walks += 1
+        return super().keys()
+
+
+async def test_all_containers_are_walked_once_however_many_questions_come():
+    cpu, memory = (
+        structs.replace(made, containers=Walked(made.containers))
+        for made in (reading(containers={(f"p-{n}", "a"): 1.0 for n in range(50)}) for _ in "ab")
+    )
+    pods = {"shop": {f"p-{n}": {"app": f"a-{n}"} for n in range(50)}}
+    made = await provider(usage_feed(cpu, memory), pods)
+    answers = await made.answer([PodResource("shop", f"app=a-{n}", "cpu") for n in range(50)])
+    assert [list(answer.pods) for answer in answers] == [[f"p-{n}"] for n in range(50)]
+    assert (cpu.containers.walks, memory.containers.walks) == (1, 1)
 
 
 async def test_one_container_can_be_asked_for():
