@@ -11,7 +11,6 @@ The observation is YAML with Kubernetes' own words; amounts are quantities, time
 from typing import Any, Literal, get_args
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from hpa import decisions
@@ -23,6 +22,8 @@ from hpa.decide.reading import read
 from hpa.decide.settings import Gates, Release
 from hpa.decide.validation import validate
 from hpa.explain import first_reason
+from hpa.written import WrittenError, unknown
+from hpa.written import plain as plain_of
 from podscale.core import quantity
 from podscale.core.duration import DurationError, parse_go
 from podscale.core.metrics import (
@@ -40,6 +41,7 @@ from podscale.core.metrics import (
 
 Amount = str | int | float
 _OLD_AGE = "1h"
+_REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 
 
 class OfflineError(ValueError):
@@ -118,6 +120,8 @@ def decide_files(
     """Return the decision as the API would serve it; raises ``OfflineError``."""
     written_hpa = _hpa(hpa_text)
     written = _parsed(observation_text, Written, "the observation")
+    if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
+        raise OfflineError(f"the observation: scale: {wrong} replicas")
     try:
         hpa = read(written_hpa)
         observation = Observation(
@@ -150,8 +154,21 @@ def settings_for(release: str) -> Settings:
 
 def _hpa(text: str) -> wire.Autoscaler:
     # No API server has seen the file: any served version, and its findings in full.
+    plain = _parsed(text, dict[str, Any] | None, "the HPA") or {}
+    kind, version = plain.get("kind"), plain.get("apiVersion")
+    if kind is None and version is None:
+        raise OfflineError("the HPA: no HPA is in it (it has no kind); are the two files swapped?")
+    if kind not in (None, "HorizontalPodAutoscaler", "PodAutoscaler"):
+        raise OfflineError(f"the HPA: this is a {kind}, and a HorizontalPodAutoscaler is wanted")
+    if version in _REMOVED:
+        raise OfflineError(
+            f"the HPA: {version} was removed with Kubernetes {_REMOVED[version]}: "
+            "write autoscaling/v2"
+        )
+    if version != "autoscaling/v1" and (keys := unknown(plain)):
+        raise OfflineError("the HPA: " + "; ".join(f"unknown field {each}" for each in keys))
     try:
-        written = to_v2(_parsed(text, dict[str, Any], "the HPA"))
+        written = to_v2(plain)
     except ConversionError as error:
         raise OfflineError(f"the HPA: {error}") from error
     findings = validate(written)
@@ -162,11 +179,9 @@ def _hpa(text: str) -> wire.Autoscaler:
 
 def _parsed(text: str, type_: Any, what: str) -> Any:
     try:
-        plain = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return msgspec.convert(plain_of(text), type_)
+    except WrittenError as error:
         raise OfflineError(f"{what}: {error}") from error
-    try:
-        return msgspec.convert(plain, type_)
     except msgspec.ValidationError as error:
         raise OfflineError(f"{what}: {error}") from error
 
@@ -187,8 +202,10 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
         phase=bytes(Phase[pod.phase.upper()] for pod in pods),
         ready=bytes(ready[pod.ready] for pod in pods),
         deleted=bytes(pod.deleted for pod in pods),
-        started=tuple(now - parse_go(pod.started) for pod in pods),
-        ready_since=tuple(now - parse_go(pod.ready_changed) for pod in pods),
+        started=tuple(now - _age(pod.started, f"pod {pod.name}: started") for pod in pods),
+        ready_since=tuple(
+            now - _age(pod.ready_changed, f"pod {pod.name}: readyChanged") for pod in pods
+        ),
         template=tuple(range(len(pods))),
         templates=tuple(_template(pod) for pod in pods),
         owner=tuple(owners.index(pod.owner or target) for pod in pods),
@@ -206,7 +223,7 @@ def _template(pod: WrittenPod) -> PodTemplate:
 
 
 def _answer(written: WrittenMetric, now: float) -> MetricAnswer:
-    at, window_s = now - parse_go(written.age), parse_go(written.window)
+    at, window_s = now - _age(written.age, "metrics: age"), _age(written.window, "metrics: window")
     match written.error:
         case "NotFound":
             return NotFound("NotFound", written.message)
@@ -234,10 +251,24 @@ def _past(written: Written, now: float) -> Past:
     return Past(
         None
         if recommendations is None
-        else tuple(Recommendation(e.replicas, now - parse_go(e.age)) for e in recommendations),
-        tuple(ScaleEvent(each.change, now - parse_go(each.age)) for each in written.scale_ups),
-        tuple(ScaleEvent(each.change, now - parse_go(each.age)) for each in written.scale_downs),
+        else tuple(
+            Recommendation(e.replicas, now - _age(e.age, "recommendations"))
+            for e in recommendations
+        ),
+        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleUps")) for e in written.scale_ups),
+        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleDowns")) for e in written.scale_downs),
     )
+
+
+def _age(text: str, field: str) -> float:
+    """Return seconds; raises ``OfflineError`` for what is no age, or lies ahead."""
+    try:
+        age_s = parse_go(text)
+    except DurationError as error:
+        raise OfflineError(f"the observation: {field}: {error}") from error
+    if age_s < 0:
+        raise OfflineError(f"the observation: {field}: {text} lies ahead")
+    return age_s
 
 
 def _milli(amount: Amount) -> int:

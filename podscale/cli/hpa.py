@@ -18,7 +18,7 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
     from hpa import main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-        return before(lambda: problems(parsed), lambda: main.run(parsed, opener(parsed)))
+        return before("hpa", lambda: problem(parsed), lambda: main.run(parsed, opener(parsed)))
 
     return flag_table(), run
 
@@ -32,26 +32,32 @@ def flag_table() -> "Sequence[Flag]":
     return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE)
 
 
-def problems(flags: "Flags") -> list[str]:
-    """Return what is wrong with the flags and with the rules file, before any server is asked."""
+def problem(flags: "Flags") -> str:
+    """Return what is wrong with the rules file, before any server is asked; raises
+    ``FlagError``.
+    """
     from hpa.flags import problems as own_problems
     from podscale.serving.flag_table import problems as server_problems
+    from podscale.serving.flags import FlagError
 
-    found = [*server_problems(flags), *own_problems(flags)]
-    return found or (feed_problems(flags) if flags.text("metrics-source") == "feed" else [])
+    if found := [*server_problems(flags), *own_problems(flags)]:
+        raise FlagError("; ".join(found))
+    return feed_problem(flags) if flags.text("metrics-source") == "feed" else ""
 
 
-def feed_problems(flags: "Flags") -> list[str]:
-    """Return what is wrong with the flags of the feed, else with the rules file they name."""
+def feed_problem(flags: "Flags") -> str:
+    """Return what is wrong with the rules file; raises ``FlagError`` for flags of the feed."""
     from pathlib import Path
 
     from adapter import flags as adapter_flags
     from adapter import precheck
+    from podscale.serving.flags import FlagError
 
-    found = adapter_flags.problems(flags)
-    if found:
-        return [*found, "or --metrics-source=api to ask the cluster's metrics APIs"]
-    return list(filter(None, [precheck.problem(Path(flags.text("config")))]))
+    if found := adapter_flags.problems(flags):
+        raise FlagError(
+            f"{'; '.join(found)} (or --metrics-source=api to ask the cluster's metrics APIs)"
+        )
+    return precheck.problem(Path(flags.text("config")))
 
 
 def opener(flags: "Flags") -> "OpenProvider":

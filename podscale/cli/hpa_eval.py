@@ -1,23 +1,31 @@
 """``podscale hpa eval``: one decision, offline, from a hand-written HPA and an observation."""
 
+import sys
 from pathlib import Path
 
 import click
 
 from podscale.cli.output import Form, emit, output_option, said
 
+_LAST_S = 2.0**33  # in the year 2242: beyond it somebody gave milliseconds
 
-@click.command("eval")
-@click.option("-f", "--filename", "hpa_file", required=True, help="The HPA, as YAML or JSON.")
+
+@click.command("eval", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-f", "--filename", "hpa_file", required=True, help="The HPA, as YAML or JSON; - is stdin."
+)
 @click.option(
     "--observation", "observation_file", required=True,
     help="What was seen: scale, pods, metrics, as YAML.",
 )  # fmt: skip
 @click.option("--emulated-version", type=click.Choice(["1.36", "1.37", "1.38"]), default="1.37")
-@click.option("--at", "now", type=float, default=None, help="Unix time of the decision.")
+@click.option(
+    "--at", default="", metavar="TIME",
+    help="When it is decided: 10m (ago), RFC 3339 or unix seconds; not given: now.",
+)  # fmt: skip
 @output_option
 def evaluate(
-    hpa_file: str, observation_file: str, emulated_version: str, now: float | None, form: Form
+    hpa_file: str, observation_file: str, emulated_version: str, at: str, form: Form
 ) -> None:
     """Decide once and say why; nothing is read from a cluster and nothing is written.
 
@@ -39,28 +47,48 @@ def evaluate(
     from hpa.offline import OfflineError, decide_files
     from podscale.cli.explained import print_explanation
 
+    if hpa_file == observation_file == "-":
+        raise click.UsageError("only one of the two files can be stdin")
+    now = _time(at, time.time())
+    hpa, observation = _read(hpa_file), _read(observation_file)
     try:
-        hpa, observation = Path(hpa_file).read_text(), Path(observation_file).read_text()
-        body = decide_files(
-            hpa, observation, release=emulated_version, now=time.time() if now is None else now
-        )
-    except UnicodeDecodeError:
-        raise click.UsageError("one of the files is no text") from None
-    except OSError as error:
-        raise click.UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        body = decide_files(hpa, observation, release=emulated_version, now=now)
+    except RecursionError:
+        raise click.UsageError("one of the files is nested too deeply") from None
     except OfflineError as error:
-        raise click.UsageError(_named(error, hpa, hpa_file, observation_file)) from None
+        raise click.UsageError(_named(error, hpa_file, observation_file)) from None
     if form in ("json", "yaml"):
         emit(body, form)
     else:
         print_explanation(body)
 
 
-def _named(error: Exception, hpa: str, hpa_file: str, observation_file: str) -> str:
+def _time(text: str, now: float) -> float:
+    from hpa.decisions_api import read_time
+
+    try:
+        found: float | None = float(text) if text else now
+    except ValueError:
+        found = read_time(text, now)
+    if found is None or not 0 <= found < _LAST_S:
+        raise click.UsageError(
+            f"--at={text} is no age (10m), no time (2026-11-21T10:00:00Z) and no unix time"
+        )
+    return found
+
+
+def _read(file: str) -> str:
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file}: not a text file in UTF-8: {error.reason}") from None
+    except OSError as error:
+        raise click.UsageError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _named(error: Exception, hpa_file: str, observation_file: str) -> str:
     """Return what is wrong and in which file."""
-    if "\nkind:" not in f"\n{hpa}" and '"kind"' not in hpa:
-        return f"{hpa_file}: no HPA is in it (it has no kind); are the two files swapped?"
-    text = said(error).replace(' in "<unicode string>"', "")
+    text = said(error)
     for what, file in (("the HPA", hpa_file), ("the observation", observation_file)):
         if text.startswith(f"{what}: "):
             return f"{file}: {text}"

@@ -21,13 +21,22 @@ Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any
 
 
 async def before(
-    problems: Callable[[], Sequence[str]], run: Callable[[], Coroutine[Any, Any, int]]
+    name: str, problem: Callable[[], str], run: Callable[[], Coroutine[Any, Any, int]]
 ) -> int:
-    """Run, unless something must be changed first: then say what, and return 2."""
+    """Run, unless something must be changed first: then say what, and return 2.
+
+    ``problem`` returns what is wrong with files and raises ``FlagError``.
+    """
     import asyncio
 
-    if wrong := await asyncio.to_thread(problems):
-        click.echo("\n".join(wrong), err=True)  # lines that an editor can jump to
+    from podscale.serving.flags import FlagError
+
+    try:
+        wrong = await asyncio.to_thread(problem)
+    except FlagError as error:
+        wrong = f"podscale {name}: {error} (--help lists all flags)"
+    if wrong:
+        click.echo(wrong, err=True)  # of a file: lines that an editor can jump to
         return EXIT_USAGE
     return await run()
 

@@ -19,22 +19,28 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
         return before(
-            lambda: problems(parsed), lambda: main.run(parsed, opener(parsed), past_of(parsed))
+            "recommender",
+            lambda: problem(parsed),
+            lambda: main.run(parsed, opener(parsed), past_of(parsed)),
         )
 
     # Where both name a flag, it is the recommender's.
     return (*adapter_flags.OWN, *adapter_flags.FEED, *flags.TABLE), run
 
 
-def problems(flags: "Flags") -> list[str]:
-    """Return what is wrong with the flags and with the rules file, before any server is asked."""
-    from podscale.cli.hpa import feed_problems
+def problem(flags: "Flags") -> str:
+    """Return what is wrong with the rules file, before any server is asked; raises
+    ``FlagError``.
+    """
+    from podscale.cli.hpa import feed_problem
     from podscale.serving.flag_table import problems as server_problems
+    from podscale.serving.flags import FlagError
     from vpa.recommender.flags import problems as own_problems
     from vpa.recommender.flags import uses_feed
 
-    found = [*server_problems(flags), *own_problems(flags)]
-    return found or (feed_problems(flags) if uses_feed(flags) else [])
+    if found := [*server_problems(flags), *own_problems(flags)]:
+        raise FlagError("; ".join(found))
+    return feed_problem(flags) if uses_feed(flags) else ""
 
 
 def opener(flags: "Flags") -> "OpenProvider":

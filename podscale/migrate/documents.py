@@ -21,8 +21,15 @@ def objects(text: str, file: str = "input") -> list[Object]:
         where = f"{file}:{spot.line + 1}:{spot.column + 1}" if spot else file
         context = f"{error.context}: " if error.context else ""
         raise Unreadable(f"{where}: not YAML: {context}{error.problem}") from None
+    except RecursionError:
+        raise Unreadable(f"{file}: nested too deeply") from None
     except yaml.YAMLError as error:
-        raise Unreadable(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+        raise Unreadable(f"{file}: not YAML: {_words(error)}") from None
+
+
+def _words(error: yaml.YAMLError) -> str:
+    # PyYAML names the text it was given as if it were a file.
+    return " ".join(str(error).replace('in "<unicode string>", ', "").split())
 
 
 def at(value: object, *path: str) -> object:

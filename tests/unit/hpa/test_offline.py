@@ -14,6 +14,17 @@ spec:
   maxReplicas: MAX
   targetCPUUtilizationPercentage: 50
 """
+V2 = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, labels: {app: web}}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 10
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+"""
 OBSERVED = """
 scale: {replicas: 2, selector: app=web}
 pods:
@@ -37,3 +48,24 @@ def test_what_the_server_would_refuse_is_refused() -> None:
 def test_another_kind_of_object_is_refused() -> None:
     with pytest.raises(OfflineError, match="apps/v1 is not a version"):
         decide_files("apiVersion: apps/v1", OBSERVED, release="1.37", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("hpa", "seen", "words"),
+    [
+        (V2.replace("maxReplicas", "minReplica: 2\n  maxReplicas"), OBSERVED,
+         "the HPA: unknown field spec.minReplica"),
+        (V2.replace("maxReplicas", "maxReplicas: 3\n  maxReplicas"), OBSERVED,
+         "the HPA: line 8: spec.maxReplicas is there twice"),
+        (V2.replace("autoscaling/v2", "autoscaling/v2beta2"), OBSERVED, "removed with Kubernetes"),
+        ("apiVersion: v1\nkind: Pod", OBSERVED, "this is a Pod"),
+        ("kind: [a\n}", OBSERVED, "the HPA: line 2, column 1: not YAML"),
+        ("[" * 5000, OBSERVED, "the HPA: nested too deeply"),
+        (V2, OBSERVED.replace("replicas: 2", "replicas: -2"), "-2 replicas"),
+        (V2, OBSERVED.replace("age: 10s", "age: -10s"), "metrics: age: -10s lies ahead"),
+    ],
+)  # fmt: skip
+def test_what_kubectl_would_refuse_is_refused_by_its_place(hpa, seen, words) -> None:
+    with pytest.raises(OfflineError) as refused:
+        decide_files(hpa, seen, release="1.37", now=NOW)
+    assert words in str(refused.value)

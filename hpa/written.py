@@ -1,0 +1,84 @@
+"""YAML written by hand, as strictly as ``kubectl`` reads it: twice the same key and keys that
+nobody knows are told by their place.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_type_hints
+
+import yaml
+from msgspec import Struct
+
+from hpa.decide import wire
+
+
+class WrittenError(ValueError):
+    """The text is not what it is taken for; the error's text says where."""
+
+
+def plain(text: str) -> Any:
+    """Return the one document of ``text``; raises ``WrittenError``."""
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        for path, line in _twice(root, ""):
+            raise WrittenError(f"line {line}: {path} is there twice")
+        return None if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        words = ", ".join(part for part in (error.problem, error.context) if part)
+        raise WrittenError(f"{where}not YAML: {words}") from None
+    except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
+        words = " ".join(str(error).replace('in "<unicode string>", ', "").split())
+        raise WrittenError(f"not YAML: {words}") from None
+    except RecursionError:
+        raise WrittenError("nested too deeply") from None
+    except ValueError as error:  # a timestamp of no calendar
+        if isinstance(error, WrittenError):
+            raise
+        raise WrittenError(f"not YAML: {error}") from None
+
+
+def unknown(written: Mapping[str, Any]) -> list[str]:
+    """Return the paths of keys that an HPA (v2) does not have; metadata and status are not ours."""
+    found = [key for key in map(str, written) if key not in _OF_OBJECT]
+    return [*found, *_unknown(written.get("spec"), wire.Spec, "spec")]
+
+
+_OF_OBJECT = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+def _unknown(value: object, kind: object, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _unknown(each, kind, f"{path}[{index}]")
+    elif isinstance(value, Mapping) and (struct := _struct_in(kind)) is not None:
+        hints = get_type_hints(struct)
+        names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+        known = {written: hints[own] for written, own in names}
+        for key, below in value.items():
+            if key in known:
+                yield from _unknown(below, known[key], f"{path}.{key}")
+            else:
+                yield f"{path}.{key}"
+
+
+def _struct_in(kind: object) -> type[Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind
+    return next(filter(None, map(_struct_in, get_args(kind))), None)
+
+
+def _twice(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = f"{path}.{key.value}".lstrip(".")
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                yield name, key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+            yield from _twice(value, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, each in enumerate(node.value):
+            yield from _twice(each, f"{path}[{index}]")
