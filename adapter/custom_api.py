@@ -50,11 +50,14 @@ class CustomApi:
         registry: Callable[[], Registry],
         reuse: Reuse,
         freshness: Histogram,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """``clock`` is that of the feed, in whose times samples are."""
         self._sources = sources
         self._registry = registry
         self._reuse = reuse
         self._age = freshness.labels(GROUP)
+        self._clock = clock
         self._listed: tuple[Hashable, list[ApiResource]] | None = None
 
     def revision(self) -> Hashable:
@@ -191,7 +194,7 @@ class CustomApi:
             for name, s in samples.items()
         ]
         if items:
-            self._age.observe(max(0.0, time.time() - min(item[2] for item in items)))
+            self._age.observe(max(0.0, self._clock() - min(item[2] for item in items)))
         body = bodies.metric_values(
             request.info.version, resource, namespace, asked.metric,
             options.echo(asked.metric_selector), items,

@@ -39,11 +39,14 @@ class ExternalApi:
         registry: Callable[[], Registry],
         reuse: Reuse,
         freshness: Histogram,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """``clock`` is that of the feed, in whose times samples are."""
         self._sources = sources
         self._registry = registry
         self._reuse = reuse
         self._age = freshness.labels(GROUP)
+        self._clock = clock
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
@@ -104,7 +107,7 @@ class ExternalApi:
             oldest_s = min(oldest_s, *(item[2] for item in items))
             pages.append(bodies.external_items(metric, items))
         if pages:
-            self._age.observe(max(0.0, time.time() - oldest_s))
+            self._age.observe(max(0.0, self._clock() - oldest_s))
         headers: tuple[tuple[str, str], ...] = ()
         if answer.left_out:
             headers = (("Warning", f'{LEFT_OUT}{readings.left_out(answer)}"'),)

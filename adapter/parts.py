@@ -104,12 +104,12 @@ class Adapter:
         freshness = ground.metrics.freshness
         self.groups: tuple[ApiGroup, ...] = (
             WithRules(
-                CustomApi(self._sources, self._custom, self._reuse, freshness),
+                CustomApi(self._sources, self._custom, self._reuse, freshness, clock),
                 ground.api,
                 self._rules_told,
             ),
             WithRules(
-                ExternalApi(self._sources, self._external, self._reuse, freshness),
+                ExternalApi(self._sources, self._external, self._reuse, freshness, clock),
                 ground.api,
                 self._rules_told,
             ),

@@ -9,11 +9,13 @@ from adapter import bodies, registration, values
 from adapter import flags as adapter_flags
 from adapter.config import parse as parse_config
 from adapter.config_gen import default_config, default_yaml
+from adapter.external_api import ExternalApi
 from adapter.registry import RelistFailure, RuleState
 from adapter.reuse import Reuse
 from adapter.rights import NEEDED, warn_of_missing
 from adapter.selfmetrics import AdapterMetrics
 from adapter.stages import Stage
+from podscale.core.metrics import ExternalSample, ExternalSamples, Sample
 from podscale.feed.stats import FeedStats
 from podscale.kube.api import Response
 from podscale.kube.errors import ObjectNotFound, Unreachable
@@ -274,3 +276,18 @@ async def test_each_missing_right_is_told_once():
     assert [r.verb for r in await warn_of_missing(Cluster({}))] == ["watch"]
     assert await warn_of_missing(Cluster({}, Unreachable("down"))) == []
     assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)
+
+
+async def test_the_age_of_an_answer_is_by_the_clock_its_samples_are_by():
+    class One:
+        async def external(self, *_):
+            return ExternalSamples([ExternalSample({}, Sample(1, 997.0, None))], 1000.0)
+
+    registry = CollectorRegistry()
+    freshness = AdapterMetrics(registry).freshness
+    api = ExternalApi(One(), lambda: None, Reuse(0.0), freshness, lambda: 1000.0)
+    info = RequestInfo(True, "", "list", namespace="shop", parts=("depth",))
+    request = ApiRequest("GET", "/apis/x", info, {}, {}, b"", ANONYMOUS_USER, Media(), 0.0)
+    await api.handle(request)
+    text = generate_latest(registry).decode()
+    assert 'freshness_seconds_sum{group="external.metrics.k8s.io"} 3.0' in text
