@@ -32,6 +32,8 @@ class Result(Struct):
     statuses: int
     refused: int
     terms: int
+    judged: int  # rescales under a policy
+    exempted: int  # those of which no policy was judged
 
 
 class Run:
@@ -143,8 +145,9 @@ class Run:
         judge = self.weather.judge
         found = [*judge.found, *self.problems]
         return Result(
-            found, judge.rescales, judge.lowered, judge.statuses, judge.refused, self._terms
-        )
+            found, judge.rescales, judge.lowered, judge.statuses, judge.refused, self._terms,
+            judge.judged, judge.exempted,
+        )  # fmt: skip
 
     def _create(self, name: str) -> None:
         draw = self.draw
@@ -255,7 +258,7 @@ class Run:
                 made["spec"] = spec
                 made["metadata"]["uid"] = f"again-{self.weather.next_version()}"
                 # Its history went with the first of that name.
-                self.weather.judge.unsettled.add(name)
+                self.weather.judge.unsettle(name)
                 self._put(made)
                 return
 

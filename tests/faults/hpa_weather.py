@@ -58,7 +58,10 @@ class Judge:
         self.specs: dict[str, list[tuple[float, Any]]] = {}
         self.log: dict[str, list[Rescale]] = {}
         self.broken_since: dict[str, float] = {}  # replica → its watch is down
-        self.unsettled: set[str] = set()  # HPAs whose history upstream would lose as well
+        # HPA → until when no policy is judged: its history is lost, as upstream would lose it,
+        # but only what happened within the policy's period before.
+        self.unsettled: dict[str, float] = {}
+        self.judged = self.exempted = 0  # rescales under a policy, and those not judged by it
         self.unstored: dict[str, Rescale] = {}  # the first rescale of HPAs never stored yet
         self.jumps: list[tuple[float, float]] = [(0.0, 0.0)]  # when; of the wall clock in sum
         self.known: set[str] = set()  # whose history has been stored
@@ -95,12 +98,28 @@ class Judge:
             self.found.append(f"{what} outside of the bounds")
         first = self.unstored.get(name)
         if first is not None and (first.replica != replica or now - first.time > _STORED_S):
-            self.unsettled.add(name)
-        if name not in self.unsettled:
-            self._policy(name, before, after, specs[-1].get("behavior"), what)
+            self.unsettle(name)
+            del self.unstored[name]
+        behavior = specs[-1].get("behavior")
+        if behavior and before and now < self.unsettled.get(name, 0.0):
+            self.exempted += 1
+        elif behavior and before:
+            self.judged += 1
+            self._policy(name, before, after, behavior, what)
+
+    def unsettle(self, name: str) -> None:
+        """Judge no policy of one HPA for as long as it reaches back."""
+        behavior = self.specs[name][-1][1].get("behavior") or {}
+        periods = [
+            policy["periodSeconds"]
+            for rules in behavior.values()
+            for policy in rules.get("policies", ())
+        ]
+        now = asyncio.get_running_loop().time()
+        self.unsettled[name] = now + max(periods, default=0.0)
 
     def remember(self, replica: str, name: str, before: int, after: int) -> None:
-        """Note a rescale that the controller was told to have happened."""
+        """Note a rescale that happened: the controller was told, or sees the size."""
         now = asyncio.get_running_loop().time()
         rescale = Rescale(replica, now, self.jumps[-1][1], before, after)
         self.log.setdefault(name, []).append(rescale)
@@ -115,7 +134,7 @@ class Judge:
             first = self.unstored.pop(name, None)
             changes = [change for change, _ in (*record.get("ups", ()), *record.get("downs", ()))]
             if first is not None and abs(first.after - first.before) not in changes:
-                self.unsettled.add(name)
+                self.unsettle(name)
             self.known.add(name)
 
     def _lowering(self, replica: str, name: str, what: str) -> None:
@@ -130,8 +149,6 @@ class Judge:
             self.found.append(f"{what} with bad {bad}, loaded {loaded} of {sorted(given)}")
 
     def _policy(self, name: str, before: int, after: int, behavior: Any, what: str) -> None:
-        if not behavior or before == 0:
-            return
         direction = "scaleUp" if after > before else "scaleDown"
         (policy,) = behavior[direction]["policies"]
         period, value = policy["periodSeconds"], policy["value"]
@@ -186,8 +203,8 @@ class Weather(World):
         """Who holds the Lease, as stored."""
         return (self.lease or {}).get("spec", {}).get("holderIdentity") or ""
 
-    def take(self, method: Method, path: str, sent: Any, replica: str, *, is_lost: bool) -> Any:
-        """Store and answer; judged first. ``is_lost``: the replica will not be told."""
+    def take(self, method: Method, path: str, sent: Any, replica: str) -> Any:
+        """Store and answer; judged first."""
         if "/leases" in path:
             return self._lease(method, path, sent)
         now = asyncio.get_running_loop().time()
@@ -212,10 +229,7 @@ class Weather(World):
         if parts[-1] == "scale":
             after = sent["spec"]["replicas"]
             self.judge.size(replica, key[1], before, after, now)
-            if is_lost:
-                self.judge.unsettled.add(key[1])
-            else:
-                self.judge.remember(replica, key[1], before, after)
+            self.judge.remember(replica, key[1], before, after)
         else:
             self.judge.statuses += 1
             answer["metadata"]["managedFields"] = [writer("podscale-hpa", "2026-11-21T10:00:00Z")]
@@ -305,9 +319,7 @@ class Line:
         await asyncio.sleep(draw.choice((0.001, 0.001, 0.05, 0.8)))
         if self.dies_with and path.endswith("/scale") and method != "GET":
             if self.dies_with == "arrived":
-                weather.take(
-                    method, path, msgspec.json.decode(body or b""), self._replica, is_lost=False
-                )
+                weather.take(method, path, msgspec.json.decode(body or b""), self._replica)
             self.is_cut = True
         if self.is_cut:
             await asyncio.sleep(_FOREVER_S)
@@ -316,13 +328,13 @@ class Line:
             weather.judge.refused += 1
             if "configmaps" in path:
                 # What is neither stored nor in the status any more, nobody can know.
-                weather.judge.unsettled.update(weather.judge.specs)
+                for name in weather.judge.specs:
+                    weather.judge.unsettle(name)
             raise fate
         sent = msgspec.json.decode(body) if body else None
-        is_lost = fate == "lost"
-        answer = weather.take(method, path, sent, self._replica, is_lost=is_lost)
+        answer = weather.take(method, path, sent, self._replica)
         raw = msgspec.json.encode(answer)
-        if is_lost:
+        if fate == "lost":
             raise Unreachable("connection reset after the request was sent")
         return Response(200, {}, raw)
 

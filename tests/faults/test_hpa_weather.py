@@ -5,15 +5,19 @@ become of it is said.
 """
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpa.decide import Settings
+from podscale.kube.api import Method
+from podscale.kube.errors import Unreachable
 from tests.faults.hpa_replica import Replica
 from tests.faults.hpa_run import EPOCH
-from tests.faults.hpa_weather import NS, Weather
+from tests.faults.hpa_weather import NS, Line, Weather
 from tests.unit.hpa.world import deployment_object, hpa_object
 
 pytestmark = pytest.mark.looptime(noop_cycles=0)
@@ -244,4 +248,50 @@ async def test_an_autoscaler_deleted_in_mid_write_is_not_written_again() -> None
     assert stage.weather.judge.statuses == before
     assert "shop/web" not in str(stage.weather.config_maps)
     assert one.controller.traces.last((NS, "web")) is None
+    await stage.end()
+
+
+def fated(end: str | None) -> Callable[[Method, str], Exception | str | None]:
+    """Return a fate that all requests share."""
+    return lambda _method, _path: end
+
+
+async def test_the_judge_goes_on_judging_after_a_lost_answer() -> None:
+    stage = Stage(FOUR_A_QUARTER | {"scaleDown": AT_ONCE["scaleDown"]})
+    weather, line = stage.weather, Line(stage.weather, "a")
+    weather.lease = {"spec": {"holderIdentity": "a"}}
+    path = f"/apis/apps/v1/namespaces/{NS}/deployments/web/scale"
+
+    async def grow(size: int) -> None:
+        version = weather.workloads[NS, "web"]["metadata"]["resourceVersion"]
+        sent = {"metadata": {"resourceVersion": version}, "spec": {"replicas": size}}
+        await line.request("PUT", path, body=msgspec.json.encode(sent))
+
+    weather.fate = fated("lost")  # type: ignore[method-assign,assignment]
+    with pytest.raises(Unreachable):
+        await grow(8)
+    weather.fate = fated(None)  # type: ignore[method-assign,assignment]
+    assert weather.judge.found == []
+    await asyncio.sleep(5.0)
+    await grow(9)
+    assert len(weather.judge.found) == 1
+
+
+async def test_a_lost_answer_of_a_rescale_lets_no_policy_be_overstepped() -> None:
+    stage = Stage(FOUR_A_QUARTER | {"scaleDown": AT_ONCE["scaleDown"]})
+    stage.start("a")
+    stage.bear(1.0)
+    await stage.last(20.0)
+    weather = stage.weather
+
+    def fate(method: Method, path: str) -> Exception | str | None:
+        if method == "GET" or not path.endswith("/scale"):
+            return None
+        weather.fate = fated(None)  # type: ignore[method-assign,assignment]
+        return "lost"
+
+    weather.fate = fate  # type: ignore[method-assign]
+    stage.bear(3.0)
+    await stage.last(300.0)
+    assert stage.size == 8
     await stage.end()
