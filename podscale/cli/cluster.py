@@ -15,6 +15,12 @@ EXIT_FAILED = 1  # it ran, and what was asked for could not be had
 EXIT_USAGE = 2  # the call was wrong
 
 
+class _Unusable(click.ClickException):
+    """No cluster can be asked before the call, or a file it names, is changed."""
+
+    exit_code = EXIT_USAGE
+
+
 class ClusterChoice:
     """Which cluster and which namespace a command was pointed at."""
 
@@ -76,7 +82,7 @@ class ClusterChoice:
             async with connect(target, user_agent=user_agent(part)) as api:
                 yield api
         except NotConfigured as error:
-            raise click.ClickException(str(error)) from None
+            raise _Unusable(str(error)) from None
 
 
 def cluster_options(command: F) -> F:

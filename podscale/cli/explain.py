@@ -9,6 +9,7 @@ import click
 
 from podscale.cli.cluster import (
     EXIT_FAILED,
+    EXIT_USAGE,
     ClusterChoice,
     cluster_options,
     kind_and_name,
@@ -67,6 +68,10 @@ def command(
         raise click.UsageError("one object is explained: say its namespace with -n", ctx)
     if at and (is_watching or not name):
         raise click.UsageError("--at is about one object, and --watch excludes it", ctx)
+    if at and not _is_time(at):
+        raise click.UsageError(
+            f"--at={at} is neither an age (10m) nor a time (2026-11-21T10:00:00Z)", ctx
+        )
     group, version, plural = served
     scope = "" if cluster.all_namespaces else f"/namespaces/{quote(cluster.namespace)}"
     path = f"/apis/{group}/{version}{scope}/{plural}{f'/{quote(name)}' if name else ''}"
@@ -74,6 +79,9 @@ def command(
     asked = {key: text for key, text in query.items() if text}
     try:
         asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
+    except _Refused as refused:
+        click.echo(f"podscale explain: {refused}", err=True)
+        ctx.exit(EXIT_USAGE)
     except _Failed as failed:
         click.echo(f"podscale explain: {failed}", err=True)
         ctx.exit(EXIT_FAILED)
@@ -81,8 +89,28 @@ def command(
         ctx.exit(0)
 
 
+def _is_time(text: str) -> bool:
+    # Before the cluster is asked; the server has the last word.
+    from datetime import datetime
+
+    from podscale.core.duration import DurationError, parse_go
+
+    try:
+        parse_go(text)
+    except DurationError:
+        try:
+            return datetime.fromisoformat(text).tzinfo is not None
+        except ValueError:
+            return False
+    return True
+
+
 class _Failed(Exception):
     """What is shown instead of an explanation."""
+
+
+class _Refused(Exception):
+    """The call must be changed first."""
 
 
 async def _explain(
@@ -112,7 +140,13 @@ async def _ask(
 ) -> Mapping[str, Any]:
     import msgspec
 
-    from podscale.kube.errors import KubeError, ObjectNotFound, ServerFailed, Unreachable
+    from podscale.kube.errors import (
+        BadRequest,
+        KubeError,
+        ObjectNotFound,
+        ServerFailed,
+        Unreachable,
+    )
 
     loop = asyncio.get_running_loop()
     until = loop.time() + _PATIENCE_S
@@ -127,10 +161,14 @@ async def _ask(
                 raise _Failed(str(error)) from error
             await asyncio.sleep(_AGAIN_S)
         except ObjectNotFound as error:
-            text = f"{error} (in another namespace? -n NAMESPACE)"
+            text = str(error)
+            if "known from" not in text:  # of --at the object is there, and the time too early
+                text += " (in another namespace? -n NAMESPACE)"
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"
             raise _Failed(text) from error
+        except BadRequest as error:
+            raise _Refused(str(error)) from error
         except Unreachable as error:
             raise _Failed(
                 f"{said(error)}. Is it the right cluster? --kubeconfig, --context or --server "

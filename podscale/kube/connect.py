@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from msgspec import Struct
@@ -66,6 +67,9 @@ async def connect(
 def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -> Credentials:
     named = target.kubeconfig or environ.get("KUBECONFIG", "")
     if target.server and not target.kubeconfig and not target.context:
+        parts = urlsplit(target.server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise NotConfigured(f"--server {target.server}: not an http or https URL")
         tls = ssl.create_default_context() if target.server.startswith("https") else None
         return Fixed(Identity(target.server.rstrip("/"), tls=tls))
     default = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
@@ -75,13 +79,17 @@ def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -
         except NotConfigured as error:
             if not default.is_file():
                 raise NotConfigured(
-                    f"no way to an API server: --kubeconfig and KUBECONFIG are not set, {error}, "
-                    f"and there is no {default}. Give --kubeconfig "
-                    "FILE (the adapter calls it --lister-kubeconfig) or set KUBECONFIG"
+                    "no kubeconfig; give --kubeconfig or --server (a part: --kubeconfig, the "
+                    "adapter: --lister-kubeconfig). KUBECONFIG is not set either, "
+                    f"{error}, and there is no {default}"
                 ) from None
         named = str(default)
+    if Path(named).expanduser().is_dir():
+        raise NotConfigured(f"the kubeconfig {named} is a directory")
     if not any(Path(part).expanduser().is_file() for part in named.split(os.pathsep) if part):
         raise NotConfigured(f"the kubeconfig {named} does not exist")
+    if os.pathsep not in named and not Path(named).expanduser().read_bytes().strip():
+        raise NotConfigured(f"the kubeconfig {named} is empty")
     return _Kubeconfig(named, target.context, target.server)
 
 

@@ -52,3 +52,19 @@ def test_without_a_command_the_help_keeps_its_lines():
     assert len(done.stderr.splitlines()) > 15
     assert podscale("help").stdout == podscale("--help").stdout
     assert podscale("version").stdout == podscale("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--server", "foo"], "--server foo: not an http or https URL"),
+        (["--kubeconfig", "EMPTY"], "is empty"),
+        (["--server", NOWHERE, "--at", "bogus"], "--at=bogus is neither an age"),
+    ],
+)
+def test_a_cluster_or_a_time_that_is_none_ends_with_2(words: list[str], said: str, tmp_path: Path):
+    empty = tmp_path / "config"
+    empty.write_text("")
+    done = podscale("explain", "hpa/web", *(str(empty) if w == "EMPTY" else w for w in words))
+    assert done.returncode == 2
+    assert said in done.stderr

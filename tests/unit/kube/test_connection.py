@@ -402,7 +402,7 @@ async def test_an_unusable_kubeconfig_says_what_is_wrong(tmp_path, content, cont
 
 
 async def test_nowhere_to_connect_says_what_was_looked_for(tmp_path):
-    with pytest.raises(NotConfigured, match="Give --kubeconfig FILE"):
+    with pytest.raises(NotConfigured, match="give --kubeconfig"):
         async with connect(
             Target(), user_agent="t", environ={"HOME": str(tmp_path)}, service_account=tmp_path
         ):
