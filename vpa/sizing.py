@@ -151,7 +151,10 @@ def _admitted(told: Told | None) -> list[dict[str, Any]]:
 
 def _first(known: Known) -> Explanation:
     container = known.containers[0] if known.containers else ""
-    return explain(known, container, "cpu")
+    found = [explain(known, container, each) for each in ("cpu", "memory")]
+    # Of a VPA for memory alone it says nothing that its cpu is not controlled.
+    told = (each for each in found if each.reasons[:1] != ("ResourceNotControlled",))
+    return next(told, found[0])
 
 
 def _told(explained: Explanation) -> dict[str, Any]:

@@ -30,9 +30,10 @@ def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
     hpa, scale = told.hpa, told.scale
     if scale is not None:
         bounds = f"between {hpa.min_replicas} and {hpa.max_replicas}"
+        verb = "matches" if len(told.pods) == 1 else "match"
         yield (
             f"{told.target} has {count(scale.spec_replicas, 'replica')} and may have {bounds}; "
-            f"{count(len(told.pods), 'pod')} match its selector."
+            f"{count(len(told.pods), 'pod')} {verb} its selector."
         )
         if scale.status_replicas != scale.spec_replicas:
             yield f"Its status reports {scale.status_replicas}, as during a rollout."

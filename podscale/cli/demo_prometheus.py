@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ _READY_S = 30.0
 _STOP_S = 10.0
 _AGAIN_S = 1.0
 _LOOKS = 0.1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Measurements(Struct, frozen=True):
@@ -143,6 +146,7 @@ class _Real:
                     stderr=output,
                     # Ctrl-C is ours to hand on, in order.
                     start_new_session=True,
+                    preexec_fn=_ending_with_us(),
                 )
             except OSError as error:
                 return error.strerror or str(error)
@@ -191,3 +195,11 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         number: int = probe.getsockname()[1]
         return number
+
+
+def _ending_with_us() -> Callable[[], object] | None:
+    """Return what makes the child end with us, also when we are killed; Linux only."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -50,10 +50,14 @@ def _queue(seen: Sequence[Look]) -> str:
     backs = sum(a == 0 and b > 0 for a, b in itertools.pairwise(sizes))
     return (
         f"queue: up to {max(look.load_value for look in seen):.0f} messages waited; replicas went "
-        f"to zero {zeros} times and came back {backs} times, at most {max(sizes)}."
+        f"to zero {_times(zeros)} and came back {_times(backs)}, at most {max(sizes)}."
     )
 
 
 def _steps(sizes: Sequence[int]) -> tuple[int, int]:
     pairs = list(itertools.pairwise(sizes))
     return sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

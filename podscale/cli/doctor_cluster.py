@@ -114,7 +114,19 @@ class Cluster:
 
     async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
         """Return an HPA as it is; raises ``ClusterFailed``."""
-        return await self._get(HPAS.path(namespace, name), dict[str, object])
+        try:
+            return await self._get(HPAS.path(namespace, name), dict[str, object])
+        except ClusterFailed as failed:
+            if not isinstance(failed.__cause__, ObjectNotFound):
+                raise
+            try:
+                await self._get(f"/api/v1/namespaces/{namespace}", dict[str, object])
+            except ClusterFailed as missing:
+                if isinstance(missing.__cause__, ObjectNotFound):
+                    raise ClusterFailed(f"there is no namespace {namespace}") from missing
+            raise ClusterFailed(
+                f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
+            ) from failed
 
     async def listed(self, path: str) -> list[dict[str, object]]:
         """Return up to 500 objects of a list, none where it cannot be read."""

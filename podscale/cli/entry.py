@@ -159,19 +159,19 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         click.echo(f"{_command_of(error, program)}: {one_line(error)}", err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        # Whoever read us (head, less) has gone; Python would complain once more at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except Exception as error:
-        if is_debugging:
-            raise
-        from podscale.cli.output import said
-
         first: Exception = error
         while isinstance(first, ExceptionGroup):  # task groups wrap what their body raises
             first = first.exceptions[0]
-        click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
+        if isinstance(first, BrokenPipeError):
+            # Whoever read us (head, less) has gone; Python would complain once more at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        elif is_debugging:
+            raise
+        else:
+            from podscale.cli.output import said
+
+            click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+import click.shell_completion
 
 from podscale.cli.program import before, program
 
@@ -114,12 +115,34 @@ async def from_feed(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
 _serve = program("hpa", "Scale by HorizontalPodAutoscalers.", _load)
 
 
+class _WithEval(click.Command):
+    """Completes ``eval`` with its options, and the flags of the controller."""
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        from podscale.cli.hpa_eval import evaluate
+
+        words = tuple(ctx.params.get("words") or ())
+        if words[:1] == ("eval",):
+            return evaluate.shell_complete(ctx, incomplete)
+        return _serve.shell_complete(ctx, incomplete)
+
+
+def _first_word(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[click.shell_completion.CompletionItem]:
+    item = click.shell_completion.CompletionItem("eval", help="Decide once, from two files.")
+    return [item] if not ctx.params.get("words") and "eval".startswith(incomplete) else []
+
+
 @click.command(
     "hpa",
+    cls=_WithEval,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=_first_word)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Scale by HorizontalPodAutoscalers; ``hpa eval`` decides offline."""

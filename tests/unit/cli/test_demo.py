@@ -71,7 +71,7 @@ def test_the_summary_tells_what_followed_what():
             "400 MiB."
         ),
         (
-            "queue: up to 9 messages waited; replicas went to zero 1 times and came back 1 times, "
+            "queue: up to 9 messages waited; replicas went to zero once and came back once, "
             "at most 2."
         ),
     ]

@@ -68,3 +68,17 @@ def test_a_cluster_or_a_time_that_is_none_ends_with_2(words: list[str], said: st
     done = podscale("explain", "hpa/web", *(str(empty) if w == "EMPTY" else w for w in words))
     assert done.returncode == 2
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["hpa", ""], "eval"),
+        (["hpa", "--mo"], "--mode"),
+        (["hpa", "eval", "--ob"], "--observation"),
+    ],
+)
+def test_hpa_offers_eval_and_the_flags(words: list[str], offered: str):
+    from podscale.cli.completion import kubectl
+
+    assert offered in [line.partition("\t")[0] for line in kubectl(words).splitlines()]
