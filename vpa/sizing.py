@@ -10,6 +10,7 @@ from vpa.explain.admitted import Told
 from vpa.explain.explanation import WORDS, Explanation, sentence
 from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
 from vpa.explain.update import explain_update
+from vpa.model.amounts import humanized
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import RecommendationTrace
@@ -174,7 +175,7 @@ def _sentences(
 ) -> list[str]:
     found = []
     for each in amounts:
-        value = each["decision"].get("value", "nothing")
+        value = _readable(each["resource"], each["decision"].get("value")) or "nothing"
         reason = each["first_reason"]
         facts = each["facts"]
         text = f"{each['resource']} of {each['container']}: {value}. {sentence(reason)}"
@@ -190,11 +191,23 @@ def _sentences(
     ]
     found += [
         f"pod {each['pod']}, {value['container']}: {value['value']} "
-        f"{value['decision'].get('value') or 'left as it was'}. {sentence(value['first_reason'])}"
+        f"{_admitted_value(value)}. {sentence(value['first_reason'])}"
         for each in pods[:_MOST_PODS]
         for value in each["admission"]
     ]
     return found or [sentence(_first(known).reasons[0])]
+
+
+def _admitted_value(told: Mapping[str, Any]) -> str:
+    # Its ``value`` names what was set: "memory request", say.
+    resource = "memory" if "memory" in str(told["value"]) else ""
+    return _readable(resource, told["decision"].get("value")) or "left as it was"
+
+
+def _readable(resource: str, amount: object) -> str:
+    """Return an amount for people; the decision's facts keep every byte."""
+    text = "" if amount is None else str(amount)
+    return humanized(int(text)) if resource == "memory" and text.isdecimal() else text
 
 
 def _cells(known: Known) -> list[str]:

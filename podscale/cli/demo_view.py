@@ -35,6 +35,7 @@ class Lines:
 
     def __init__(self, chosen: Scene) -> None:
         self._chosen = chosen
+        self._told: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +46,10 @@ class Lines:
     def show(self, looks: Mapping[str, Sequence[Look]]) -> None:
         for name, seen in looks.items():
             if seen and (name == self._chosen.name or _changed(seen)):
-                click.echo(_line(seen[-1]))
+                # A reason that stays is not said again on every line.
+                is_new = self._told.get(name) != seen[-1].reason
+                self._told[name] = seen[-1].reason
+                click.echo(_line(seen[-1], with_reason=is_new))
 
     def say(self, text: str) -> None:
         click.echo(f"podscale demo: {text}", err=True)
@@ -135,10 +139,10 @@ def _size(now: Look) -> str:
     return f", requests {max(now.request_mib):.0f} MiB"
 
 
-def _line(now: Look) -> str:
+def _line(now: Look, *, with_reason: bool) -> str:
     values = " ".join(f"{pod.value:.1f}" for pod in now.pods if pod.value)
     per_pod = f"  per pod [{values}]" if values else ""
     return (
         f"{now.at_s:5.0f}s {now.scene:6}  load {now.load}  replicas {now.replicas:2d}"
-        f"{_size(now)}{per_pod}  {now.reason}"
+        f"{_size(now)}{per_pod}" + (f"  {now.reason}" if with_reason else "")
     )

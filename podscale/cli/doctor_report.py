@@ -29,6 +29,8 @@ def print_report(report: Report, form: Form) -> None:
     for rule in report.rules:
         shown = ", ".join(rule.names[:5]) + (", …" if len(rule.names) > 5 else "")
         about = rule.problem or f"{rule.series} series names, {len(rule.names)} metrics: {shown}"
+        if not rule.problem and not rule.names:  # told by the adapter, which counts only
+            about = f"{rule.series} metrics; the series: not looked at without --prometheus-url"
         click.echo(f"{_mark(not rule.problem)} {rule.rule or 'Prometheus'}: {about}")
     for each in report.lints:
         click.echo(f"{_mark(False)} {each.text}")
