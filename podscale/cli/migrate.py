@@ -178,7 +178,7 @@ async def _compare(
             for number in range(moments):
                 drawn(done * moments + number + 1, several * moments, compared.about)
                 time_s = now - _DAY_S + _DAY_S * (number + 1) / moments
-                answers: dict[str, list[float]] = {}
+                answers: dict[str, Sequence[float]] = {}
                 for metric in compared.metrics:
                     try:
                         answers[metric.name] = (await client.query(metric.query, time_s)).values
