@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Self
@@ -19,6 +20,7 @@ from podscale.kube.resource import LEASES
 from podscale.kube.wire import Status, decode
 
 _CONNECT_S = 10.0
+_TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
 _LEASES = f"/apis/{LEASES.group}/"
 # kube-apiserver closes idle connections after 90 s. A write on one that is just being
 # closed fails without having been tried, so ours are given up earlier.
@@ -243,7 +245,7 @@ def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
         text = f"{method} {path}: no answer within {timeout_s:g} s"
         raise Unreachable(text, is_timeout=True) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
+        raise Unreachable(f"{method} {path}: {_words(error)}") from error
 
 
 def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
@@ -268,3 +270,8 @@ def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
 
 def _check(connection: Connection) -> Api:
     return connection  # mypy proves here that the Protocol is met
+
+
+def _words(error: Exception) -> str:
+    # aiohttp shows the TLS setting it was given, which is an object of Python.
+    return _TLS_SETTING.sub("", str(error)) or type(error).__name__
