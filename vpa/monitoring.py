@@ -1,5 +1,6 @@
 """``/metrics`` and ``/health-check`` over plain HTTP, where upstream's manifests look for them."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -36,7 +37,14 @@ async def monitored(
     runner = web.ServerRunner(web.Server(answer), access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or None, port).start()
+        try:
+            await web.TCPSite(runner, host or None, port).start()
+        except OSError as error:
+            # asyncio's text repeats the address as a tuple, or its errno.
+            raise OSError(
+                f"cannot listen on {address}: {os.strerror(error.errno or 0).lower()} "
+                "(--address chooses another)"
+            ) from error
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
