@@ -6,7 +6,7 @@ import sys
 BENCHES = {
     "adapter": ("bench_requests", "bench_prometheus", "bench_relist", "bench_store"),
     "hpa": ("bench_decide", "bench_hpa", "bench_hpa_plane"),
-    "vpa": ("bench_vpa_model", "bench_vpa"),
+    "vpa": ("bench_vpa_model", "bench_vpa", "vpa_beside"),
 }
 
 
