@@ -31,10 +31,12 @@ def load(
     requests: int = 0,
     token: str = "",
     accepts_gzip: bool = False,
+    apart: bool = False,
 ) -> dict[str, Any]:
     """Send GETs to ``urls`` in turn; return the load generator's figures.
 
-    ``rate`` is over all clients, 0 is a closed loop; ``requests`` ends it early.
+    ``rate`` is over all clients, 0 is a closed loop; ``requests`` ends it early; ``apart`` gives
+    each client a connection of its own, else they share those that are idle.
     """
     listed = scratch / "urls.txt"
     listed.write_text("\n".join(urls))
@@ -43,7 +45,7 @@ def load(
             str(program("httpyard")), "load",
             "-clients", str(clients), "-rate", str(rate), "-seconds", str(seconds),
             "-requests", str(requests), "-token", token,
-            *(["-gzip"] if accepts_gzip else []), str(listed),
+            *(["-gzip"] if accepts_gzip else []), *(["-apart"] if apart else []), str(listed),
         ],
         capture_output=True, text=True, check=True, timeout=seconds + 60,
     )  # fmt: skip

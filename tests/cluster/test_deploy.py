@@ -170,8 +170,9 @@ def test_each_mode_may_write_what_it_acts_on_and_nothing_else(cluster: Plane, mo
                 ("list", hpas), ("update", f"{hpas}/status"),
                 ("get", "deployments.apps/scale"), ("update", "deployments.apps/scale"),
             },
+            # The list only tells it which targets the in-tree controller scales already.
             "own": {
-                ("list", own), ("update", f"{own}/status"),
+                ("list", hpas), ("list", own), ("update", f"{own}/status"),
                 ("get", "deployments.apps/scale"), ("update", "deployments.apps/scale"),
             },
             "shadow": {("list", hpas), ("get", "deployments.apps/scale")},

@@ -57,8 +57,9 @@ def test_ten_thousand_connections_are_served_and_cost_only_themselves(
             # Every client comes two or three times, so that all are there at the same time.
             rate = 2.5 * CLIENTS / SECONDS
             done = load(
-                urls, tmp_path, clients=CLIENTS, seconds=SECONDS, rate=rate, token=stage.token
-            )
+                urls, tmp_path, clients=CLIENTS, seconds=SECONDS, rate=rate, token=stage.token,
+                apart=True,
+            )  # fmt: skip
         began = time.monotonic()
         assert len(stage.get(path(0, 0))["items"]) == 10
         after_s = time.monotonic() - began

@@ -1,7 +1,7 @@
 // The yardstick of the request path and the client that loads both.
 //
 //	httpyard serve -cert C -key K -port P -body FILE
-//	httpyard load -clients N -rate R -seconds S [-requests N] [-token T] [-gzip] FILE
+//	httpyard load -clients N -rate R -seconds S [-requests N] [-token T] [-gzip] [-apart] FILE
 //
 // serve answers every request over TLS with the bytes of FILE, as a Go net/http server does it.
 // load GETs the URLs of FILE, one a line, in turn; it prints one line of JSON: requests, latencies
@@ -73,6 +73,7 @@ func load(args []string) {
 	seconds := f.Float64("seconds", 5, "")
 	most := f.Int("requests", 0, "end after so many over all clients; 0: no end but the time's")
 	gzipped := f.Bool("gzip", false, "ask for gzip, as kubectl does")
+	apart := f.Bool("apart", false, "a connection for each client, which it keeps to itself")
 	f.Parse(args)
 	listed, err := os.ReadFile(f.Arg(0))
 	if err != nil {
@@ -97,6 +98,10 @@ func load(args []string) {
 			defer wg.Done()
 			next := begin
 			step := time.Duration(0)
+			client := client
+			if *apart {
+				client = &http.Client{Transport: transport.Clone(), Timeout: client.Timeout}
+			}
 			if *rate > 0 {
 				step = time.Duration(float64(*clients) / *rate * float64(time.Second))
 				next = begin.Add(step * time.Duration(i) / time.Duration(*clients))
