@@ -1,19 +1,20 @@
 """Runs the test rings one after another and says per ring what ran and what was skipped.
 
 ``python -m tests.rings all`` is what ``make test`` and CI run. A ring that fails does not
-stop the next one, and a ring in which no test ran has failed; the last line counts over all
-rings. In rings of real processes a failed test gets one more attempt by itself; what only
-then passes is listed as flaky.
+stop the next one, and a ring in which no test ran has failed. In rings of real processes a
+failed test gets one more attempt by itself; what only then passes is listed as flaky.
+``tests.outcome`` tells what came of it.
 """
 
 import os
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from tests.outcome import Counts, Failure, Outcome, read, told
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -77,22 +78,6 @@ LINTERS = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one ring did."""
-
-    ring: str
-    passed: int
-    failed: int
-    skipped: tuple[str, ...]
-    seconds: float
-    flaky: tuple[str, ...] = ()
-
-    @property
-    def is_green(self) -> bool:
-        return self.failed == 0
-
-
 def run(ring: Ring) -> Outcome:
     """Run ``ring`` under pytest and read its counts from the JUnit report."""
     started = time.monotonic()
@@ -101,30 +86,26 @@ def run(ring: Ring) -> Outcome:
             [sys.executable, "-m", "tests.tools", "build", *ring.tools], cwd=ROOT, check=True
         )
     deadline = time.monotonic() + ring.budget_s
-    flaky: tuple[str, ...] = ()
+    flaky: tuple[Failure, ...] = ()
     with TemporaryDirectory() as scratch:
         status, counts = _attempt(ring, Path(scratch), deadline)
         if counts.failed and status == 1 and ring.is_timed:
-            print(f"{ring.name}: once more: {', '.join(counts.failed)}", flush=True)
+            names = ", ".join(failure.test for failure in counts.failed)
+            print(f"{ring.name}: once more: {names}", flush=True)
             _, again = _attempt(ring, Path(scratch), deadline, "--last-failed")
-            flaky = tuple(name for name in counts.failed if name in again.passed)
-            left = tuple(name for name in counts.failed if name not in again.passed)
-            counts = Counts((*counts.passed, *flaky), left, counts.skipped)
+            flaky = tuple(each for each in counts.failed if each.test in again.passed)
+            # What was said the second time; the first time's words where it did not get so far.
+            said = {failure.test: failure for failure in (*counts.failed, *again.failed)}
+            left = tuple(failure for test, failure in said.items() if test not in again.passed)
+            passed = (*counts.passed, *(failure.test for failure in flaky))
+            counts = Counts(passed, left, counts.skipped)
             status = 1 if left else 0
-    failed = len(counts.failed)
+    failed = counts.failed
     if status != 0 and not failed:
-        failed = 1  # a crash, a time-out, a collection error, an empty ring: no test's own
+        # A crash, a time-out, an empty ring: no test's own.
+        failed = (Failure(ring.name, f"no test failed, and pytest ended with {status}"),)
     seconds = time.monotonic() - started
     return Outcome(ring.name, len(counts.passed), failed, counts.skipped, seconds, flaky)
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What one run of pytest reported."""
-
-    passed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
 
 
 def _attempt(ring: Ring, scratch: Path, deadline: float, *words: str) -> tuple[int, Counts]:
@@ -135,7 +116,7 @@ def _attempt(ring: Ring, scratch: Path, deadline: float, *words: str) -> tuple[i
     if ring.workers:
         command += ["-n", str(ring.workers), "--dist", ring.dist]
     status = _run_for(command, max(deadline - time.monotonic(), 1.0))
-    return status, _read(report)
+    return status, read(report)
 
 
 def _run_for(command: list[str], seconds: float) -> int:
@@ -146,34 +127,16 @@ def _run_for(command: list[str], seconds: float) -> int:
         return 124
 
 
-def _read(report: Path) -> Counts:
-    if not report.exists():
-        return Counts()
-    passed, failed, skipped = [], [], []
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by pytest just now
-        name = f"{case.get('classname')}::{case.get('name')}"
-        kinds = {child.tag: child for child in case}
-        if "skipped" in kinds:
-            skipped.append(f"{name}: {kinds['skipped'].get('message')}")
-        elif "failure" in kinds or "error" in kinds:
-            failed.append(name)
-        else:
-            passed.append(name)
-    # A test that passes and whose teardown fails stands there twice: it has failed.
-    failed = list(dict.fromkeys(failed))
-    return Counts(
-        tuple(name for name in passed if name not in failed), tuple(failed), tuple(skipped)
-    )
-
-
 def lint() -> Outcome:
     """Run the linters; each one counts as a test."""
     started = time.monotonic()
-    failed = sum(
-        subprocess.run([str(BIN / name), *args], cwd=ROOT, check=False).returncode != 0
+    failed = tuple(
+        Failure(" ".join([name, *args]), "it says above what")
         for name, *args in LINTERS
+        if subprocess.run([str(BIN / name), *args], cwd=ROOT, check=False).returncode != 0
     )
-    return Outcome("lint", len(LINTERS) - failed, failed, (), time.monotonic() - started)
+    passed = len(LINTERS) - len(failed)
+    return Outcome("lint", passed, failed, (), time.monotonic() - started)
 
 
 def main(names: list[str]) -> int:
@@ -189,16 +152,8 @@ def main(names: list[str]) -> int:
     for name in chosen:
         print(f"\n== {name}", flush=True)
         outcomes.append(lint() if name == "lint" else run(known[name]))
-    print("\nring          passed  failed  skipped  seconds")
-    for o in outcomes:
-        print(f"{o.ring:<12} {o.passed:>7} {o.failed:>7} {len(o.skipped):>8} {o.seconds:>8.0f}")
-        for reason in o.skipped:
-            print(f"    skipped {reason}")
-        for name in o.flaky:
-            print(f"    flaky, passed when tried once more: {name}")
-    passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
-    print(f"\n{passed} passed, {failed} failed, {sum(len(o.skipped) for o in outcomes)} skipped")
-    return 0 if failed == 0 else 1
+    print("\n".join(["", *told(outcomes)]))
+    return 0 if all(outcome.is_green for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.outcome import Failure, Outcome, told
 from tests.rings import RINGS, Ring, run
 
 
@@ -15,23 +16,24 @@ def _ring(tmp_path: Path, text: str, *, is_timed: bool = False) -> Ring:
 def test_a_ring_without_tests_is_red(tmp_path):
     outcome = run(_ring(tmp_path, ""))
     assert (outcome.passed, outcome.is_green) == (0, False)
+    assert "pytest ended with 5" in list(told([outcome]))[-3]
 
 
 def test_a_failure_in_an_untimed_ring_is_not_tried_again(tmp_path):
     outcome = run(_ring(tmp_path, _FAILS_ONCE.format(mark=str(tmp_path / "mark"))))
-    assert (outcome.passed, outcome.failed, outcome.flaky) == (1, 1, ())
+    assert (outcome.passed, len(outcome.failed), outcome.flaky) == (1, 1, ())
 
 
 def test_what_passes_when_tried_once_more_is_flaky_and_counted_once(tmp_path):
     ring = _ring(tmp_path, _FAILS_ONCE.format(mark=str(tmp_path / "mark")), is_timed=True)
     outcome = run(ring)
-    assert (outcome.passed, outcome.failed) == (2, 0)
-    assert [name.split("::")[-1] for name in outcome.flaky] == ["test_second_time"]
+    assert (outcome.passed, outcome.failed) == (2, ())
+    assert [failure.test.split("::")[-1] for failure in outcome.flaky] == ["test_second_time"]
 
 
 def test_what_fails_twice_has_failed(tmp_path):
     outcome = run(_ring(tmp_path, "def test_no():\n    assert False\n", is_timed=True))
-    assert (outcome.passed, outcome.failed, outcome.flaky) == (0, 1, ())
+    assert (outcome.passed, len(outcome.failed), outcome.flaky) == (0, 1, ())
 
 
 def test_a_file_that_cannot_be_collected_is_red(tmp_path):
@@ -39,10 +41,40 @@ def test_a_file_that_cannot_be_collected_is_red(tmp_path):
     assert not outcome.is_green
 
 
+def test_the_last_line_says_what_passed_only_when_tried_once_more():
+    first = Outcome("faults", 5, (), (), 9.0, (Failure("a::b", "AssertionError: late"),))
+    second = Outcome("unit", 3, (), ("c::d: no kubectl",), 1.0)
+    lines = list(told([first, second]))
+    assert lines[-1] == "8 passed (1 only when tried once more), 0 failed, 1 skipped"
+    assert "        AssertionError: late" in lines
+    assert list(told([second]))[-1] == "3 passed, 0 failed, 1 skipped"
+
+
+def test_after_the_table_every_failure_says_what_was_raised_and_where(tmp_path):
+    outcome = run(_ring(tmp_path, _FAILS_LOUDLY))
+    lines = list(told([outcome]))
+    began = next(at for at, line in enumerate(lines) if line.startswith("\nFAILED"))
+    said = lines[began:]
+    assert said[0].endswith("test_it::test_loud (it)")
+    assert said[1].startswith("    ValueError: line 0 xxx")
+    assert any(line.endswith("test_it.py:5: ValueError") for line in said)
+    assert len(said) == 1 + 12 + 2  # its name, its lines, the line that counts
+    assert max(map(len, said)) <= 204
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_what_fails_twice_is_told_in_the_second_times_words(tmp_path):
+    mark = tmp_path / "mark"
+    outcome = run(_ring(tmp_path, _FAILS_TWICE.format(mark=str(mark)), is_timed=True))
+    assert [failure.message.split("\n")[0] for failure in outcome.failed] == [
+        "ValueError: attempt 2"
+    ]
+
+
 def test_a_skip_is_listed_with_its_reason(tmp_path):
     text = "import pytest\ndef test_skipped():\n    pytest.skip('no such program')\n"
     outcome = run(_ring(tmp_path, text + "def test_passes():\n    pass\n"))
-    assert (outcome.passed, outcome.failed, len(outcome.skipped)) == (1, 0, 1)
+    assert (outcome.passed, outcome.failed, len(outcome.skipped)) == (1, (), 1)
     assert "no such program" in outcome.skipped[0]
 
 
@@ -69,4 +101,22 @@ def test_second_time():
     was_there = MARK.exists()
     MARK.touch()
     assert was_there
+"""
+
+_FAILS_LOUDLY = """
+def test_loud():
+    lines = [f"line {n} " + "x" * 300 for n in range(40)]
+    if lines:
+        raise ValueError("\\n".join(lines))
+"""
+
+_FAILS_TWICE = """
+from pathlib import Path
+
+MARK = Path({mark!r})
+
+def test_no():
+    was_there = MARK.exists()
+    MARK.touch()
+    raise ValueError(f"attempt {{1 + was_there}}")
 """
