@@ -24,7 +24,8 @@ class Failure:
     def lines(self) -> list[str]:
         """Return what a reader needs first: what was raised, and the end of the way there."""
         said = _filled(self.message)[:_MESSAGE_LINES]
-        way = [line for line in _filled(self.text) if line.removeprefix("E").strip() not in said]
+        known = {line.strip() for line in said} | {""}
+        way = [line for line in _filled(self.text) if line.removeprefix("E").strip() not in known]
         left = _LINES - len(said)
         return [line[:_COLUMNS] for line in (*said, *way[-left:])]
 
