@@ -6,14 +6,13 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from numbers import Integral, Real
 from typing import Protocol, get_args
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import Struct, structs
 
 from hpa.catalog import Key
 from hpa.decide.decision import Outcome, Trace
@@ -23,7 +22,7 @@ from hpa.decide.steps import Measured, Step
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
-_WORTH = 0.6  # told against a base a trace must be shorter than this part of itself alone
+_RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
 def _number(value: object) -> object:
@@ -46,8 +45,7 @@ class Packed(Struct, frozen=True):
 
     at: float
     reason: str
-    body: bytes
-    base: bytes = b""  # the packed trace that the body is told against; b"": it stands alone
+    body: bytes  # told against the next newer decision; the newest one stands alone
 
 
 _Rest = tuple[
@@ -104,6 +102,38 @@ class Kept:
         self.older: deque[Packed] = deque()
         self.since = first.now  # nothing is known before
 
+    def add(self, trace: Trace) -> None:
+        """Keep a decision at which something changed; the oldest ones make room for it."""
+        plain = _encoder.encode(trace)
+        if self.older:
+            # Each is told against its newer neighbour, which has the same pods, status and
+            # recommendations but for a few: so the oldest can go, and nothing leans on it.
+            before = self.older.pop()
+            self.older.append(structs.replace(
+                before, body=_packed(_plain(before.body, _dictionary()), plain)
+            ))  # fmt: skip
+        self.older.append(Packed(trace.now, self.reason, _packed(plain, _dictionary())))
+        while len(self.older) > MOST or self.size() > MOST_BYTES:
+            self.older.popleft()
+            self.since = self.older[0].at if self.older else trace.now
+
+    def known_since(self) -> float:
+        """Return since when there is an answer: of pods by the thousand only the last is kept."""
+        return self.since if self.older else self.at
+
+    def before(self, time_s: float) -> Trace | None:
+        """Return the newest kept change that is not after ``time_s``."""
+        plain = _dictionary()
+        for each in reversed(self.older):
+            plain = _plain(each.body, plain)
+            if each.at <= time_s:
+                return _decoder.decode(plain)
+        return None
+
+    def size(self) -> int:
+        """Return the bytes of the packed ones."""
+        return sum(len(each.body) for each in self.older)
+
 
 class Follower(Protocol):
     """Who is told of every decision, from the pass that made it."""
@@ -146,11 +176,7 @@ class Traces:
             return kept.reason
         kept.shape = shape
         kept.reason = self._first_reason(trace)
-        before = kept.older[-1] if kept.older else None
-        kept.older.append(_packed(trace, kept.reason, before))
-        while len(kept.older) > MOST or size_of(kept.older) > MOST_BYTES:
-            kept.older.popleft()
-            kept.since = kept.older[0].at if kept.older else trace.now
+        kept.add(trace)
         return kept.reason
 
     def last(self, key: Key) -> Trace | None:
@@ -171,17 +197,16 @@ class Traces:
     def at(self, key: Key, time_s: float) -> Trace | None:
         """Return the trace that was in force at ``time_s``; None: that is not known any more."""
         kept = self._kept.get(key)
-        if kept is None or time_s < kept.since:
+        if kept is None or time_s < kept.known_since():
             return None
         if kept.at <= time_s:
             return self.last(key)
-        found = [each for each in kept.older if each.at <= time_s]
-        return unpack(found[-1].body, found[-1].base) if found else None
+        return kept.before(time_s)
 
     def known_since(self, key: Key) -> float | None:
         """Return since when ``at`` can answer."""
         kept = self._kept.get(key)
-        return None if kept is None else kept.since
+        return None if kept is None else kept.known_since()
 
     def changes(self, key: Key) -> list[tuple[float, str]]:
         """Return when something changed and the first reason then, oldest first."""
@@ -201,39 +226,23 @@ class Traces:
             self.follower.forgotten(None)
 
 
-def size_of(packed: Iterable[Packed]) -> int:
-    """Return the bytes of all, those of a base once, also where its decision is gone."""
-    listed = list(packed)
-    bodies = {id(each.body): each.body for each in listed}
-    bases = {id(each.base): each.base for each in listed}
-    return sum(map(len, (bodies | bases).values()))
+def pack(trace: Trace) -> bytes:
+    """Return a trace in few bytes."""
+    return _packed(_encoder.encode(trace), _dictionary())
 
 
-def _packed(trace: Trace, reason: str, before: Packed | None) -> Packed:
-    alone = pack(trace)
-    if before is not None:
-        # Names of pods and the HPA itself are the same for long. Told against one earlier
-        # trace, not each against the one before it: that would be a chain to unwind.
-        base = before.base or before.body
-        body = pack(trace, base)
-        if len(body) < len(alone) * _WORTH:
-            return Packed(trace.now, reason, body, base)
-    return Packed(trace.now, reason, alone)
+def unpack(body: bytes) -> Trace:
+    """Return the trace that ``pack`` was given."""
+    return _decoder.decode(_plain(body, _dictionary()))
 
 
-def pack(trace: Trace, base: bytes = b"") -> bytes:
-    """Return a trace in few bytes; fewer against ``base``, a similar one packed alone."""
-    packer = zlib.compressobj(6, zdict=_plain(base) if base else _dictionary())
-    return packer.compress(_encoder.encode(trace)) + packer.flush()
+def _packed(plain: bytes, against: bytes) -> bytes:
+    packer = zlib.compressobj(6, wbits=_RAW, zdict=against)
+    return packer.compress(plain) + packer.flush()
 
 
-def unpack(body: bytes, base: bytes = b"") -> Trace:
-    """Return the trace that ``pack`` was given, with the same ``base``."""
-    return _decoder.decode(_plain(body, _plain(base) if base else None))
-
-
-def _plain(packed: bytes, against: bytes | None = None) -> bytes:
-    plain = zlib.decompressobj(zdict=_dictionary() if against is None else against)
+def _plain(packed: bytes, against: bytes) -> bytes:
+    plain = zlib.decompressobj(wbits=_RAW, zdict=against)
     return plain.decompress(packed) + plain.flush()
 
 
@@ -248,8 +257,8 @@ def _dictionary() -> bytes:
         if struct in seen:
             continue
         seen.add(struct)
-        names += ["type", struct.__name__, *(field.name for field in fields(struct))]
-        for field in fields(struct):
+        names += ["type", struct.__name__, *(field.name for field in structs.fields(struct))]
+        for field in structs.fields(struct):
             waiting += _structs_in(field.type)
     return b"".join(bytes([0xA0 | min(len(name), 31)]) + name.encode() for name in names[::-1])
 

@@ -1,13 +1,14 @@
 """Which decisions are kept, for how long, and that they replay."""
 
-import random
+import pytest
 
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.decision import Trace
 from hpa.decide.pods import Phase, Pods, Ready
 from hpa.explain import first_reason
-from hpa.traces import MOST, MOST_BYTES, Traces, pack, shape_of, size_of, unpack
+from hpa.traces import MOST, MOST_BYTES, Traces, pack, shape_of, unpack
 from podscale.core.metrics import PodSamples, Sample
+from tests.unit.hpa.days import day
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 KEY = ("shop", "web")
@@ -79,42 +80,50 @@ def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
     kept = traces.changes(KEY)
     assert 10 < len(kept) <= MOST
     assert traces.known_since(KEY) == kept[0][0]
-    assert size_of(traces._kept[KEY].older) <= MOST_BYTES
+    assert traces._kept[KEY].size() <= MOST_BYTES
 
 
-def busy(turn: int, pods: int) -> Trace:
-    """A pass over pods with names and loads as they are, in milli and with their own times."""
-    from msgspec import structs
-
-    chance = random.Random(turn)
-    names = tuple(f"web-6d4cf56db6-{n * 7919:05x}" for n in range(pods))
-    seen = Pods(
-        names, bytes([Phase.RUNNING] * pods), bytes([Ready.TRUE] * pods), bytes(pods),
-        (NOW - 9e3,) * pods, (NOW - 8e3,) * pods, (0,) * pods,
-    )  # fmt: skip
-    hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1], max_replicas=10_000)
-    at = NOW + 15 * turn
-    loads = {name: Sample(chance.randrange(500, 5000), at - chance.random() * 10) for name in names}
-    observation = Observation(hpa, Scale(pods, pods, "app=web"), seen, (PodSamples(loads, at),))
-    return decide(observation, Past(), Settings(), at).trace
-
-
-def test_thirty_two_decisions_about_ten_pods_are_kept_and_each_is_the_same_again() -> None:
+@pytest.mark.parametrize(("pods", "metrics", "least"), [
+    pytest.param(3, 1, 32, id="a-plain-one-keeps-all"),
+    pytest.param(3, 3, 20, id="three-metrics"),
+    pytest.param(10, 1, 20, id="ten-pods"),
+    pytest.param(10, 3, 10, id="ten-pods-three-metrics"),
+    pytest.param(50, 1, 5, id="fifty-pods"),
+])  # fmt: skip
+def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
+    pods: int, metrics: int, least: int
+) -> None:
+    # The figures of docs/explain.md.
     traces = Traces(first_reason)
-    made = []
-    for turn in range(80):
-        trace = busy(turn, 10)
+    made: list[Trace] = []
+    fewest = MOST
+    for trace in day(pods, metrics, passes=240):
         if not made or shape_of(trace) != shape_of(made[-1]):
             made.append(trace)
         traces.put(KEY, trace)
+        assert traces._kept[KEY].size() <= MOST_BYTES
+        if len(made) > MOST:
+            fewest = min(fewest, len(traces.changes(KEY)))
     assert len(made) > MOST
-    assert len(traces.changes(KEY)) == MOST
-    for trace in made[-MOST:]:
+    assert fewest >= least
+    kept = traces.changes(KEY)
+    assert [at for at, _ in kept] == [each.now for each in made[-len(kept) :]]
+    for trace in made[-fewest:]:
         assert traces.at(KEY, trace.now) == trace
-        assert replay(trace).replicas == trace.decided
+        assert replay(trace).trace.decided == trace.decided
     traces.forget(KEY)
     assert traces.last(KEY) is None
     assert traces.known_since(KEY) is None
+
+
+def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_says_so() -> None:
+    traces = Traces(first_reason)
+    for turn, trace in enumerate(day(2000, 1, passes=2)):
+        traces.put(KEY, trace)
+        assert traces.changes(KEY) == []
+        assert traces.known_since(KEY) == trace.now, turn
+        assert traces.at(KEY, trace.now) == trace
+        assert traces.at(KEY, trace.now - 1) is None
 
 
 class Followed:
