@@ -141,11 +141,13 @@ def from_wire(status: object) -> Checkpoint:
 
 
 def _histogram(saved: HistogramCheckpoint) -> dict[str, Any]:
-    return {
-        "referenceTimestamp": wire_time(saved.reference_s),
-        "bucketWeights": {str(bucket): weight for bucket, weight in saved.bucket_weights.items()},
-        "totalWeight": saved.total_weight,
-    }
+    # An empty one stands there as upstream's omitempty leaves it: its reference alone.
+    wire: dict[str, Any] = {"referenceTimestamp": wire_time(saved.reference_s)}
+    if saved.bucket_weights:
+        wire["bucketWeights"] = {str(each): weight for each, weight in saved.bucket_weights.items()}
+    if saved.total_weight:
+        wire["totalWeight"] = saved.total_weight
+    return wire
 
 
 def _parsed(histogram: object) -> HistogramCheckpoint:

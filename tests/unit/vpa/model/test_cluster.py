@@ -246,6 +246,17 @@ def test_open_windows_of_another_status_are_not_used() -> None:
     assert open_windows.decode("{", "2030-01-01T00:00:00Z") is None
 
 
+def test_an_empty_histogram_is_saved_as_upstream_saves_it() -> None:
+    empty = HistogramCheckpoint({}, 0.0, 0.0)
+    status = to_wire(
+        Checkpoint(
+            cpu=empty, memory=empty, first_sample_s=0.0, last_sample_s=0.0, samples=0, updated_s=0.0
+        )
+    )
+    assert status["memoryHistogram"] == {"referenceTimestamp": "1970-01-01T00:00:00Z"}
+    assert from_wire(status).memory == empty
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
