@@ -4,8 +4,6 @@ import asyncio
 import shutil
 import signal
 import sys
-from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +13,6 @@ from podscale.cli.cluster import EXIT_FAILED
 from podscale.cli.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from podscale.cli.demo_look import Look
     from podscale.cli.demo_scenes import Scene
     from podscale.cli.demo_stage import Stage
@@ -113,8 +109,8 @@ async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
     note("podscale demo: starting a cluster, Prometheus and every part of podscale …")
     view: View = Screen(scene, SCENES) if sys.stdout.isatty() else Lines(scene)
     looks: dict[str, list[Look]] = {each.name: [] for each in SCENES}
-    async with stage(speed, view.say) as running, _page(running) as url:
-        note(_hints(running, scene, url))
+    async with stage(speed, view.say) as running:
+        note(_hints(running, scene))
         try:
             with view:
                 await _watch(running, view, looks, limit_s)
@@ -141,23 +137,7 @@ async def _watch(
         await asyncio.sleep(left_s)
 
 
-@asynccontextmanager
-async def _page(running: "Stage") -> "AsyncIterator[str]":
-    from podscale.cli.page import PORT, Running, on_loopback, page_over
-
-    parts, clock = running.parts, running.clock
-    seen = Running(
-        parts.hpa, parts.adapter.provider, parts.adapter, parts.feed, parts.recommender,
-        parts.updater,
-    )  # fmt: skip
-    period_s = max(clock.real_s(_EVERY_S), _LEAST_S)
-    page = await asyncio.to_thread(partial(page_over, seen, wall=clock, period_s=period_s))
-    # A second demo beside this one has the first free port.
-    async with on_loopback(page, PORT, or_any=True) as url:
-        yield url
-
-
-def _hints(running: "Stage", scene: "Scene", page: str) -> str:
+def _hints(running: "Stage", scene: "Scene") -> str:
     podscale = shutil.which("podscale") or str(Path(sys.executable).with_name("podscale"))
     kubectl = f"kubectl --server {running.server.url} -n {scene.namespace}"
     kind, plural = {
@@ -168,7 +148,7 @@ def _hints(running: "Stage", scene: "Scene", page: str) -> str:
     source = f"--prometheus-url {running.measurements.url}"
     return "\n".join(
         [
-            f"Page: {page}",
+            f"Page: {running.parts.page_url}",
             f"Prometheus: {running.measurements.url} ({running.measurements.what})",
             f"Rules file: {running.rules}",
             "Try it from another terminal:",

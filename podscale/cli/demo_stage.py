@@ -15,11 +15,12 @@ import aiohttp
 import click
 import yaml
 
-from podscale.cli import demo_leftovers, demo_scenes
+from podscale.cli import demo_leftovers, demo_scenes, page
 from podscale.cli.demo_clock import Clock
-from podscale.cli.demo_parts import APIS, NAMESPACE, SERVICE, Choice, Parts, parts
+from podscale.cli.demo_flags import NAMESPACE, SERVICE, flags
 from podscale.cli.demo_prometheus import Measurements, measuring
 from podscale.cli.demo_rules import rules
+from podscale.cli.together import Together, together
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
@@ -27,6 +28,16 @@ from podscale.serving import logs
 from podscale.serving.logs import Verbosity
 
 _LEAST_SCRAPE_S = 0.1  # real seconds between two scrapes, however fast the clock
+_LOOK_S, _LEAST_LOOK_S = 2.0, 0.4  # of the page; the demo's seconds, and real ones at least
+_APISERVICES = "apiservices.apiregistration.k8s.io"
+_APIS: tuple[tuple[str, str], ...] = (
+    ("custom.metrics.k8s.io", "v1beta1"),
+    ("custom.metrics.k8s.io", "v1beta2"),
+    ("external.metrics.k8s.io", "v1beta1"),
+    ("metrics.k8s.io", "v1beta1"),
+    ("hpa.podscale.io", "v1alpha1"),
+    ("vpa.podscale.io", "v1alpha1"),
+)
 
 
 class DemoError(click.ClickException):
@@ -42,7 +53,7 @@ class Stage:
         clock: Clock,
         directory: Path,
         measurements: Measurements,
-        running: Parts,
+        running: Together,
         session: aiohttp.ClientSession,
     ) -> None:
         self.cluster = cluster
@@ -97,16 +108,16 @@ async def _on(directory: Path, clock: Clock, say: Callable[[str], None]) -> Asyn
             _prepare(cluster)
             began_s = clock()
             demo_scenes.deploy(cluster, began_s)
-            kubeconfig = cluster.server.kubeconfig(directory / "kubeconfig")
+            cluster.server.kubeconfig(directory / "kubeconfig")
             async with measuring(cluster, directory, clock, scrape_s, say) as measurements:
-                choice = Choice(
-                    kubeconfig,
-                    measurements.url,
-                    directory / "rules.yaml",
-                    directory,
-                    _settings(clock, scrape_s),
-                )
-                async with parts(choice, clock, lambda port: _announce(cluster, port)) as running:
+                chosen = flags(clock, scrape_s, directory, measurements.url)
+                # A second demo beside this one has the first free port.
+                period_s = max(clock.real_s(_LOOK_S), _LEAST_LOOK_S)
+                shows = page.Choice(or_any=True, period_s=period_s)
+                async with together(
+                    chosen, Verbosity(0), port=0, shows=shows, wall=clock
+                ) as running:
+                    _open(cluster, running.server.port)
                     here = Stage(cluster, clock, directory, measurements, running, session)
                     here.began_s = began_s
                     yield here
@@ -122,33 +133,39 @@ def _timing(clock: Clock) -> Timing:
     )
 
 
-def _settings(clock: Clock, scrape_s: float) -> dict[str, list[str]]:
-    """Return every part's flags: periods are of real time, windows of the demo's."""
-    return {
-        "adapter": [
-            f"--metrics-relist-interval={max(clock.real_s(5.0), 0.5):.3f}s",
-            "--metrics-max-age=2m",
-            f"--feed-max-age={scrape_s:g}s",
-        ],
-        "hpa": [f"--horizontal-pod-autoscaler-sync-period={clock.flag(5.0)}"],
-        "recommender": [f"--recommender-interval={clock.flag(10.0)}"],
-        "updater": [
-            f"--updater-interval={clock.flag(10.0)}",
-            "--use-admission-controller-status=false",
-        ],
-    }
-
-
 def _prepare(cluster: SandboxCluster) -> None:
     objects = cluster.server.objects
     crds = files("config") / "crds" / "vpa" / "vpa.yaml"
     for definition in yaml.safe_load_all(crds.read_text(encoding="utf-8")):
         objects.create("customresourcedefinitions", "", definition)
     objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for group, version in _APIS:
+        objects.put(
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"{version}.{group}"},
+                "spec": {
+                    "group": group,
+                    "version": version,
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 100,
+                    "service": {"namespace": NAMESPACE, "name": SERVICE},
+                },
+            }
+        )
 
 
-def _announce(cluster: SandboxCluster, port: int) -> None:
+def _open(cluster: SandboxCluster, port: int) -> None:
+    """Let the API server reach what it has been told of: our server listens only now."""
     objects = cluster.server.objects
+    for group, version in _APIS:
+        name = f"{version}.{group}"
+        # Our CA stands there already, or comes into what is there.
+        found = objects.get(_APISERVICES, "", name)
+        service = {**found["spec"]["service"], "port": port}
+        spec = {**found["spec"], "service": service}
+        objects.update(_APISERVICES, "", name, {**found, "spec": spec})
     objects.put(
         {
             "apiVersion": "v1",
@@ -161,18 +178,3 @@ def _announce(cluster: SandboxCluster, port: int) -> None:
             },
         }
     )
-    for group, version in APIS:
-        objects.put(
-            {
-                "apiVersion": "apiregistration.k8s.io/v1",
-                "kind": "APIService",
-                "metadata": {"name": f"{version}.{group}"},
-                "spec": {
-                    "group": group,
-                    "version": version,
-                    "groupPriorityMinimum": 100,
-                    "versionPriority": 100,
-                    "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
-                },
-            }
-        )

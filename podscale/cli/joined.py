@@ -42,6 +42,7 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
     import gc
 
     from podscale.cli.combined import split
+    from podscale.cli.page import Choice
     from podscale.cli.together import together
     from podscale.cli.together_flags import problems
     from vpa import process
@@ -58,9 +59,9 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
     # of them would cost more than all of them together.
     gc.set_threshold(50_000, 50, 50)
     shows_page = "page" in parsed.values and parsed.switch("page")
-    page_port = parsed.number("page-port") if shows_page else None
+    shows = Choice(parsed.number("page-port")) if shows_page else None
     return await process.run(
         parsed,
         wrong,
-        lambda _parsed, verbosity: together(flags, verbosity, page_port=page_port),
+        lambda _parsed, verbosity: together(flags, verbosity, shows=shows),
     )

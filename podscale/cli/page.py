@@ -30,6 +30,14 @@ FLAGS = (
 )  # fmt: skip
 
 
+class Choice(Struct, frozen=True):
+    """How the page is shown."""
+
+    port: int = PORT  # on the loopback; 0: any free one
+    or_any: bool = False  # where the port is taken, another will do
+    period_s: float = PERIOD_S  # real seconds between two looks at usage
+
+
 class Running(Struct, frozen=True):
     """Parts as far as they run in this process."""
 
@@ -41,9 +49,7 @@ class Running(Struct, frozen=True):
     updater: UpdaterPart | None = None
 
 
-def page_over(
-    running: Running, *, wall: Callable[[], float] = time.time, period_s: float = PERIOD_S
-) -> Page:
+def page_over(running: Running, choice: Choice, wall: Callable[[], float] = time.time) -> Page:
     """Return a page over ``running``. Blocking: reads files."""
     vpas = feed = None
     if running.recommender is not None:
@@ -64,17 +70,17 @@ def page_over(
         feed,
         running.hpa.is_leader,
     )
-    return Page(sources, wall=wall, period_s=period_s)
+    return Page(sources, wall=wall, period_s=choice.period_s)
 
 
 @asynccontextmanager
-async def on_loopback(page: Page, port: int, *, or_any: bool = False) -> AsyncIterator[str]:
+async def on_loopback(page: Page, choice: Choice) -> AsyncIterator[str]:
     """Follow the parts and serve while the block runs; yields the URL.
 
-    Raises OSError where the port is taken, unless ``or_any`` other will do.
+    Raises OSError where the port is taken, unless any other will do.
     """
-    chosen = 0 if or_any and _is_taken(port) else port
-    async with page.running(), listening(page.desk, chosen) as url:
+    port = 0 if choice.or_any and _is_taken(choice.port) else choice.port
+    async with page.running(), listening(page.desk, port) as url:
         yield url
 
 

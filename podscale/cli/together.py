@@ -2,11 +2,12 @@
 
 The admission webhook alone has a connection, watches and a port of its own: pods wait for it.
 ``serve`` is adapter and admission, ``control`` is HPA, recommender and updater, ``run`` all
-of them. Each part that acts has a Lease of its own.
+of them. Each part that acts has a Lease of its own. The demo runs them at a clock of its own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -36,7 +37,6 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
-from podscale.page.desk import Desk
 from podscale.serving.api import ApiGroup
 from podscale.serving.authority import times_for
 from podscale.serving.certificates import service_names
@@ -63,7 +63,7 @@ _APIS = {"hpa": "v1alpha1.hpa.podscale.io", "recommender": "v1alpha1.vpa.podscal
 
 
 class Together(Struct, frozen=True):
-    """The running parts; None does not run here."""
+    """The running parts; None does not run here, and an empty URL is no page."""
 
     api: Api
     pods: PodStore
@@ -74,6 +74,7 @@ class Together(Struct, frozen=True):
     hpa: HpaPart | None = None
     recommender: RecommenderPart | None = None
     updater: UpdaterPart | None = None
+    page_url: str = ""
 
     async def stop(self) -> None:
         """Give the Leases back, then finish what is in flight."""
@@ -89,13 +90,15 @@ async def together(
     verbosity: Verbosity,
     *,
     port: int | None = None,
-    page_port: int | None = None,
+    shows: page.Choice | None = None,
+    wall: Callable[[], float] = time.time,
 ) -> AsyncIterator[Together]:
     """Run the parts that have flags while the block runs.
 
     Raises ``FlagError``, ``KubeError``, ``TlsError``, ``TrustError`` or
-    ``OSError`` when it cannot start. ``port`` 0 means any free one; ``page_port`` is the
-    page's on the loopback, None: there is no page.
+    ``OSError`` when it cannot start. ``port`` 0 means any free one, for the webhook too;
+    ``shows`` None: there is no page. ``wall`` is the time decisions are made at, which may
+    run faster than the machine's; deadlines of the network stay real.
     """
     first = next(iter(flags.values()))
     metrics, health = SelfMetrics(), Health()
@@ -113,9 +116,10 @@ async def together(
         if reader := reader_of(flags):
             own = AdapterMetrics(metrics.registry)
             client = await enter(ObservedClient(adapter_flags.prometheus_options(reader), own))
-            feed = await enter(Feed(client, adapter_flags.feed_options(reader)))
+            feed = await enter(Feed(client, adapter_flags.feed_options(reader), wall))
             own.watch_feed(feed.stats)
-            adapter = Adapter(reader, AdapterGround(api, discovery, pods, client, feed, own))
+            ground = AdapterGround(api, discovery, pods, client, feed, own)
+            adapter = Adapter(reader, ground, clock=wall)
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:
@@ -125,7 +129,7 @@ async def together(
             provider = adapter.provider
             works.append(("rules", adapter.run()))
         groups: list[ApiGroup] = [*adapter.groups] if adapter and "adapter" in flags else []
-        parts = await _parts(flags, api, discovery, pods, adapter, metrics)
+        parts = await _parts(flags, api, discovery, pods, adapter, metrics, wall)
         if parts.hpa is not None:
             metrics.registry.register(parts.hpa.metrics)
             parts.hpa.register(health)
@@ -133,7 +137,7 @@ async def together(
             works.append(("hpa", parts.hpa.run()))
         if parts.recommender is not None:
             parts.recommender.register(health)
-            groups.append(_sizing(parts.recommender, parts.updater))
+            groups.append(_sizing(parts.recommender, parts.updater, wall))
             works.append(("recommender", parts.recommender.run()))
         if parts.updater is not None:
             works.append(("updater", parts.updater.run()))
@@ -146,10 +150,15 @@ async def together(
         tasks = [group.create_task(work, name=name) for name, work in works]
         try:
             if "admission" in flags:
-                await enter(admission.serving(flags["admission"], verbosity))
-            desk = None
-            if page_port is not None and parts.hpa is not None:
-                desk = await _page(stack, parts, provider, adapter, feed, page_port)
+                await enter(admission.serving(flags["admission"], verbosity, port=port))
+            desk, url = None, ""
+            if shows is not None and parts.hpa is not None:
+                seen = page.Running(
+                    parts.hpa, provider, adapter, feed, parts.recommender, parts.updater
+                )
+                made = await asyncio.to_thread(page.page_over, seen, shows, wall)
+                desk, url = made.desk, await enter(page.on_loopback(made, shows))
+                log.info("page", url=url)
             async with running(
                 first,
                 clusters=Clusters(api, api),
@@ -171,6 +180,7 @@ async def together(
                     parts.hpa,
                     parts.recommender,
                     parts.updater,
+                    url,
                 )
         finally:
             for part in (parts.hpa, parts.recommender, parts.updater):
@@ -194,6 +204,7 @@ async def _parts(
     pods: PodStore,
     adapter: Adapter | None,
     metrics: SelfMetrics,
+    wall: Callable[[], float],
 ) -> _Parts:
     from_api = ApiProvider(api, discovery)
 
@@ -211,6 +222,7 @@ async def _parts(
             pods,
             identity=vpa_process.identity(),
             feeds_pods=False,
+            wall=wall,
         )
     if sizing := (flags.get("recommender") or flags.get("updater")):
         stores = Stores(
@@ -237,6 +249,7 @@ async def _parts(
                 own, usage, stores, recommender_command.past_of(own)
             ),
             feeds_stores=False,
+            wall=wall,
         )
     if (own := flags.get("updater")) and stores is not None:
         namespace = await asyncio.to_thread(vpa_process.own_namespace, "kube-system")
@@ -248,32 +261,19 @@ async def _parts(
             lease=vpa_process.lease_of(own),
             on_change=vpa_process.leader_label_of(api, "updater"),
             feeds_stores=False,
+            wall=wall,
         )
     return _Parts(hpa, stores, recommender, updater)
 
 
-async def _page(
-    stack: AsyncExitStack,
-    parts: _Parts,
-    provider: MetricsProvider,
-    adapter: Adapter | None,
-    feed: Feed | None,
-    port: int,
-) -> Desk | None:
-    if parts.hpa is None:
-        return None
-    seen = page.Running(parts.hpa, provider, adapter, feed, parts.recommender, parts.updater)
-    made = await asyncio.to_thread(page.page_over, seen)
-    url = await stack.enter_async_context(page.on_loopback(made, port))
-    log.info("page", url=url)
-    return made.desk
-
-
-def _sizing(recommender: RecommenderPart, updater: UpdaterPart | None) -> SizingApi:
+def _sizing(
+    recommender: RecommenderPart, updater: UpdaterPart | None, wall: Callable[[], float]
+) -> SizingApi:
     return SizingApi(
         recommender.recommender,
         recommender.is_leader,
         updater=updater.updater if updater is not None else None,
+        wall=wall,
     )
 
 
