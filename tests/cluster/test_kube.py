@@ -166,7 +166,8 @@ async def test_discovery_knows_the_real_server_and_a_crd_that_comes_later(plane:
 
 
 async def test_two_electors_agree_on_a_real_lease(plane: Plane) -> None:
-    times = LeaseTimes(duration_s=3, renew_deadline_s=2, retry_s=0.5)
+    # As short as two seconds of a starved machine allow.
+    times = LeaseTimes(duration_s=6, renew_deadline_s=4, retry_s=0.5)
     terms: list[tuple[str, Term]] = []
     with plane.namespace() as namespace:
         async with connected(plane.admin_kubeconfig) as api:
@@ -185,7 +186,7 @@ async def test_two_electors_agree_on_a_real_lease(plane: Plane) -> None:
             async with beside(lead(second, "second")):
                 await until("one leads", lambda: second.is_leader)
                 async with beside(lead(first, "first")):
-                    await asyncio.sleep(5)
+                    await asyncio.sleep(times.duration_s + 2)
                     assert second.is_leader
                     assert not first.is_leader
                     lease = plane.admin.get(LEASES.path(namespace, "hpa"))
@@ -195,7 +196,7 @@ async def test_two_electors_agree_on_a_real_lease(plane: Plane) -> None:
             lease = plane.admin.get(LEASES.path(namespace, "hpa"))
             assert lease["spec"].get("holderIdentity", "") == ""
             async with beside(lead(first, "first")):
-                await until("the other leads", lambda: first.is_leader, 5)
+                await until("the other leads", lambda: first.is_leader)
             assert terms[-1][1].transitions == 1
 
 
