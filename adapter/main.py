@@ -6,10 +6,7 @@ from ``adapter.parts`` beside their other parts.
 
 import asyncio
 import gc
-import os
 import random
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -21,7 +18,6 @@ from adapter import flags as flags_
 from adapter import precheck, registration
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter, Ground
-from adapter.registration import ServiceName
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
@@ -31,23 +27,22 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError, NotConfigured
 from podscale.kube.events import Recorder
 from podscale.kube.lease import Elector
-from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
+from podscale.kube.own_pod import identity, own_pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
-from podscale.serving import flag_table, logs
+from podscale.serving import flag_table
 from podscale.serving.authority import times_for
-from podscale.serving.certificates import service_names
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
 from podscale.serving.keeper import CertificateKeeper, publisher
 from podscale.serving.logs import Verbosity
+from podscale.serving.process import run as run_process
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.tls import TlsError
-from podscale.serving.trust import TrustError
+from podscale.serving.service import keeper_behind, service_of
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +56,10 @@ class Served(Struct, frozen=True):
     adapter: Adapter
     server: Running
 
+    async def stop(self) -> None:
+        """Finish what is in flight."""
+        await self.server.drain()
+
 
 async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
@@ -68,53 +67,32 @@ async def run(flags: Flags, *, is_launcher: bool = False) -> int:
     2 is a rules file or a command line that must be changed first, 1 everything else.
     """
     wrong = [*flags_.problems(flags), *flag_table.problems(flags)]
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)  # noqa: T201
-        return 2
-    if wrong_rules := await asyncio.to_thread(precheck.problem, Path(flags.text("config"))):
-        print(wrong_rules, file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
-        return 2
-    verbosity = Verbosity(flags.number("v"))
-    logs.configure("json" if flags.text("log-format") == "json" else "console", verbosity)
-    for warning in flags.warnings:
-        log.warning(warning)
-    return_code = 0
+    if not wrong:
+        found = await asyncio.to_thread(precheck.problem, Path(flags.text("config")))
+        wrong = [found] if found else []
     # Answers make many containers that die at once: collecting after every 700 of them
     # would cost more than it finds.
     gc.set_threshold(50_000, 50, 50)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    this = asyncio.current_task()
-    is_serving = False
+    return await run_process(
+        flags,
+        wrong,
+        lambda parsed, verbosity: _settling(parsed, verbosity, is_launcher),
+        refusals=(ConfigInvalid, FlagError),
+    )
 
-    def end() -> None:
-        stop.set()
-        # While starting, nobody waits for the event: the cluster may be out of reach.
-        if not is_serving and this is not None:
-            this.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    try:
-        async with serving(flags, verbosity, is_launcher=is_launcher) as served:
-            is_serving = True
-            log.info("serving", port=served.server.port)
-            async with asyncio.TaskGroup() as group:
-                settling = group.create_task(_settle(served.adapter))
-                await stop.wait()
-                settling.cancel()
-            await served.server.drain()
-    except* asyncio.CancelledError:
-        if not stop.is_set():
-            raise
-        log.info("ended before it served")
-    except* (ConfigInvalid, FlagError) as refused:
-        print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
-        return_code = 2
-    except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
-        log.error("cannot start", error=str(_first(failed)))
-        return_code = 1
-    return return_code
+@asynccontextmanager
+async def _settling(flags: Flags, verbosity: Verbosity, is_launcher: bool) -> AsyncIterator[Served]:
+    async with (
+        serving(flags, verbosity, is_launcher=is_launcher) as served,
+        asyncio.TaskGroup() as group,
+    ):
+        log.info("serving", port=served.server.port)
+        settling = group.create_task(_settle(served.adapter))
+        try:
+            yield served
+        finally:
+            settling.cancel()
 
 
 async def _settle(adapter: Adapter) -> None:
@@ -127,14 +105,6 @@ async def _settle(adapter: Adapter) -> None:
     gc.freeze()
     # Answers are trees and free themselves; looking for cycles among them costs more than they.
     gc.set_threshold(20_000, 20, 50)
-
-
-def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
-    # Task groups wrap what their body raises; people want the sentence inside.
-    first: Exception | BaseExceptionGroup[Exception] = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
 
 
 @asynccontextmanager
@@ -221,30 +191,19 @@ async def _discover(discovery: Discovery) -> None:
 async def _certificates(
     flags: Flags, api: Api, *, is_launcher: bool
 ) -> tuple[CertificateKeeper | None, Elector | None]:
-    text = flags.text("service")
-    if is_launcher or not text:
+    service = service_of(flags.text("service"))
+    if is_launcher or service is None:
         return None, None
-    try:
-        service = registration.parse(text)
-    except ValueError as error:
-        raise FlagError(str(error)) from None
     found = await registration.ours(api, service, adopt=flags.switch("adopt"))
-    elector = _elector(api, service)
-    keeper = CertificateKeeper(
+    elector = Elector(api, namespace=service.namespace, name=service.name, identity=identity())
+    keeper = keeper_behind(
         api,
-        namespace=service.namespace,
-        secret=f"{service.name}-ca",
-        names=service_names(service.name, service.namespace),
+        service,
         publish=publisher(api, found),
         may_write=elector.may_write,
         times=times_for(flags.seconds("serving-ca-lifetime")),
     )
     return keeper, elector
-
-
-def _elector(api: Api, service: ServiceName) -> Elector:
-    identity = os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
-    return Elector(api, namespace=service.namespace, name=service.name, identity=identity)
 
 
 async def _for_ever(_term: object) -> None:
@@ -256,10 +215,9 @@ def _told(recorder: Recorder, is_launcher: bool) -> Callable[[str, str], None]:
 
     A launcher has upstream's rights, and those do not include events.
     """
-    name, namespace = os.environ.get("POD_NAME", ""), os.environ.get("POD_NAMESPACE", "")
-    if is_launcher or not name or not namespace:
+    about = own_pod()
+    if is_launcher or about is None:
         return lambda _reason, _message: None
-    about = ObjectReference(kind="Pod", namespace=namespace, name=name, api_version="v1")
 
     def tell(reason: str, message: str) -> None:
         level = "Warning" if "Not" in reason else "Normal"

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.errors import KubeError, ObjectNotFound
+from podscale.serving.service import ServiceName
 
 log = structlog.get_logger(__name__)
 
@@ -23,31 +24,12 @@ NAMES = (
 )
 
 
-class ServiceName(Struct, frozen=True):
-    """A Service by namespace and name."""
-
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        """Return ``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
-
 class _Spec(Struct, frozen=True):
     service: ServiceName | None = None
 
 
 class _ApiService(Struct, frozen=True):
     spec: _Spec = _Spec()
-
-
-def parse(text: str) -> ServiceName:
-    """Return the Service that ``namespace/name`` writes; raises ``ValueError``."""
-    namespace, slash, name = text.partition("/")
-    if not namespace or not slash or not name or "/" in name:
-        raise ValueError(f"--service is NAMESPACE/NAME, and {text!r} is not")
-    return ServiceName(namespace, name)
 
 
 async def ours(

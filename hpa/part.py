@@ -3,13 +3,8 @@
 Other parts of the process may share the connection, the discovery and the pods.
 """
 
-import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-
-import structlog
+from collections.abc import Callable
 
 from hpa.controller import Controller
 from hpa.decisions_api import DecisionsApi
@@ -21,19 +16,15 @@ from hpa.stores import Stores
 from hpa.traces import Traces
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
-from podscale.kube.credentials import SERVICE_ACCOUNT
 from podscale.kube.discovery import Discovery
 from podscale.kube.events import Recorder
-from podscale.kube.fenced import Fenced, leader_label
-from podscale.kube.lease import Elector
+from podscale.kube.leading import Leading, LeaseChoice
+from podscale.kube.own_pod import leader_label_of
 from podscale.kube.pods import PodStore
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
 from podscale.serving.health import Health, Verdict
 
-_log = structlog.get_logger()
-
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
-_STOP_S = 5.0
 
 
 class Part:
@@ -60,16 +51,11 @@ class Part:
         self._rhythm = rhythm
         self.stores = Stores(chosen.namespaces, pods, feeds_pods=feeds_pods)
         self.metrics = HpaMetrics()
-        self.elector = Elector(
-            api,
-            namespace=chosen.lease_namespace,
-            name=chosen.lease,
-            identity=identity,
-            times=chosen.times,
-            on_change=_label(api),
+        lease = LeaseChoice(chosen.lease_namespace, chosen.lease, identity, chosen.times)
+        self._leading = Leading(
+            api, lease if chosen.is_leader_elected else None, leader_label_of(api, "hpa")
         )
-        self._is_leader_elected = chosen.is_leader_elected
-        fenced: Api = Fenced(api, self.elector) if chosen.is_leader_elected else api
+        fenced = self._leading.api
         self._recorder = Recorder(fenced, COMPONENT, instance=identity, clock=wall)
         self.controller = Controller(
             fenced,
@@ -87,73 +73,33 @@ class Part:
             steady=time.monotonic if wall is time.time else None,
         )
         self.group = DecisionsApi(self.controller, self.is_leader, wall=wall)
-        self._leading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Watch, lead and reconcile until cancelled or stopped."""
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(
-                self.stores.run(
-                    self._api,
-                    self._chosen.options.resource,
-                    selector=self._chosen.selector,
-                    rhythm=self._rhythm,
-                ),
-                name="watches",
-            )
-            saying = group.create_task(self._recorder.run(), name="events")
-            self._leading = group.create_task(self._lead(), name="lead")
-            await asyncio.wait({self._leading})
-            watching.cancel()
-            saying.cancel()
+        watching = self.stores.run(
+            self._api,
+            self._chosen.options.resource,
+            selector=self._chosen.selector,
+            rhythm=self._rhythm,
+        )
+        await self._leading.run(self.controller.run, [watching, self._recorder.run()])
 
     async def stop(self) -> None:
         """Give the Lease back; what is being written is finished or left undone, never half."""
-        leading = self._leading
-        if leading is None or leading.done():
-            return
-        leading.cancel()
-        await asyncio.wait({leading}, timeout=_STOP_S)
+        await self._leading.stop()
 
     def is_leader(self) -> bool:
         """Whether this process decides now."""
-        return self.elector.may_write() if self._is_leader_elected else True
+        return self._leading.is_leader
 
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists."""
         health.add_readiness("autoscalers-synced", self._synced)
 
-    async def _lead(self) -> None:
-        if self._is_leader_elected:
-            await self.elector.run(self.controller.run)
-        else:
-            await self.controller.run_alone()
-
     def _synced(self) -> Verdict:
         if self.stores.is_synced:
             return Verdict()
         return Verdict(False, "autoscalers and pods are not listed yet")
-
-
-def own_namespace() -> str:
-    """Return the namespace of our pod; outside of one ``podscale``."""
-    given = os.environ.get("POD_NAMESPACE", "")
-    if given:
-        return given
-    file: Path = SERVICE_ACCOUNT / "namespace"
-    return file.read_text().strip() if file.is_file() else "podscale"
-
-
-def identity() -> str:
-    """Return who holds the Lease: the pod, or this process."""
-    return os.environ.get("POD_NAME") or f"{os.uname().nodename}-{os.getpid()}"
-
-
-def _label(api: Api) -> Callable[[bool], Awaitable[None]] | None:
-    pod, namespace = os.environ.get("POD_NAME", ""), os.environ.get("POD_NAMESPACE", "")
-    if not pod or not namespace:
-        return None
-    return leader_label(api, namespace=namespace, pod=pod, part="hpa")
 
 
 def _part_of(chosen: Choice) -> str:

@@ -45,9 +45,10 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
     from podscale.cli.page import Choice
     from podscale.cli.together import together
     from podscale.cli.together_flags import problems
-    from vpa import process
+    from podscale.kube.own_pod import own_namespace
+    from podscale.serving import process
 
-    namespace = await asyncio.to_thread(process.own_namespace, "podscale")
+    namespace = await asyncio.to_thread(own_namespace, "podscale")
     defaults: dict[str, Value] = {
         "leader-elect": leads,
         "leader-elect-resource-namespace": namespace,

@@ -33,19 +33,20 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.lease import Elector, Term
 from podscale.kube.metrics_api import ApiProvider
 from podscale.kube.objects.pod import Pod
+from podscale.kube.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
 from podscale.serving.api import ApiGroup
 from podscale.serving.authority import times_for
-from podscale.serving.certificates import service_names
 from podscale.serving.flags import FlagError
 from podscale.serving.health import Health
 from podscale.serving.keeper import CertificateKeeper, publisher
 from podscale.serving.logs import Verbosity
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.service import ServiceName, keeper_behind, service_of
 from vpa import flags as vpa_flags
 from vpa import process as vpa_process
 from vpa.admission import main as admission
@@ -213,14 +214,14 @@ async def _parts(
 
     hpa, stores, recommender, updater = None, None, None, None
     if own := flags.get("hpa"):
-        namespace = await asyncio.to_thread(vpa_process.own_namespace, "podscale")
+        namespace = await asyncio.to_thread(own_namespace, "podscale")
         hpa = HpaPart(
             api,
             hpa_flags.choice(own, own_namespace=namespace),
             discovery,
             source(own.text("metrics-source") == "feed"),
             pods,
-            identity=vpa_process.identity(),
+            identity=identity(),
             feeds_pods=False,
             wall=wall,
         )
@@ -244,7 +245,7 @@ async def _parts(
             recommender_flags.options(own),
             metrics.registry,
             lease=vpa_process.lease_of(own),
-            on_change=vpa_process.leader_label_of(api, "recommender"),
+            on_change=leader_label_of(api, "recommender"),
             find_past=recommender_main.find_past(
                 own, usage, stores, recommender_command.past_of(own)
             ),
@@ -252,14 +253,14 @@ async def _parts(
             wall=wall,
         )
     if (own := flags.get("updater")) and stores is not None:
-        namespace = await asyncio.to_thread(vpa_process.own_namespace, "kube-system")
+        namespace = await asyncio.to_thread(own_namespace, "kube-system")
         updater = UpdaterPart(
             api,
             stores,
             updater_flags.options(own, namespace),
             metrics.registry,
             lease=vpa_process.lease_of(own),
-            on_change=vpa_process.leader_label_of(api, "updater"),
+            on_change=leader_label_of(api, "updater"),
             feeds_stores=False,
             wall=wall,
         )
@@ -281,14 +282,11 @@ async def _certificates(
     flags: Flagged, api: Api
 ) -> tuple[CertificateKeeper | None, Elector | None]:
     """Return what keeps the CA of every API served here, under one Lease."""
-    behind: dict[str, registration.ServiceName] = {}
+    behind: dict[str, ServiceName] = {}
     for part, own in flags.items():
         text = own.text("service") if part != "admission" and "service" in own.values else ""
-        if text:
-            try:
-                behind[part] = registration.parse(text)
-            except ValueError as error:
-                raise FlagError(str(error)) from None
+        if service := service_of(text):
+            behind[part] = service
     if not behind:
         return None, None
     first = next(iter(behind.values()))
@@ -302,15 +300,12 @@ async def _certificates(
         namespace=first.namespace,
         # Not the Service's name: a part may lead by a Lease of that name.
         name=f"{first.name}-certificates",
-        identity=vpa_process.identity(),
+        identity=identity(),
     )
     own = flags[next(iter(behind))]
-    names = [name for each in behind.values() for name in service_names(each.name, each.namespace)]
-    keeper = CertificateKeeper(
+    keeper = keeper_behind(
         api,
-        namespace=first.namespace,
-        secret=f"{first.name}-ca",
-        names=tuple(dict.fromkeys(names)),
+        *behind.values(),
         publish=publisher(api, published),
         may_write=elector.may_write,
         times=times_for(own.seconds("serving-ca-lifetime")),

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from podscale.core import quantity
 from podscale.kube.errors import Unprocessable
+from podscale.kube.leading import LeaseChoice
 from podscale.kube.lease import LeaseTimes
 from podscale.kube.wire import format_time
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
-from vpa.leading import LeaseChoice
 from vpa.model.open_windows import ANNOTATION, Extra, SavedWindow
 from vpa.model.reading import DeadBand
 from vpa.model.saving import SaveBand

@@ -9,9 +9,7 @@ from collections.abc import Awaitable, Callable
 from podscale.kube.api import Api
 from podscale.kube.lease import Elector, Term
 from podscale.serving.authority import times_for
-from podscale.serving.certificates import service_names
-from podscale.serving.flags import FlagError
-from podscale.serving.keeper import CertificateKeeper
+from podscale.serving.service import ServiceName, keeper_behind
 from podscale.serving.tls import ServingTls
 
 
@@ -21,26 +19,26 @@ class WebhookCertificate:
     def __init__(
         self,
         api: Api,
-        service: tuple[str, str],
+        service: ServiceName,
         register: Callable[[bytes], Awaitable[None]],
         *,
         identity: str,
         ca_lifetime_s: float,
     ) -> None:
-        """``service`` is namespace and name; ``register`` puts a bundle into the webhook."""
-        namespace, name = service
+        """``register`` puts a bundle into the webhook."""
         self._register = register
         # Not the adapter's, which may serve behind the same Service: each knows only its own
         # caBundles, and a CA goes when all of them hold its successor.
-        self.elector = Elector(api, namespace=namespace, name=f"{name}-webhook", identity=identity)
-        self.keeper = CertificateKeeper(
+        self.elector = Elector(
+            api, namespace=service.namespace, name=f"{service.name}-webhook", identity=identity
+        )
+        self.keeper = keeper_behind(
             api,
-            namespace=namespace,
-            secret=f"{name}-webhook-ca",
-            names=service_names(name, namespace),
+            service,
             publish=self._publish,
             may_write=self.elector.may_write,
             times=times_for(ca_lifetime_s),
+            purpose="webhook",
         )
 
     async def run(self, tls: ServingTls) -> None:
@@ -55,13 +53,3 @@ class WebhookCertificate:
     async def _publish(self, bundle: bytes) -> bool:
         await self._register(bundle)
         return True
-
-
-def service_of(text: str) -> tuple[str, str] | None:
-    """Return namespace and name of ``--service``; None where there is none; raises FlagError."""
-    if not text:
-        return None
-    namespace, slash, name = text.partition("/")
-    if not namespace or not slash or not name or "/" in name:
-        raise FlagError(f"--service is NAMESPACE/NAME, and {text!r} is not")
-    return namespace, name

@@ -7,7 +7,7 @@ from podscale.core.quantity import QuantityError
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 from podscale.serving.flags import parse as parse_flags
-from vpa.admission.certificate import service_of
+from podscale.serving.service import service_of
 from vpa.admission.patch import BoostSettings
 from vpa.admission.registration import Registration
 from vpa.admission.validation import Gates
@@ -95,7 +95,7 @@ def registration(flags: Flags, namespace: str) -> Registration:
     url, service = "", flags.text("webhook-service")
     behind = service_of(flags.text("service"))
     if behind is not None:
-        namespace, service = behind
+        namespace, service = behind.namespace, behind.name
     if flags.switch("register-by-url"):
         url = f"https://{flags.text('webhook-address')}{':' + port if port else ''}"
     labels = (text.partition(":") for text in flags.listing("webhook-labels"))

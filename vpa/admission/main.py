@@ -9,14 +9,17 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from podscale.kube.api import Api
+from podscale.kube.own_pod import identity, own_namespace
 from podscale.serving.api import Route
 from podscale.serving.flags import Flags
 from podscale.serving.health import Verdict
 from podscale.serving.logs import Verbosity
+from podscale.serving.process import run as run_process
 from podscale.serving.running import Clusters, Running, running
+from podscale.serving.service import service_of
 from vpa import process
 from vpa.admission import flags as flags_
-from vpa.admission.certificate import WebhookCertificate, service_of
+from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
 from vpa.admission.webhook import Webhook
 from vpa.monitoring import monitored
@@ -66,7 +69,7 @@ class Serving:
 
 async def run(flags: Flags) -> int:
     """Answer reviews until SIGTERM or SIGINT; return the exit code."""
-    return await process.run(flags, flags_.problems(flags), serving)
+    return await run_process(flags, flags_.problems(flags), serving)
 
 
 @asynccontextmanager
@@ -87,7 +90,7 @@ async def serving(
             "vpas-synced",
             lambda: Verdict() if stores.is_synced else Verdict(False, "VPAs are not listed yet"),
         )
-        namespace = await asyncio.to_thread(process.own_namespace, "kube-system")
+        namespace = await asyncio.to_thread(own_namespace, "kube-system")
         served = await asyncio.to_thread(flags_.serving, flags)
         certificate = _certificate(flags, ground.api, namespace, stores)
         async with asyncio.TaskGroup() as group:
@@ -140,7 +143,7 @@ def _certificate(
         api,
         service,
         put,
-        identity=process.identity(),
+        identity=identity(),
         ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
     )
 
@@ -170,7 +173,7 @@ def _alive(
         api,
         namespace=flags.text("status-lease-namespace") or namespace,
         name=flags.text("status-lease-name"),
-        holder=process.identity(),
+        holder=identity(),
         interval_s=flags.seconds("status-lease-update-interval"),
     )
     return group.create_task(lease.run(lambda: stores.is_synced), name="sign of life")

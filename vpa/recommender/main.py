@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from podscale.core.metrics import MetricsProvider
+from podscale.kube.own_pod import leader_label_of
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
+from podscale.serving.process import run as run_process
 from vpa import process
 from vpa.decisions_api import SizingApi
 from vpa.process import OpenProvider
@@ -26,7 +28,7 @@ async def run(flags: Flags, open_provider: OpenProvider, past_of: PastOf | None 
 
     ``past_of`` None: history is where upstream's flags say.
     """
-    return await process.run(
+    return await run_process(
         flags,
         [*server_problems(flags), *flags_.problems(flags)],
         lambda parsed, verbosity: serving(parsed, verbosity, open_provider, past_of),
@@ -53,7 +55,7 @@ async def serving(
             flags_.options(flags),
             ground.registry,
             lease=process.lease_of(flags),
-            on_change=process.leader_label_of(ground.api, "recommender"),
+            on_change=leader_label_of(ground.api, "recommender"),
             find_past=find_past(flags, provider, stores, past_of),
         )
         part.register(ground.health)

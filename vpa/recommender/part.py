@@ -7,13 +7,13 @@ from prometheus_client import CollectorRegistry
 
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
+from podscale.kube.leading import Leading, LeaseChoice
 from podscale.kube.lease import Elector
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import EVENTS
 from podscale.kube.store import Store
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
 from podscale.serving.health import Health, Verdict
-from vpa.leading import Leading, LeaseChoice
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics

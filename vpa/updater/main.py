@@ -9,12 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from podscale.kube.api import Api
 from podscale.kube.events import Recorder
+from podscale.kube.leading import Leading, LeaseChoice
+from podscale.kube.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
+from podscale.serving.process import run as run_process
 from vpa import process
-from vpa.leading import Leading, LeaseChoice
 from vpa.stores import Stores
 from vpa.updater import flags as flags_
 from vpa.updater.act import Actor
@@ -47,7 +49,7 @@ class UpdaterPart:
         self._rhythm = rhythm
         self._leading = Leading(api, lease, on_change)
         acting = self._leading.api
-        self._recorder = Recorder(acting, COMPONENT, instance=process.identity(), clock=wall)
+        self._recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
         actor = Actor(acting, stores, self._recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
 
@@ -73,21 +75,21 @@ class UpdaterPart:
 
 async def run(flags: Flags) -> int:
     """Update until SIGTERM or SIGINT; return the exit code."""
-    return await process.run(flags, [*server_problems(flags), *flags_.problems(flags)], serving)
+    return await run_process(flags, [*server_problems(flags), *flags_.problems(flags)], serving)
 
 
 @asynccontextmanager
 async def serving(flags: Flags, verbosity: Verbosity) -> AsyncIterator[UpdaterPart]:
     """Run the updater while the block runs."""
     async with process.grounded(flags, "updater", verbosity) as ground:
-        namespace = await asyncio.to_thread(process.own_namespace, "kube-system")
+        namespace = await asyncio.to_thread(own_namespace, "kube-system")
         part = UpdaterPart(
             ground.api,
             process.stores_of(ground, for_updates=True),
             flags_.options(flags, namespace),
             ground.registry,
             lease=process.lease_of(flags),
-            on_change=process.leader_label_of(ground.api, "updater"),
+            on_change=leader_label_of(ground.api, "updater"),
         )
         async with process.working(ground, part, may_write=part.is_leader):
             yield part

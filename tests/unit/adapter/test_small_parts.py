@@ -24,6 +24,7 @@ from podscale.serving import flags as serving_flags
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.flags import FlagError
 from podscale.serving.request_info import RequestInfo
+from podscale.serving.service import ServiceName
 from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import rules
 
@@ -250,7 +251,7 @@ class Cluster:
 
 
 CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
-OURS = registration.parse("podscale/adapter")
+OURS = ServiceName("podscale", "adapter")
 
 
 @pytest.mark.parametrize(("adopt", "found", "patched"), [
@@ -264,12 +265,6 @@ async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, fo
         assert cluster.patched[EXTERNAL]["service"] == {
             "namespace": "podscale", "name": "adapter", "port": 443,
         }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["adapter", "/adapter", "podscale/", "a/b/c"])
-def test_a_service_has_a_namespace_and_a_name(text):
-    with pytest.raises(ValueError, match="NAMESPACE/NAME"):
-        registration.parse(text)
 
 
 async def test_each_missing_right_is_told_once():
