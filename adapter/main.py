@@ -195,7 +195,13 @@ async def _certificates(
     if is_launcher or service is None:
         return None, None
     found = await registration.ours(api, service, adopt=flags.switch("adopt"))
-    elector = Elector(api, namespace=service.namespace, name=service.name, identity=identity())
+    elector = Elector(
+        api,
+        namespace=service.namespace,
+        name=service.name,
+        identity=identity(),
+        chosen_by="--service",
+    )
     keeper = keeper_behind(
         api,
         service,

@@ -301,6 +301,7 @@ async def _certificates(
         # Not the Service's name: a part may lead by a Lease of that name.
         name=f"{first.name}-certificates",
         identity=identity(),
+        chosen_by="--service",
     )
     own = flags[next(iter(behind))]
     keeper = keeper_behind(

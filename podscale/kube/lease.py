@@ -75,9 +75,11 @@ class Elector:
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        chosen_by: str = "--leader-elect-resource-namespace",
     ) -> None:
         """``on_change`` is told of gain and loss (it labels the pod); what it raises is logged.
 
+        ``chosen_by`` is the flag that names the namespace, for whoever has to mend it.
         ``clock`` must go on while the process is frozen: not a loop's time, which uvloop
         reads once per iteration.
         """
@@ -92,6 +94,8 @@ class Elector:
         self._deadline = float("-inf")
         self._observed: _Observed | None = None
         self._is_unsure = False
+        self._chosen_by = chosen_by
+        self._has_namespace = True  # as far as we know
 
     async def run(self, work: Callable[[Term], Awaitable[None]]) -> None:
         """Lead again and again: ``work`` runs for each term and is cancelled at its end.
@@ -208,9 +212,23 @@ class Elector:
             self._is_unsure = True
             try:
                 return await self._write(self._observed.lease if self._observed else None, asked)
-            except (Conflict, ObjectNotFound):
+            except Conflict:
                 continue
+            except ObjectNotFound:
+                if self._observed is not None:  # a PUT: the Lease has been deleted
+                    continue
+                self._tell_of_no_namespace()
         return None
+
+    def _tell_of_no_namespace(self) -> None:
+        # Once, though every attempt meets it: nobody leads until somebody makes it.
+        if self._has_namespace:
+            _log.warning(
+                "nobody can lead: the namespace of the Lease does not exist",
+                lease=self._path,
+                flag=self._chosen_by,
+            )
+        self._has_namespace = False
 
     def _is_held_by_other(self, now: float) -> bool:
         if self._observed is None or self.holder in ("", self._identity):
@@ -251,6 +269,7 @@ class Elector:
         )
         self._observe(_lease(answer.body))
         self._is_unsure = False
+        self._has_namespace = True
         self._deadline = asked + self._times.renew_deadline_s
         return Term(transitions, spec.holder_identity or "", spec.renew_time)
 

@@ -30,7 +30,11 @@ class WebhookCertificate:
         # Not the adapter's, which may serve behind the same Service: each knows only its own
         # caBundles, and a CA goes when all of them hold its successor.
         self.elector = Elector(
-            api, namespace=service.namespace, name=f"{service.name}-webhook", identity=identity
+            api,
+            namespace=service.namespace,
+            name=f"{service.name}-webhook",
+            identity=identity,
+            chosen_by="--service",
         )
         self.keeper = keeper_behind(
             api,

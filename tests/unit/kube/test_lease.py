@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from podscale.kube.errors import NotLeading
 from podscale.kube.fenced import Fenced, leader_label
@@ -67,6 +68,27 @@ def spec(cluster: LittleCluster) -> dict[str, object]:
     found = cluster.objects[PATH]["spec"]
     assert isinstance(found, dict)
     return found
+
+
+async def test_a_lease_in_no_namespace_is_told_once_with_the_flag_until_the_namespace_is_there():
+    cluster = LittleCluster()
+    has_namespace = False
+
+    def fault(method: str, _path: str, _query: object) -> Refusal | None:
+        is_refused = method == "POST" and not has_namespace
+        return Refusal(404, "NotFound", 'namespaces "podscale" not found') if is_refused else None
+
+    cluster.fault = fault
+    with capture_logs() as logs:
+        one = Replica(cluster, "one")
+        await asyncio.sleep(120)
+        assert [(each["log_level"], each["lease"], each["flag"]) for each in logs] == [
+            ("warning", "podscale/hpa", "--leader-elect-resource-namespace")
+        ]
+        has_namespace = True
+        await asyncio.sleep(3)
+        assert one.elector.is_leader
+    await one.stop()
 
 
 async def test_one_leads_and_the_other_waits():
