@@ -1,7 +1,9 @@
-"""As much OpenAPI v3 as kubectl needs to apply without ``--validate=false``.
+"""As much OpenAPI as kubectl needs to apply without ``--validate=false``.
 
-kubectl asks whether a kind's PATCH takes ``fieldValidation`` and then leaves checking to
-the server; it looks for schemas only to merge, and falls back to the types it knows.
+kubectl asks v3 whether a kind's PATCH takes ``fieldValidation`` and then leaves checking to
+the server; it looks for schemas only to merge, and falls back to the types it knows. A list
+of objects has no PATCH: kubectl checks it by v2, where what has no schema passes, and sends
+its items one by one.
 """
 
 from typing import Any
@@ -13,6 +15,14 @@ _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
     for name in ("dryRun", "fieldManager", "fieldValidation")
 ]
+# The v2 document that describes nothing, as kubectl reads it: a protobuf message whose first
+# field is the version.
+V2_PROTOBUF = b"\x0a\x032.0"
+V2_JSON: Object = {
+    "swagger": "2.0",
+    "info": {"title": "Kubernetes", "version": "v1.36.0"},
+    "paths": {},
+}
 
 
 def index(registry: Registry) -> Object:

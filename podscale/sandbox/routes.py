@@ -122,6 +122,10 @@ class Routes:
             return _json_or_404(
                 openapi.document(registry, prefix) if prefix else openapi.index(registry)
             )
+        if path == "/openapi/v2":
+            if "protobuf" not in request.headers.get("Accept", ""):
+                return _json(openapi.V2_JSON)
+            return web.Response(body=openapi.V2_PROTOBUF, content_type="application/octet-stream")
         if path in _HEALTH:
             return web.Response(text="ok")
         if path == "/version":

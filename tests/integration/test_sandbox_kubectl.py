@@ -123,6 +123,27 @@ async def test_apply_creates_then_leaves_alone_then_changes(kubectl, server):
     assert images == {"main": "main:2", "side": "side:1", "injected": "i"}
 
 
+@pytest.mark.parametrize("kind", ["List", "ConfigMapList"])
+async def test_a_list_is_applied_item_by_item(kubectl, server, kind):
+    items = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}
+        for name in ("one", "two")
+    ]
+    listed = {"apiVersion": "v1", "kind": kind, "items": items}
+    assert await kubectl.apply(json.dumps(listed)) == ["created", "created"]
+    items[1]["data"] = {"a": "c"}
+    assert await kubectl.apply(json.dumps(listed)) == ["unchanged", "configured"]
+    assert server.objects.get("configmaps", "default", "two")["data"] == {"a": "c"}
+    assert await kubectl.apply(json.dumps(listed), "--server-side") == ["serverside-applied"] * 2
+    astray = {**items[0], "metadata": {"name": "three", "namespace": "nowhere"}}
+    more = {**listed, "items": [astray, {**items[0], "data": {"a": "d"}}]}
+    refusal = await kubectl.run("apply", "-f", "-", stdin=json.dumps(more), fails=True)
+    assert 'namespaces "nowhere" not found' in refusal
+    assert server.objects.get("configmaps", "default", "one")["data"] == {"a": "d"}
+    await kubectl.run("delete", "-f", "-", stdin=json.dumps(listed))
+    assert server.objects.find("configmaps", "default", "one") is None
+
+
 async def test_server_side_apply_removes_what_is_no_longer_given(kubectl, server):
     labelled = manifest().replace("labels: {app: web}}", "labels: {app: web, team: a}}", 1)
     await kubectl.apply(labelled, "--server-side")
