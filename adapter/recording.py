@@ -89,6 +89,8 @@ def decode(document: bytes) -> Recording:
         read = msgspec.json.decode(document, type=Recording)
     except msgspec.MsgspecError as error:
         raise RecordingInvalid(f"not a recording of podscale doctor: {error}") from None
+    except RecursionError:
+        raise RecordingInvalid("not a recording of podscale doctor: nested too deeply") from None
     if read.format != FORMAT:
         raise RecordingInvalid(f"a recording of format {read.format!r}; this reads {FORMAT!r}")
     entries = list(read.entries)

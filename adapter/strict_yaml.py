@@ -56,6 +56,9 @@ class Reader:
         except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
             self.problems.append(Problem("", f"not YAML: {_words(error)}"))
             return None
+        except RecursionError:
+            self.problems.append(Problem("", "not YAML: nested too deeply"))
+            return None
         return None if root is None or _is_null(root) else root
 
     def fields(self, node: object, path: str, known: Sequence[str]) -> Fields:
@@ -191,4 +194,4 @@ def _kind(node: object) -> str:
 
 def _words(error: yaml.YAMLError) -> str:
     # PyYAML names the text it was given as if it were a file.
-    return " ".join(str(error).replace('in "<unicode string>", ', "").split())
+    return " ".join(str(error).replace('in "<unicode string>",', "at").split())

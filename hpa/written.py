@@ -29,7 +29,7 @@ def plain(text: str) -> Any:
         words = ", ".join(part for part in (error.problem, error.context) if part)
         raise WrittenError(f"{where}not YAML: {words}") from None
     except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
-        words = " ".join(str(error).replace('in "<unicode string>", ', "").split())
+        words = " ".join(str(error).replace('in "<unicode string>",', "at").split())
         raise WrittenError(f"not YAML: {words}") from None
     except RecursionError:
         raise WrittenError("nested too deeply") from None

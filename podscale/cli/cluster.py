@@ -20,6 +20,10 @@ class _Unusable(click.ClickException):
 
     exit_code = EXIT_USAGE
 
+    def __init__(self, message: str, ctx: click.Context | None) -> None:
+        super().__init__(message)
+        self.ctx = ctx  # names the command in front of the message
+
 
 class ClusterChoice:
     """Which cluster and which namespace a command was pointed at."""
@@ -39,6 +43,7 @@ class ClusterChoice:
         self.server = server
         self.impersonate = impersonate
         self.impersonate_groups = impersonate_groups
+        self.names_namespace = bool(namespace) and not all_namespaces  # in the call itself
         self._namespace = namespace
         self.all_namespaces = all_namespaces
 
@@ -82,7 +87,7 @@ class ClusterChoice:
             async with connect(target, user_agent=user_agent(part)) as api:
                 yield api
         except NotConfigured as error:
-            raise _Unusable(str(error)) from None
+            raise _Unusable(str(error), click.get_current_context(silent=True)) from None
 
 
 def cluster_options(command: F) -> F:

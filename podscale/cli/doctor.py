@@ -157,10 +157,7 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
             return await _run(given, cluster, facts)
     except click.ClickException as unconfigured:
         if given.what or not given.config:
-            raise Usage(
-                f"{unconfigured.message} (--kubeconfig or --server names a cluster; with --config "
-                "FILE none is needed)"
-            ) from None
+            raise Usage(f"{unconfigured.message}; with --config FILE none is needed") from None
         if not given.no_cluster:
             note("no cluster is asked, since none is configured (--kubeconfig FILE names one)")
         return await _run(given, cluster, None)
@@ -194,6 +191,8 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
     from podscale.cli.doctor_run import Plan, examine, of_hpa
 
     facts = cluster if isinstance(cluster, Cluster) else None
+    if facts is not None and choice.names_namespace:
+        await facts.find_namespace(choice.namespace)
     rules, told = await _rules(given, facts)
     asked: list[Asked] = []
     notes: list[str] = []
@@ -266,10 +265,11 @@ async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold |
     from podscale.migrate.rules_source import RulesText, find, of_config_map
 
     if given.config:
-        text = sys.stdin.read() if given.config == "-" else _read(given.config)
+        text = _stdin() if given.config == "-" else _read(given.config)
+        named = "stdin" if given.config == "-" else given.config
         if not text.strip():
-            raise Usage(f"{given.config} is empty: give a rules file, a ConfigMap or Helm values")
-        return find(text, given.config), None
+            raise Usage(f"{named} is empty: give a rules file, a ConfigMap or Helm values")
+        return find(text, named), None
     if not isinstance(cluster, Cluster):
         raise Usage("without --config the rules come from a cluster, and none is configured")
     if not given.config_map:
@@ -331,6 +331,10 @@ def _replayed(given: Given) -> "Report":
     except RecordingInvalid as error:
         raise Usage(f"--series {given.series}: {error}") from None
     return Report(findings=[(recording.asked, replay(recording, given.series))])
+
+
+def _stdin() -> str:
+    return sys.stdin.buffer.read().decode(errors="surrogateescape")
 
 
 def _read(path: str) -> str:

@@ -10,7 +10,7 @@ from adapter.doctor import API_GROUPS
 from adapter.evidence import Access, Asked
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
-from podscale.kube.errors import KubeError, NoMatch, ObjectNotFound
+from podscale.kube.errors import KubeError, NoMatch, ObjectNotFound, Unreachable
 from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS
 from podscale.kube.restmapper import Mapper
 
@@ -98,7 +98,13 @@ class Cluster:
         try:
             self.mapper = await discovery.refresh()
         except KubeError as error:
-            raise ClusterFailed(f"the API server does not say what it serves: {error}") from error
+            text = f"the API server does not say what it serves: {error}"
+            if isinstance(error, Unreachable):
+                text += (
+                    ". Is it the right cluster? --kubeconfig, --context or --server choose "
+                    "another; with --config FILE --no-cluster none is asked"
+                )
+            raise ClusterFailed(text) from error
         if discovery.failed_groups:
             self.notes.append(
                 f"Discovery is partial: {', '.join(discovery.failed_groups)} did not answer. Rules "
@@ -119,14 +125,18 @@ class Cluster:
         except ClusterFailed as failed:
             if not isinstance(failed.__cause__, ObjectNotFound):
                 raise
-            try:
-                await self._get(f"/api/v1/namespaces/{namespace}", dict[str, object])
-            except ClusterFailed as missing:
-                if isinstance(missing.__cause__, ObjectNotFound):
-                    raise ClusterFailed(f"there is no namespace {namespace}") from missing
+            await self.find_namespace(namespace)
             raise ClusterFailed(
                 f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
             ) from failed
+
+    async def find_namespace(self, namespace: str) -> None:
+        """Raise ``ClusterFailed`` for a namespace that is not there; who may not ask passes."""
+        try:
+            await self._get(f"/api/v1/namespaces/{namespace}", dict[str, object])
+        except ClusterFailed as failed:
+            if isinstance(failed.__cause__, ObjectNotFound):
+                raise ClusterFailed(f"there is no namespace {namespace}") from failed
 
     async def listed(self, path: str) -> list[dict[str, object]]:
         """Return up to 500 objects of a list, none where it cannot be read."""
@@ -145,7 +155,16 @@ class Cluster:
             resource = self.mapper.for_kind(kind, group)[0]
         except NoMatch as error:
             raise ClusterFailed(f"the target of the HPA: {error}") from error
-        return (await self._get(resource.path(namespace, name, "scale"), _Scale)).status.selector
+        try:
+            scale = await self._get(resource.path(namespace, name, "scale"), _Scale)
+        except ClusterFailed as failed:
+            if not isinstance(failed.__cause__, ObjectNotFound):
+                raise
+            raise ClusterFailed(
+                f"the target of the HPA, {kind}/{name}, is not in namespace {namespace}, or has no "
+                "scale subresource: correct spec.scaleTargetRef or create it"
+            ) from failed
+        return scale.status.selector
 
     async def object_names(self, asked: Asked) -> list[str]:
         """Return the objects that ``asked`` means, by name; raises ``ClusterFailed``."""

@@ -10,8 +10,8 @@ import msgspec
 from adapter.doctor import Diagnosis
 from adapter.evidence import Asked
 from adapter.stages import Stage
-from podscale.cli.doctor_run import Report
-from podscale.cli.output import Form, emit, note, wants_colour
+from podscale.cli.doctor_run import Report, RuleReport
+from podscale.cli.output import Form, count, emit, note, wants_colour
 from podscale.core import duration
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import NotPromql, parse
@@ -27,11 +27,7 @@ def print_report(report: Report, form: Form) -> None:
     for asked, found in report.findings:
         _print_diagnosis(asked, found)
     for rule in report.rules:
-        shown = ", ".join(rule.names[:5]) + (", …" if len(rule.names) > 5 else "")
-        about = rule.problem or f"{rule.series} series names, {len(rule.names)} metrics: {shown}"
-        if not rule.problem and not rule.names:  # told by the adapter, which counts only
-            about = f"{rule.series} metrics; the series: not looked at without --prometheus-url"
-        click.echo(f"{_mark(not rule.problem)} {rule.rule or 'Prometheus'}: {about}")
+        click.echo(f"{_mark(not rule.problem)} {rule.rule or 'Prometheus'}: {_rule(rule)}")
     for each in report.lints:
         click.echo(f"{_mark(False)} {each.text}")
     for text in report.notes:
@@ -40,6 +36,16 @@ def print_report(report: Report, form: Form) -> None:
         click.echo(f"{_mark(True)} nothing needs to change")
     note(f"requests: {report.prometheus_requests} to Prometheus, {report.cluster_requests} "
          "to the API server")  # fmt: skip
+
+
+def _rule(rule: RuleReport) -> str:
+    if rule.problem:
+        return rule.problem
+    if not rule.names:  # told by the adapter, which counts only
+        metrics = count(rule.series, "metric")
+        return f"{metrics}; the series: not looked at without --prometheus-url"
+    shown = ", ".join(rule.names[:5]) + (", …" if len(rule.names) > 5 else "")
+    return f"{count(rule.series, 'series name')}, {count(len(rule.names), 'metric')}: {shown}"
 
 
 def _print_diagnosis(asked: Asked | None, found: Diagnosis) -> None:

@@ -16,11 +16,11 @@ from adapter.mapping import Mapper
 from adapter.presumed import BUILT_IN, PresumingMapper
 from adapter.recording import Entry, Recording
 from adapter.rules import Rule, RuleSet, compile_rules
-from adapter.rules_api import RulesTold
+from adapter.rules_api import RulesTold, RuleTold
 from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
 from podscale.cli.doctor_served import answered
-from podscale.cli.output import Progress
+from podscale.cli.output import Progress, count, plainly
 from podscale.core.selector import from_wire
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
@@ -110,13 +110,19 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
             elif problem is None:
                 known = await _rules(plan, rules, examiner, report, progress)
             else:
-                report.rules = [RuleReport("", 0, (), f"Prometheus does not answer: {problem}")]
+                report.rules = [RuleReport("", 0, (), plainly(problem))]
     elif cluster is not None and plan.told is not None:
         report.rules = [
-            RuleReport(each.rule, each.metrics, (), each.problem) for each in plan.told.rules
+            RuleReport(each.rule, each.metrics, (), _told_problem(each)) for each in plan.told.rules
         ]
         for asked in plan.asked:
             report.findings.append((asked, await _served(plan, asked, cluster)))
+    elif number := len(rules.custom) + len(rules.external):
+        report.notes.append(
+            f"{count(number, 'rule')} read and linted; --prometheus-url shows what they find"
+        )
+    else:
+        report.notes.append("there are no rules for custom or external metrics")
     report.lints = lint(parsed, rules, known, plan.disabled)
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
@@ -124,6 +130,16 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
     if cluster is not None:
         report.lints += await _objects(plan, cluster)
     return _counted(report, examiner, cluster)
+
+
+def _told_problem(told: RuleTold) -> str:
+    if told.problem or told.metrics:
+        return told.problem
+    if told.listed_s is None:
+        return "NotListedYet: the adapter has just begun; ask again after its relist interval"
+    return (
+        "NoSeries: the rule exposes no metric; --prometheus-url shows which stage loses its series"
+    )
 
 
 def _refused(plan: Plan, error: ConfigInvalid) -> Diagnosis:
@@ -246,7 +262,10 @@ def _rule(rule: Rule, given: object) -> tuple[RuleReport, Sequence[str]]:
     if not seen:
         problem = "NoSeries: seriesQuery finds nothing within the discovery window"
     elif not kept:
-        problem = f"FilteredOut: all of {len(seen)} series names are dropped by name"
+        problem = (
+            f"FilteredOut: {count(len(seen), 'series name')} found, and none passes seriesFilters "
+            "and matches"
+        )
     elif not exposing & set(kept):
         problem = "NoResourceLabel: no label of the series maps to a resource"
     elif not names:

@@ -15,6 +15,7 @@ from adapter.evidence import Asked
 from adapter.rules_api import RESOURCE, RIGHT, RulesTold
 from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.output import count
 from podscale.kube.errors import ApiError, Forbidden, KubeError, ObjectNotFound, Unreachable
 
 _PLACES = (
@@ -86,7 +87,7 @@ async def answered(cluster: Cluster, asked: Asked) -> Diagnosis:
         )
     return _found(
         Stage.HEALTHY,
-        f"{asked.metric} is served: {len(found.items)} item{'s' * (len(found.items) != 1)}.",
+        f"{asked.metric} is served: {count(len(found.items), 'item')}.",
     )
 
 

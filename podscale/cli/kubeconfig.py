@@ -45,7 +45,7 @@ def _files(kubeconfig: str) -> Iterator[dict[str, Any]]:
     for part in named.split(os.pathsep):
         try:
             read = yaml.safe_load(Path(part).expanduser().read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        except (OSError, ValueError, RecursionError, yaml.YAMLError):
             continue  # who connects says what is wrong with it
         if isinstance(read, dict):
             yield read

@@ -76,8 +76,14 @@ def command(
     from podscale.migrate.outcome import together
     from podscale.migrate.reader import manifests_yaml, migrate, render, rules_yaml
 
+    if prometheus_url and not prometheus_url.startswith(("http://", "https://")):
+        raise click.UsageError(
+            f"--prometheus-url {prometheus_url}: not an http or https URL; write one like "
+            "http://localhost:9090",
+            ctx,
+        )
     try:
-        texts = [(_read(file), file) for file in files]
+        texts = [_read(file) for file in files]
         outcome = together(migrate(text, file, image) for text, file in texts)
     except Unreadable as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
@@ -138,18 +144,20 @@ async def _plain_hpas(
     return [comparable(hpa, rules, names) for hpa in hpas]
 
 
-def _read(file: str) -> str:
+def _read(file: str) -> tuple[str, str]:
+    """Return the text of a file, and what to call it."""
     from podscale.migrate.documents import Unreadable
 
+    name = "stdin" if file == "-" else file
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except OSError as error:
-        raise Unreadable(f"{file}: cannot be read: {error.strerror}") from None
+        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{file}: not a text file: {error.reason}") from None
+        raise Unreadable(f"{name}: not a text file in UTF-8: {error.reason}") from None
     if not text.strip():
-        raise Unreadable(f"{file} is empty: give manifests, Helm values or a rules file")
-    return text
+        raise Unreadable(f"{name} is empty: give manifests, Helm values or a rules file")
+    return text, name
 
 
 async def _compare(

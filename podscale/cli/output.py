@@ -12,6 +12,7 @@ import click
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
 
+_REFUSED = re.compile(r"Cannot connect to host (\S+) \[Connect call failed \([^)]*\)\]")
 _OBJECTS = re.compile(r" ?(?:ssl:)?\[?<[^<>]* object at 0x[0-9a-f]+>\]?")
 
 output_option = click.option(
@@ -48,6 +49,11 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
         click.echo(text.rstrip())
 
 
+def count(number: int, noun: str) -> str:
+    """Return ``1 metric``, ``2 metrics``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def wants_colour() -> bool:
     """Return whether stdout is a terminal that shows colours (``NO_COLOR`` says no)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -63,8 +69,13 @@ def said(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    # aiohttp shows the SSL setting it was given.
-    text = _OBJECTS.sub("", str(error)).replace(" ssl:default", "") or type(error).__name__
+    return plainly(str(error)) or type(error).__name__
+
+
+def plainly(text: str) -> str:
+    """Return an error's text without what only Python understands."""
+    # aiohttp shows the SSL setting it was given, asyncio the address as a tuple.
+    text = _REFUSED.sub(r"no connection to \1", _OBJECTS.sub("", text).replace(" ssl:default", ""))
     return " ".join(text.split())
 
 

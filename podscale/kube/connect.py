@@ -79,9 +79,9 @@ def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -
         except NotConfigured as error:
             if not default.is_file():
                 raise NotConfigured(
-                    "no kubeconfig; give --kubeconfig or --server (a part: --kubeconfig, the "
-                    "adapter: --lister-kubeconfig). KUBECONFIG is not set either, "
-                    f"{error}, and there is no {default}"
+                    "no cluster is configured: KUBECONFIG is empty or not set, there is no "
+                    f"{default}; {error}. Give --kubeconfig FILE or --server URL (of a part: "
+                    "--kubeconfig or --master, of the adapter: --lister-kubeconfig)"
                 ) from None
         named = str(default)
     if Path(named).expanduser().is_dir():
@@ -137,7 +137,8 @@ class _Kubeconfig:
         except Exception as error:
             # kubernetes_asyncio raises whatever the file made it stumble over.
             where = f"context {self._context!r} of " if self._context else ""
-            raise NotConfigured(f"cannot use {where}kubeconfig {self._files}: {error}") from error
+            why = await asyncio.to_thread(_why_not, self._files) or _words(error)
+            raise NotConfigured(f"cannot use {where}kubeconfig {self._files}: {why}") from error
         if not host:
             raise NotConfigured(f"the kubeconfig {self._files} names no server")
         expires = getattr(loaded, "exec_plugin_expiry", None)
@@ -150,6 +151,37 @@ class _Kubeconfig:
             server_hostname=settings.tls_server_name or None,
             proxy=settings.proxy or None,
         )
+
+
+def _why_not(files: str) -> str:
+    """Return what is wrong with the first file that is no kubeconfig, "" where all are."""
+    import yaml
+
+    for part in files.split(os.pathsep):
+        path = Path(part).expanduser()
+        if not part or not path.is_file():
+            continue
+        try:
+            read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+            return f"{where}not YAML: {error.problem}"
+        except yaml.YAMLError:
+            return "not YAML: it holds characters that YAML does not allow"
+        except UnicodeDecodeError:
+            return "not a text file in UTF-8"
+        except RecursionError:
+            return "nested too deeply"
+        except (OSError, ValueError) as error:
+            return str(error)
+        if not isinstance(read, dict):
+            return "not a kubeconfig: no mapping with clusters and contexts"
+    return ""
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())  # PyYAML's and the plugins' have several lines
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

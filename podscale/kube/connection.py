@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -273,5 +274,13 @@ def _check(connection: Connection) -> Api:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError
+    ):
+        # asyncio's text holds the address as a tuple, or one text for each address of a name.
+        cause = error.os_error
+        number = cause.errno or 0  # names that are not found have negative ones
+        why = os.strerror(number).lower() if number > 0 else cause.strerror or str(cause)
+        return f"no connection to {error.host}:{error.port}: {why}"
     # aiohttp shows the TLS setting it was given, which is an object of Python.
     return _TLS_SETTING.sub("", str(error)) or type(error).__name__

@@ -29,7 +29,7 @@ def objects(text: str, file: str = "input") -> list[Object]:
 
 def _words(error: yaml.YAMLError) -> str:
     # PyYAML names the text it was given as if it were a file.
-    return " ".join(str(error).replace('in "<unicode string>", ', "").split())
+    return " ".join(str(error).replace('in "<unicode string>",', "at").split())
 
 
 def at(value: object, *path: str) -> object:

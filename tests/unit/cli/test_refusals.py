@@ -54,6 +54,73 @@ def test_without_a_command_the_help_keeps_its_lines():
     assert podscale("version").stdout == podscale("--version").stdout
 
 
+DEEP = '{"a":' * 10_000 + "1" + "}" * 10_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["adapter", "--prometheus-url", NOWHERE, "--config", "DEEP"],
+        ["doctor", "--no-cluster", "--config", "DEEP"],
+        ["doctor", "--series", "DEEP"],
+        ["migrate", "DEEP"],
+        ["hpa", "eval", "-f", "DEEP", "--observation", "DEEP"],
+        ["explain", "hpa/web", "--kubeconfig", "DEEP"],
+    ],
+)
+def test_a_file_nested_ten_thousand_deep_is_a_sentence(words: list[str], tmp_path: Path):
+    file = tmp_path / "deep.yaml"
+    file.write_text(DEEP)
+    done = podscale(*(str(file) if word == "DEEP" else word for word in words))
+    # Of a rules file that it was asked to examine, the doctor makes a finding.
+    is_finding = "--no-cluster" in words
+    assert done.returncode == (1 if is_finding else 2), done
+    assert "nested too deeply" in done.stdout + done.stderr
+    assert "recursion" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("part", ["adapter", "hpa", "recommender", "admission", "run"])
+def test_a_kubeconfig_that_is_none_ends_every_part_with_2(part: str, tmp_path: Path):
+    config, rules = tmp_path / "config", tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    config.write_text("hello")
+    flag = "--lister-kubeconfig" if part == "adapter" else "--kubeconfig"
+    feeds = part in ("adapter", "hpa", "run")
+    own = [f"--prometheus-url={NOWHERE}", f"--config={rules}"] if feeds else []
+    done = podscale(part, f"{flag}={config}", *own)
+    assert done.returncode == 2, done
+    assert f"cannot use kubeconfig {config}: not a kubeconfig" in done.stdout + done.stderr
+
+
+def test_an_empty_kubeconfig_variable_says_what_was_looked_for():
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", "explain", "hpa/web"],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "KUBECONFIG": ""},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("podscale explain: no cluster is configured: KUBECONFIG is empty")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_url_that_migrate_compares_with_is_looked_at_first(tmp_path: Path):
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: []\n")
+    done = podscale("migrate", str(file), "--prometheus-url", "foo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--prometheus-url foo: not an http or https URL" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["migrate", "-"], ["doctor", "--no-cluster", "--config", "-"]])
+def test_what_comes_by_stdin_is_called_so(words: list[str]):
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", *words],
+        input=b" \n", capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"stdin is empty" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

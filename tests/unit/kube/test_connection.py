@@ -386,7 +386,12 @@ async def test_a_silent_stream_is_unreachable():
     [
         pytest.param(None, "", "does not exist", id="no-file"),
         pytest.param("{}", "", "kubeconfig", id="empty"),
-        pytest.param("clusters: [", "", "kubeconfig", id="not-yaml"),
+        pytest.param("clusters: [", "", "line 1, column 12: not YAML: ", id="not-yaml"),
+        pytest.param("hello", "", "not a kubeconfig: no mapping", id="text"),
+        pytest.param("[1, 2]", "", "not a kubeconfig: no mapping", id="list"),
+        pytest.param("", "", "is empty", id="nothing"),
+        pytest.param("\x0e", "", "characters that YAML does not allow", id="binary"),
+        pytest.param("[" * 2000, "", "nested too deeply", id="deep"),
         pytest.param(
             "{clusters: [], users: [], contexts: [], current-context: a}", "b", "'b'", id="context"
         ),
@@ -401,8 +406,16 @@ async def test_an_unusable_kubeconfig_says_what_is_wrong(tmp_path, content, cont
             pass
 
 
+async def test_a_kubeconfig_that_is_a_directory_or_no_text_says_so(tmp_path):
+    (tmp_path / "config").write_bytes(b"\xff\xfe")
+    for name, says in ((".", "is a directory"), ("config", "not a text file in UTF-8")):
+        with pytest.raises(NotConfigured, match=says):
+            async with connect(Target(kubeconfig=str(tmp_path / name)), user_agent="t"):
+                pass
+
+
 async def test_nowhere_to_connect_says_what_was_looked_for(tmp_path):
-    with pytest.raises(NotConfigured, match="give --kubeconfig"):
+    with pytest.raises(NotConfigured, match="Give --kubeconfig"):
         async with connect(
             Target(), user_agent="t", environ={"HOME": str(tmp_path)}, service_account=tmp_path
         ):

@@ -1,0 +1,114 @@
+"""What the doctor says of a cluster that lacks things, and of rules that expose nothing."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adapter.rules_api import RulesTold, RuleTold
+from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.doctor_report import print_report
+from podscale.cli.doctor_run import Plan, Report, RuleReport, examine, of_hpa
+from podscale.kube.api import Api
+from podscale.kube.connect import Target, connect
+from podscale.migrate.rules_source import RulesText
+from podscale.sandbox.server import SandboxServer
+
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "maxReplicas": 3,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"},
+        "metrics": [{
+            "type": "Pods",
+            "pods": {"metric": {"name": "load"}, "target": {"type": "AverageValue",
+                                                            "averageValue": "1"}},
+        }],
+    },
+}  # fmt: skip
+RULES = """
+rules:
+- seriesQuery: 'load{namespace!="",pod!=""}'
+  resources: {template: <<.Resource>>}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    server = SandboxServer()
+    server.objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    server.objects.put(HPA)
+    async with server, connect(Target(server=server.url), user_agent="test") as connected:
+        yield connected
+
+
+@pytest.fixture
+async def cluster(api: Api) -> Cluster:
+    found = Cluster(api)
+    await found.learn_resources()
+    return found
+
+
+async def test_a_namespace_that_is_not_there_is_told(cluster: Cluster) -> None:
+    await cluster.find_namespace("shop")
+    with pytest.raises(ClusterFailed, match=r"^there is no namespace nope$"):
+        await cluster.find_namespace("nope")
+    with pytest.raises(ClusterFailed, match=r"^there is no namespace nope$"):
+        await of_hpa(cluster, "nope", "web")
+
+
+async def test_an_hpa_whose_target_is_gone_says_so_in_words(cluster: Cluster) -> None:
+    with pytest.raises(ClusterFailed, match=r"Deployment/gone, is not in namespace shop.*Ref"):
+        await of_hpa(cluster, "shop", "web")
+
+
+async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
+    async with connect(Target(server="http://127.0.0.1:1"), user_agent="test") as api:
+        with pytest.raises(
+            ClusterFailed, match=r"no connection to 127.0.0.1:1: connection refused.*--no-cluster"
+        ):
+            await Cluster(api).learn_resources()
+
+
+@pytest.mark.parametrize(
+    ("listed_s", "metrics", "healthy", "said"),
+    [
+        (1.0, 0, False, "✗ rules[0]: NoSeries: "),
+        (None, 0, False, "✗ rules[0]: NotListedYet: "),
+        (1.0, 1, True, "✓ rules[0]: 1 metric; "),
+    ],
+)
+async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
+    cluster: Cluster,
+    capsys: pytest.CaptureFixture[str],
+    listed_s: float | None,
+    metrics: int,
+    healthy: bool,
+    said: str,
+) -> None:
+    told = RulesTold(
+        RULES, "rules.yaml", "http://prometheus", 60.0, 300.0,
+        rules=[RuleTold("rules[0]", listed_s, metrics)],
+    )  # fmt: skip
+    plan = Plan(rules=RulesText(RULES, "rules.yaml", "running adapter"), prometheus=None, told=told)
+    report = await examine(plan, cluster, lambda *_: None)
+    assert report.is_healthy is healthy
+    print_report(report, "table")
+    out = capsys.readouterr().out
+    assert out.startswith(said)
+    assert ("nothing needs to change" in out) is healthy
+
+
+async def test_without_a_prometheus_it_says_that_the_series_were_not_looked_at() -> None:
+    for rules, said in ((RULES, "1 rule read"), ("rules: []\n", "there are no rules")):
+        plan = Plan(rules=RulesText(rules, "rules.yaml", "rules file"), prometheus=None)
+        (note,) = (await examine(plan, None, lambda *_: None)).notes
+        assert note.startswith(said)
+
+
+def test_one_is_counted_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = RuleReport("rules[0]", 1, ["load"])
+    print_report(Report(rules=[rule]), "table")
+    assert "1 series name, 1 metric: load" in capsys.readouterr().out
