@@ -18,6 +18,7 @@ from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.leader_api import RETRY_S, LeaderApi
 from podscale.serving.status import Cause, Status
 
+_AHEAD_S = 60.0  # as far as clocks may differ
 _PAGE = 10  # explanations between two looks of the loop at others
 
 
@@ -117,16 +118,23 @@ class DecisionsApi(LeaderApi):
         )
 
     def _at(self, entry: Entry, text: str) -> Trace | Status:
-        time_s = read_time(text, self._wall())
+        now = self._wall()
+        time_s = read_time(text, now)
         if time_s is None:
             return status.bad_request(
                 f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
             )
+        if time_s > now + _AHEAD_S:
+            return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
         trace = self._controller.traces.at(entry.key, time_s)
         if trace is not None:
             return trace
         since = self._controller.traces.known_since(entry.key)
-        text = f"decisions about {entry.key[1]} are known from {format_time(since or 0)} on"
+        text = (
+            f"decisions about {entry.key[1]} are known from {format_time(since or 0)} on: the "
+            "last changes are kept that fit into 8 KB, and none over a restart or a new leader; "
+            "ask for a later time"
+        )
         return status.not_found(text, name=entry.key[1], group=decisions.GROUP)
 
 

@@ -32,6 +32,7 @@ from vpa.updater.told import gist
 
 _log = structlog.get_logger()
 
+_AHEAD_S = 60.0  # as far as clocks may differ
 _MOST_PODS = 100  # of one VPA, whose admission is told
 _PODS_TIMEOUT_S = 5.0
 
@@ -107,16 +108,22 @@ class SizingApi(LeaderApi):
         return {name: told for name, told in found if told is not None}
 
     def _at(self, key: VpaKey, text: str) -> Answered:
-        time_s = read_time(text, self._wall())
+        now = self._wall()
+        time_s = read_time(text, now)
         if time_s is None:
             return status.bad_request(
                 f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
             )
+        if time_s > now + _AHEAD_S:
+            return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
         found = self._earlier.at(key, time_s)
         if found is not None:
             return ApiResponse(value=found)
-        since = format_time(self._earlier.known_since(key) or self._wall())
-        text = f"decisions about {key.name} are known from {since} on"
+        since = format_time(self._earlier.known_since(key) or now)
+        text = (
+            f"decisions about {key.name} are known from {since} on: the last changes are kept "
+            "that fit into 8 KB, and none over a restart or a new leader; ask for a later time"
+        )
         return status.not_found(text, name=key.name, group=sizing.GROUP)
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:

@@ -19,6 +19,8 @@ from vpa.updater.decide import Act, UpdateDecision
 GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
 PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
 API_VERSION = f"{GROUP}/{VERSION}"
+_SWITCHED_OFF = ("ResourceNotControlled", "ContainerModeOff")
+_ACTIONS = {"none": "stays as it is", "evict": "to be evicted", "resize": "to be resized"}
 _MOST_PODS = 5  # whose admission is told in sentences: replicas mostly got the same
 
 
@@ -151,10 +153,13 @@ def _admitted(told: Told | None) -> list[dict[str, Any]]:
 
 
 def _first(known: Known) -> Explanation:
-    container = known.containers[0] if known.containers else ""
-    found = [explain(known, container, each) for each in ("cpu", "memory")]
-    # Of a VPA for memory alone it says nothing that its cpu is not controlled.
-    told = (each for each in found if each.reasons[:1] != ("ResourceNotControlled",))
+    found = [
+        explain(known, container, resource)
+        for container in known.containers or ("",)
+        for resource in RESOURCES
+    ]
+    # What the user switched off says nothing of a VPA that sizes something else.
+    told = (each for each in found if each.first not in _SWITCHED_OFF)
     return next(told, found[0])
 
 
@@ -181,12 +186,13 @@ def _sentences(
         text = f"{each['resource']} of {each['container']}: {value}. {sentence(reason)}"
         if "percentile" in facts:
             text += (
-                f" Percentile {facts['percentile']:g} of {facts.get('samples', 0):g} samples, "
+                f" Percentile {facts['percentile']:g} of {_samples(facts.get('samples', 0))}, "
                 f"margin {facts['margin']:g}, confidence {facts['confidence']:.3g}."
             )
         found.append(text)
     found += [
-        f"pod {each['pod']}: {each['decision'].get('action')}. {sentence(each['first_reason'])}"
+        f"pod {each['pod']}: {_ACTIONS[each['decision']['action']]}. "
+        f"{sentence(each['first_reason'])}"
         for each in pods
     ]
     found += [
@@ -204,6 +210,10 @@ def _admitted_value(told: Mapping[str, Any]) -> str:
     return _readable(resource, told["decision"].get("value")) or "left as it was"
 
 
+def _samples(number: float) -> str:
+    return f"{number:g} sample{'' if number == 1 else 's'}"
+
+
 def _readable(resource: str, amount: object) -> str:
     """Return an amount for people; the decision's facts keep every byte."""
     text = "" if amount is None else str(amount)
@@ -218,8 +228,11 @@ def _cells(known: Known) -> list[str]:
         known.vpa.metadata.name,
         f"{ref.kind}/{ref.name}" if ref is not None else "<none>",
         update_mode(known.vpa),
-        *(str(told[resource].decision.get("value", "<none>")) for resource in RESOURCES),
-        told["cpu"].reasons[0],
+        *(
+            _readable(resource, told[resource].decision.get("value")) or "<none>"
+            for resource in RESOURCES
+        ),
+        _first(known).first,
     ]
 
 
