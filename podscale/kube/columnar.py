@@ -52,6 +52,10 @@ class Columnar(Generic[T, V]):
         """Return how many objects ``namespace`` has."""
         return len(self._rows.in_namespace(namespace))
 
+    def changed(self, namespace: str) -> int:
+        """Return a number that is another one after every change in ``namespace``; 0: empty."""
+        return self._rows.changed(namespace)
+
     def exists(self, namespace: str, name: str) -> bool:
         """Return whether there is such an object."""
         return self._rows.find(namespace, name) is not None

@@ -35,6 +35,7 @@ class Rows:
         self.cohorts = Cohorts()
         self.heads = Heads()
         self.changes = 0  # how often anything changed
+        self._latest: dict[str, int] = {}  # by namespace: ``changes`` at the last one in there
         self._where: dict[str, dict[str, int]] = {}
         self._free: list[int] = []
         self._count = 0
@@ -54,6 +55,10 @@ class Rows:
     def in_namespace(self, namespace: str) -> Mapping[str, int]:
         """Return the rows of a namespace by name."""
         return self._where.get(namespace, {})
+
+    def changed(self, namespace: str) -> int:
+        """Return a number that is another one after every change in ``namespace``."""
+        return self._latest.get(namespace, 0)
 
     def cohort(self, row: int) -> Cohort:
         """Return the cohort of a row."""
@@ -87,8 +92,7 @@ class Rows:
             cohort.key[2]
         )
         if same:
-            self.changes += 1
-            cohort.version = self.changes
+            self._note_change(cohort)
             self.column["version"][row] = number(meta.resource_version)
             self.column["mark"][row] = True
         else:
@@ -99,9 +103,10 @@ class Rows:
         """Forget the object; returns the row, which is free from now on."""
         rows = self._where[namespace]
         row = rows.pop(name)
-        if not rows:
-            del self._where[namespace]
         self._leave(row, self.cohort(row))
+        if not rows:
+            # A namespace that comes back starts at a number that no earlier one had.
+            del self._where[namespace], self._latest[namespace]
         self.names[row] = ""
         self._free.append(row)
         self._count -= 1
@@ -137,8 +142,7 @@ class Rows:
 
     def _join(self, row: int, meta: ObjectMeta) -> None:
         cohort = self.cohorts.of(meta.namespace, meta.labels, meta.controller)
-        self.changes += 1
-        cohort.version = self.changes
+        self._note_change(cohort)
         column = self.column
         column["version"][row] = number(meta.resource_version)
         column["cohort"][row] = cohort.number
@@ -152,10 +156,13 @@ class Rows:
         if last != row:
             cohort.rows[place] = last
             self.column["place"][last] = place
-        self.changes += 1
-        cohort.version = self.changes
+        self._note_change(cohort)
         if not cohort.rows:
             self.cohorts.drop(cohort)
+
+    def _note_change(self, cohort: Cohort) -> None:
+        self.changes += 1
+        cohort.version = self._latest[cohort.namespace] = self.changes
 
     def _grow(self) -> None:
         # By a quarter: 100,000 rows hold at most 25,000 unused ones.

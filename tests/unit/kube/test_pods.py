@@ -216,3 +216,24 @@ def test_a_quantity_that_is_none_spares_the_others():
     view = store(decode(encode(obj), Pod)).get("shop", "web-1")
     assert view is not None
     assert view.template.containers[0].requests_milli == {"cpu": 1000}
+
+
+def test_a_change_of_any_pod_shows_in_its_namespace_alone():
+    kept = store(made("web-1", 1))
+    seen = [kept.changed("shop")]
+    feed(kept, ("MODIFIED", made("web-1", 2)))
+    seen.append(kept.changed("shop"))
+    feed(kept, ("ADDED", made("web-2", 3)))
+    seen.append(kept.changed("shop"))
+    feed(kept, ("MODIFIED", made("web-2", 4, app="other")))
+    seen.append(kept.changed("shop"))
+    feed(kept, ("DELETED", made("web-1", 5)))
+    seen.append(kept.changed("shop"))
+    feed(kept, ("DELETED", made("web-2", 6)))
+    seen.append(kept.changed("shop"))
+    feed(kept, ("ADDED", made("web-1", 7)))
+    seen.append(kept.changed("shop"))
+    assert len(set(seen)) == len(seen)
+    feed(kept, ("MODIFIED", made("web-1", 7)))  # nothing new
+    assert kept.changed("shop") == seen[-1]
+    assert kept.changed("elsewhere") == 0
