@@ -5,6 +5,7 @@ Follows ``computeReplicasForMetric`` and the ``computeStatusFor…`` functions, 
 used is ``Invalid``.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -30,8 +31,10 @@ from podscale.core.metrics import (
     ExternalSamples,
     ObjectSample,
     PodSamples,
+    Sample,
     Stale,
 )
+from podscale.core.samplecolumns import SampleColumns
 
 NO_PODS = "no pods returned by selector while calculating replica count"
 NO_READY_SAMPLES = "did not receive metrics for targeted pods (pods might be unready)"
@@ -311,7 +314,7 @@ def _usage(
     if not len(pass_.pods):
         return _Unusable(NO_PODS, "NoPods")
     groups = group(pass_.pods, samples.pods, resource, pass_.settings, pass_.now, samples.asked_s)
-    usage: dict[str, Amount] = {pod: each.value_milli for pod, each in samples.pods.items()}
+    usage = _values(samples.pods)
     for pod in (*groups.ignored, *groups.unready):
         usage.pop(pod, None)
     if not usage:
@@ -326,6 +329,12 @@ def _usage(
         if stale is not None:
             return _Unusable(stale.message, "Failure", stale, groups=groups)
     return usage, groups
+
+
+def _values(samples: Mapping[str, Sample]) -> dict[str, Amount]:
+    if type(samples) is SampleColumns:
+        return dict(zip(samples.names, samples.values_milli, strict=False))
+    return {pod: each.value_milli for pod, each in samples.items()}
 
 
 def _pod_samples(

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from hpa.decide.settings import Settings
 from podscale.core.metrics import Sample
+from podscale.core.samplecolumns import SampleColumns
 
 DEFAULT_WINDOW_S = 60.0  # of a sample whose rate window is not known
 
@@ -136,6 +137,8 @@ def group(
     readiness is looked at for cpu only.
     """
     if resource != "cpu" and _all_run(pods):
+        if type(samples) is SampleColumns and samples.names == pods.names:
+            return Groups(len(pods.names))
         missing = tuple([name for name in pods.names if name not in samples])
         return Groups(len(pods.names) - len(missing), missing)
     ready = 0

@@ -1,0 +1,49 @@
+"""Samples in columns are the mapping they stand for."""
+
+import math
+from array import array
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podscale.core.metrics import PodSamples, Sample
+from podscale.core.samplecolumns import SampleColumns
+
+ROWS = st.dictionaries(
+    st.text(max_size=5),
+    st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.floats(0, 2e9)),
+    max_size=6,
+)
+Rows = Mapping[str, tuple[int, float | None]]
+
+
+def columns(rows: Rows, window_s: float | None = 30.0) -> SampleColumns:
+    values = array("q", [value for value, _ in rows.values()])
+    times = array("d", [math.nan if at is None else at for _, at in rows.values()])
+    return SampleColumns(tuple(rows), values.tobytes(), times.tobytes(), window_s)
+
+
+@given(ROWS)
+def test_they_are_equal_to_the_dict_of_samples(rows: Rows) -> None:
+    found = columns(rows)
+    plain = {name: Sample(value, at, 30.0) for name, (value, at) in rows.items()}
+    assert found == plain
+    assert plain == found
+    assert PodSamples(found, 1.0) == PodSamples(plain, 1.0)
+    assert (list(found), list(found.items()), list(found.values())) == (
+        list(plain), list(plain.items()), list(plain.values()),
+    )  # fmt: skip
+    assert {name: found[name] for name in found} == plain
+    assert found.get("not there at all") is None
+    assert "not there at all" not in found
+    assert found.values_milli == [value for value, _ in rows.values()]
+    assert found.first_time_s == next((at for _, at in rows.values()), None)
+
+
+def test_other_values_times_or_windows_are_not_equal() -> None:
+    rows: Rows = {"web-0": (1, 5.0)}
+    assert columns(rows) != columns({"web-0": (2, 5.0)})
+    assert columns(rows) != columns({"web-0": (1, None)})
+    assert columns(rows) != columns({"web-1": (1, 5.0)})
+    assert columns(rows) != columns(rows, None)
