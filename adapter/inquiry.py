@@ -30,34 +30,47 @@ class LongInquiry(Struct, Generic[T_co], frozen=True):
     finish: Callable[[Sequence[Outcome]], Awaitable[T_co]]
 
 
-async def ask(
-    feed: Feed, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]
-) -> list[T_co | Failure]:
-    """Return the answers of all inquiries with one read of the feed.
+class Asked(Generic[T_co]):
+    """Inquiries asked together.
 
     Demands for the same plan and namespace become one for all their objects, so that
     thousands of questions are few demands.
     """
-    merged: dict[tuple[object, str], list[Demand]] = {}
-    for inquiry in inquiries:
-        if isinstance(inquiry, Inquiry | LongInquiry):
-            for demand in inquiry.demands:
-                merged.setdefault((demand.plan.key, demand.namespace), []).append(demand)
-    outcomes = await feed.read([_union(demands) for demands in merged.values()])
-    by_key = dict(zip(merged, outcomes, strict=True))
-    answers: list[T_co | Failure] = []
-    for count, inquiry in enumerate(inquiries, 1):
-        if count % _PAGE == 0:
-            await asyncio.sleep(0)
-        if not isinstance(inquiry, Inquiry | LongInquiry):
-            answers.append(inquiry)
-            continue
-        found = [by_key[d.plan.key, d.namespace] for d in inquiry.demands]
-        if isinstance(inquiry, Inquiry):
-            answers.append(inquiry.finish(found))
-        else:
-            answers.append(await inquiry.finish(found))
-    return answers
+
+    def __init__(self, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]) -> None:
+        self._inquiries = inquiries
+        merged: dict[tuple[object, str], list[Demand]] = {}
+        for inquiry in inquiries:
+            if isinstance(inquiry, Inquiry | LongInquiry):
+                for demand in inquiry.demands:
+                    merged.setdefault((demand.plan.key, demand.namespace), []).append(demand)
+        self._keys = list(merged)
+        self.demands = [_union(demands) for demands in merged.values()]
+
+    async def answers(self, outcomes: Sequence[Outcome]) -> list[T_co | Failure]:
+        """Return the answers of all inquiries; ``outcomes`` are those of ``demands``."""
+        by_key = dict(zip(self._keys, outcomes, strict=True))
+        answers: list[T_co | Failure] = []
+        for count, inquiry in enumerate(self._inquiries, 1):
+            if count % _PAGE == 0:
+                await asyncio.sleep(0)
+            if not isinstance(inquiry, Inquiry | LongInquiry):
+                answers.append(inquiry)
+                continue
+            found = [by_key[d.plan.key, d.namespace] for d in inquiry.demands]
+            if isinstance(inquiry, Inquiry):
+                answers.append(inquiry.finish(found))
+            else:
+                answers.append(await inquiry.finish(found))
+        return answers
+
+
+async def ask(
+    feed: Feed, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]
+) -> list[T_co | Failure]:
+    """Return the answers of all inquiries with one read of the feed."""
+    asked = Asked(inquiries)
+    return await asked.answers(await feed.read(asked.demands))
 
 
 def at_once(feed: Feed, inquiry: Inquiry[T_co] | Failure) -> T_co | None:

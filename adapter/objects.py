@@ -41,6 +41,18 @@ class Objects:
         found = self.pods.names(namespace, selector) if namespace else ()
         return Names(tuple(found), self.pods.count(namespace))
 
+    def count(self, namespace: str) -> int:
+        """Return how many pods ``namespace`` has."""
+        return self.pods.count(namespace)
+
+    def changed(self, namespace: str) -> int:
+        """Return a number that is another one after every change of pods in ``namespace``."""
+        return self.pods.changed(namespace)
+
+    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
+        """Return what is equal as long as the pods that match are."""
+        return self.pods.version(namespace, selector)
+
     def running(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""
         found = self.pods.select(namespace, selector)

@@ -4,18 +4,19 @@ Names come from the registry and the stores, PromQL from the rules, samples from
 A batch of thousands of questions is a handful of demands on the feed.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from adapter import mapping, readings, registry
 from adapter.errors import NoLabel, QueryError
-from adapter.inquiry import Inquiry, LongInquiry, ask
+from adapter.inquiry import Asked, Inquiry, LongInquiry
 from adapter.listing import Source
 from adapter.objects import Objects
 from adapter.plans import Plans
 from adapter.readings import Origin
 from adapter.registry import Registry
 from adapter.stages import Finding, Stage
+from adapter.standing import Standing, Standings, parse
 from adapter.usage import Usage
 from podscale.core import selector as selectors
 from podscale.core.metrics import (
@@ -34,9 +35,10 @@ from podscale.core.metrics import (
     Question,
     Refused,
 )
-from podscale.core.selector import Selector
 from podscale.feed.feed import Feed
-from podscale.feed.plan import Demand
+from podscale.feed.plan import Demand, Plan
+
+_PAGE = 50  # joined demands between two looks at the event loop: 20 us each
 
 
 class FeedProvider:
@@ -59,19 +61,65 @@ class FeedProvider:
         self.mapper = mapper
         self.usage = usage
         self._plans = plans
+        self._standings = Standings(objects)
         self._custom = custom
         self._external = external
 
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order. Never raises for a failed source."""
-        # Ten autoscalers of a namespace ask for the same external metric.
-        asked = list(dict.fromkeys(questions))
-        found = await ask(self.feed, [self._inquire(question) for question in asked])
-        answers = {
-            question: readings.or_nothing(answer)
-            for question, answer in zip(asked, found, strict=True)
-        }
-        return [answers[question] for question in questions]
+        standing, others = self._sorted(questions)
+        joined = [
+            self._standings.joined(plan, namespace, [each for each, _ in members])
+            for (plan, namespace), members in standing.items()
+        ]
+        asked = Asked([self._inquire(question) for question in others])
+        outcomes = await self.feed.read([*(each.demand for each in joined), *asked.demands])
+        answers: list[Answer | None] = [None] * len(questions)
+        mine, rest = outcomes[: len(joined)], outcomes[len(joined) :]
+        for count, (each, members) in enumerate(zip(joined, standing.values(), strict=True), 1):
+            if count % _PAGE == 0:
+                await asyncio.sleep(0)
+            for (_, place), answer in zip(members, each.answers(mine[count - 1]), strict=True):
+                answers[place] = answer
+        for answer, places in zip(await asked.answers(rest), others.values(), strict=True):
+            found = readings.or_nothing(answer)
+            for place in places:
+                answers[place] = found
+        return [answer for answer in answers if answer is not None]
+
+    def _sorted(
+        self, questions: Sequence[Question]
+    ) -> tuple[dict[tuple[Plan, str], list[tuple[Standing, int]]], dict[Question, list[int]]]:
+        """Sort out what is asked again and again, by query and namespace, and the rest, each
+        question once: ten autoscalers of a namespace ask for the same external metric."""
+        self._standings.grow_older(len(questions))
+        plans: dict[tuple[str, str], tuple[Plan, Origin] | None] = {}
+        standing: dict[tuple[Plan, str], list[tuple[Standing, int]]] = {}
+        others: dict[Question, list[int]] = {}
+        for place, question in enumerate(questions):
+            if isinstance(question, PodMetric):
+                found = self._stands(question, plans)
+                if found is not None:
+                    key = (found.plan, question.namespace)
+                    standing.setdefault(key, []).append((found, place))
+                    continue
+            others.setdefault(question, []).append(place)
+        return standing, others
+
+    def _stands(
+        self, question: PodMetric, plans: dict[tuple[str, str], tuple[Plan, Origin] | None]
+    ) -> Standing | None:
+        if not question.namespace:
+            return None
+        try:
+            key = (question.metric, question.metric_selector)
+            if key not in plans:
+                found = self._plan("pods", question.namespace, *key)
+                plans[key] = found if isinstance(found, tuple) else None
+            place = plans[key]
+            return None if place is None else self._standings.of(question, *place)
+        except selectors.SelectorError:
+            return None
 
     def _inquire(self, question: Question) -> Inquiry[Answer] | LongInquiry[Answer] | Failure:
         try:
@@ -162,6 +210,15 @@ class FeedProvider:
         metric: str,
         metric_selector: str,
     ) -> tuple[Demand, Origin] | Failure:
+        found = self._plan(resource, namespace, metric, metric_selector)
+        if not isinstance(found, tuple):
+            return found
+        plan, origin = found
+        return Demand(plan, namespace, tuple(sorted(names)), known), origin
+
+    def _plan(
+        self, resource: str, namespace: str, metric: str, metric_selector: str
+    ) -> tuple[Plan, Origin] | Failure:
         listed = self._custom()
         source = self._source(listed, resource, namespace, metric)
         if source is None:
@@ -174,8 +231,7 @@ class FeedProvider:
             no_namespace = isinstance(error, NoLabel) and namespace
             stage = Stage.NOT_NAMESPACED if no_namespace else Stage.QUERY_INVALID
             return NotFound(stage, f"{source.rule.id}: {error}")
-        origin = Origin(metric, source.rule.id, self._plans.window_s(plan))
-        return Demand(plan, namespace, tuple(sorted(names)), known), origin
+        return plan, Origin(metric, source.rule.id, self._plans.window_s(plan))
 
     def _source(
         self, listed: Registry, resource: str, namespace: str, metric: str
@@ -187,12 +243,6 @@ class FeedProvider:
         # upstream that holds for storage classes and cluster-wide custom resources too.
         described = mapping.resolve(self.mapper, *mapping.split(resource))
         return None if described is None or described.namespaced else source
-
-
-@lru_cache(maxsize=10_000)
-def parse(text: str) -> Selector:
-    """Return the selector; raises ``SelectorError``."""
-    return selectors.parse(text) if text else Selector()
 
 
 def _not_found(finding: Finding) -> NotFound:

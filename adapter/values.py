@@ -22,6 +22,16 @@ def milli(value: float) -> int | None:
     return int(product) if -_LIMIT < product < _LIMIT else None
 
 
+def all_milli(samples: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Return ``milli`` of every value; ``None``: one of them is no number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = samples * 1000.0
+        # False for NaN as well.
+        if len(products) and not np.abs(products).max() < _LIMIT:
+            return None
+    return products.astype(np.int64)
+
+
 def fitting(samples: NDArray[np.float64]) -> Sequence[int]:
     """Return the places of the values for which ``milli`` returns a number."""
     with np.errstate(over="ignore", invalid="ignore"):

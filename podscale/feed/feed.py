@@ -18,7 +18,7 @@ from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
-from podscale.feed.refresh import Refresh
+from podscale.feed.refresh import Refresh, Result
 from podscale.feed.single import Singles
 from podscale.feed.stats import FeedStats
 
@@ -79,10 +79,8 @@ class Feed:
         if len(waiting) == 1:
             outcomes[waiting[0]] = await self._later(demands[waiting[0]], age_s)
         elif waiting:
-            async with asyncio.TaskGroup() as tasks:
-                found = [tasks.create_task(self._later(demands[place], age_s)) for place in waiting]
-            for place, task in zip(waiting, found, strict=True):
-                outcomes[place] = task.result()
+            for place, outcome in await self._all_later(demands, waiting, age_s):
+                outcomes[place] = outcome
         return [self._counted(outcome) for outcome in outcomes if outcome is not None]
 
     def at_once(self, demand: Demand) -> Outcome | None:
@@ -120,34 +118,79 @@ class Feed:
         return sheet.reading
 
     async def _later(self, demand: Demand, max_age_s: float) -> Outcome:
-        group = self.group(demand)
-        if self.options.is_coalescing and group.remember(demand, self._clock()):
-            sheet = group.sheet(demand, self._clock(), max_age_s)
-            result = sheet or await self._refreshed(group, demand, max_age_s)
-            if isinstance(result, Sheet):
-                if result.covers(demand.names) and result.duplicated.isdisjoint(demand.names):
-                    return result.reading
-            elif result is not None:
-                return result
-        self.stats.singles += 1
-        return await self._singles.read(demand, group.verdict, max_age_s)
+        found = self._awaited(demand, max_age_s)
+        if isinstance(found, asyncio.Future):
+            found = await asyncio.shield(found)
+        outcome = _served(found, demand)
+        return await self._alone(demand, max_age_s) if outcome is None else outcome
 
-    async def _refreshed(
-        self, group: Group, demand: Demand, max_age_s: float
-    ) -> Sheet | Outcome | None:
-        key, now_s = group.plan.key, self._clock()
-        running = self._refreshes.setdefault(key, [])
+    async def _all_later(
+        self, demands: Sequence[Demand], places: Sequence[int], max_age_s: float
+    ) -> list[tuple[int, Outcome]]:
+        """Return the outcomes of the demands at ``places``, each with its place.
+
+        A slot of autoscalers waits for hundreds of namespaces: none of them is a task, only
+        each that takes its own query.
+        """
+        outcomes: list[tuple[int, Outcome]] = []
+        waiting: dict[asyncio.Future[Result], list[int]] = {}
+        alone: list[tuple[int, asyncio.Task[Outcome]]] = []
+
+        def settle(place: int, found: Result) -> None:
+            outcome = _served(found, demands[place])
+            if outcome is None:
+                own = self._alone(demands[place], max_age_s)
+                alone.append((place, tasks.create_task(own)))
+            else:
+                outcomes.append((place, outcome))
+
+        def arrived(future: asyncio.Future[Result]) -> None:
+            for place in () if future.cancelled() else waiting[future]:
+                settle(place, future.result())
+
+        async with asyncio.TaskGroup() as tasks:
+            for place in places:
+                found = self._awaited(demands[place], max_age_s)
+                if isinstance(found, asyncio.Future):
+                    waiting.setdefault(found, []).append(place)
+                else:
+                    settle(place, found)
+            try:
+                for future in waiting:
+                    future.add_done_callback(arrived)
+                if waiting:
+                    await asyncio.wait(waiting)
+            finally:
+                for future in waiting:
+                    future.remove_done_callback(arrived)
+            if any(future.cancelled() for future in waiting):
+                raise asyncio.CancelledError
+        return [*outcomes, *((place, task.result()) for place, task in alone)]
+
+    async def _alone(self, demand: Demand, max_age_s: float) -> Outcome:
+        self.stats.singles += 1
+        return await self._singles.read(demand, self.group(demand).verdict, max_age_s)
+
+    def _awaited(self, demand: Demand, max_age_s: float) -> Result | asyncio.Future[Result]:
+        """Return what a snapshot or a refresh answers, or will; ``None``: its own query does."""
+        group, now_s = self.group(demand), self._clock()
+        if not self.options.is_coalescing or not group.remember(demand, now_s):
+            return None
+        sheet = group.sheet(demand, now_s, max_age_s)
+        if sheet is not None:
+            return sheet
+        running = self._refreshes.setdefault(group.plan.key, [])
         for refresh in running:
             if refresh.takes(demand.namespace, demand.names, now_s, max_age_s):
                 self.stats.merged += 1
-                return await refresh.wait(demand.namespace)
+                return refresh.awaited(demand.namespace)
         self.stats.misses += 1
         refresh = Refresh(
             group, self._queries, self.stats, self._clock, self._task, is_get=self._is_get
         )
         running.append(refresh)
         self._task(self._run(refresh, running))
-        return await refresh.wait(demand.namespace)
+        return refresh.awaited(demand.namespace)
 
     async def _run(self, refresh: Refresh, running: list[Refresh]) -> None:
         try:
@@ -166,6 +209,14 @@ class Feed:
             self.stats.served(self._clock() - outcome.asked_s)
             self.stats.stale += len(outcome.stale)
         return outcome
+
+
+def _served(found: Result, demand: Demand) -> Outcome | None:
+    """Return what a demand is answered by a refresh; ``None``: its own query answers it."""
+    if not isinstance(found, Sheet):
+        return found
+    is_whole = found.covers(demand.names) and found.duplicated.isdisjoint(demand.names)
+    return found.reading if is_whole else None
 
 
 async def _guarded(work: Coroutine[object, object, T]) -> T | None:

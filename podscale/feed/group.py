@@ -43,6 +43,15 @@ class _Memory(Struct):
     oldest_s: float  # no name was last wanted before
     names: dict[str, float] = field(default_factory=dict)  # name -> when it was last wanted
     verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
+    last: Demand | None = None  # the very same one needs no second look, only ``wanted_s``
+    again: bool = False  # it came again: its names were wanted at ``wanted_s``, too
+
+    def wanted(self) -> dict[str, float]:
+        """Return when each name was last wanted."""
+        if self.again and self.last is not None:
+            self.names.update(dict.fromkeys(self.last.names, self.wanted_s))
+            self.again = False
+        return self.names
 
 
 class Group:
@@ -80,6 +89,9 @@ class Group:
         memory = self._memories.get(demand.namespace)
         if memory is None:
             memory = _Memory(now_s, demand.known, now_s)
+        elif memory.last is demand and memory.known == demand.known:
+            memory.wanted_s, memory.again = now_s, True
+            return True
         if demand.names not in memory.verified:
             try:
                 if not self.verdict.skeleton.covers(demand.namespace, demand.names):
@@ -89,7 +101,7 @@ class Group:
             if len(memory.verified) >= VERIFIED_REQUESTS:
                 memory.verified.clear()
             memory.verified[demand.names] = None
-        before = len(memory.names)
+        before = len(memory.wanted())
         memory.names.update(dict.fromkeys(demand.names, now_s))
         after = len(memory.names)
         if (
@@ -103,7 +115,7 @@ class Group:
         ):
             self._packed = None
         self._memories[demand.namespace] = memory
-        memory.wanted_s, memory.known = now_s, demand.known
+        memory.wanted_s, memory.known, memory.last = now_s, demand.known, demand
         return True
 
     def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> Sheet | None:
@@ -213,9 +225,10 @@ class Group:
                 continue
             if memory.oldest_s >= oldest:
                 continue
-            gone = [name for name, wanted_s in memory.names.items() if wanted_s < oldest]
+            gone = [name for name, wanted_s in memory.wanted().items() if wanted_s < oldest]
             for name in gone:
                 del memory.names[name]
+                memory.last = None  # it may be among its names
             memory.oldest_s = min(memory.names.values(), default=now_s)
             if gone:
                 self._packed = None

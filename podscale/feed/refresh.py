@@ -50,7 +50,7 @@ class _Parts(Struct):
 
 
 class Refresh:
-    """Runs once; ``wait`` may be called as long as ``takes`` says so."""
+    """Runs once; ``awaited`` may be called as long as ``takes`` says so."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Refresh:
         covered = self._parts[namespace].covered
         return self._parts[namespace].missing > 0 and (covered is None or covered.issuperset(names))
 
-    async def wait(self, namespace: str) -> Result:
-        """Return what becomes of one namespace. Cancelling it stops nobody else's wait."""
+    def awaited(self, namespace: str) -> asyncio.Future[Result]:
+        """Return what will become of one namespace. Others wait for the same: shield it."""
         future = self._waiting.get(namespace)
         if future is None:
             future = self._waiting[namespace] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(future)
+        return future
 
     async def run(self, gather_s: float) -> None:
         """Gather, read, answer. Everybody has an answer when it returns."""

@@ -121,6 +121,18 @@ class GivenObjects:
 
     running = pod_names
 
+    def count(self, namespace: str) -> int:
+        """Return how many pods there are."""
+        return len(self._pods.get(namespace, {}))
+
+    def changed(self, namespace: str) -> int:
+        """Return another number for other pods."""
+        return hash(str(self._pods.get(namespace)))
+
+    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
+        """Return another pair for other pods."""
+        return self.count(namespace), hash(self.pod_names(namespace, selector).names)
+
     def namespaces(self) -> list[str]:
         """Return the namespaces."""
         return sorted(self._pods)

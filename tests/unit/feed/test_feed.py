@@ -569,3 +569,42 @@ class TestOtherObjects:
         (outcome,) = await feed.read([want(plan, "n1", *names)])
         assert len(served(outcome)) == 1500
         assert quiet(feed)["batch"] == 4
+
+
+async def test_a_demand_that_comes_again_is_remembered_from_its_last_time(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    again = want(plan, "n1", "p0", "p1")
+    for _ in range(5):
+        await feed.read([again])
+        clock.now_s += 15
+    await feed.read([want(plan, "n1", "p2")])
+    named = fake.queries[-1].values("pod")
+    assert sorted(named) == ["p0", "p1", "p2"]  # both were wanted 15 s ago
+    clock.now_s += 40
+    await feed.read([want(plan, "n1", "p2")])
+    assert fake.queries[-1].values("pod") == ["p2"]  # 55 s ago
+    clock.now_s += 15
+    await feed.read([again])
+    assert sorted(fake.queries[-1].values("pod")) == ["p0", "p1", "p2"]
+
+
+async def test_one_of_many_that_takes_its_own_query_does_not_wait_for_the_others(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    outcomes = await feed.read(
+        [want(plan, f"n{n}", "p0", known=3) for n in range(7)]
+        + [want(pods_plan(rule="other", template="topk(1, m{<M>})"), "n1", "p1")]
+    )
+    assert [served(outcome)["p0"] for outcome in outcomes[:7]] == [10.0 * n for n in range(7)]
+    assert served(outcomes[7]) == {"p1": 11.0}
+    assert feed.stats.singles == 1
+
+
+async def test_a_reader_of_many_that_gives_up_stops_nobody_else(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    wanted = [want(plan, f"n{n}", "p0", known=3) for n in range(8)]
+    leaving, staying = (asyncio.create_task(feed.read(wanted)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert [served(outcome)["p0"] for outcome in await staying] == [10.0 * n for n in range(8)]

@@ -1,0 +1,180 @@
+"""The questions of autoscalers, which come again every period, and what was made of them before.
+
+A question about pods is prepared again when its pods or its query change; what is asked of one
+namespace is joined once for all who ask, and comes out of a snapshot together, as columns.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Generic, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from adapter import readings, values
+from adapter.objects import Objects
+from adapter.readings import Origin
+from podscale.core import selector as selectors
+from podscale.core.metrics import Answer, PodMetric, PodSamples
+from podscale.core.samplecolumns import SampleColumns
+from podscale.core.selector import Selector
+from podscale.feed.plan import Demand, Plan
+from podscale.feed.reading import Outcome, Reading
+
+_TIMES = 4  # what was not asked for while everything else was so often is forgotten
+_FEW = 1000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Aging(Generic[K, V]):
+    """A dict that forgets what has not been looked up for two of its generations."""
+
+    def __init__(self) -> None:
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+        self._count = 0
+
+    def get(self, key: K) -> V | None:
+        found = self._young.get(key)
+        if found is None and (found := self._old.pop(key, None)) is not None:
+            self._young[key] = found
+        return found
+
+    def put(self, key: K, value: V) -> None:
+        self._young[key] = value
+
+    def grow_older(self, lookups: int) -> None:
+        self._count += lookups
+        if self._count > _TIMES * len(self._young) + _FEW:
+            self._old, self._young, self._count = self._young, {}, 0
+
+
+class _Listed(Struct, eq=False, gc=False):
+    """The pods of one selector in one namespace."""
+
+    names: tuple[str, ...]  # sorted
+    version: tuple[int, int]  # of these pods in the store
+    changed: int  # of the namespace, when ``version`` was looked at last
+
+
+class Standing(Struct, frozen=True, eq=False, gc=False):
+    """One question as it was prepared last."""
+
+    plan: Plan
+    origin: Origin
+    listed: _Listed
+
+
+class Joined(Struct, eq=False):
+    """What is asked of one plan in one namespace, for all who ask together."""
+
+    members: list[Standing]
+    demand: Demand
+    objects: Mapping[str, int] | None = None  # of the reading that the rest is for
+    rows: NDArray[np.intp] | None = None  # the members' one after the other
+    spans: Sequence[tuple[tuple[str, ...], int, int]] = ()  # of each: names, bytes from and to
+
+    def answers(self, outcome: Outcome) -> list[Answer]:
+        """Return the answer of each member."""
+        if not isinstance(outcome, Reading):
+            return [outcome] * len(self.members)
+        if self.objects is not outcome.objects or self.rows is None:
+            self._lay_out(outcome.objects)
+        milli = None if outcome.stale else values.all_milli(outcome.values[self.rows])
+        if milli is None:
+            return [
+                readings.or_nothing(readings.pods(outcome, each.listed.names, each.origin))
+                for each in self.members
+            ]
+        numbers, times = milli.tobytes(), outcome.time_s[self.rows].tobytes()
+        asked_s = outcome.asked_s
+        found: list[Answer] = []
+        for member, (names, start, end) in zip(self.members, self.spans, strict=True):
+            columns = SampleColumns(
+                names, numbers[start:end], times[start:end], member.origin.window_s
+            )
+            answer = PodSamples(columns, asked_s)
+            found.append(answer if names else readings.or_nothing(answer))
+        return found
+
+    def _lay_out(self, objects: Mapping[str, int]) -> None:
+        rows: list[int] = []
+        spans = []
+        for member in self.members:
+            names = member.listed.names
+            start = len(rows)
+            try:
+                rows += [objects[name] for name in names]
+            except KeyError:
+                names = tuple(name for name in names if name in objects)
+                rows += [objects[name] for name in names]
+            spans.append((names, 8 * start, 8 * len(rows)))
+        self.objects, self.rows, self.spans = objects, np.array(rows, np.intp), spans
+
+
+class Standings:
+    """Everything prepared."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._known: _Aging[PodMetric, Standing] = _Aging()
+        self._listed: _Aging[tuple[str, str], _Listed] = _Aging()
+        self._joined: _Aging[tuple[Plan, str], Joined] = _Aging()
+
+    def grow_older(self, questions: int) -> None:
+        """Note that so many questions are about to be asked."""
+        for each in (self._known, self._listed, self._joined):
+            each.grow_older(questions)
+
+    def of(self, question: PodMetric, plan: Plan, origin: Origin) -> Standing | None:
+        """Return the question as it stands; ``None``: it has no pods.
+
+        Raises ``SelectorError`` for a selector that is none.
+        """
+        listed = self._pods(question.namespace, question.selector)
+        if listed is None:
+            return None
+        found = self._known.get(question)
+        if found is None or found.listed is not listed or found.plan is not plan:
+            found = Standing(plan, origin, listed)
+            self._known.put(question, found)
+        return found
+
+    def joined(self, plan: Plan, namespace: str, members: list[Standing]) -> Joined:
+        """Return what is to be asked for ``members``, the same as before while they are."""
+        known = self._objects.count(namespace)
+        found = self._joined.get((plan, namespace))
+        if found is None or found.members != members:
+            names = set(chain.from_iterable(each.listed.names for each in members))
+            demand = Demand(plan, namespace, tuple(sorted(names)), known)
+            found = Joined(members, demand)
+            self._joined.put((plan, namespace), found)
+        elif found.demand.known != known:
+            found.demand = Demand(plan, namespace, found.demand.names, known)
+        return found
+
+    def _pods(self, namespace: str, selector: str) -> _Listed | None:
+        found = self._listed.get((namespace, selector))
+        changed = self._objects.changed(namespace)
+        if found is not None and found.changed == changed:
+            return found
+        wanted = parse(selector)
+        version = self._objects.version(namespace, wanted)
+        if found is None or found.version != version:
+            names = self._objects.pod_names(namespace, wanted).names
+            if not names:
+                return None
+            found = _Listed(names, version, changed)
+            self._listed.put((namespace, selector), found)
+        found.changed = changed
+        return found
+
+
+@lru_cache(maxsize=10_000)
+def parse(text: str) -> Selector:
+    """Return the selector; raises ``SelectorError``."""
+    return selectors.parse(text) if text else Selector()

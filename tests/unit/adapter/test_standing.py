@@ -1,0 +1,156 @@
+"""Questions that come again are answered as if they came for the first time."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter import readings
+from adapter.readings import Origin
+from adapter.registry import Registry
+from adapter.standing import Standings
+from podscale.core.metrics import NoData, NotFound, PodMetric, Unavailable
+from podscale.feed.plan import Demand, KeyLabels, Plan
+from tests.unit.adapter.test_provider import METRIC, provider
+from tests.unit.adapter.world import GivenObjects, RecordingFeed, reading
+
+ORIGIN = Origin("m", "rules[0]", 30.0)
+WEB, DB = PodMetric("shop", METRIC, "app=web"), PodMetric("shop", METRIC, "app=db")
+
+
+def plan(series="m"):
+    return Plan("custom", "r", series, KeyLabels("namespace", "pod"), lambda *_: series)
+
+
+def pods(**apps):
+    return {
+        "shop": {f"{app}-{n}": {"app": app} for app, count in apps.items() for n in range(count)}
+    }
+
+
+VALUES = st.sampled_from([0.0, -1.0, 1.005, 2e15, 9.3e15, 1e30, math.nan, math.inf]) | st.floats()
+NAMES = st.sampled_from([f"{app}-{n}" for app in ("web", "db") for n in range(4)] + ["other"])
+READINGS = st.builds(
+    reading,
+    st.dictionaries(NAMES, VALUES),
+    stale=st.just({}) | st.dictionaries(NAMES, st.floats(300, 400), max_size=1),
+    times=st.dictionaries(NAMES, st.floats(900, 1000)),
+)
+
+
+@given(st.lists(READINGS, min_size=1, max_size=3))
+def test_joined_answers_are_those_of_each_question_alone(found):
+    standings = Standings(GivenObjects(pods(web=3, db=2)))
+    one = plan()
+    for outcome in found:
+        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB, WEB)]
+        answers = standings.joined(one, "shop", members).answers(outcome)
+        alone = [
+            readings.or_nothing(readings.pods(outcome, each.listed.names, ORIGIN))
+            for each in members
+        ]
+        assert answers == alone
+
+
+def test_a_failure_is_everybodys():
+    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
+    members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+    down = Unavailable("PrometheusUnreachable", "down")
+    assert standings.joined(one, "shop", members).answers(down) == [down, down]
+
+
+def test_what_comes_again_unchanged_is_the_same_demand():
+    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
+
+    def asked() -> Demand:
+        standings.grow_older(2)
+        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+        return standings.joined(one, "shop", members).demand
+
+    first = asked()
+    assert first.names == ("db-0", "db-1", "web-0", "web-1", "web-2")
+    assert all(asked() is first for _ in range(20))
+
+
+def test_other_pods_are_asked_for_at_once():
+    given = pods(web=3, db=2)
+    standings, one = Standings(GivenObjects(given)), plan()
+
+    def names():
+        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+        return standings.joined(one, "shop", members).demand.names
+
+    assert len(names()) == 5
+    given["shop"]["web-9"] = {"app": "web"}
+    assert "web-9" in names()
+    del given["shop"]["db-0"]
+    assert "db-0" not in names()
+    given["shop"]["web-0"] = {"app": "db"}  # the same number of pods, of others
+    assert standings.of(WEB, one, ORIGIN).listed.names == ("web-1", "web-2", "web-9")
+    assert standings.of(DB, one, ORIGIN).listed.names == ("db-1", "web-0")
+
+
+def test_how_many_pods_there_are_is_told_anew():
+    given = pods(web=3, db=2)
+    standings, one = Standings(GivenObjects(given)), plan()
+
+    def known():
+        return standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)]).demand.known
+
+    assert known() == 5
+    given["shop"]["other"] = {"app": "other"}
+    assert known() == 6
+
+
+def test_rows_that_lie_elsewhere_are_found_again():
+    standings, one = Standings(GivenObjects(pods(web=2))), plan()
+    joined = standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)])
+    (first,) = joined.answers(reading({"web-0": 1.0, "web-1": 2.0}))
+    (second,) = joined.answers(reading({"web-1": 2.0, "web-0": 1.0}))
+    assert first == second
+    (third,) = joined.answers(reading({"web-1": 2.0}))
+    assert list(third.pods) == ["web-1"]
+    (none,) = joined.answers(reading({"else": 2.0}))
+    assert isinstance(none, NoData)
+
+
+def test_another_plan_or_other_questions_are_other_demands():
+    standings, one, other = Standings(GivenObjects(pods(web=3, db=2))), plan(), plan("n")
+    first = standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)]).demand
+    assert standings.of(WEB, other, ORIGIN).plan is other
+    both = standings.joined(
+        one, "shop", [standings.of(WEB, one, ORIGIN), standings.of(DB, one, ORIGIN)]
+    )
+    assert (first.names, len(both.demand.names)) == (("web-0", "web-1", "web-2"), 5)
+
+
+def test_what_nobody_asks_any_more_is_forgotten():
+    given = {f"ns-{n}": {"p": {"app": "web"}} for n in range(3000)}
+    standings, one = Standings(GivenObjects(given)), plan()
+
+    def ask(namespaces):
+        standings.grow_older(len(namespaces))
+        for each in namespaces:
+            standing = standings.of(PodMetric(each, METRIC, ""), one, ORIGIN)
+            standings.joined(one, each, [standing])
+
+    def count():
+        return sum(
+            len(aging._young) + len(aging._old)
+            for aging in (standings._known, standings._listed, standings._joined)
+        )
+
+    ask(list(given))
+    assert count() == 9000
+    for _ in range(3000):
+        ask(["ns-0"] * 10)
+    assert count() < 100
+
+
+async def test_a_metric_that_a_relist_loses_is_unknown_at_once():
+    made = await provider(RecordingFeed(), pods(web=3))
+    (found,) = await made.answer([WEB])
+    assert found.pods["web-0"].value_milli == 1500
+    made._custom = Registry
+    (gone,) = await made.answer([WEB])
+    assert isinstance(gone, NotFound)
