@@ -12,25 +12,23 @@ import structlog
 
 from hpa.decide.observation import MetricAnswer
 from hpa.observe import Look
-from hpa.questions import admitted
+from hpa.questions import admitted, is_question
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import (
     Answer,
     ExternalSamples,
     MetricsProvider,
-    NoData,
     NotFound,
     ObjectSample,
     PodSamples,
     Question,
     Refused,
-    Stale,
     Unavailable,
 )
+from podscale.core.samplecolumns import SampleColumns
 
 _log = structlog.get_logger()
 
-_FAILURES = (NotFound, NoData, Stale, Unavailable, Refused)
 _SLOW_S = 2.0  # an answer that took longer makes metrics be asked for apart ...
 _APART_S = 300.0  # ... for so long
 
@@ -61,20 +59,26 @@ class Asking:
 
     async def about(self, looks: Sequence[Look]) -> list[Given]:
         """Return the answers for each look."""
-        asked = [
-            each
-            for look in looks
-            for each in look.asked
-            if each is not None and not isinstance(each, _FAILURES)
-        ]
-        answers = iter(await self._answers(asked) if asked else ())
-        found = [
-            tuple(
-                each if each is None or isinstance(each, _FAILURES) else admitted(next(answers))
-                for each in look.asked
-            )
-            for look in looks
-        ]
+        asked: list[Question] = []
+        for look in looks:
+            asked += look.asked if look.is_plain else filter(is_question, look.asked)  # type: ignore[arg-type]
+        answers = await self._answers(asked) if asked else ()
+        found: list[Given] = []
+        place = 0
+        for look in looks:
+            if look.is_plain:
+                end = place + len(look.asked)
+                found.append(tuple(map(admitted, answers[place:end])))
+                place = end
+                continue
+            given: list[MetricAnswer | None] = []
+            for each in look.asked:
+                if each is None or isinstance(each, NotFound | Refused):
+                    given.append(each)
+                else:
+                    given.append(admitted(answers[place]))
+                    place += 1
+            found.append(tuple(given))
         self._note_ages(found)
         return found
 
@@ -110,6 +114,9 @@ class Asking:
 
 
 def _sampled(answer: MetricAnswer | None, now: float) -> float:
+    if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
+        taken = answer.pods.first_time_s
+        return answer.asked_s if taken is None else taken
     match answer:
         case PodSamples(pods=pods, asked_s=asked_s):
             first = next(iter(pods.values()), None)

@@ -29,9 +29,9 @@ class Entry:
     """One autoscaler and what was derived from it."""
 
     __slots__ = (
-        "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_version", "problem",
-        "questions", "questions_for", "rivals", "rivals_version", "selector", "selector_text",
-        "target", "uid", "written",
+        "asks_plainly", "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_version",
+        "problem", "questions", "questions_for", "rivals", "rivals_version", "scale", "seen_pods",
+        "selector", "selector_text", "target", "uid", "written",
     )  # fmt: skip
 
     def __init__(self, written: Autoscaler) -> None:
@@ -50,8 +50,11 @@ class Entry:
         self.pods_version: object = None
         self.rivals: tuple[str, ...] = ()
         self.rivals_version: object = None
+        self.seen_pods: object = None  # what all of its namespace was like, when last looked at
+        self.scale: object = None  # of ``Targets``
         self.questions: tuple[Asked, ...] = ()
         self.questions_for: object = None  # what the questions were derived from
+        self.asks_plainly = False  # every one of ``questions`` is one
         self.read(written, None)
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:

@@ -15,7 +15,7 @@ from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.decide.spec import HPA
 from hpa.podcolumns import Columns
-from hpa.questions import Asked, questions
+from hpa.questions import Asked, is_question, questions
 from hpa.rivals import Rivals
 from hpa.targets import Seen, Targets
 from podscale.core.selector import Selector, SelectorError, parse
@@ -38,6 +38,7 @@ class Look(Struct, frozen=True):
     asked: tuple[Asked, ...] = ()  # empty: metrics are not read in this pass
     version: str = ""  # resourceVersion of the autoscaler: what its status is written against
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
+    is_plain: bool = False  # every one of ``asked`` is a question
 
     def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
         """Return the observation with the answers to ``asked``, in order."""
@@ -78,13 +79,30 @@ class Observer:
         if selector is None:
             return Look(entry, hpa, seen, Pods(), (), same, version=version)
         self._rivals.change(*entry.key, selector)
-        self._refresh_pods(entry, selector, by_owner=hpa.options.pods_by_owner)
-        self._refresh_rivals(entry)
+        self._refresh(entry, selector, by_owner=hpa.options.pods_by_owner)
         asked: tuple[Asked, ...] = ()
+        is_plain = False
         if not entry.rivals and not same and _reads_metrics(hpa, scale, self._settings):
             asked = self._questions(entry, hpa, mapper)
+            is_plain = entry.asks_plainly
         knows_owners = not hpa.options.pods_by_owner or self._knows_owners(entry)
-        return Look(entry, hpa, seen, entry.pods, entry.rivals, same, asked, version, knows_owners)
+        return Look(
+            entry, hpa, seen, entry.pods, entry.rivals, same, asked, version, knows_owners, is_plain
+        )
+
+    def _refresh(self, entry: Entry, selector: Selector, *, by_owner: bool) -> None:
+        namespace = entry.key[0]
+        # Nothing in the whole namespace changed: cheaper to see than that these pods did not.
+        seen = (
+            self._pods.changed(namespace),
+            self._rivals.version(namespace),
+            self._adoptions.get(namespace, 0) if by_owner else -1,
+            selector,
+        )
+        if seen != entry.seen_pods:
+            self._refresh_pods(entry, selector, by_owner=by_owner)
+            self._refresh_rivals(entry)
+            entry.seen_pods = seen
 
     def _refresh_pods(self, entry: Entry, selector: Selector, *, by_owner: bool) -> None:
         namespace = entry.key[0]
@@ -112,6 +130,7 @@ class Observer:
         derived_from = (entry.selector_text, mapper)
         if entry.questions_for != derived_from:
             entry.questions = questions(hpa, entry.selector_text, mapper)
+            entry.asks_plainly = all(is_question(each) for each in entry.questions)
             entry.questions_for = derived_from
         return entry.questions
 

@@ -34,6 +34,11 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[Asked, ...]:
     return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
 
 
+def is_question(asked: Asked) -> bool:
+    """Whether the provider is to be asked."""
+    return asked is not None and not isinstance(asked, NotFound | Refused)
+
+
 def admitted(answer: Answer) -> MetricAnswer:
     """Return the answer as a decision takes it."""
     if isinstance(answer, ContainerColumns):

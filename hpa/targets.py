@@ -39,13 +39,20 @@ class Kinds(Protocol):
     async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct, frozen=True, gc=False):
     """A scale, and how to write it."""
 
     scale: Scale | ScaleUnreadable
     resource: Resource | None = None
     resource_version: str = ""
     uid: str = ""
+
+
+class _Kept(Struct, frozen=True, eq=False, gc=False):
+    """What was read of a workload, which is another object after every change."""
+
+    workload: object
+    seen: Seen
 
 
 class Targets:
@@ -82,7 +89,13 @@ class Targets:
             resource, store = watched
             if not store.is_synced:
                 return None
-            return self._seen(resource, store.get(namespace, name), name)
+            workload = store.get(namespace, name)
+            kept = entry.scale
+            if isinstance(kept, _Kept) and kept.workload is workload:
+                return kept.seen
+            seen = self._seen(resource, workload, name)
+            entry.scale = None if workload is None else _Kept(workload, seen)
+            return seen
         if (group, kind) == ("", "ReplicationController"):
             controllers = self.replication_controllers
             if not controllers.is_synced:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.decide import Settings
+from hpa.decide import Scale, Settings
 from hpa.decide.pods import Phase, Ready
 from hpa.observe import Look
 from hpa.targets import Seen
@@ -169,3 +169,29 @@ async def test_pods_by_owner_do_not_shrink_by_owners_that_are_not_known(what: st
         cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
     await cluster.run_for(46.0)
     assert [size for _, size in cluster.scales() if size < 4] == []
+
+
+async def test_a_scale_is_read_again_when_its_workload_changed_and_only_then() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    first = look(cluster).seen
+    assert look(cluster).seen is first
+    workload = cluster.world.workloads[(NS, "web")]
+    workload["spec"]["replicas"] = 3
+    workload["metadata"]["resourceVersion"] = cluster.world.next_version()
+    cluster.sync()
+    found = look(cluster).seen
+    assert isinstance(found.scale, Scale)
+    assert found.scale.spec_replicas == 3
+    assert found.resource_version == workload["metadata"]["resourceVersion"]
+
+
+async def test_pods_of_others_in_the_namespace_leave_what_is_kept() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0))
+    first = look(cluster)
+    cluster.put_pods(pod_object("web", 0), pod_object("other", 0))
+    assert look(cluster).pods is first.pods
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1), pod_object("other", 0))
+    assert look(cluster).pods.names == ("web-0", "web-1")
