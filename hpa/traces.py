@@ -6,7 +6,7 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from numbers import Integral, Real
 from typing import Protocol, get_args
@@ -15,17 +15,24 @@ import msgspec
 from msgspec import Struct, structs
 
 from hpa.catalog import Key
+from hpa.decide import decide
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import MetricAnswer, Observation, Scale, ScaleUnreadable
-from hpa.decide.steps import Measured, Step
+from hpa.decide.observation import MetricAnswer, Observation, Scale
+from hpa.decide.steps import Measured
+from podscale.core.metrics import PodSamples
+from podscale.core.samplecolumns import SampleColumns
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
-def _number(value: object) -> object:
+def _plain_of(value: object) -> object:
+    if isinstance(value, SampleColumns):
+        return value.as_dict()
+    if isinstance(value, Sequence):
+        return list(value)  # external samples that are made when somebody looks
     # Of a provider of another package: numpy's numbers, or any other class of them.
     if isinstance(value, Integral):
         return int(value)
@@ -34,7 +41,7 @@ def _number(value: object) -> object:
     raise NotImplementedError(f"a trace holds a {type(value).__name__}")
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_number)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _decoder = msgspec.msgpack.Decoder(Trace)
 
 Shape = tuple[object, ...]
@@ -48,44 +55,56 @@ class Packed(Struct, frozen=True):
     body: bytes  # told against the next newer decision; the newest one stands alone
 
 
-_Rest = tuple[
-    Scale | ScaleUnreadable,
-    tuple[MetricAnswer | None, ...],
-    tuple[str, ...],
-    tuple[str, ...],
-    tuple[Step, ...],
-    Outcome | None,
-]
-_rest = msgspec.msgpack.Decoder(_Rest)
+class _Given(Struct, frozen=True):
+    """What of an observation belongs to no one else, with ``None`` for the answers kept apart."""
+
+    answers: tuple[MetricAnswer | None, ...]
+    rivals: tuple[str, ...]
+    same_target: tuple[str, ...]
+    outcome: Outcome | None
+    outcome_at: float | None
+
+
+_given = msgspec.msgpack.Decoder(_Given)
 
 
 class Last:
-    """The newest trace: what lives elsewhere anyway by reference, the rest as bytes.
+    """The newest trace, as its inputs: what lives elsewhere anyway and samples in columns by
+    reference, the rest as bytes. Its steps are made again when somebody asks.
 
     Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
     memory.
     """
 
-    __slots__ = ("_body", "_decided", "_hpa", "_now", "_outcome_at", "_past", "_pods", "_settings")
+    __slots__ = ("_columns", "_given", "_hpa", "_now", "_past", "_pods", "_scale", "_settings")
 
     def __init__(self, trace: Trace) -> None:
         seen = trace.observation
-        self._hpa, self._pods = seen.hpa, seen.pods
-        self._past, self._settings = trace.past, trace.settings
-        self._now, self._decided, self._outcome_at = trace.now, trace.decided, trace.outcome_at
-        rest = (
-            seen.scale, seen.answers, seen.rivals, seen.same_target, trace.steps, trace.outcome,
-        )  # fmt: skip
-        self._body = _encoder.encode(rest)
+        self._hpa, self._pods, self._scale = seen.hpa, seen.pods, seen.scale
+        self._past, self._settings, self._now = trace.past, trace.settings, trace.now
+        # They never change; what a provider of another package made might.
+        self._columns = tuple([each if _is_columns(each) else None for each in seen.answers])
+        rest = tuple([None if _is_columns(each) else each for each in seen.answers])
+        self._given = _encoder.encode(
+            _Given(rest, seen.rivals, seen.same_target, trace.outcome, trace.outcome_at)
+        )
 
     def trace(self) -> Trace:
         """Return the trace as it was."""
-        scale, answers, rivals, same_target, steps, outcome = _rest.decode(self._body)
-        seen = Observation(self._hpa, scale, self._pods, answers, rivals, same_target)
-        return Trace(
-            seen, self._past, self._settings, self._now, steps, self._decided, outcome,
-            self._outcome_at,
-        )  # fmt: skip
+        given = _given.decode(self._given)
+        answers = tuple(
+            one if one is not None else other
+            for one, other in zip(self._columns, given.answers, strict=True)
+        )
+        seen = Observation(
+            self._hpa, self._scale, self._pods, answers, given.rivals, given.same_target
+        )
+        made = decide(seen, self._past, self._settings, self._now).trace
+        return structs.replace(made, outcome=given.outcome, outcome_at=given.outcome_at)
+
+
+def _is_columns(answer: MetricAnswer | None) -> bool:
+    return type(answer) is PodSamples and type(answer.pods) is SampleColumns
 
 
 class Kept:

@@ -1,13 +1,20 @@
 """Which decisions are kept, for how long, and that they replay."""
 
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
+from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
-from hpa.decide.decision import Trace
+from hpa.decide.decision import Outcome, Trace
 from hpa.decide.pods import Phase, Pods, Ready
+from hpa.decide.spec import MetricSpec
 from hpa.explain import first_reason
 from hpa.traces import MOST, MOST_BYTES, Traces, pack, shape_of, unpack
-from podscale.core.metrics import PodSamples, Sample
+from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.samplecolumns import SampleColumns
 from tests.unit.hpa.days import day
 from tests.unit.hpa.hpas import PLAIN_HPA
 
@@ -21,8 +28,6 @@ PODS = Pods(
 
 
 def decided(load: int, at: float = NOW) -> Trace:
-    from msgspec import structs
-
     hpa = structs.replace(PLAIN_HPA, metrics=PLAIN_HPA.metrics[:1], max_replicas=10_000)
     answers = (PodSamples({name: Sample(load, at) for name in NAMES}, at),)
     observation = Observation(hpa, Scale(4, 4, "app=web"), PODS, answers)
@@ -148,3 +153,48 @@ def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> Non
         ("WithinTolerance", 4), ("WithinTolerance", 4), ("MetricAboveTarget", 8),
         ("forgotten", KEY), ("forgotten", None),
     ]  # fmt: skip
+
+
+def test_the_last_one_is_whole_with_samples_in_columns_too() -> None:
+    def columns(load: int) -> PodSamples:
+        values = array("q", [load] * 4).tobytes()
+        times = array("d", [NOW - 5] * 4).tobytes()
+        return PodSamples(SampleColumns(NAMES, values, times, 30.0), NOW)
+
+    trace = decided(2000)
+    seen = structs.replace(trace.observation, answers=(columns(2000),))
+    trace = decide(seen, Past(), Settings(), NOW).trace
+    traces = Traces(first_reason)
+    traces.put(KEY, structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1))
+    last = traces.last(KEY)
+    assert last is not None
+    assert last == structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1)
+    assert unpack(pack(trace)) == trace
+    traces.put(KEY, decide(
+        structs.replace(seen, answers=(columns(1000),)), Past(), Settings(), NOW + 15).trace
+    )  # fmt: skip
+    changed = traces.last(KEY)
+    assert changed is not None
+    assert changed.decided == 4
+
+
+def test_many_external_series_are_kept_like_few() -> None:
+    class Lazily(Sequence[ExternalSample]):
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, place: Any) -> Any:
+            if not 0 <= place < 300:
+                raise IndexError
+            return ExternalSample({"shard": str(place)}, Sample(1000, NOW))
+
+    spec = MetricSpec("External", "queue", target_type="AverageValue", average_value_milli=50_000)
+    hpa = structs.replace(PLAIN_HPA, metrics=(spec,))
+    seen = Observation(hpa, Scale(4, 4, "app=web"), PODS, (ExternalSamples(Lazily(), NOW),))
+    trace = decide(seen, Past(), Settings(), NOW).trace
+    traces = Traces(first_reason)
+    traces.put(KEY, trace)
+    last = traces.last(KEY)
+    assert last is not None
+    assert (last.decided, last.steps) == (trace.decided, trace.steps)
+    assert replay(last).replicas == 6
