@@ -36,6 +36,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def verb(names: tuple[str, ...] | list[str], one: str, many: str) -> str:
+    """Return the form of a verb that goes with so many names."""
+    return one if len(names) == 1 else many
+
+
 def listed(names: tuple[str, ...] | list[str], most: int = 5) -> str:
     """Return the names, cut after ``most``."""
     shown = ", ".join(names[:most])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from hpa.decide.spec import MetricSpec
-from hpa.explain.amounts import age, amount
+from hpa.explain.amounts import age, amount, listed, verb
 from hpa.explain.facts import Fact, spec_of, window_of
 from hpa.explain.reading import Told
 from hpa.explain.sentences import why_not
@@ -51,9 +51,10 @@ def _window(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one
         return "Earlier recommendations leave the window, or the window is shortened."
     is_up = step.direction == "up"
     left = window_of(told, is_up=is_up) - (told.trace.now - step.held_by.at)
+    when = f"at the earliest in {age(left)}" if left >= 1 else "which it does with the next pass"
     return (
-        f"The recommendation of {step.held_by.replicas} leaves the window, at the earliest in "
-        f"{age(max(left, 0.0))}, or the window is shortened."
+        f"The recommendation of {step.held_by.replicas} leaves the window, {when}, or the window "
+        "is shortened."
     )
 
 
@@ -98,9 +99,14 @@ def _minimum(told: Told, facts: Mapping[str, Fact]) -> str:
 
 def _pods(text: str) -> Ask:
     def ask(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-        names = facts.get("pods")
-        shown = ", ".join(str(each) for each in names) if isinstance(names, list) else "pods"
-        return text.format(pods=shown)
+        given = facts.get("pods")
+        names = [str(each) for each in given] if isinstance(given, list) else []
+        return text.format(
+            pods=listed(names) or "pods",
+            s=verb(names, "s", ""),
+            have=verb(names, "has", "have"),
+            are=verb(names, "is", "are"),
+        )
 
     return ask
 
@@ -121,15 +127,15 @@ _BY_REASON: Mapping[str, Ask] = {
         _failed_metric,
     ),
     "ForeignPodsCounted": _pods(
-        "{pods} get other labels, or podscale.io/pods-by: owner leaves them out."
+        "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them out."
     ),
-    "StalePodsInAnswer": _pods("The query stops returning {pods}, which are gone."),
-    "NotReadyPodsLeftOut": _pods("{pods} become ready, or the target is an AverageValue."),
-    "MissingPodMetrics": _pods("{pods} report the metric."),
-    "CpuInitialization": _pods("{pods} have a whole sample window after they became ready."),
-    "NeverReadyPods": _pods("{pods} become ready."),
-    "PendingPods": _pods("{pods} are scheduled and start."),
-    "AllPodsUnready": _pods("At least one pod becomes ready ({pods} are not)."),
+    "StalePodsInAnswer": _pods("The query stops returning {pods}, which {are} gone."),
+    "NotReadyPodsLeftOut": _pods("{pods} become{s} ready, or the target is an AverageValue."),
+    "MissingPodMetrics": _pods("{pods} report{s} the metric."),
+    "CpuInitialization": _pods("{pods} {have} a whole sample window after becoming ready."),
+    "NeverReadyPods": _pods("{pods} become{s} ready."),
+    "PendingPods": _pods("{pods} {are} scheduled and start{s}."),
+    "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
 }
 
 _FIXED: Mapping[str, str] = {

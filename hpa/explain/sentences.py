@@ -7,7 +7,7 @@ from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Groups
 from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Measured, Paused, TargetUnreadable
-from hpa.explain.amounts import age, amount, count, listed, share
+from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
 from hpa.explain.reading import Told
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
@@ -72,12 +72,17 @@ def _about_pods(told: Told, reasons: Sequence[str]) -> Iterator[str]:
     foreign = foreign_pods(told)
     if foreign:
         owners = listed([each or "no controller" for each in owners_of(told.pods, foreign)])
-        yield f"{listed(foreign)} belong to {owners} and are counted, because labels decide."
+        belong = verb(foreign, "belongs", "belong")
+        are = verb(foreign, "is", "are")
+        yield f"{listed(foreign)} {belong} to {owners} and {are} counted, because labels decide."
     gone = gone_pods(told)
     if gone:
-        yield f"The metrics still tell of {listed(gone)}, which do not exist."
+        exist = verb(gone, "does not exist", "do not exist")
+        yield f"The metrics still tell of {listed(gone)}, which {exist}."
     if "NotReadyPodsLeftOut" in reasons:
-        yield f"A Value target multiplies by ready pods; {listed(unready_pods(told))} are not."
+        unready = unready_pods(told)
+        are = verb(unready, "is", "are")
+        yield f"A Value target multiplies by ready pods; {listed(unready)} {are} not."
 
 
 def _metric(told: Told, measured: Measured) -> Iterator[str]:

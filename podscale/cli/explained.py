@@ -33,6 +33,8 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
             "time": status.get("time", ""),
             "why": sentences[-1],
         })  # fmt: skip
+    if not any(row["replicas"] != "" for row in rows):
+        columns.remove("replicas")  # of VPAs, whose decisions are about requests
     table([*columns, "why"] if is_wide else columns, rows)
 
 
