@@ -8,7 +8,9 @@ The observation is YAML with Kubernetes' own words; amounts are quantities, time
     metrics: [{pods: {web-0: 250m}}, {value: "7"}, {values: ["40"]}, {error: NoData}]
 """
 
-from typing import Any, Literal, get_args
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +22,7 @@ from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent
 from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
 from hpa.decide.reading import read
 from hpa.decide.settings import Gates, Release
+from hpa.decide.spec import MetricSpec
 from hpa.decide.validation import validate
 from hpa.explain import first_reason
 from hpa.written import WrittenError, unknown
@@ -44,8 +47,15 @@ _OLD_AGE = "1h"
 _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 
 
+T = TypeVar("T")
+
+
 class OfflineError(ValueError):
-    """A file cannot be read; the text names the field."""
+    """A file cannot be read; the text names the field, and ``line`` its place where known."""
+
+    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(text)
+        self.line, self.column = line, column
 
 
 class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -119,7 +129,7 @@ def decide_files(
 ) -> dict[str, Any]:
     """Return the decision as the API would serve it; raises ``OfflineError``."""
     written_hpa = _hpa(hpa_text)
-    written = _parsed(observation_text, Written, "the observation")
+    written = _observation(observation_text)
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
         raise OfflineError(f"the observation: scale: {wrong} replicas")
     try:
@@ -128,7 +138,7 @@ def decide_files(
             hpa,
             _scale(written.scale),
             _pods(written.pods, f"{hpa.target.kind}/{hpa.target.name}", now),
-            tuple(_answer(each, now) for each in written.metrics),
+            _answers(hpa.metrics, written.metrics, now),
             tuple(written.rivals),
             tuple(written.same_target),
         )
@@ -154,7 +164,7 @@ def settings_for(release: str) -> Settings:
 
 def _hpa(text: str) -> wire.Autoscaler:
     # No API server has seen the file: any served version, and its findings in full.
-    plain = _parsed(text, dict[str, Any] | None, "the HPA") or {}
+    plain = _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
     kind, version = plain.get("kind"), plain.get("apiVersion")
     if kind is None and version is None:
         raise OfflineError("the HPA: no HPA is in it (it has no kind); are the two files swapped?")
@@ -177,11 +187,27 @@ def _hpa(text: str) -> wire.Autoscaler:
     return written
 
 
-def _parsed(text: str, type_: Any, what: str) -> Any:
+def _observation(text: str) -> Written:
+    plain = _plain(text, "the observation")
+    if plain is None:
+        raise OfflineError("the observation: nothing is in it; scale, pods and metrics are wanted")
+    if isinstance(plain, dict) and "kind" in plain:
+        raise OfflineError(
+            f"the observation: this is a {plain['kind']}, and scale, pods and metrics are wanted"
+        )
+    return _converted(plain, Written, "the observation")
+
+
+def _plain(text: str, what: str) -> Any:
     try:
-        return msgspec.convert(plain_of(text), type_)
+        return plain_of(text)
     except WrittenError as error:
-        raise OfflineError(f"{what}: {error}") from error
+        raise OfflineError(f"{what}: {error}", error.line, error.column) from error
+
+
+def _converted(plain: Any, type_: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(plain, type_)
     except msgspec.ValidationError as error:
         raise OfflineError(f"{what}: {error}") from error
 
@@ -195,6 +221,9 @@ def _scale(written: WrittenScale) -> Scale | ScaleUnreadable:
 
 def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
     pods = sorted(written, key=lambda pod: pod.name)
+    for one, other in itertools.pairwise(pods):
+        if one.name == other.name:
+            raise OfflineError(f"the observation: pods: {one.name} is there twice")
     owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
     ready = {True: Ready.TRUE, False: Ready.FALSE, None: Ready.ABSENT}
     return Pods(
@@ -220,6 +249,35 @@ def _template(pod: WrittenPod) -> PodTemplate:
             for name, requests in pod.requests.items()
         )
     )
+
+
+# Which word of the observation answers which type of spec.metrics.
+_WORD = {
+    "Resource": "pods", "ContainerResource": "pods", "Pods": "pods",
+    "Object": "value", "External": "values",
+}  # fmt: skip
+
+
+def _answers(
+    specs: Sequence[MetricSpec], written: Sequence[WrittenMetric], now: float
+) -> tuple[MetricAnswer, ...]:
+    """Return an answer for each metric; raises ``OfflineError`` for those of other metrics."""
+    if not written:  # of a paused HPA, say, where nobody looks at them
+        return tuple(NoData("NoData", "the observation does not tell of it") for _ in specs)
+    if len(written) != len(specs):
+        raise OfflineError(
+            f"the observation: metrics: {len(written)} given, and spec.metrics has {len(specs)}: "
+            "one for each is wanted, in that order"
+        )
+    for index, (spec, each) in enumerate(zip(specs, written, strict=True)):
+        wanted = _WORD.get(spec.type)
+        given = [word for word in ("pods", "value", "values", "error") if getattr(each, word)]
+        if wanted is not None and given and given[0] not in (wanted, "error"):
+            raise OfflineError(
+                f"the observation: metrics[{index}]: {spec.name} is of type {spec.type} and is "
+                f"answered by {wanted} (or error), not by {given[0]}"
+            )
+    return tuple(_answer(each, now) for each in written)
 
 
 def _answer(written: WrittenMetric, now: float) -> MetricAnswer:

@@ -12,7 +12,11 @@ from hpa.decide import wire
 
 
 class WrittenError(ValueError):
-    """The text is not what it is taken for; the error's text says where."""
+    """The text is not what it is taken for; ``line`` and ``column`` are 0 where not known."""
+
+    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(text)
+        self.line, self.column = line, column
 
 
 def plain(text: str) -> Any:
@@ -21,13 +25,13 @@ def plain(text: str) -> Any:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         for path, line in _twice(root, ""):
-            raise WrittenError(f"line {line}: {path} is there twice")
+            raise WrittenError(f"{path} is there twice", line, 1)
         return None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        place = (mark.line + 1, mark.column + 1) if mark else ()
         words = ", ".join(part for part in (error.problem, error.context) if part)
-        raise WrittenError(f"{where}not YAML: {words}") from None
+        raise WrittenError(f"not YAML: {words}", *place) from None
     except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
         words = " ".join(str(error).replace('in "<unicode string>",', "at").split())
         raise WrittenError(f"not YAML: {words}") from None

@@ -63,8 +63,8 @@ def _rate(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one s
     if policy is None:
         return "The period of the policy passes, or the policy is widened."
     return (
-        f"The next pass goes on as the {policy.period_seconds} s of the policy pass, "
-        "or the policy is widened."
+        f"The {policy.period_seconds} s of the policy go by and the next pass goes on, or the "
+        "policy is widened."
     )
 
 

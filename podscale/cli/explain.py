@@ -15,7 +15,7 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.explained import print_explanation, print_list
-from podscale.cli.output import Form, emit, output_option, said
+from podscale.cli.output import Form, emit, note, output_option, said
 
 if TYPE_CHECKING:
     from podscale.kube.api import Api
@@ -109,6 +109,10 @@ class _Failed(Exception):
     """What is shown instead of an explanation."""
 
 
+class _NoAnswer(_Failed):
+    """The server cannot be reached."""
+
+
 class _Refused(Exception):
     """The call must be changed first."""
 
@@ -123,16 +127,25 @@ async def _explain(
     is_watching: bool,
 ) -> None:
     async with cluster.connect("explain") as api:
-        told: object = None
-        while True:
-            body = await _ask(api, path, query, group)
-            now = _gist(body)
-            if now != told:
-                told = now
-                _show(body, form)
-            if not is_watching:
-                return
+        body = await _ask(api, path, query, group)
+        _show(body, form)
+        told, lost = _gist(body), ""
+        while is_watching:
             await asyncio.sleep(_AGAIN_S)
+            try:
+                body = await _ask(api, path, query, group)
+            except _NoAnswer as error:
+                # The cluster may be upgraded meanwhile: it is told once, and asked on.
+                if not lost:
+                    note(f"podscale explain: {error}; asking on, Ctrl-C ends it")
+                lost = str(error)
+                continue
+            lost = ""
+            if _gist(body) != told:
+                told = _gist(body)
+                if form != "json":  # JSON documents follow each other as they are
+                    click.echo("---" if form == "yaml" else "")
+                _show(body, form)
 
 
 async def _ask(
@@ -170,7 +183,7 @@ async def _ask(
         except BadRequest as error:
             raise _Refused(str(error)) from error
         except Unreachable as error:
-            raise _Failed(
+            raise _NoAnswer(
                 f"{said(error)}. Is it the right cluster? --kubeconfig, --context or --server "
                 "choose another"
             ) from error

@@ -2,10 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from podscale.cli.cluster import EXIT_USAGE
 from podscale.cli.output import Form, emit, output_option, said
+
+if TYPE_CHECKING:
+    from hpa.offline import OfflineError
 
 _LAST_S = 2.0**33  # in the year 2242: beyond it somebody gave milliseconds
 
@@ -53,10 +58,8 @@ def evaluate(
     hpa, observation = _read(hpa_file), _read(observation_file)
     try:
         body = decide_files(hpa, observation, release=emulated_version, now=now)
-    except RecursionError:
-        raise click.UsageError("one of the files is nested too deeply") from None
     except OfflineError as error:
-        raise click.UsageError(_named(error, hpa_file, observation_file)) from None
+        raise _WrongFile(_named(error, hpa_file, observation_file)) from None
     if form in ("json", "yaml"):
         emit(body, form)
     else:
@@ -77,19 +80,35 @@ def _time(text: str, now: float) -> float:
     return found
 
 
+class _WrongFile(click.ClickException):
+    """A file must be changed first, and not the call."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.ctx = click.get_current_context(silent=True)  # names the command before the message
+
+
 def _read(file: str) -> str:
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file}: not a text file in UTF-8: {error.reason}") from None
+        why = f"not a text file in UTF-8: {error.reason}"
+        raise _WrongFile(f"{_called(file)}: {why}") from None
     except OSError as error:
-        raise click.UsageError(f"{file}: cannot be read: {error.strerror}") from None
+        raise _WrongFile(f"{_called(file)}: cannot be read: {error.strerror}") from None
 
 
-def _named(error: Exception, hpa_file: str, observation_file: str) -> str:
-    """Return what is wrong and in which file."""
+def _called(file: str) -> str:
+    return "stdin" if file == "-" else file
+
+
+def _named(error: "OfflineError", hpa_file: str, observation_file: str) -> str:
+    """Return what is wrong and where: as ``file:line:column`` where that is known."""
     text = said(error)
+    place = f":{error.line}:{error.column}" if error.line else ""
     for what, file in (("the HPA", hpa_file), ("the observation", observation_file)):
         if text.startswith(f"{what}: "):
-            return f"{file}: {text}"
-    return f"{observation_file} or {hpa_file}: {text}"
+            return f"{_called(file)}{place}: {text}"
+    return f"{_called(observation_file)} or {_called(hpa_file)}: {text}"

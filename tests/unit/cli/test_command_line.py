@@ -126,6 +126,30 @@ def test_hpa_eval_names_the_file_that_is_wrong_in_one_line(tmp_path, hpa, seen, 
     assert named in done.stderr
     assert words in done.stderr
     assert "unicode string" not in done.stderr
+    assert "--help" not in done.stderr  # the call was right
+
+
+def test_hpa_eval_says_where_a_file_is_not_yaml_so_that_editors_find_it(tmp_path):
+    (tmp_path / "hpa.yaml").write_text(HPA + "a: [\n")
+    (tmp_path / "seen.yaml").write_text(SEEN)
+    done = podscale("hpa", "eval", "-f", str(tmp_path / "hpa.yaml"),
+                    "--observation", str(tmp_path / "seen.yaml"))  # fmt: skip
+    assert done.stderr.startswith(f"podscale hpa eval: {tmp_path / 'hpa.yaml'}:11:1: the HPA: not")
+
+
+@pytest.mark.parametrize("stdin", ["-f", "--observation"])
+def test_hpa_eval_reads_one_file_from_stdin_and_decides_at_a_time(tmp_path, stdin):
+    files = {"-f": HPA, "--observation": SEEN}
+    words = []
+    for option, text in files.items():
+        (tmp_path / option).write_text(text)
+        words += [option, "-" if option == stdin else str(tmp_path / option)]
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", "hpa", "eval", *words, "--at", "2026-01-01T00:00:00Z"],
+        input=files[stdin], capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout.startswith("shop/web → Deployment/web: 5 replicas, 2026-01-01T00:00:00Z")
 
 
 def test_rules_that_are_refused_end_migrate_with_2_and_their_place(tmp_path):

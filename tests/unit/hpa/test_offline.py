@@ -56,16 +56,44 @@ def test_another_kind_of_object_is_refused() -> None:
         (V2.replace("maxReplicas", "minReplica: 2\n  maxReplicas"), OBSERVED,
          "the HPA: unknown field spec.minReplica"),
         (V2.replace("maxReplicas", "maxReplicas: 3\n  maxReplicas"), OBSERVED,
-         "the HPA: line 8: spec.maxReplicas is there twice"),
+         "the HPA: spec.maxReplicas is there twice"),
         (V2.replace("autoscaling/v2", "autoscaling/v2beta2"), OBSERVED, "removed with Kubernetes"),
         ("apiVersion: v1\nkind: Pod", OBSERVED, "this is a Pod"),
-        ("kind: [a\n}", OBSERVED, "the HPA: line 2, column 1: not YAML"),
+        ("kind: [a\n}", OBSERVED, "the HPA: not YAML"),
         ("[" * 5000, OBSERVED, "the HPA: nested too deeply"),
         (V2, OBSERVED.replace("replicas: 2", "replicas: -2"), "-2 replicas"),
         (V2, OBSERVED.replace("age: 10s", "age: -10s"), "metrics: age: -10s lies ahead"),
+        (V2, OBSERVED.replace("web-1, req", "web-0, req"), "pods: web-0 is there twice"),
+        (V2, OBSERVED.replace("[{pods: {web-0: 900m, web-1: 950m}, age: 10s}]", "[{value: 3}]"),
+         "metrics[0]: cpu is of type Resource and is answered by pods (or error), not by value"),
+        (V2, OBSERVED.replace("10s}]", "10s}, {value: 3}]"),
+         "metrics: 2 given, and spec.metrics has 1"),
+        (V2, "", "the observation: nothing is in it"),
+        (V2, V2, "the observation: this is a HorizontalPodAutoscaler"),
     ],
 )  # fmt: skip
 def test_what_kubectl_would_refuse_is_refused_by_its_place(hpa, seen, words) -> None:
     with pytest.raises(OfflineError) as refused:
         decide_files(hpa, seen, release="1.37", now=NOW)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("hpa", "place"),
+    [
+        (V2.replace("maxReplicas", "maxReplicas: 3\n  maxReplicas"), (8, 1)),
+        ("kind: [a\n}", (2, 1)),
+        (V2.replace("maxReplicas", "maxReplica"), (0, 0)),
+    ],
+)
+def test_a_problem_carries_its_place_where_that_is_known(hpa: str, place: tuple[int, int]) -> None:
+    with pytest.raises(OfflineError) as refused:
+        decide_files(hpa, OBSERVED, release="1.37", now=NOW)
+    assert (refused.value.line, refused.value.column) == place
+
+
+def test_metrics_that_the_observation_leaves_out_are_told_to_be_left_out() -> None:
+    seen = OBSERVED.partition("metrics:")[0]
+    body = decide_files(V2, seen, release="1.37", now=NOW)
+    assert body["status"]["first_reason"] == "MetricNoData"
+    assert "the observation does not tell of it" in " ".join(body["status"]["sentences"])
