@@ -6,7 +6,7 @@ used is ``Invalid``.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from hpa.decide.replicas import (
     Calculation,
     by_average,
     by_average_value,
+    by_plain_average,
     by_utilization,
     by_value,
 )
@@ -197,6 +198,14 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
         found = samples
     elif spec.average_value_milli is None or not _is_target(spec.average_value_milli):
         found = _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
+    elif _is_plain(samples.pods, pass_):
+        found = by_plain_average(
+            pass_.scale.spec_replicas,
+            spec.average_value_milli,
+            sum(samples.pods.values_milli),
+            Groups(len(samples.pods)),
+            pass_.tolerance,
+        )
     else:
         grouped = _usage(samples, "", pass_)
         if isinstance(grouped, _Unusable):
@@ -329,6 +338,20 @@ def _usage(
         if stale is not None:
             return _Unusable(stale.message, "Failure", stale, groups=groups)
     return usage, groups
+
+
+def _is_plain(samples: Mapping[str, Sample], pass_: Measuring) -> TypeGuard[SampleColumns]:
+    # The pods that reported are those that there are, all of them count, and nobody asks how
+    # old a sample is or what would be without one.
+    pods = pass_.pods
+    return (
+        type(samples) is SampleColumns
+        and len(pods) > 0
+        and samples.names == pods.names
+        and pods.all_run()
+        and pass_.settings.metric_max_age_s is None
+        and pass_.variation.averaged is None
+    )
 
 
 def _values(samples: Mapping[str, Sample]) -> dict[str, Amount]:

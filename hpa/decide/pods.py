@@ -26,6 +26,9 @@ class Phase(IntEnum):
     FAILED = 4
 
 
+_RUNNING = int(Phase.RUNNING)
+
+
 class Ready(IntEnum):
     """The Ready condition, numbered as in the pod store."""
 
@@ -90,6 +93,11 @@ class Pods(Struct, frozen=True, gc=False):
             return list(range(len(self.names)))
         return [row for row, index in enumerate(self.owner) if self.owners[index] == owner]
 
+    def all_run(self) -> bool:
+        """Return whether every pod runs and none is being deleted."""
+        count = len(self.names)
+        return self.phase.count(_RUNNING) == count and self.deleted.count(0) == count
+
     def ready_count(self) -> int:
         """Return the running pods whose Ready condition is true, deleted ones included.
 
@@ -136,7 +144,7 @@ def group(
     """Return how each pod counts. ``resource`` is "" for a metric that is no resource;
     readiness is looked at for cpu only.
     """
-    if resource != "cpu" and _all_run(pods):
+    if resource != "cpu" and pods.all_run():
         if type(samples) is SampleColumns and samples.names == pods.names:
             return Groups(len(pods.names))
         missing = tuple([name for name in pods.names if name not in samples])
@@ -150,11 +158,6 @@ def group(
         else:
             ready += 1
     return Groups(ready, **{bucket: tuple(names) for bucket, names in buckets.items()})
-
-
-def _all_run(pods: Pods) -> bool:
-    count = len(pods.names)
-    return pods.phase.count(Phase.RUNNING) == count and pods.deleted.count(0) == count
 
 
 def _bucket(

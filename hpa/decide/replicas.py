@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.numbers import INT64_MAX, INT64_MIN, Amount, ceil32, ratio_of
+from hpa.decide.numbers import INT64_MAX, INT64_MIN, Amount, ceil32, quotient, ratio_of
 from hpa.decide.pods import Groups
 from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio
 from hpa.decide.variation import ACTUAL, Variation
@@ -101,6 +101,17 @@ def by_average(
         corrected = metric_ratio(usage, target).ratio
     replicas, outcome = _settle(current, first.ratio, corrected, ready, len(usage), tolerance)
     return Calculation(replicas, first.ratio, outcome, first.average, None, corrected, groups)
+
+
+def by_plain_average(
+    current: int, target: int, total: int, groups: Groups, tolerance: Tolerance
+) -> Calculation:
+    """Return what ``by_average`` does where every pod is ready and has a sample: nothing is
+    filled in, so that their sum says everything."""
+    average = quotient(total, groups.ready)
+    ratio = float(average) / target
+    replicas, outcome = _settle(current, ratio, None, groups.ready, groups.ready, tolerance)
+    return Calculation(replicas, ratio, outcome, average, None, None, groups)
 
 
 def by_value(

@@ -1,0 +1,71 @@
+"""Samples in columns decide as the same samples in a dict do, bit for bit."""
+
+import math
+import os
+from array import array
+from random import Random
+
+import msgspec
+from msgspec import structs
+
+from hpa.decide import Observation, decide
+from hpa.decide.observation import MetricAnswer
+from hpa.decide.pods import Pods
+from hpa.decide.variation import Variation
+from podscale.core.metrics import PodSamples, Sample
+from podscale.core.samplecolumns import SampleColumns
+from tests.property.hpa import worlds
+from tests.property.hpa.worlds import NOW
+
+SEED = 20_270_000
+COUNT = 2_000 if os.environ.get("PODSCALE_SHORT") else 40_000
+VARIATIONS = (Variation(), Variation(tolerance=False), Variation(averaged="missing"))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SampleColumns):
+        return dict(value)
+    raise NotImplementedError
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+
+
+def told(draw: Random, answer: MetricAnswer | None, pods: Pods) -> MetricAnswer | None:
+    """Return the answer with one window for all samples, often from exactly these pods."""
+    if not isinstance(answer, PodSamples):
+        return answer
+    found = dict(answer.pods)
+    if draw.random() < 0.6:
+        some = Sample(draw.randint(0, 30_000), NOW - 5)
+        found = {name: found.get(name, some) for name in pods.names}
+    window_s = draw.choice((None, 30.0))
+    samples = {name: structs.replace(each, window_s=window_s) for name, each in found.items()}
+    return structs.replace(answer, pods=samples)
+
+
+def in_columns(answer: MetricAnswer | None) -> MetricAnswer | None:
+    if not isinstance(answer, PodSamples):
+        return answer
+    samples = answer.pods.values()
+    values = array("q", [each.value_milli for each in samples])
+    times = array("d", [math.nan if each.time_s is None else each.time_s for each in samples])
+    window_s = next((each.window_s for each in samples), None)
+    columns = SampleColumns(tuple(answer.pods), values.tobytes(), times.tobytes(), window_s)
+    return structs.replace(answer, pods=columns)
+
+
+def test_columns_and_dicts_decide_alike() -> None:
+    plain = 0
+    for number in range(COUNT):
+        draw = Random(SEED + number)
+        seen, past = worlds.observation(draw), worlds.past(draw, NOW)
+        settings, variation = worlds.settings(draw), draw.choice(VARIATIONS)
+        seen = structs.replace(seen, answers=tuple(told(draw, a, seen.pods) for a in seen.answers))
+        other: Observation = structs.replace(seen, answers=tuple(map(in_columns, seen.answers)))
+        one = decide(seen, past, settings, NOW, variation)
+        assert encode(decide(other, past, settings, NOW, variation)) == encode(one), number
+        plain += seen.pods.all_run() and any(
+            isinstance(a, PodSamples) and tuple(a.pods) == seen.pods.names for a in seen.answers
+        )
+    assert plain > COUNT / 50
