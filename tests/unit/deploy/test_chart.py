@@ -56,7 +56,18 @@ def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
     [
         ({"replica": 2}, "replica"),
         ({"prometheus": {"uri": "http://x"}}, "uri"),
-        ({"prometheus": {"url": "x:9090"}}, "/prometheus/url"),
+        ({"prometheus": {"url": "x:9090"}}, 'prometheus.url is "x:9090", which is no http or'),
+        (
+            {"prometheus": {"url": "http://x:9090"}},
+            'prometheus.url is "http://x:9090" and has a port',
+        ),
+        ({"prometheus": {"url": "http://[::1]:90"}}, "set prometheus.port to"),
+        ({"prometheus": {"url": "http://x/p"}}, "and has a path, which prometheus.port 9090"),
+        ({"prometheus": {"port": "abc"}}, 'prometheus.port is "abc", which is no port'),
+        ({"prometheus": {"port": 99999}}, 'prometheus.port is "99999", which is no port'),
+        ({"prometheus": {"path": "p"}}, 'prometheus.path is "p": it begins with a slash'),
+        ({"service": {"port": 70000}}, "/service/port"),
+        ({"listenPort": "https"}, "/listenPort"),
         ({"metricsRelistInterval": "1 minute"}, "metricsRelistInterval"),
         ({"hpa": {"mode": "watch"}}, "/hpa/mode"),
         ({"rules": {"custom": {"seriesQuery": "x"}}}, "/rules/custom"),
@@ -70,6 +81,22 @@ def test_a_wrong_value_is_refused_by_name(tmp_path: Path, values: object, said: 
     done = helm(tmp_path, values)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "url"),
+    [
+        ({}, "http://prometheus.default.svc:9090"),
+        ({"url": "http://u:p@x"}, "http://u:p@x:9090"),
+        ({"url": "http://[::1]"}, "http://[::1]:9090"),
+        ({"port": None}, "http://prometheus.default.svc"),
+        ({"port": "9091", "path": "/p"}, "http://prometheus.default.svc:9091/p"),
+        ({"url": "https://x:1/p", "port": ""}, "https://x:1/p"),
+    ],
+)
+def test_the_url_of_prometheus_is_put_together(tmp_path: Path, values: object, url: str) -> None:
+    manifests = template(tmp_path, {"prometheus": values})
+    assert arguments(manifests, "adapter").text("prometheus-url") == url
 
 
 def test_values_reach_the_command_line(tmp_path: Path) -> None:

@@ -61,8 +61,29 @@ annotations:
 {{- if or .Values.tls.enable .Values.certManager.enabled -}}yes{{- end -}}
 {{- end -}}
 
+{{/* Refused here and not by the schema, whose words are patterns. */}}
 {{- define "podscale.prometheusUrl" -}}
-{{- tpl .Values.prometheus.url . }}{{ with .Values.prometheus.port }}:{{ . }}{{ end }}{{ .Values.prometheus.path }}
+{{- $url := tpl .Values.prometheus.url . -}}
+{{- $port := toString (.Values.prometheus.port | default "") -}}
+{{- $path := .Values.prometheus.path | default "" -}}
+{{- if not (regexMatch "^https?://[^/]" $url) -}}
+{{- fail (printf "prometheus.url is %q, which is no http or https URL such as http://prometheus.monitoring.svc" $url) -}}
+{{- end -}}
+{{- if $port -}}
+{{- if not (and (regexMatch "^[0-9]{1,5}$" $port) (ge (atoi $port) 1) (le (atoi $port) 65535)) -}}
+{{- fail (printf "prometheus.port is %q, which is no port: give 1 to 65535, or \"\" for none" $port) -}}
+{{- end -}}
+{{- if regexMatch "^https?://([^/]*@)?(\\[[^/]*\\]|[^][/@]*):[^/:@]*(/|$)" $url -}}
+{{- fail (printf "prometheus.url is %q and has a port, and prometheus.port %s would follow it: set prometheus.port to \"\"" $url $port) -}}
+{{- end -}}
+{{- if regexMatch "^https?://[^/]*/" $url -}}
+{{- fail (printf "prometheus.url is %q and has a path, which prometheus.port %s would follow: move it to prometheus.path, or set prometheus.port to \"\"" $url $port) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $path (not (hasPrefix "/" $path)) -}}
+{{- fail (printf "prometheus.path is %q: it begins with a slash" $path) -}}
+{{- end -}}
+{{- $url }}{{ with $port }}:{{ . }}{{ end }}{{ $path }}
 {{- end -}}
 
 {{- define "podscale.registersExternal" -}}
