@@ -97,6 +97,7 @@ async def _until_signalled(limit_s: float | None, chosen: str, speed: float) -> 
     try:
         return await running
     except asyncio.CancelledError:
+        note("podscale demo: ended, and nothing is left behind")
         return 0
 
 

@@ -24,10 +24,15 @@ def _shop(seen: Sequence[Look]) -> str:
     loads = [look.load_value for look in seen]
     sizes = [look.replicas for look in seen]
     ups, downs = _steps(sizes)
+    told = (
+        f"replicas followed between {min(sizes)} and {max(sizes)}, up {_times(ups)} and down "
+        f"{_times(downs)}; now: {sizes[-1]}"
+        if ups or downs
+        else f"replicas stayed at {sizes[-1]}"
+    )
     return (
         f"shop: in {seen[-1].at_s:.0f} s the load went from {min(loads):.0f} to {max(loads):.0f} "
-        f"requests/s; replicas followed from {min(sizes)} to {max(sizes)}, up {ups} and down "
-        f"{downs} times, and there are {sizes[-1]} now."
+        f"requests/s; {told}."
     )
 
 
@@ -41,17 +46,25 @@ def _worker(seen: Sequence[Look]) -> str:
         if resized
         else f"its memory request stayed {max(first):.0f} MiB"
     )
-    return f"worker: it was killed for memory {killed} times; {told}."
+    killing = f"it was killed for memory {_times(killed)}" if killed else "it was not killed"
+    return f"worker: {killing}; {told}."
 
 
 def _queue(seen: Sequence[Look]) -> str:
     sizes = [look.replicas for look in seen]
     zeros = sum(b == 0 and a > 0 for a, b in itertools.pairwise(sizes))
     backs = sum(a == 0 and b > 0 for a, b in itertools.pairwise(sizes))
-    return (
-        f"queue: up to {max(look.load_value for look in seen):.0f} messages waited; replicas went "
-        f"to zero {_times(zeros)} and came back {_times(backs)}, at most {max(sizes)}."
+    waited = max(look.load_value for look in seen)
+    told = (
+        f"replicas went to zero {_times(zeros)} and came back {_times(backs)}, at most {max(sizes)}"
+        if zeros or backs
+        else "replicas " + _between(min(sizes), max(sizes))
     )
+    return f"queue: up to {waited:.0f} message{'' if round(waited) == 1 else 's'} waited; {told}."
+
+
+def _between(least: int, most: int) -> str:
+    return f"stayed at {most}" if least == most else f"went between {least} and {most}"
 
 
 def _steps(sizes: Sequence[int]) -> tuple[int, int]:
@@ -60,4 +73,4 @@ def _steps(sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -79,7 +79,14 @@ async def on_loopback(page: Page, choice: Choice) -> AsyncIterator[str]:
 
     Raises OSError where the port is taken, unless any other will do.
     """
-    port = 0 if choice.or_any and _is_taken(choice.port) else choice.port
+    port = choice.port
+    if _is_taken(port):
+        if not choice.or_any:
+            raise OSError(
+                f"cannot listen on {HOST}:{port}: address already in use (--page-port chooses "
+                "another, 0 any free one)"
+            )
+        port = 0
     async with page.running(), listening(page.desk, port) as url:
         yield url
 

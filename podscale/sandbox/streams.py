@@ -52,7 +52,10 @@ class Watches:
         )
         response = web.StreamResponse()
         response.content_type = "application/json"
-        await response.prepare(request)
+        try:
+            await response.prepare(request)
+        except ConnectionError:  # the client has gone while it asked
+            return response
         stream = lines(
             watch,
             self._storage,

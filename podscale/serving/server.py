@@ -119,7 +119,7 @@ class Server:
                 why = (error.strerror or str(error)).lower()
                 raise OSError(
                     f"cannot listen on {address}:{port}: {why} "
-                    "(--bind-address and --secure-port choose another)"
+                    "(--bind-address and --secure-port, of admission --port, choose another)"
                 ) from error
             listening.setblocking(False)
             listener = await loop.create_server(

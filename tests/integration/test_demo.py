@@ -99,18 +99,17 @@ async def test_twenty_times_as_fast_all_three_stories_come_to_their_ends(tmp_pat
     shown = text.decode()
     assert running.returncode == 0, shown
     assert "stand-in" in shown
-    shop = re.search(r"replicas followed from 2 to (\d+), up (\d+) and down (\d+) times", shown)
+    followed = r"replicas followed between 2 and (\d+), up (.+) and down (.+); now"
+    shop = re.search(followed, shown)
     assert shop, shown
-    most, ups, downs = map(int, shop.groups())
-    assert most >= 6
-    assert ups >= 2
-    assert downs >= 2
+    assert int(shop[1]) >= 6
+    assert {shop[2], shop[3]}.isdisjoint({"never", "once"})
     resized = re.search(r"memory request was resized from 256 to (\d+) MiB", shown)
     assert resized, shown
     assert int(resized[1]) > 300
-    queue = re.search(r"replicas went to zero (\d+) times and came back (\d+) times", shown)
+    queue = re.search(r"replicas went to zero (.+) and came back (.+), at most", shown)
     assert queue, shown
-    assert min(map(int, queue.groups())) >= 1
+    assert "never" not in queue.groups()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -132,7 +132,11 @@ def serving(flags: Flags) -> Flags:
         and not flags.switch("register-by-url")
         and not flags.text("service")
     ):
-        raise FlagError(f"--tls-cert-file and --tls-private-key: no {certificate} and {key}")
+        raise FlagError(
+            f"--tls-cert-file and --tls-private-key: no {certificate} and {key}; name the files, "
+            "or --service=NAMESPACE/NAME (of run and serve: --admission.service) to have "
+            "certificates made and kept, or --register-webhook=false"
+        )
     words += ["--shutdown-delay-duration=0s", f"--bind-address={flags.text('bind-address')}"]
     return parse_flags(words, API_SERVER)
 

@@ -63,8 +63,8 @@ def test_the_summary_tells_what_followed_what():
     )  # fmt: skip
     assert told == [
         (
-            "shop: in 20 s the load went from 12 to 100 requests/s; replicas followed from 2 to 6, "
-            "up 1 and down 1 times, and there are 3 now."
+            "shop: in 20 s the load went from 12 to 100 requests/s; replicas followed between 2 "
+            "and 6, up once and down once; now: 3."
         ),
         (
             "worker: it was killed for memory 3 times; its memory request was resized from 256 to "
@@ -74,6 +74,24 @@ def test_the_summary_tells_what_followed_what():
             "queue: up to 9 messages waited; replicas went to zero once and came back once, "
             "at most 2."
         ),
+    ]
+
+
+def test_the_summary_of_a_demo_that_was_ended_early_tells_of_nothing_that_was_not():
+    told = summary(
+        {
+            "shop": [look("shop", 5, 2, load_value=12)],
+            "worker": [look("worker", 5, 2, request_mib=(256.0,), restarts=2)],
+            "queue": [look("queue", 5, 1, load_value=1.0)],
+        }
+    )
+    assert told == [
+        "shop: in 5 s the load went from 12 to 12 requests/s; replicas stayed at 2.",
+        "worker: it was killed for memory twice; its memory request stayed 256 MiB.",
+        "queue: up to 1 message waited; replicas stayed at 1.",
+    ]
+    assert summary({"worker": [look("worker", 5, 2, request_mib=(256.0,))]}) == [
+        "worker: it was not killed; its memory request stayed 256 MiB."
     ]
 
 

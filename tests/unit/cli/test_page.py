@@ -1,0 +1,57 @@
+"""A port that is taken is told with the flag that chooses another."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from podscale.cli.page import Choice, on_loopback
+from podscale.page.desk import Desk
+from podscale.page.part import Page
+from podscale.serving.flags import FlagError, parse
+from podscale.serving.server import Server
+from vpa.admission import flags as admission_flags
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield int(listening.getsockname()[1])
+
+
+class Still:
+    """A page that nobody looks at."""
+
+    desk = cast(Desk, None)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+
+
+async def test_the_pages_port_is_told_by_its_own_flag(taken: int) -> None:
+    page = cast(Page, Still())
+    with pytest.raises(OSError, match=rf"127.0.0.1:{taken}: address already.*--page-port"):
+        async with on_loopback(page, Choice(taken)):
+            pass
+    async with on_loopback(page, Choice(taken, or_any=True)) as url:
+        assert f":{taken}/" not in url
+
+
+async def test_the_servers_port_is_told_by_its_flags(taken: int) -> None:
+    async def nobody(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    async with Server(nobody) as server:
+        with pytest.raises(OSError, match=rf":{taken}: address already in use .*--secure-port"):
+            await server.listen("127.0.0.1", taken, None)
+
+
+def test_a_webhook_without_certificates_says_where_they_may_come_from() -> None:
+    flags = parse(["--tls-cert-file=none.pem"], admission_flags.TABLE)
+    with pytest.raises(FlagError, match=r"no none\.pem and .*--service=NAMESPACE/NAME"):
+        admission_flags.serving(flags)
