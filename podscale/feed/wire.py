@@ -6,7 +6,8 @@ Mimir and VictoriaMetrics add (``isPartial``, warnings).
 
 from array import array
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
+from hashlib import sha256
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -31,7 +32,14 @@ class WireSample(Struct, gc=False):
 
 
 class _RawSample(Struct, gc=False):
-    """The same, its labels not decoded."""
+    """The same, its labels not decoded, its number taken out of its text at once."""
+
+    metric: msgspec.Raw = msgspec.Raw(b"{}")
+    value: tuple[float, float] | None = None
+
+
+class _TextSample(Struct, gc=False):
+    """The same, with its number as text."""
 
     metric: msgspec.Raw = msgspec.Raw(b"{}")
     value: tuple[float, str] | None = None
@@ -95,7 +103,9 @@ class Refusal(Struct, frozen=True):
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError)
 
-_raw_samples = msgspec.json.Decoder(list[_RawSample])
+_raw_samples = msgspec.json.Decoder(list[_RawSample], strict=False)
+_text_samples = msgspec.json.Decoder(list[_TextSample])
+_metrics_of, _points_of = attrgetter("metric"), attrgetter("value")
 _samples = msgspec.json.Decoder(list[WireSample])
 _series = msgspec.json.Decoder(list[dict[str, str]])
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -111,7 +121,7 @@ class VectorReader:
         self._raw: list[msgspec.Raw] | None = [] if is_raw else None
         # Label sets that are not decoded cost half as much.
         self.page_bytes = 2 * PAGE_BYTES if is_raw else PAGE_BYTES
-        self._digest = blake2b(digest_size=16)
+        self._digest = sha256()
         self._metrics: Paged[dict[str, str]] = Paged()
         self._values = array("d")
         self._times = array("d")
@@ -133,14 +143,19 @@ class VectorReader:
         self._metrics.extend(metrics)
 
     def _raw_page(self, raw: list[msgspec.Raw], page: bytes) -> None:
-        samples = _raw_samples.decode(page)
-        points = [sample.value for sample in samples if sample.value is not None]
-        self._is_float_only &= len(points) == len(samples)
-        labels = [sample.metric for sample in samples if sample.value is not None]
+        samples = _raw_page(page)
+        points = list(map(_points_of, samples))
+        if None in points:
+            self._is_float_only = False
+            samples = [sample for sample in samples if sample.value is not None]
+            points = list(map(_points_of, samples))
+        labels = list(map(_metrics_of, samples))
         self._digest.update(b"".join(labels))
         raw += labels
-        self._values.extend([float(text) for _, text in points])
-        self._times.extend([time_s for time_s, _ in points])
+        if points:
+            times, numbers = zip(*points, strict=True)
+            self._values.extend(numbers)
+            self._times.extend(times)
 
     def end(self, rest: bytes) -> Answer:
         """Return the answer; ``rest`` is the document without the entries taken so far."""
@@ -166,6 +181,19 @@ class VectorReader:
             self._raw,
             None if self._raw is None else self._digest.digest(),
         )
+
+
+def _raw_page(page: bytes) -> list[_RawSample]:
+    try:
+        return _raw_samples.decode(page)
+    except msgspec.ValidationError:
+        # "+Inf" is a number to Prometheus and to Python, not to msgspec.
+        return [
+            _RawSample(
+                each.metric, None if each.value is None else (each.value[0], float(each.value[1]))
+            )
+            for each in _text_samples.decode(page)
+        ]
 
 
 class SeriesReader:
