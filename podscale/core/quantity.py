@@ -7,7 +7,6 @@ amount beyond exa keeps its size (upstream prints ``1000E`` as ``1``), and a par
 is always printed canonically (upstream echoes some texts, ``1.500`` for one).
 """
 
-import math
 import re
 from functools import lru_cache
 from typing import Literal
@@ -103,19 +102,6 @@ def from_wire(value: str | int | float) -> Quantity:
 def from_milli(milli: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's word
     """Return ``milli`` thousandths as a quantity."""
     return Quantity(milli * MICRO, format)
-
-
-def from_float_milli(value: float) -> int | None:
-    """Return ``value`` in milli-units as prometheus-adapter counts them, or None.
-
-    The product is made in doubles and truncated towards zero (1.005 is 1004). None
-    stands for NaN, infinities and what an int64 cannot hold: the original serves those
-    as a huge negative number, which scales workloads to their minimum.
-    """
-    product = value * 1000.0
-    if math.isnan(product) or not -_INT64 <= product < _INT64:
-        return None
-    return int(product)
 
 
 @lru_cache(maxsize=65536)

@@ -14,9 +14,9 @@ import structlog
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.correlation import Correlator, Occurrence, Series
 from podscale.kube.errors import ApiError, KubeError, ObjectNotFound, ServerFailed, TooManyRequests
-from podscale.kube.objects.cluster import Event, ObjectReference
+from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.resource import EVENTS
-from podscale.kube.wire import builtins, decode, encode, format_time
+from podscale.kube.wire import PartialObjectMetadata, builtins, decode, encode, format_time
 
 _log = structlog.get_logger()
 _ATTEMPTS = 3
@@ -138,7 +138,7 @@ class Recorder:
             "POST", EVENTS.path(namespace), body=encode(body), timeout_s=self._timeout_s
         )
         try:
-            return decode(answer.body, Event).metadata.name or name
+            return decode(answer.body, PartialObjectMetadata).metadata.name or name
         except msgspec.DecodeError:
             return name
 

@@ -1,6 +1,6 @@
 """What the page looks at: parts that run in the same process, as far as they do."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -41,4 +41,3 @@ class Sources(Struct, frozen=True):
     provider: MetricsProvider | None = None
     feed: FeedSource | None = None
     is_leader: Callable[[], bool] = lambda: True
-    hpas_without_decision: Callable[[], Sequence[str]] = tuple

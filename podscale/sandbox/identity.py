@@ -41,10 +41,6 @@ class Tokens:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         return self.issue(f"system:serviceaccount:{namespace}:{name}", *groups)
 
-    def revoke(self, token: str) -> None:
-        """Forget a token: the next request with it gets 401."""
-        self._users.pop(token, None)
-
     def user(self, token: str) -> User | None:
         """Return whose token it is, or None."""
         return self._users.get(token)

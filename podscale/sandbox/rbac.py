@@ -8,7 +8,6 @@ from podscale.sandbox.identity import ADMIN_GROUP, User
 from podscale.sandbox.objects import Objects
 from podscale.sandbox.storage import Object
 
-_GROUP = "rbac.authorization.k8s.io"
 # What the bootstrap roles system:discovery and system:public-info-viewer allow.
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 _DISCOVERY = ("/api", "/apis", "/openapi")

@@ -55,7 +55,7 @@ def priority_less(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         priority.Priority(scale_up=side["scale_up"], resource_diff=side["resource_diff"])
         for side in (i["a"], i["b"])
     )
-    return {"a_before_b_is_lower": first.is_lower_than(second)}
+    return {"a_before_b_is_lower": first.order < second.order}
 
 
 def has_lower_recommendation(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -113,7 +113,8 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         queued[pod.metadata.name] = _shown_priority(found.priority)
         if requirements.unmet(pod, capped, wanted) is None:
             ranked.append((pod, found.priority))
-    order = [pod.metadata.name for pod in priority.in_update_order(ranked)]
+    ranked.sort(key=lambda entry: entry[1].order, reverse=True)
+    order = [pod.metadata.name for pod, _ in ranked]
     return {"queued_priorities": queued, "update_order": order}
 
 

@@ -5,7 +5,7 @@ of memory soon after its start, or when the pod is old enough and far enough off
 ``update_priority_calculator.go`` of upstream's updater.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -44,13 +44,9 @@ class Priority(Struct, frozen=True):
     scale_up: bool = False  # some container wants more
     resource_diff: float = 0.0  # sum over resources of |requested - wanted| / requested
 
-    def is_lower_than(self, other: "Priority") -> bool:
-        """Return whether ``other`` comes first: growing pods, then larger differences."""
-        return self.order < other.order
-
     @property
     def order(self) -> tuple[bool, float]:
-        """Return the sort key, ascending urgency."""
+        """Return the sort key, ascending urgency: growing pods, then larger differences."""
         return (self.scale_up, self.resource_diff)
 
 
@@ -167,11 +163,6 @@ def due(
     if rank.resource_diff < settings.update_threshold:
         return Due(False, "WithinUpdateThreshold", rank, age_s=age)
     return Due(True, "DriftedPastThreshold", rank, age_s=age)
-
-
-def in_update_order(pods: Sequence[tuple[Pod, Priority]]) -> list[Pod]:
-    """Return the pods, most urgent first; equally urgent ones keep their order."""
-    return [pod for pod, _ in sorted(pods, key=lambda entry: entry[1].order, reverse=True)]
 
 
 def was_tried(

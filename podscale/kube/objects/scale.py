@@ -1,8 +1,8 @@
-"""The scale subresource, HorizontalPodAutoscaler v2 and the workloads' scale fields."""
+"""The scale subresource, and of workloads what their pods and their size are told by."""
 
 from msgspec import Struct
 
-from podscale.kube.wire import LabelSelector, ObjectMeta, Quantity, Time
+from podscale.kube.wire import LabelSelector, ObjectMeta
 
 
 class ScaleSpec(Struct, frozen=True, rename="camel"):
@@ -26,123 +26,6 @@ class Scale(Struct, frozen=True, rename="camel"):
     status: ScaleStatus = ScaleStatus()
 
 
-class CrossVersionObjectReference(Struct, frozen=True, gc=False, rename="camel"):
-    """``scaleTargetRef``, ``describedObject``, ``targetRef``."""
-
-    kind: str
-    name: str
-    api_version: str = ""
-
-
-class MetricIdentifier(Struct, frozen=True, gc=False, rename="camel"):
-    """Name and selector of a metric."""
-
-    name: str = ""
-    selector: LabelSelector | None = None
-
-
-class MetricTarget(Struct, frozen=True, gc=False, rename="camel"):
-    """``target`` of a metric."""
-
-    type: str = ""
-    value: Quantity | None = None
-    average_value: Quantity | None = None
-    average_utilization: int | None = None
-
-
-class MetricValue(Struct, frozen=True, gc=False, rename="camel"):
-    """``current`` of a metric."""
-
-    value: Quantity | None = None
-    average_value: Quantity | None = None
-    average_utilization: int | None = None
-
-
-class MetricSource(Struct, frozen=True, gc=False, rename="camel"):
-    """The union of the five sources' fields, in spec and status."""
-
-    metric: MetricIdentifier | None = None
-    described_object: CrossVersionObjectReference | None = None
-    name: str = ""  # Resource, ContainerResource
-    container: str = ""
-    target: MetricTarget | None = None
-    current: MetricValue | None = None
-
-
-class MetricSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """One metric of spec or status."""
-
-    type: str = ""
-    object: MetricSource | None = None
-    pods: MetricSource | None = None
-    resource: MetricSource | None = None
-    container_resource: MetricSource | None = None
-    external: MetricSource | None = None
-
-
-class ScalingPolicy(Struct, frozen=True, gc=False, rename="camel"):
-    """One scaling policy."""
-
-    type: str = ""
-    value: int = 0
-    period_seconds: int = 0
-
-
-class ScalingRules(Struct, frozen=True, gc=False, rename="camel"):
-    """Behavior in one direction."""
-
-    stabilization_window_seconds: int | None = None
-    select_policy: str | None = None
-    policies: tuple[ScalingPolicy, ...] | None = None
-    tolerance: Quantity | None = None
-
-
-class Behavior(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.behavior``."""
-
-    scale_up: ScalingRules | None = None
-    scale_down: ScalingRules | None = None
-
-
-class HpaSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec``."""
-
-    scale_target_ref: CrossVersionObjectReference
-    max_replicas: int = 0
-    min_replicas: int | None = None
-    metrics: tuple[MetricSpec, ...] | None = None
-    behavior: Behavior | None = None
-
-
-class HpaCondition(Struct, frozen=True, gc=False, rename="camel"):
-    """One of ``status.conditions``."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: Time | None = None
-
-
-class HpaStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """``status``."""
-
-    current_replicas: int = 0
-    desired_replicas: int = 0
-    last_scale_time: Time | None = None
-    observed_generation: int | None = None
-    current_metrics: tuple[MetricSpec, ...] | None = None
-    conditions: tuple[HpaCondition, ...] | None = None
-
-
-class HorizontalPodAutoscaler(Struct, frozen=True, gc=False, rename="camel"):
-    """``autoscaling/v2``; PodAutoscaler of ``autoscaling.podscale.io/v1`` has the same schema."""
-
-    metadata: ObjectMeta
-    spec: HpaSpec
-    status: HpaStatus = HpaStatus()
-
-
 class WorkloadSpec(Struct, frozen=True, gc=False, rename="camel"):
     """What scale and the VPA read of a workload."""
 
@@ -151,14 +34,11 @@ class WorkloadSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WorkloadStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The counts of a workload."""
+    """The size that a workload has."""
 
     replicas: int = 0
-    ready_replicas: int = 0
     number_ready: int = 0  # DaemonSet
-    current_number_scheduled: int = 0  # DaemonSet
     desired_number_scheduled: int = 0  # DaemonSet
-    observed_generation: int = 0
 
 
 class Workload(Struct, frozen=True, gc=False, rename="camel"):

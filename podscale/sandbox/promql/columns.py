@@ -1,6 +1,5 @@
 """One series' samples in two growing columns."""
 
-import math
 import struct
 
 import numpy as np
@@ -11,11 +10,6 @@ _FIRST = 64
 # Prometheus's staleness marker: a NaN told from others by its bits.
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 _STALE_BITS = np.uint64(0x7FF0000000000002)
-
-
-def is_stale(value: float) -> bool:
-    """Return whether ``value`` is the marker."""
-    return math.isnan(value) and struct.pack("<d", value) == struct.pack("<d", STALE)
 
 
 class Columns:

@@ -30,12 +30,6 @@ def test_rounding_never_loses_more_than_one_step(nano):
     assert 0 <= abs(Fraction(amount.value)) - abs(Fraction(nano, 10**9)) < 1
 
 
-@given(st.floats(width=64, allow_nan=True, allow_infinity=True))
-def test_a_float_becomes_an_int64_or_nothing(value):
-    got = quantity.from_float_milli(value)
-    assert got is None or -(2**63) <= got < 2**63
-
-
 @given(st.text(alphabet="+-.0123456789eEinumkKMGTP \n", max_size=140))
 def test_any_text_is_a_quantity_or_a_quantity_error(text):
     try:

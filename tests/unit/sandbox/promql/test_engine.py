@@ -1,11 +1,12 @@
 """What random comparison with a real Prometheus cannot reach: staleness, refusals, bounds."""
 
 import math
+import struct
 
 import pytest
 
 from podscale.sandbox.promql import parameters
-from podscale.sandbox.promql.columns import STALE, Columns, is_stale
+from podscale.sandbox.promql.columns import STALE, Columns
 from podscale.sandbox.promql.engine import Evaluation
 from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
 from podscale.sandbox.promql.head import Head
@@ -53,7 +54,8 @@ def test_only_the_marker_is_the_marker():
     columns = Columns()
     columns.append(0, math.nan)
     columns.append(1, STALE)
-    assert [is_stale(value) for value in columns.values.tolist()] == [False, True]
+    marker = struct.pack("<d", STALE)
+    assert [struct.pack("<d", value) == marker for value in columns.values] == [False, True]
 
 
 def test_samples_that_are_not_newer_are_dropped():
