@@ -109,7 +109,7 @@ class Asking:
         now = self._wall()
         for given in found:
             if given:
-                oldest = min((_sampled(each, now) for each in given), default=now)
+                oldest = min([_sampled(each, now) for each in given])
                 self._metrics.data_age.add((), max(now - oldest, 0.0))
 
 

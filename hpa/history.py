@@ -5,6 +5,8 @@ recommended: windows ask for the largest or smallest value after a time, and one
 a run's end answers that as the whole run would. Pure.
 """
 
+from operator import attrgetter
+
 from msgspec import Struct, structs
 
 from hpa.decide.history import remember_scale
@@ -36,9 +38,12 @@ class Mark(Struct, frozen=True):
     size: int | None
 
 
+_at = attrgetter("at")
+
+
 def mark(past: Past, size: int | None) -> Mark:
     """Return the mark of a history; while it stays equal the stored form stays good."""
-    newest = max(past.recommendations or (), key=lambda each: each.at, default=None)
+    newest = max(past.recommendations or (), key=_at, default=None)
     good = tuple((each.metric, each.replicas) for each in past.good) if past.good else ()
     replicas = None if newest is None else newest.replicas
     return Mark(replicas, past.scale_ups, past.scale_downs, good, size)

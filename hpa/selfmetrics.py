@@ -47,11 +47,15 @@ class Tally:
 
     def add(self, labels: _Labels, value: float, times: int = 1) -> None:
         """Count ``value``."""
+        self.add_to(bisect_left(self.bounds, value), labels, value, times)
+
+    def add_to(self, bucket: int, labels: _Labels, value: float, times: int = 1) -> None:
+        """Count ``value``, whose bucket is known."""
         counts = self.counts.get(labels)
         if counts is None:
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
             self.sums[labels] = 0.0
-        counts[bisect_left(self.bounds, value)] += times
+        counts[bucket] += times
         self.sums[labels] += value * times
 
     def family(self, name: str, text: str, names: tuple[str, ...]) -> HistogramMetricFamily:
@@ -90,11 +94,12 @@ class HpaMetrics(Collector):
         """Count one pass with its metrics."""
         key = (labels.action, labels.error)
         self.passes[key] = self.passes.get(key, 0) + 1
-        self.pass_seconds.add(key, seconds)
+        bucket = bisect_left(DURATIONS, seconds)
+        self.pass_seconds.add_to(bucket, key, seconds)
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
             self.computations[metric] = self.computations.get(metric, 0) + 1
-            self.computation_seconds.add(metric, seconds)
+            self.computation_seconds.add_to(bucket, metric, seconds)
 
     def decided(self, reason: str) -> None:
         """Count one decision by its first reason."""

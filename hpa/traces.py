@@ -5,7 +5,6 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 """
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from numbers import Integral, Real
@@ -25,6 +24,7 @@ from podscale.core.samplecolumns import SampleColumns
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
+_KEPT_SHAPES = 10_000
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
@@ -47,7 +47,7 @@ _decoder = msgspec.msgpack.Decoder(Trace)
 Shape = tuple[object, ...]
 
 
-class Packed(Struct, frozen=True):
+class Packed(Struct, frozen=True, gc=False):
     """One decision, and when it was made."""
 
     at: float
@@ -118,23 +118,26 @@ class Kept:
         self.last = Last(first)
         self.shape: Shape = ()
         self.reason = ""
-        self.older: deque[Packed] = deque()
+        self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
         self.since = first.now  # nothing is known before
 
     def add(self, trace: Trace) -> None:
         """Keep a decision at which something changed; the oldest ones make room for it."""
         plain = _encoder.encode(trace)
-        if self.older:
+        older = list(self.older)
+        if older:
             # Each is told against its newer neighbour, which has the same pods, status and
             # recommendations but for a few: so the oldest can go, and nothing leans on it.
-            before = self.older.pop()
-            self.older.append(structs.replace(
-                before, body=_packed(_plain(before.body, _dictionary()), plain)
-            ))  # fmt: skip
-        self.older.append(Packed(trace.now, self.reason, _packed(plain, _dictionary())))
-        while len(self.older) > MOST or self.size() > MOST_BYTES:
-            self.older.popleft()
-            self.since = self.older[0].at if self.older else trace.now
+            body = _packed(_plain(older[-1].body, _dictionary()), plain)
+            older[-1] = structs.replace(older[-1], body=body)
+        # Until the next change only: not worth the search for the best.
+        body = _packed(plain, _dictionary(), level=3)
+        older.append(Packed(trace.now, self.reason, body))
+        size = sum(len(each.body) for each in older)
+        while older and (len(older) > MOST or size > MOST_BYTES):
+            size -= len(older.pop(0).body)
+            self.since = older[0].at if older else trace.now
+        self.older = tuple(older)
 
     def known_since(self) -> float:
         """Return since when there is an answer: of pods by the thousand only the last is kept."""
@@ -172,6 +175,7 @@ class Traces:
     def __init__(self, first_reason: Callable[[Trace], str]) -> None:
         self._first_reason = first_reason
         self._kept: dict[Key, Kept] = {}
+        self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
         self.follower: Follower | None = None
 
     def __len__(self) -> int:
@@ -193,7 +197,9 @@ class Traces:
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason
-        kept.shape = shape
+        if len(self._shapes) >= _KEPT_SHAPES:
+            self._shapes.clear()
+        kept.shape = self._shapes.setdefault(shape, shape)
         kept.reason = self._first_reason(trace)
         kept.add(trace)
         return kept.reason
@@ -255,8 +261,8 @@ def unpack(body: bytes) -> Trace:
     return _decoder.decode(_plain(body, _dictionary()))
 
 
-def _packed(plain: bytes, against: bytes) -> bytes:
-    packer = zlib.compressobj(6, wbits=_RAW, zdict=against)
+def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:
+    packer = zlib.compressobj(level, wbits=_RAW, zdict=against)
     return packer.compress(plain) + packer.flush()
 
 
@@ -303,8 +309,8 @@ def shape_of(trace: Trace) -> Shape:
             result = step.result
             if isinstance(result, Valid):
                 found, groups = result.calculation, result.calculation.groups
-                buckets = () if groups is None else (groups.missing, groups.unready, groups.ignored)
-                steps.append((found.replicas, found.outcome, *map(bool, buckets)))
+                buckets = () if groups is None else groups.filled
+                steps.append((found.replicas, found.outcome, buckets))
             else:
                 steps.append((result.cause, step.fallback))
         else:

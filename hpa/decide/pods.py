@@ -132,6 +132,15 @@ class Groups(Struct, frozen=True, gc=False):
     def ignored(self) -> tuple[str, ...]:
         return self.finished + self.terminating
 
+    @property
+    def filled(self) -> tuple[bool, bool, bool]:
+        """Whether there are missing, unready and ignored pods."""
+        return (
+            bool(self.missing),
+            bool(self.pending or self.initializing or self.never_ready),
+            bool(self.finished or self.terminating),
+        )
+
 
 def group(
     pods: Pods,
