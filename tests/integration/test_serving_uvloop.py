@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from podscale.serving.logs import Verbosity, configure
-from tests.integration import test_serving as on_asyncio
+from tests.integration.serving import test_access, test_answers, test_connections, test_running
 from tests.unit.serving.kit import Pki, ScriptedApi
 
 Scenario = Callable[[Path, Pki, ScriptedApi], Awaitable[None]]
@@ -18,18 +18,18 @@ Scenario = Callable[[Path, Pki, ScriptedApi], Awaitable[None]]
 @pytest.mark.parametrize(
     "scenario",
     [
-        on_asyncio.test_proxy_certificate_speaks_for_the_user_in_its_headers,
-        on_asyncio.test_certificate_of_an_unknown_ca_ends_the_handshake,
-        on_asyncio.test_a_ca_that_leaves_takes_open_connections_with_it,
-        on_asyncio.test_a_client_that_hangs_up_cancels_its_request,
-        on_asyncio.test_beyond_the_limit_requests_get_429,
-        on_asyncio.test_pipelined_requests_are_answered_in_order,
-        on_asyncio.test_a_public_route_takes_bodies_without_credentials,
-        on_asyncio.test_slow_clients_are_given_up,
-        on_asyncio.test_a_reader_that_stalls_does_not_hold_our_memory,
-        on_asyncio.test_draining_fails_readiness_first_and_lets_requests_finish,
-        on_asyncio.test_serving_certificate_changes_without_a_restart,
-        on_asyncio.test_many_idle_connections_cost_nothing_but_themselves,
+        test_access.test_proxy_certificate_speaks_for_the_user_in_its_headers,
+        test_access.test_certificate_of_an_unknown_ca_ends_the_handshake,
+        test_access.test_a_ca_that_leaves_takes_open_connections_with_it,
+        test_connections.test_a_client_that_hangs_up_cancels_its_request,
+        test_answers.test_beyond_the_limit_requests_get_429,
+        test_connections.test_pipelined_requests_are_answered_in_order,
+        test_answers.test_a_public_route_takes_bodies_without_credentials,
+        test_connections.test_slow_clients_are_given_up,
+        test_connections.test_a_reader_that_stalls_does_not_hold_our_memory,
+        test_running.test_draining_fails_readiness_first_and_lets_requests_finish,
+        test_running.test_serving_certificate_changes_without_a_restart,
+        test_connections.test_many_idle_connections_cost_nothing_but_themselves,
     ],
     ids=lambda scenario: scenario.__name__.removeprefix("test_"),
 )
