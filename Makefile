@@ -21,6 +21,7 @@ setup: $(STAMP)  ## create .venv with exactly the locked packages
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 	  echo "podscale needs Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make PYTHON=python3.12 setup" >&2; exit 2; }
+	@echo "Installing the locked packages into $(VENV), once: a minute or two, 600 MB."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .

@@ -232,6 +232,8 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
     )
     report = await examine(plan, facts, progress())
     report.notes += notes
+    if given.metric and not (report.is_healthy or choice.names_namespace or choice.all_namespaces):
+        report.notes.append(f"looked in namespace {choice.namespace}; -n names another")
     _record(given, report)
     return report
 

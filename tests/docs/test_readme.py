@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from podscale.cli.entry import COMMANDS
 from tests.docs.blocks import ROOT, Shell, blocks
 from tests.tools.process import Program, wait_until
 from tests.tools.reference import DOCS
@@ -63,3 +64,11 @@ def test_a_metric_that_a_page_names_exists(page):
         prefix, _, rest = short.partition("_feed_")
         alone = f'"{rest}"' if rest else f'"{short.removeprefix("podscale_hpa_")}"'
         assert f'"{short}"' in source or alone in source or prefix == "", name
+
+
+def test_the_first_page_states_the_exit_codes_of_every_command():
+    (table,) = re.findall(
+        r"^\| exit code \|.*?\n\n", README.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    named = set(re.findall(r"`([a-z -]+)`", table))
+    assert set(COMMANDS) - named == {"completion", "config-gen"}  # which print, and end with 0
