@@ -12,7 +12,7 @@ from msgspec import structs
 
 from hpa.decide.pods import Pods
 from hpa.decide.reading import read_status
-from hpa.decide.spec import HPA
+from hpa.decide.spec import HPA, MetricSpec
 from hpa.objects import Autoscaler, TargetKey, target_of, to_decide
 from hpa.questions import Asked
 from podscale.core.quantity import QuantityError
@@ -21,6 +21,8 @@ from podscale.kube.change import Change
 from podscale.kube.store import Store
 
 _log = structlog.get_logger()
+
+_KEPT_METRICS = 10_000
 
 Key = tuple[str, str]  # namespace, name
 
@@ -107,6 +109,7 @@ class Catalog:
         self._entries: dict[str, dict[str, Entry]] = {}
         self._by_target: dict[TargetKey, set[str]] = {}
         self._count = 0
+        self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
         self.leave = store.subscribe(self._note)
         for written in store.values():
@@ -165,15 +168,26 @@ class Catalog:
             self._unindex(target, entry.key[1])
             self._by_target.setdefault(entry.target, set()).add(entry.key[1])
         if is_changed:
+            self._share_metrics(entry)
             self._listener.changed(entry, False)
         self._listener.updated(entry, before)
 
     def _add(self, written: Autoscaler) -> None:
         entry = Entry(written)
+        self._share_metrics(entry)
         self._entries.setdefault(entry.key[0], {})[entry.key[1]] = entry
         self._by_target.setdefault(entry.target, set()).add(entry.key[1])
         self._count += 1
         self._listener.changed(entry, True)
+
+    def _share_metrics(self, entry: Entry) -> None:
+        """Keep equal metrics once: many autoscalers are made from one template."""
+        if entry.hpa is None:
+            return
+        if len(self._metrics) >= _KEPT_METRICS:
+            self._metrics.clear()
+        metrics = self._metrics.setdefault(entry.hpa.metrics, entry.hpa.metrics)
+        entry.hpa = structs.replace(entry.hpa, metrics=metrics)
 
     def _remove(self, key: Key) -> None:
         entry = self.get(key)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from hpa.objects import Autoscaler, Claim, Target
+from hpa.sharing import Sharing
 from podscale.kube.api import Api
 from podscale.kube.errors import Forbidden
 from podscale.kube.freshness import Freshness
@@ -36,12 +37,13 @@ class Stores:
         """``namespaces``: only these; none named is all. ``feeds_pods``: the pods are ours
         to feed, nobody else does it."""
         self.scopes = tuple(namespaces) or ("",)
-        self.autoscalers: Store[Autoscaler] = Store(self.scopes)
+        sharing = Sharing()
+        self.autoscalers: Store[Autoscaler] = Store(self.scopes, keep=sharing.autoscaler)
         self.feeds_pods = feeds_pods
         self.pods = pods
-        self.deployments: Store[Workload] = Store(self.scopes)
-        self.stateful_sets: Store[Workload] = Store(self.scopes)
-        self.replica_sets: Store[Workload] = Store(self.scopes)
+        self.deployments: Store[Workload] = Store(self.scopes, keep=sharing.workload)
+        self.stateful_sets: Store[Workload] = Store(self.scopes, keep=sharing.workload)
+        self.replica_sets: Store[Workload] = Store(self.scopes, keep=sharing.workload)
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
         self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
         self._has_claims = False

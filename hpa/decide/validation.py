@@ -95,7 +95,7 @@ def _path_segment(text: str, path: str) -> Iterator[FieldError]:
 
 
 def _metrics(spec: wire.Spec, minimum: int | None) -> Iterator[FieldError]:
-    metrics = spec.metrics or []
+    metrics = spec.metrics or ()
     for index, metric in enumerate(metrics):
         yield from _metric(metric, f"spec.metrics[{index}]")
     if minimum == 0 and not any(each.type in ("Object", "External") for each in metrics):

@@ -9,7 +9,7 @@ from msgspec import Struct
 Amount = str | int | float  # a quantity
 
 
-class Reference(Struct, frozen=True, rename="camel"):
+class Reference(Struct, frozen=True, gc=False, rename="camel"):
     """CrossVersionObjectReference."""
 
     kind: str = ""
@@ -17,29 +17,29 @@ class Reference(Struct, frozen=True, rename="camel"):
     api_version: str = ""
 
 
-class Requirement(Struct, frozen=True):
+class Requirement(Struct, frozen=True, gc=False):
     """LabelSelectorRequirement."""
 
     key: str = ""
     operator: str = ""
-    values: list[str] | None = None
+    values: tuple[str, ...] | None = None
 
 
-class LabelSelector(Struct, frozen=True, rename="camel"):
+class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
     """The object form of a label selector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Requirement] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
 
 
-class Identifier(Struct, frozen=True):
+class Identifier(Struct, frozen=True, gc=False):
     """MetricIdentifier."""
 
     name: str = ""
     selector: LabelSelector | None = None
 
 
-class Target(Struct, frozen=True, rename="camel"):
+class Target(Struct, frozen=True, gc=False, rename="camel"):
     """MetricTarget."""
 
     type: str = ""
@@ -48,7 +48,7 @@ class Target(Struct, frozen=True, rename="camel"):
     average_utilization: int | None = None
 
 
-class Source(Struct, frozen=True, rename="camel"):
+class Source(Struct, frozen=True, gc=False, rename="camel"):
     """One metric source of any type; which fields count depends on the type."""
 
     name: str = ""  # of the resource
@@ -58,7 +58,7 @@ class Source(Struct, frozen=True, rename="camel"):
     target: Target = Target()
 
 
-class Metric(Struct, frozen=True, rename="camel"):
+class Metric(Struct, frozen=True, gc=False, rename="camel"):
     """MetricSpec."""
 
     type: str = ""
@@ -69,7 +69,7 @@ class Metric(Struct, frozen=True, rename="camel"):
     external: Source | None = None
 
 
-class ScalingPolicy(Struct, frozen=True, rename="camel"):
+class ScalingPolicy(Struct, frozen=True, gc=False, rename="camel"):
     """HPAScalingPolicy."""
 
     type: str = ""
@@ -77,33 +77,33 @@ class ScalingPolicy(Struct, frozen=True, rename="camel"):
     period_seconds: int = 0
 
 
-class ScalingRules(Struct, frozen=True, rename="camel"):
+class ScalingRules(Struct, frozen=True, gc=False, rename="camel"):
     """HPAScalingRules."""
 
     stabilization_window_seconds: int | None = None
     select_policy: str | None = None
-    policies: list[ScalingPolicy] | None = None
+    policies: tuple[ScalingPolicy, ...] | None = None
     tolerance: Amount | None = None
 
 
-class ScalingBehavior(Struct, frozen=True, rename="camel"):
+class ScalingBehavior(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerBehavior."""
 
     scale_up: ScalingRules | None = None
     scale_down: ScalingRules | None = None
 
 
-class Spec(Struct, frozen=True, rename="camel"):
+class Spec(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerSpec."""
 
     scale_target_ref: Reference = Reference()
     min_replicas: int | None = None
     max_replicas: int = 0
-    metrics: list[Metric] | None = None
+    metrics: tuple[Metric, ...] | None = None
     behavior: ScalingBehavior | None = None
 
 
-class WireCondition(Struct, frozen=True, rename="camel"):
+class WireCondition(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerCondition."""
 
     type: str
@@ -113,7 +113,7 @@ class WireCondition(Struct, frozen=True, rename="camel"):
     last_transition_time: str | None = None
 
 
-class Current(Struct, frozen=True, rename="camel"):
+class Current(Struct, frozen=True, gc=False, rename="camel"):
     """MetricValueStatus."""
 
     value: Amount | None = None
@@ -121,7 +121,7 @@ class Current(Struct, frozen=True, rename="camel"):
     average_utilization: int | None = None
 
 
-class SourceStatus(Struct, frozen=True, rename="camel"):
+class SourceStatus(Struct, frozen=True, gc=False, rename="camel"):
     """One metric status of any type."""
 
     name: str = ""
@@ -131,7 +131,7 @@ class SourceStatus(Struct, frozen=True, rename="camel"):
     current: Current = Current()
 
 
-class CurrentMetric(Struct, frozen=True, rename="camel"):
+class CurrentMetric(Struct, frozen=True, gc=False, rename="camel"):
     """MetricStatus."""
 
     type: str = ""
@@ -142,18 +142,18 @@ class CurrentMetric(Struct, frozen=True, rename="camel"):
     external: SourceStatus | None = None
 
 
-class WireStatus(Struct, frozen=True, rename="camel"):
+class WireStatus(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerStatus."""
 
     current_replicas: int = 0
     desired_replicas: int = 0
     last_scale_time: str | None = None
-    current_metrics: list[CurrentMetric] | None = None
-    conditions: list[WireCondition] | None = None
+    current_metrics: tuple[CurrentMetric, ...] | None = None
+    conditions: tuple[WireCondition, ...] | None = None
     observed_generation: int | None = None
 
 
-class Metadata(Struct, frozen=True, rename="camel"):
+class Metadata(Struct, frozen=True, gc=False, rename="camel"):
     """What is read of ObjectMeta."""
 
     name: str = ""
@@ -164,7 +164,7 @@ class Metadata(Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class Autoscaler(Struct, frozen=True, rename="camel"):
+class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
     """One HorizontalPodAutoscaler."""
 
     api_version: str = "autoscaling/v2"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 
-class PodResource(Struct, frozen=True, tag=True):
+class PodResource(Struct, frozen=True, gc=False, tag=True):
     """Usage of ``cpu`` or ``memory`` by the pods that ``selector`` matches."""
 
     namespace: str
@@ -23,7 +23,7 @@ class PodResource(Struct, frozen=True, tag=True):
     container: str | None = None  # None: the sum over the pod's containers
 
 
-class PodMetric(Struct, frozen=True, tag=True):
+class PodMetric(Struct, frozen=True, gc=False, tag=True):
     """One custom metric over the pods that ``selector`` matches."""
 
     namespace: str
@@ -32,7 +32,7 @@ class PodMetric(Struct, frozen=True, tag=True):
     metric_selector: str = ""  # canonical label selector of the series
 
 
-class ObjectMetric(Struct, frozen=True, tag=True):
+class ObjectMetric(Struct, frozen=True, gc=False, tag=True):
     """One custom metric of one object; ``resource`` is ``plural[.group]``."""
 
     namespace: str  # "" for an object without namespace
@@ -42,7 +42,7 @@ class ObjectMetric(Struct, frozen=True, tag=True):
     metric_selector: str = ""
 
 
-class ExternalMetric(Struct, frozen=True, tag=True):
+class ExternalMetric(Struct, frozen=True, gc=False, tag=True):
     """The values of one external metric as seen from ``namespace``."""
 
     namespace: str
@@ -50,7 +50,7 @@ class ExternalMetric(Struct, frozen=True, tag=True):
     metric_selector: str = ""
 
 
-class ContainerUsage(Struct, frozen=True, tag=True):
+class ContainerUsage(Struct, frozen=True, gc=False, tag=True):
     """CPU and memory of all containers of ``namespaces``; none named: of the cluster."""
 
     namespaces: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Sample(Struct, frozen=True, gc=False):
     window_s: float | None = None  # width of the rate window behind it; None: not known
 
 
-class PodSamples(Struct, frozen=True, tag=True):
+class PodSamples(Struct, frozen=True, gc=False, tag=True):
     """Samples by pod name. A pod without a sample is absent, a stale one is in ``stale``."""
 
     pods: Mapping[str, Sample]
@@ -75,21 +75,21 @@ class PodSamples(Struct, frozen=True, tag=True):
     stale: frozenset[str] = frozenset()  # pods with a value too old or gone, never in ``pods``
 
 
-class ObjectSample(Struct, frozen=True, tag=True):
+class ObjectSample(Struct, frozen=True, gc=False, tag=True):
     """The one sample of an object metric."""
 
     sample: Sample
     asked_s: float
 
 
-class ExternalSample(Struct, frozen=True):
+class ExternalSample(Struct, frozen=True, gc=False):
     """One series of an external metric."""
 
     labels: Mapping[str, str]
     sample: Sample
 
 
-class ExternalSamples(Struct, frozen=True, tag=True):
+class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     """All series of an external metric, in Prometheus's order."""
 
     series: Sequence[ExternalSample]

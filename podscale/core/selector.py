@@ -45,7 +45,7 @@ class SelectorError(ValueError):
     """The text is not a label selector; the message is Go's where one is on the wire."""
 
 
-class Requirement(Struct, frozen=True):
+class Requirement(Struct, frozen=True, gc=False):
     """One condition on one label."""
 
     key: str
@@ -81,7 +81,7 @@ class Requirement(Struct, frozen=True):
         return f"{self.key}{_SYMBOL.get(self.operator, self.operator)}{self.values[0]}"
 
 
-class Selector(Struct, frozen=True):
+class Selector(Struct, frozen=True, gc=False):
     """A conjunction of requirements sorted by key; ``nothing`` matches no object."""
 
     requirements: tuple[Requirement, ...] = ()

@@ -32,7 +32,11 @@ class Sink(Protocol[T]):
 class Store(Generic[T]):
     """Objects by namespace and name."""
 
-    def __init__(self, scopes: Sequence[str] = ("",)) -> None:
+    def __init__(
+        self, scopes: Sequence[str] = ("",), *, keep: Callable[[T], T] | None = None
+    ) -> None:
+        """``keep`` returns what is kept of a new state, and told to who subscribes."""
+        self._keep = keep
         self._objects: dict[str, dict[str, T]] = {}
         self._count = 0
         self._scopes = tuple(scopes)
@@ -130,6 +134,8 @@ class Store(Generic[T]):
             # An equal version is the same state: our own write coming back, or a list.
             if is_older(version, known) or 0 <= version == known:
                 return
+        if self._keep is not None:
+            obj = self._keep(obj)
         objects[meta.name] = obj
         self._count += old is None
         if self._listeners:

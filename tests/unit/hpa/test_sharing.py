@@ -1,0 +1,122 @@
+"""What is kept of watched objects is equal to what came, but for annotations of others."""
+
+import msgspec
+import pytest
+
+from hpa.decide import wire
+from hpa.objects import Autoscaler, Target
+from hpa.sharing import Sharing
+from podscale.kube.objects.scale import Workload
+from podscale.kube.wire import decode
+from tests.unit.hpa.world import deployment_object, hpa_object, writer
+
+STATUS = {
+    "currentReplicas": 2,
+    "desiredReplicas": 3,
+    "lastScaleTime": "2026-11-21T10:00:00Z",
+    "observedGeneration": 4,
+    "currentMetrics": [
+        {"type": "Pods",
+         "pods": {"metric": {"name": "load", "selector": {"matchLabels": {"a": "b"}}},
+                  "current": {"averageValue": "987m"}}},
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}},
+        {"type": "ContainerResource",
+         "containerResource": {"name": "cpu", "container": "app", "current": {}}},
+        {"type": "Object", "object": {"metric": {"name": "rate"}, "current": {"value": "3"},
+                                      "describedObject": {"kind": "Ingress", "name": "web"}}},
+        {"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": 4}}},
+        {"type": "Strange"},
+    ],
+    "conditions": [
+        {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "as is",
+         "lastTransitionTime": "2026-11-21T10:00:00Z"},
+        {"type": "ScalingActive", "status": "False"},
+    ],
+}  # fmt: skip
+
+
+def autoscaler(name: str) -> Autoscaler:
+    made = hpa_object(name)
+    made["metadata"] |= {
+        "annotations": {"podscale.io/paused": "true", "other": "x"},
+        "labels": {"team": "a"},
+        "managedFields": [writer("podscale-hpa", "2026-11-21T10:00:00Z")],
+        "ownerReferences": [
+            {"kind": "ScaledObject", "name": name, "uid": "u", "apiVersion": "k/v1"}
+        ],
+    }
+    made["spec"]["behavior"] = {"scaleDown": {"policies": [
+        {"type": "Pods", "value": 1, "periodSeconds": 60}
+    ]}}  # fmt: skip
+    made["status"] = STATUS
+    return decode(msgspec.json.encode(made), Autoscaler)
+
+
+def workload(kind: type[Workload], labels: dict[str, str], **meta: object) -> Workload:
+    made = deployment_object("web", 3)
+    made["metadata"] |= {"labels": labels, "annotations": {"large": "x" * 1000}, **meta}
+    return decode(msgspec.json.encode(made), kind)
+
+
+def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
+    came = autoscaler("web")
+    kept = Sharing().autoscaler(came)
+    assert kept.metadata.annotations == {"podscale.io/paused": "true"}
+    assert kept == msgspec.structs.replace(
+        came, metadata=msgspec.structs.replace(came.metadata, annotations=kept.metadata.annotations)
+    )
+
+
+def test_a_bare_autoscaler_stays_bare() -> None:
+    came = decode(b'{"metadata":{"name":"web","namespace":"shop"}}', Autoscaler)
+    assert Sharing().autoscaler(came) == came
+
+
+def test_what_two_say_alike_is_one_object() -> None:
+    sharing = Sharing()
+    one, other = sharing.autoscaler(autoscaler("web")), sharing.autoscaler(autoscaler("api"))
+    assert one.spec.metrics is not None
+    assert other.spec.metrics is not None
+    assert all(a is b for a, b in zip(one.spec.metrics, other.spec.metrics, strict=True))
+    assert one.spec.behavior is other.spec.behavior
+    assert one.status.conditions is not None
+    assert other.status.conditions is not None
+    assert one.status.conditions[0].message is other.status.conditions[0].message
+    assert one.spec.scale_target_ref.name is one.metadata.name
+
+
+def test_a_part_of_another_content_is_another_one() -> None:
+    sharing = Sharing()
+    one = sharing.autoscaler(autoscaler("web"))
+    memory = wire.Metric("Resource", wire.Source("memory", target=wire.Target("Utilization")))
+    spec = msgspec.structs.replace(one.spec, metrics=(memory,))
+    again = sharing.autoscaler(msgspec.structs.replace(one, spec=spec))
+    assert again.spec == spec
+    assert again.spec != one.spec
+
+
+def test_a_workload_stays_equal_without_its_annotations() -> None:
+    owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    for kind in (Workload, Target):
+        for labels in ({"app": "web"}, {"app": "web", "more": "1"}, {}):
+            came = workload(
+                kind, labels, ownerReferences=[owner],
+                managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
+            )  # fmt: skip
+            kept = Sharing().workload(came)
+            bare = msgspec.structs.replace(came.metadata, annotations=None)
+            assert kept == msgspec.structs.replace(came, metadata=bare)
+            assert type(kept) is kind
+            assert kept.spec.selector is not None
+            is_same = kept.spec.selector.match_labels == labels
+            assert (kept.spec.selector.match_labels is kept.metadata.labels) == is_same
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpa.sharing._MOST", 50)
+    sharing = Sharing()
+    for number in range(500):
+        assert sharing._text(f"text {number}") == f"text {number}"
+        assert sharing.autoscaler(autoscaler(f"web-{number}")).metadata.name == f"web-{number}"
+    assert len(sharing._texts) <= 60
+    assert len(sharing._parts) <= 60
