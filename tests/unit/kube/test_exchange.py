@@ -12,7 +12,7 @@ from podscale.kube.connection import Connection
 from podscale.kube.credentials import Fixed, Identity
 from podscale.kube.errors import NotLeading
 from podscale.kube.exchange import Answer, Exchanges, Peer, _Parser
-from tests.unit.kube.test_connection import raw
+from tests.unit.kube.bytes_served import raw
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (
