@@ -1,7 +1,7 @@
 """Every row of cases A, B and C of prometheus-adapter, against our adapter.
 
 Parts A and B call the functions that the server is made of; part C runs the server
-(``adapter_wire``). Deliberate differences are those of ``deviations.yaml``, stated as
+(``adapter_served``). Deliberate differences are those of ``deviations.yaml``, stated as
 rules and never row by row. A9 needs a cluster and is in that ring.
 """
 
@@ -13,7 +13,9 @@ import time
 import pytest
 
 pytest.register_assert_rewrite(
-    "tests.conformance.adapter_behaviour", "tests.conformance.adapter_compare"
+    "tests.conformance.adapter_behaviour",
+    "tests.conformance.adapter_compare",
+    "tests.conformance.adapter_served",
 )
 
 from adapter import config, config_gen, mapping, values
@@ -28,13 +30,11 @@ from podscale.feed import wire as feed_wire
 from podscale.kube.errors import NoMatch
 from tests.conformance import adapter_lists as lists
 from tests.conformance import adapter_pure as pure
-from tests.conformance import adapter_sample as sample
-from tests.conformance import adapter_world as world
 from tests.conformance.adapter_behaviour import *  # noqa: F403 - tests named after their rows
-from tests.conformance.adapter_cases import cases, deviations, part_b_mapper, rows
-from tests.conformance.adapter_compare import assert_same
-from tests.conformance.adapter_deviations import RULES, Case, Expected
-from tests.conformance.adapter_wire import CONDITIONS, wire
+from tests.conformance.adapter_cases import cases, part_b_mapper, rows
+from tests.conformance.adapter_served import demand, in_conflict, sampled, served
+
+__all__ = ["in_conflict", "sampled", "served"]
 
 MAPPER = part_b_mapper()
 
@@ -328,71 +328,6 @@ def test_query_results(row):
     # A histogram has no float value: upstream serves 0 for it, we serve nothing.
     assert answer.is_float_only is ("histogram" not in data)
     assert len(answer.values) == data.count('"value"')
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """The adapter in the world of C.1 to C.3."""
-    with wire(
-        tmp_path_factory.mktemp("adapter"),
-        world.part_c_config(),
-        lambda authorities: world.ScriptedCluster(
-            world.part_c_resources(), rows("C1"), authorities
-        ),
-        world.part_c_prometheus(),
-        *CONDITIONS,
-        "--prometheus-timeout=2s",
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def in_conflict(tmp_path_factory):
-    """The adapter in the world of C.9."""
-    with wire(
-        tmp_path_factory.mktemp("conflicts"),
-        world.conflicts_config(),
-        lambda authorities: world.ScriptedCluster(
-            world.part_c_resources(), rows("C1"), authorities
-        ),
-        world.conflicts_prometheus(),
-        *CONDITIONS,
-    ) as running:
-        yield running
-
-
-def demand(running, path, status, content_type, body, calls=(), options=None, mode=""):
-    """Ask for ``path``; the answer must be the row's, changed by the listed deviations."""
-    objects = {row["kind"]: row["objects"] for row in rows("C1")}
-    case = Case(path, options or {}, running.prometheus, objects, mode, running.config)
-    expected = Expected(status, content_type, body, list(calls))
-    for topic in deviations():
-        if not callable(expected.body):  # else a rule has said all there is to say
-            expected = RULES[topic](case, expected)
-    running.prometheus.mode = mode
-    try:
-        answer = running.ask(path, options)
-    finally:
-        running.prometheus.mode = ""
-    if mode:
-        expected = expected._replace(calls=answer.calls)  # the row does not show them
-    assert_same(answer, expected)
-
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory):
-    """The adapter without rules, in front of another package's provider."""
-    with wire(
-        tmp_path_factory.mktemp("sample"),
-        {},
-        lambda authorities: world.ScriptedCluster(
-            world.part_c_resources(), sample.objects(), authorities
-        ),
-        world.ScriptedPrometheus([], []),
-        *CONDITIONS,
-        others=[sample.provider()],
-    ) as running:
-        yield running
 
 
 @cases("A10", "A10-2")
