@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
-from podscale.cli.output import note, progress, said
+from podscale.cli.output import note, plainly, progress, said
 
 if TYPE_CHECKING:
     from podscale.feed.client import PrometheusClient
@@ -68,7 +68,8 @@ def command(
     kubectl get scaledobjects,triggerauthentications -A -o yaml | podscale migrate -
     podscale migrate values.yaml
 
-    Exit codes: 0 done, 1 nothing in the input is known here, 2 the input must be changed first.
+    Exit codes: 0 done, 1 nothing in the input is known here or Prometheus did not answer, 2 the
+    call or the input must be changed first.
     """
     import msgspec
 
@@ -97,23 +98,22 @@ def command(
         click.echo(rules_yaml(outcome), nl=False)
     else:
         click.echo(render(outcome), nl=False)
-    if prometheus_url:
-        asyncio.run(
-            _compare(outcome, texts, prometheus_url, moments, beside=form == "json" or bool(only))
-        )
+    is_compared = not prometheus_url or asyncio.run(
+        _compare(outcome, texts, prometheus_url, moments, beside=form == "json" or bool(only))
+    )
     note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
          f"will behave differently: {len(outcome.differs)}")  # fmt: skip
     if outcome.refused:
         note(f"refused, and to be changed first: {len(outcome.refused)}")
         ctx.exit(EXIT_USAGE)
-    if not outcome.read:
+    if not outcome.read or not is_compared:
         ctx.exit(EXIT_FAILED)
 
 
 async def _plain_hpas(
     client: "PrometheusClient", texts: Sequence[tuple[str, str]]
-) -> "list[Comparable]":
-    """Return what of the input's HPAs can be compared, by the input's rules."""
+) -> "list[Comparable] | None":
+    """Return what of the input's HPAs can be compared, by the input's rules; None: no answer."""
     from adapter import config
     from adapter.errors import ConfigInvalid
     from adapter.presumed import PresumingMapper
@@ -140,7 +140,8 @@ async def _plain_hpas(
                 (await client.series(rule.series_query, time.time() - _DAY_S)).names
             )
         except QueryError as error:
-            note(f"{rule.id}: {error}")
+            note(f"not compared: {rule.id}: {plainly(str(error))}")
+            return None
     return [comparable(hpa, rules, names) for hpa in hpas]
 
 
@@ -162,8 +163,11 @@ def _read(file: str) -> tuple[str, str]:
 
 async def _compare(
     outcome: "Outcome", texts: Sequence[tuple[str, str]], url: str, moments: int, *, beside: bool
-) -> None:
-    """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr."""
+) -> bool:
+    """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr.
+
+    Returns whether Prometheus told what was asked.
+    """
     from podscale.feed.client import PrometheusClient
     from podscale.feed.errors import QueryError
     from podscale.feed.options import PrometheusOptions
@@ -173,6 +177,8 @@ async def _compare(
     drawn = progress()
     async with PrometheusClient(PrometheusOptions(url=url)) as client:
         plain = await _plain_hpas(client, texts)
+        if plain is None:
+            return False
         for done, compared in enumerate([*outcome.compared, *plain]):
             if not compared.metrics:
                 continue
@@ -191,10 +197,11 @@ async def _compare(
                     try:
                         answers[metric.name] = (await client.query(metric.query, time_s)).values
                     except QueryError as error:
-                        note(f"{metric.name}: {error}")
-                        return
+                        note(f"not compared: {metric.name}: {plainly(str(error))}")
+                        return False
                 moment = at(compared, time_s, answers)
                 old, new = ("held" if n is None else str(n) for n in (moment.old, moment.new))
                 when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
                 mark = "  differs" if moment.differs else ""
                 click.echo(f"#   {when}  old {old:>5}  new {new:>5}{mark}", err=beside)
+    return True

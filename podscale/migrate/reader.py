@@ -86,10 +86,12 @@ def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
             refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
         )
     count = len(compiled.custom) + len(compiled.external)
-    counted = f"{count} rule{'' if count == 1 else 's'}"
     resource = " and resourceRules" if compiled.resource else ""
+    is_one = count == 1 and not resource
+    taken = f"{count} rule{'' if count == 1 else 's'}{resource}, taken as "
+    taken += "it is" if is_one else "they are"
     return Outcome(
-        read=[f"{about}: {counted}{resource}, taken as they are"],
+        read=[f"{about}: {taken}"],
         differs=[Remark(found.place, f"{found.lint}: {found.reason}")
                  for found in lint(parsed, compiled)],
         steps=["the rules file stays as it is"],

@@ -149,3 +149,16 @@ def test_hpa_offers_eval_and_the_flags(words: list[str], offered: str):
     from podscale.cli.completion import kubectl
 
     assert offered in [line.partition("\t")[0] for line in kubectl(words).splitlines()]
+
+
+def test_a_comparison_that_prometheus_did_not_answer_is_not_done(tmp_path: Path):
+    file = tmp_path / "keda.yaml"
+    file.write_text(
+        "kind: ScaledObject\nmetadata: {name: web, namespace: shop}\nspec:\n"
+        "  scaleTargetRef: {name: web}\n  triggers:\n  - type: prometheus\n"
+        "    metadata: {serverAddress: http://prom, query: sum(load), threshold: '100'}\n"
+    )
+    assert podscale("migrate", str(file)).returncode == 0
+    done = podscale("migrate", str(file), "--prometheus-url", NOWHERE)
+    assert done.returncode == 1
+    assert "not compared: " in done.stderr
