@@ -195,8 +195,8 @@ async def test_each_metric_of_an_hpa_is_followed(base, server):
 async def test_a_whole_file_is_checked_with_one_request_a_rule(base):
     code, out, err = await doctor(*base, "--scrape-interval", "6s")
     assert code == 1
-    assert "rules[0]: 1 series names, 1 metrics: http_requests_per_second" in out
-    assert "externalRules[0]: 1 series names, 1 metrics: queue_depth" in out
+    assert "rules[0]: 1 series name, 1 metric: http_requests_per_second" in out
+    assert "externalRules[0]: 1 series name, 1 metric: queue_depth" in out
     assert "RateWindow" in out
     assert "requests: 3 to Prometheus" in err
     code, out, _ = await doctor(

@@ -115,7 +115,7 @@ def test_requests_and_memory_are_bounded(prometheus, tmp_path, what, capsys):
         assert (code, "Healthy" in out) == (0 if "UnboundedSeries" not in out else 1, True), out
         assert requests <= RULES + 7
     else:
-        assert "rules[299]: 1 series names, 1 metrics: app_298_requests_per_second" in out
+        assert "rules[299]: 1 series name, 1 metric: app_298_requests_per_second" in out
         assert f"rules[0]: {RULES - 1} series names" in out
         assert "UnboundedSeries" in out
         assert requests <= RULES + 2  # beside the rules: is it there, and its configuration
