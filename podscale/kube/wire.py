@@ -96,7 +96,6 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 T = TypeVar("T")
