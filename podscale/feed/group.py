@@ -142,6 +142,11 @@ class Group:
         self.layouts = {each: self.layouts[each] for each in self._packed if each in self.layouts}
         return self._packed
 
+    def wanted(self, namespace: str) -> Iterable[str]:
+        """Return the objects wanted in a namespace."""
+        memory = self._memories.get(namespace)
+        return () if memory is None else memory.names
+
     def own_names(self, namespace: str) -> tuple[str, ...] | None:
         """Return names of one request in the namespace that fits the proof, or some of them."""
         memory = self._memories.get(namespace)

@@ -6,7 +6,7 @@ and times go to their namespaces by index. Whatever is out of the ordinary (dupl
 samples, rows without object) is left to ``snapshot``, which knows how to tell it.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -79,11 +79,13 @@ def laying_out(
     rows: Mapping[str, Rows],
     metrics: Sequence[Mapping[str, str]],
     stamp_metrics: Sequence[Mapping[str, str]],
+    wanted: Callable[[str], Iterable[str]] = lambda _namespace: (),
 ) -> Generator[None, None, Layout | None]:
     """Return the layout of an answer that ``snapshot`` sorted into ``rows``, if it is plain.
 
-    ``metrics`` and ``stamp_metrics`` are the label sets of the two answers. Yields wherever
-    others may run; the rows must not grow meanwhile.
+    ``metrics`` and ``stamp_metrics`` are the label sets of the two answers; ``wanted`` are
+    the objects asked for in a namespace, whose names are then kept once. Yields wherever others
+    may run; the rows must not grow meanwhile.
     """
     if plan.api == "external" or answer.digest is None:
         return None
@@ -113,12 +115,14 @@ def laying_out(
             times = [stamped.get((scope, each), -1) for each in mine.names]
             if -1 in times:
                 return None
+        known = {each: each for each in wanted(scope)}
         places.append(
             Place(
                 scope,
                 np.array(here, dtype=np.intp),
                 np.array(times, dtype=np.intp),
-                dict(mine.objects),  # copies: rows of other batches may still join these
+                # Copies: rows of other batches may still join these.
+                {known.get(each, each): row for each, row in mine.objects.items()},
                 dict(mine.containers),
             )
         )

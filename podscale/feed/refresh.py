@@ -197,7 +197,9 @@ class Refresh:
                 known += decoded.metrics
                 collector.stamp(stamps_of(decoded, verdict.labels))
                 await pace.rest()
-        steps = laying_out(answer, stamps, plan, collector.rows, metrics, known)
+        steps = laying_out(
+            answer, stamps, plan, collector.rows, metrics, known, self._group.wanted
+        )
         layout = await pace.through(steps)
         if layout is None:
             self._group.layouts.pop(batch, None)

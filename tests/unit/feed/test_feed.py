@@ -608,3 +608,14 @@ async def test_a_reader_of_many_that_gives_up_stops_nobody_else(fake, opened):
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert [served(outcome)["p0"] for outcome in await staying] == [10.0 * n for n in range(8)]
+
+
+async def test_names_that_were_asked_for_are_kept_once(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+    names = ["".join(("p", str(n))) for n in range(2)]
+    for _ in range(2):  # the second answer is laid out as the first one was
+        (found,) = await feed.read([want(plan, "n1", *names, known=3)])
+        clock.now_s += 15
+    kept = {name: name for name in found.objects}
+    assert all(kept[name] is name for name in names)
+    assert served(found) == {"p0": 10.0, "p1": 11.0, "p2": 12.0}  # and those that were not
