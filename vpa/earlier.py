@@ -18,11 +18,12 @@ from vpa.model.membership import VpaKey
 
 _MOST = 32
 _MOST_BYTES = 8 * 1024  # of one VPA
+_RAW = -15  # deflate without zlib's header and sum
 
 
 class _Page(Struct, frozen=True):
     at: float
-    packed: bytes
+    packed: bytes  # told against the next newer one, the newest alone
 
 
 class Earlier:
@@ -39,16 +40,24 @@ class Earlier:
     def put(self, key: VpaKey, at: float, mark: Hashable, body: Mapping[str, Any]) -> None:
         """Keep an explanation."""
         self._marks[key] = mark
-        pages = self._pages.setdefault(key, deque(maxlen=_MOST))
-        pages.append(_Page(at, zlib.compress(msgspec.json.encode(body), 1)))
-        while len(pages) > 1 and sum(len(page.packed) for page in pages) > _MOST_BYTES:
+        pages = self._pages.setdefault(key, deque())
+        plain = msgspec.json.encode(body)
+        if pages:
+            before = pages.pop()
+            pages.append(_Page(before.at, _packed(_plain(before.packed), plain)))
+        pages.append(_Page(at, _packed(plain)))
+        while len(pages) > _MOST or (
+            len(pages) > 1 and sum(len(page.packed) for page in pages) > _MOST_BYTES
+        ):
             pages.popleft()
 
     def at(self, key: VpaKey, time_s: float) -> dict[str, Any] | None:
         """Return the explanation in force at a time; None: not known that far back."""
+        plain = b""
         for page in reversed(self._pages.get(key, ())):
+            plain = _plain(page.packed, plain)
             if page.at <= time_s:
-                found: dict[str, Any] = msgspec.json.decode(zlib.decompress(page.packed))
+                found: dict[str, Any] = msgspec.json.decode(plain)
                 return found
         return None
 
@@ -61,6 +70,16 @@ class Earlier:
         """Drop a VPA that is gone."""
         self._pages.pop(key, None)
         self._marks.pop(key, None)
+
+
+def _packed(plain: bytes, against: bytes = b"") -> bytes:
+    packer = zlib.compressobj(1, wbits=_RAW, zdict=against)
+    return packer.compress(plain) + packer.flush()
+
+
+def _plain(packed: bytes, against: bytes = b"") -> bytes:
+    unpacker = zlib.decompressobj(wbits=_RAW, zdict=against)
+    return unpacker.decompress(packed) + unpacker.flush()
 
 
 def read_time(text: str, now: float) -> float | None:

@@ -1,0 +1,58 @@
+"""How many earlier explanations of a VPA are kept, and that each is the same again."""
+
+import random
+from typing import Any
+
+import pytest
+
+from vpa.earlier import Earlier
+from vpa.model.membership import VpaKey
+
+KEY = VpaKey("jobs", "worker")
+
+
+def told(turn: int, pods: int) -> dict[str, Any]:
+    """A SizingDecision as ``vpa.sizing`` makes them, with numbers that differ each time."""
+    chance = random.Random(turn)
+    amount = chance.randrange(10**8, 10**9)
+    names = [f"worker-ng47swltg8-{turn // 5 * pods + n:05d}" for n in range(pods)]
+    return {
+        "kind": "SizingDecision",
+        "metadata": {"name": "worker", "namespace": "jobs", "creationTimestamp": str(turn)},
+        "status": {
+            "first_reason": "PercentileOfUsage",
+            "facts": {
+                "percentile": 0.9, "margin": 0.15, "usage": chance.random() * 1e9,
+                "confidence": chance.random(), "samples": turn, "last_sample": turn,
+            },
+            "sentences": [f"memory of app: {amount}. The amount is a percentile of the usage."],
+            "recommendation": [{"container": "app", "decision": {"value": str(amount)}}],
+            "pods": [
+                {"pod": name, "first_reason": "WithinBoundsYoung", "also": [],
+                 "change": "It has to get older, or leave its bounds.", "admission": [
+                     {"container": "app", "value": "memory request", "vpa": "worker",
+                      "first_reason": "RecommendationApplied", "facts": {"recommended": amount}},
+                 ]}
+                for name in names
+            ],
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "least"), [(2, 32), (10, 20), (2000, 1)])
+def test_changes_are_kept_as_far_as_they_fit_and_come_back_as_they_were(
+    pods: int, least: int
+) -> None:
+    earlier, made = Earlier(), [told(turn, pods) for turn in range(60)]
+    for turn, body in enumerate(made):
+        assert earlier.is_new(KEY, turn)
+        earlier.put(KEY, float(turn), turn, body)
+        assert not earlier.is_new(KEY, turn)
+    since = earlier.known_since(KEY)
+    assert since is not None
+    assert len(made) - since >= least
+    assert earlier.at(KEY, since - 1) is None
+    for turn in range(int(since), len(made)):
+        assert earlier.at(KEY, turn + 0.5) == made[turn]
+    earlier.forget(KEY)
+    assert earlier.known_since(KEY) is None
