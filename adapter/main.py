@@ -18,6 +18,7 @@ from adapter import flags as flags_
 from adapter import precheck, registration
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter, Ground
+from adapter.registration import Behind
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
@@ -26,23 +27,23 @@ from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError, NotConfigured
 from podscale.kube.events import Recorder
+from podscale.kube.leading import for_ever
 from podscale.kube.lease import Elector
 from podscale.kube.objects.pod import Pod
-from podscale.kube.own_pod import identity, own_pod
+from podscale.kube.own_pod import own_pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
 from podscale.serving import flag_table
-from podscale.serving.authority import times_for
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.logs import Verbosity
 from podscale.serving.process import run as run_process
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.service import keeper_behind, service_of
+from podscale.serving.service import service_of
 
 log = structlog.get_logger(__name__)
 
@@ -151,7 +152,7 @@ async def serving(
             ]
             keeper, elector = await _certificates(flags, api, is_launcher=is_launcher)
             if elector is not None:
-                tasks.append(group.create_task(elector.run(_for_ever), name="lease"))
+                tasks.append(group.create_task(elector.run(for_ever), name="lease"))
             try:
                 async with running(
                     flags,
@@ -194,26 +195,12 @@ async def _certificates(
     service = service_of(flags.text("service"))
     if is_launcher or service is None:
         return None, None
-    found = await registration.ours(api, service, adopt=flags.switch("adopt"))
-    elector = Elector(
+    return await registration.certificate(
         api,
-        namespace=service.namespace,
-        name=service.name,
-        identity=identity(),
-        chosen_by="--service",
+        [Behind(service, adopt=flags.switch("adopt"))],
+        lease=service.name,
+        ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
     )
-    keeper = keeper_behind(
-        api,
-        service,
-        publish=publisher(api, found),
-        may_write=elector.may_write,
-        times=times_for(flags.seconds("serving-ca-lifetime")),
-    )
-    return keeper, elector
-
-
-async def _for_ever(_term: object) -> None:
-    await asyncio.Event().wait()
 
 
 def _told(recorder: Recorder, is_launcher: bool) -> Callable[[str, str], None]:

@@ -12,7 +12,11 @@ from msgspec import Struct
 
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.errors import KubeError, ObjectNotFound
-from podscale.serving.service import ServiceName
+from podscale.kube.lease import Elector
+from podscale.kube.own_pod import identity
+from podscale.serving.authority import times_for
+from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.service import ServiceName, keeper_behind
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +26,14 @@ NAMES = (
     "v1beta1.external.metrics.k8s.io",
     "v1beta1.metrics.k8s.io",
 )
+
+
+class Behind(Struct, frozen=True):
+    """A Service before us, and the APIServices that it may serve."""
+
+    service: ServiceName
+    names: Sequence[str] = NAMES
+    adopt: bool = False
 
 
 class _Spec(Struct, frozen=True):
@@ -58,6 +70,33 @@ async def ours(
         except KubeError as error:
             log.warning("APIService not read", name=name, error=str(error))
     return found
+
+
+async def certificate(
+    api: Api, behind: Sequence[Behind], *, lease: str, ca_lifetime_s: float
+) -> tuple[CertificateKeeper, Elector]:
+    """Return what keeps one certificate for all of ``behind``, and the Lease of who publishes.
+
+    Secret and Lease lie in the first one's namespace.
+    """
+    published = []
+    for each in behind:
+        published += await ours(api, each.service, adopt=each.adopt, names=each.names)
+    elector = Elector(
+        api,
+        namespace=behind[0].service.namespace,
+        name=lease,
+        identity=identity(),
+        chosen_by="--service",
+    )
+    keeper = keeper_behind(
+        api,
+        *(each.service for each in behind),
+        publish=publisher(api, published),
+        may_write=elector.may_write,
+        times=times_for(ca_lifetime_s),
+    )
+    return keeper, elector
 
 
 def _patch(service: ServiceName) -> bytes:

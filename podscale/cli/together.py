@@ -19,6 +19,7 @@ from adapter import registration
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter
 from adapter.parts import Ground as AdapterGround
+from adapter.registration import Behind
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from hpa import flags as hpa_flags
 from hpa.part import Part as HpaPart
@@ -30,7 +31,8 @@ from podscale.feed.feed import Feed
 from podscale.kube.api import Api, user_agent
 from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
-from podscale.kube.lease import Elector, Term
+from podscale.kube.leading import for_ever
+from podscale.kube.lease import Elector
 from podscale.kube.metrics_api import ApiProvider
 from podscale.kube.objects.pod import Pod
 from podscale.kube.own_pod import identity, leader_label_of, own_namespace
@@ -39,14 +41,13 @@ from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.watching import Source
 from podscale.serving.api import ApiGroup
-from podscale.serving.authority import times_for
 from podscale.serving.flags import FlagError
 from podscale.serving.health import Health
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.logs import Verbosity
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.service import ServiceName, keeper_behind, service_of
+from podscale.serving.service import service_of
 from vpa import flags as vpa_flags
 from vpa import process as vpa_process
 from vpa.admission import main as admission
@@ -146,7 +147,7 @@ async def together(
             works.append(("vpa watches", parts.stores.run()))
         keeper, elector = await _certificates(flags, api)
         if elector is not None:
-            works.append(("certificates", elector.run(_for_ever)))
+            works.append(("certificates", elector.run(for_ever)))
         group = await enter(asyncio.TaskGroup())
         tasks = [group.create_task(work, name=name) for name, work in works]
         try:
@@ -282,37 +283,19 @@ async def _certificates(
     flags: Flagged, api: Api
 ) -> tuple[CertificateKeeper | None, Elector | None]:
     """Return what keeps the CA of every API served here, under one Lease."""
-    behind: dict[str, ServiceName] = {}
+    behind = []
     for part, own in flags.items():
         text = own.text("service") if part != "admission" and "service" in own.values else ""
         if service := service_of(text):
-            behind[part] = service
+            names = registration.NAMES if part == "adapter" else [_APIS[part]]
+            behind.append((own, Behind(service, names, own.switch("adopt"))))
     if not behind:
         return None, None
-    first = next(iter(behind.values()))
-    published = []
-    for part, service in behind.items():
-        routed = registration.NAMES if part == "adapter" else [_APIS[part]]
-        adopt = flags[part].switch("adopt")
-        published += await registration.ours(api, service, adopt=adopt, names=routed)
-    elector = Elector(
+    own, first = behind[0]
+    return await registration.certificate(
         api,
-        namespace=first.namespace,
+        [each for _, each in behind],
         # Not the Service's name: a part may lead by a Lease of that name.
-        name=f"{first.name}-certificates",
-        identity=identity(),
-        chosen_by="--service",
+        lease=f"{first.service.name}-certificates",
+        ca_lifetime_s=own.seconds("serving-ca-lifetime"),
     )
-    own = flags[next(iter(behind))]
-    keeper = keeper_behind(
-        api,
-        *behind.values(),
-        publish=publisher(api, published),
-        may_write=elector.may_write,
-        times=times_for(own.seconds("serving-ca-lifetime")),
-    )
-    return keeper, elector
-
-
-async def _for_ever(_term: Term) -> None:
-    await asyncio.Event().wait()

@@ -15,6 +15,11 @@ _STOP_S = 5.0
 Told = Callable[[bool], Awaitable[None]]
 
 
+async def for_ever(_term: Term) -> None:
+    """Lead, and do nothing else: others ask ``may_write``."""
+    await asyncio.Event().wait()
+
+
 class LeaseChoice(Struct, frozen=True):
     """Which Lease a part leads by."""
 
