@@ -5,6 +5,7 @@ upstream's manifests, charts and values files pass.
 """
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
@@ -89,10 +90,25 @@ def problems(flags: Flags) -> list[str]:
     return found
 
 
+def prometheus_url(text: str) -> str:
+    """Return the URL as it is; raises ``FlagError`` for what nobody can connect to."""
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        is_one = False
+    if not is_one:
+        raise FlagError(
+            f"--prometheus-url {text}: not an http or https URL; write one like "
+            "http://localhost:9090"
+        )
+    return text
+
+
 def prometheus_options(flags: Flags) -> PrometheusOptions:
     """Return how to reach Prometheus; raises ``FlagError``."""
     options = PrometheusOptions(
-        url=flags.text("prometheus-url"),
+        url=prometheus_url(flags.text("prometheus-url")),
         verb=_verb(flags),
         headers=headers(flags.listing("prometheus-header")),
         deadline_s=flags.seconds("prometheus-timeout"),

@@ -292,18 +292,18 @@ async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold |
 
 
 def _prometheus(given: Given) -> "PrometheusOptions | None":
-    from adapter.flags import headers
+    from adapter.flags import headers, prometheus_url
     from podscale.feed.options import PrometheusOptions
+    from podscale.serving.flags import FlagError
 
     if not given.prometheus_url:
         return None
-    if not given.prometheus_url.startswith(("http://", "https://")):
-        raise Usage(
-            f"--prometheus-url {given.prometheus_url}: not an http or https URL; write one like "
-            "http://localhost:9090"
-        )
+    try:
+        url = prometheus_url(given.prometheus_url)
+    except FlagError as error:
+        raise Usage(str(error)) from None
     return PrometheusOptions(
-        url=given.prometheus_url,
+        url=url,
         headers=headers(given.prometheus_header),
         token_file=Path(given.prometheus_token_file) if given.prometheus_token_file else None,
         ca_file=Path(given.prometheus_ca_file) if given.prometheus_ca_file else None,

@@ -73,16 +73,17 @@ def command(
     """
     import msgspec
 
+    from adapter import flags
     from podscale.migrate.documents import Unreadable
     from podscale.migrate.outcome import together
     from podscale.migrate.reader import manifests_yaml, migrate, render, rules_yaml
+    from podscale.serving.flags import FlagError
 
-    if prometheus_url and not prometheus_url.startswith(("http://", "https://")):
-        raise click.UsageError(
-            f"--prometheus-url {prometheus_url}: not an http or https URL; write one like "
-            "http://localhost:9090",
-            ctx,
-        )
+    if prometheus_url:
+        try:
+            flags.prometheus_url(prometheus_url)
+        except FlagError as error:
+            raise click.UsageError(str(error), ctx) from None
     try:
         texts = [_read(file) for file in files]
         outcome = together(migrate(text, file, image) for text, file in texts)

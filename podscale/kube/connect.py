@@ -67,8 +67,7 @@ async def connect(
 def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -> Credentials:
     named = target.kubeconfig or environ.get("KUBECONFIG", "")
     if target.server and not target.kubeconfig and not target.context:
-        parts = urlsplit(target.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_url(target.server):
             raise NotConfigured(f"--server {target.server}: not an http or https URL")
         tls = ssl.create_default_context() if target.server.startswith("https") else None
         return Fixed(Identity(target.server.rstrip("/"), tls=tls))
@@ -91,6 +90,14 @@ def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -
     if os.pathsep not in named and not Path(named).expanduser().read_bytes().strip():
         raise NotConfigured(f"the kubeconfig {named} is empty")
     return _Kubeconfig(named, target.context, target.server)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        return False
 
 
 class _Kubeconfig:

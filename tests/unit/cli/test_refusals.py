@@ -125,6 +125,7 @@ def test_what_comes_by_stdin_is_called_so(words: list[str]):
     ("words", "said"),
     [
         (["--server", "foo"], "--server foo: not an http or https URL"),
+        (["--server", "http://a:99999"], "--server http://a:99999: not an http or https URL"),
         (["--kubeconfig", "EMPTY"], "is empty"),
         (["--server", NOWHERE, "--at", "bogus"], "--at=bogus is neither an age"),
     ],
@@ -162,3 +163,18 @@ def test_a_comparison_that_prometheus_did_not_answer_is_not_done(tmp_path: Path)
     done = podscale("migrate", str(file), "--prometheus-url", NOWHERE)
     assert done.returncode == 1
     assert "not compared: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "url"),
+    [("adapter", "prometheus:9090"), ("hpa", "http://"), ("control", "http://prometheus:99999")],
+)
+def test_a_prometheus_that_is_no_url_is_refused_before_a_cluster_is_asked(
+    part: str, url: str, tmp_path: Path
+):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    feed = [] if part == "adapter" else ["--metrics-source=feed"]
+    done = podscale(part, f"--config={rules}", f"--prometheus-url={url}", *feed)
+    assert done.returncode == 2
+    assert f"--prometheus-url {url}: not an http or https URL" in done.stderr
