@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -64,6 +65,9 @@ log = structlog.get_logger(__name__)
 _APIS = {"hpa": "v1alpha1.hpa.podscale.io", "recommender": "v1alpha1.vpa.podscale.io"}
 
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
 class Together(Struct, frozen=True):
     """The running parts; None does not run here, and an empty URL is no page."""
 
@@ -109,9 +113,9 @@ async def together(
         api = await enter(connect(target(flags), user_agent=user_agent("-".join(flags))))
         discovery, pods = Discovery(api), PodStore()
         await discovery.refresh()
-        works: list[tuple[str, Coroutine[Any, Any, None]]] = [
-            ("discovery", discovery.run()),
-            ("pods", Reflector(api, Source(PODS, Pod), pods).run()),
+        works: list[tuple[str, Work]] = [
+            ("discovery", discovery.run),
+            ("pods", Reflector(api, Source(PODS, Pod), pods).run),
         ]
         adapter, feed = None, None
         provider: MetricsProvider = ApiProvider(api, discovery)
@@ -129,27 +133,27 @@ async def together(
                 raise FlagError(str(invalid)) from invalid
             adapter.register(health)
             provider = adapter.provider
-            works.append(("rules", adapter.run()))
+            works.append(("rules", adapter.run))
         groups: list[ApiGroup] = [*adapter.groups] if adapter and "adapter" in flags else []
         parts = await _parts(flags, api, discovery, pods, adapter, metrics, wall)
         if parts.hpa is not None:
             metrics.registry.register(parts.hpa.metrics)
             parts.hpa.register(health)
             groups.append(parts.hpa.group)
-            works.append(("hpa", parts.hpa.run()))
+            works.append(("hpa", parts.hpa.run))
         if parts.recommender is not None:
             parts.recommender.register(health)
             groups.append(_sizing(parts.recommender, parts.updater, wall))
-            works.append(("recommender", parts.recommender.run()))
+            works.append(("recommender", parts.recommender.run))
         if parts.updater is not None:
-            works.append(("updater", parts.updater.run()))
+            works.append(("updater", parts.updater.run))
         if parts.stores is not None:
-            works.append(("vpa watches", parts.stores.run()))
+            works.append(("vpa watches", parts.stores.run))
         keeper, elector = await _certificates(flags, api)
         if elector is not None:
-            works.append(("certificates", elector.run(for_ever)))
+            works.append(("certificates", partial(elector.run, for_ever)))
         group = await enter(asyncio.TaskGroup())
-        tasks = [group.create_task(work, name=name) for name, work in works]
+        tasks = [group.create_task(work(), name=name) for name, work in works]
         try:
             if "admission" in flags:
                 await enter(admission.serving(flags["admission"], verbosity, port=port))
