@@ -288,7 +288,11 @@ def _error(request: str, answer: Answer) -> ApiError:
         status = decode(answer.content, Status)
     except msgspec.DecodeError:  # not every proxy in between speaks Status
         text = answer.content[:300].decode(errors="replace").strip() or answer.reason
-        status = Status(message=f"{request}: {answer.status} {text}")
+        if text.startswith("404 page not found"):  # Go's words for a path that nobody serves
+            text = "the server has no such resource (is its CRD or APIService installed?)"
+        else:
+            text = f"{answer.status} {text}"
+        status = Status(message=f"{request}: {text}")
     retry_after: float | None = None
     with contextlib.suppress(KeyError, ValueError):
         retry_after = max(float(answer.headers["retry-after"]), 0.0)

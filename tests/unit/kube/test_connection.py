@@ -34,6 +34,21 @@ async def test_a_status_is_an_error_of_its_class(status, kind):
     assert str(caught.value) == "what happened"
 
 
+async def test_a_path_that_nobody_serves_says_what_may_be_missing():
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"404 page not found\n"  # as kube-apiserver says it
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with connect(Target(server=url), user_agent="t") as api:
+            with pytest.raises(ObjectNotFound, match=r"no such resource \(is its CRD or APIServ"):
+                await api.request("GET", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers")
+
+
 async def test_a_hanging_server_is_unreachable_after_the_deadline():
     cluster = LittleCluster()
     cluster.is_hanging = True
