@@ -233,3 +233,20 @@ def test_shadow_holds_no_right_to_write(tmp_path: Path) -> None:
             and not {"events", "apiservices"} & set(rule["resources"])
         ]
         assert bool(writes) is may_write
+
+
+def test_the_rules_are_read_with_a_role_that_is_bound_to_nobody(tmp_path: Path) -> None:
+    manifests = template(tmp_path, {})
+    role = next(
+        each
+        for each in of_kind(manifests, "ClusterRole")
+        if each["metadata"]["name"] == "one-podscale-doctor"
+    )
+    deployed = next(
+        each
+        for each in yaml.safe_load_all((ROOT / "config/rbac/adapter/readers.yaml").read_text())
+        if each["metadata"]["name"] == "podscale:doctor"
+    )
+    assert role["rules"] == deployed["rules"]
+    bound = {each["roleRef"]["name"] for each in of_kind(manifests, "ClusterRoleBinding")}
+    assert role["metadata"]["name"] not in bound
