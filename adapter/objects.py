@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from podscale.core.selector import Selector
+from podscale.kube.cohorts import Version
 from podscale.kube.metadata import Described
 from podscale.kube.ondemand import OnDemand
 from podscale.kube.pods import Phase, PodStore
@@ -49,9 +50,9 @@ class Objects:
         """Return a number that is another one after every change of pods in ``namespace``."""
         return self.pods.changed(namespace)
 
-    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
-        """Return what is equal as long as the pods that match are."""
-        return self.pods.version(namespace, selector)
+    def unchanged(self, namespace: str, selector: Selector, before: Version | None) -> Version:
+        """Return ``before`` as long as the pods that match are the same as then."""
+        return self.pods.unchanged(namespace, selector, before)
 
     def running(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""

@@ -94,20 +94,27 @@ class FeedProvider:
         question once: ten autoscalers of a namespace ask for the same external metric."""
         self._standings.grow_older(len(questions))
         plans: dict[tuple[str, str], tuple[Plan, Origin] | None] = {}
+        changes: dict[str, int] = {}  # by namespace: nothing changes until all are sorted
         standing: dict[tuple[Plan, str], list[tuple[Standing, int]]] = {}
         others: dict[Question, list[int]] = {}
         for place, question in enumerate(questions):
             if isinstance(question, PodMetric):
-                found = self._stands(question, plans)
+                namespace = question.namespace
+                if namespace not in changes:
+                    changes[namespace] = self.objects.changed(namespace)
+                found = self._stands(question, plans, changes[namespace])
                 if found is not None:
-                    key = (found.plan, question.namespace)
+                    key = (found.plan, namespace)
                     standing.setdefault(key, []).append((found, place))
                     continue
             others.setdefault(question, []).append(place)
         return standing, others
 
     def _stands(
-        self, question: PodMetric, plans: dict[tuple[str, str], tuple[Plan, Origin] | None]
+        self,
+        question: PodMetric,
+        plans: dict[tuple[str, str], tuple[Plan, Origin] | None],
+        changed: int,
     ) -> Standing | None:
         if not question.namespace:
             return None
@@ -117,7 +124,7 @@ class FeedProvider:
                 found = self._plan("pods", question.namespace, *key)
                 plans[key] = found if isinstance(found, tuple) else None
             place = plans[key]
-            return None if place is None else self._standings.of(question, *place)
+            return None if place is None else self._standings.of(question, *place, changed)
         except selectors.SelectorError:
             return None
 

@@ -22,6 +22,7 @@ from podscale.core.samplecolumns import SampleColumns
 from podscale.core.selector import Selector
 from podscale.feed.plan import Demand, Plan
 from podscale.feed.reading import Outcome, Reading
+from podscale.kube.cohorts import Version
 
 _TIMES = 4  # what was not asked for while everything else was so often is forgotten
 _FEW = 1000
@@ -57,7 +58,7 @@ class _Listed(Struct, eq=False, gc=False):
     """The pods of one selector in one namespace."""
 
     names: tuple[str, ...]  # sorted
-    version: tuple[int, int]  # of these pods in the store
+    version: Version  # of these pods in the store
     changed: int  # of the namespace, when ``version`` was looked at last
 
 
@@ -69,7 +70,7 @@ class Standing(Struct, frozen=True, eq=False, gc=False):
     listed: _Listed
 
 
-class Joined(Struct, eq=False):
+class Joined(Struct, eq=False, gc=False):
     """What is asked of one plan in one namespace, for all who ask together."""
 
     members: list[Standing]
@@ -130,15 +131,18 @@ class Standings:
         for each in (self._known, self._listed, self._joined):
             each.grow_older(questions)
 
-    def of(self, question: PodMetric, plan: Plan, origin: Origin) -> Standing | None:
-        """Return the question as it stands; ``None``: it has no pods.
+    def of(self, question: PodMetric, plan: Plan, origin: Origin, changed: int) -> Standing | None:
+        """Return the question as it stands; ``None``: it has no pods. ``changed`` is that of its
+        namespace's pods now.
 
         Raises ``SelectorError`` for a selector that is none.
         """
-        listed = self._pods(question.namespace, question.selector)
+        found = self._known.get(question)
+        if found is not None and found.plan is plan and found.listed.changed == changed:
+            return found
+        listed = self._pods(question.namespace, question.selector, changed)
         if listed is None:
             return None
-        found = self._known.get(question)
         if found is None or found.listed is not listed or found.plan is not plan:
             found = Standing(plan, origin, listed)
             self._known.put(question, found)
@@ -157,14 +161,14 @@ class Standings:
             found.demand = Demand(plan, namespace, found.demand.names, known)
         return found
 
-    def _pods(self, namespace: str, selector: str) -> _Listed | None:
+    def _pods(self, namespace: str, selector: str, changed: int) -> _Listed | None:
         found = self._listed.get((namespace, selector))
-        changed = self._objects.changed(namespace)
         if found is not None and found.changed == changed:
             return found
         wanted = parse(selector)
-        version = self._objects.version(namespace, wanted)
-        if found is None or found.version != version:
+        before = None if found is None else found.version
+        version = self._objects.unchanged(namespace, wanted, before)
+        if found is None or version is not before:
             names = self._objects.pod_names(namespace, wanted).names
             if not names:
                 return None

@@ -18,6 +18,7 @@ from hpa.questions import Asked
 from podscale.core.quantity import QuantityError
 from podscale.core.selector import Selector
 from podscale.kube.change import Change
+from podscale.kube.cohorts import Version
 from podscale.kube.store import Store
 
 _log = structlog.get_logger()
@@ -31,9 +32,10 @@ class Entry:
     """One autoscaler and what was derived from it."""
 
     __slots__ = (
-        "asks_plainly", "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_version",
-        "problem", "questions", "questions_for", "rivals", "rivals_version", "scale", "seen_pods",
-        "selector", "selector_text", "target", "uid", "written",
+        "asks_plainly", "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_found",
+        "pods_found_by", "pods_version", "problem", "questions", "questions_for", "rivals",
+        "rivals_version", "scale", "seen_pods", "selector", "selector_text", "target", "uid",
+        "written",
     )  # fmt: skip
 
     def __init__(self, written: Autoscaler) -> None:
@@ -50,6 +52,8 @@ class Entry:
         self.selector: Selector | None = None
         self.pods = Pods()
         self.pods_version: object = None
+        self.pods_found: Version | None = None
+        self.pods_found_by: Selector | None = None
         self.rivals: tuple[str, ...] = ()
         self.rivals_version: object = None
         self.seen_pods: object = None  # what all of its namespace was like, when last looked at

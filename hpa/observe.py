@@ -107,7 +107,10 @@ class Observer:
     def _refresh_pods(self, entry: Entry, selector: Selector, *, by_owner: bool) -> None:
         namespace = entry.key[0]
         adoptions = self._adoptions.get(namespace, 0) if by_owner else -1
-        version = (entry.selector_text, self._pods.version(namespace, selector), adoptions)
+        before = entry.pods_found if entry.pods_found_by is selector else None
+        entry.pods_found = self._pods.unchanged(namespace, selector, before)
+        entry.pods_found_by = selector
+        version = (entry.selector_text, entry.pods_found, adoptions)
         if version == entry.pods_version:
             return
         entry.pods = self._columns.of(namespace, self._pods.select(namespace, selector))

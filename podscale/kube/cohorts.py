@@ -33,6 +33,17 @@ class Cohort:
         self.version = 0  # the store's count of changes at the last change in here
 
 
+class Version:
+    """The cohorts that a selector matched, and their last change."""
+
+    __slots__ = ("cohorts", "moved", "newest")
+
+    def __init__(self, cohorts: tuple[Cohort, ...], newest: int, moved: int) -> None:
+        self.cohorts = cohorts
+        self.newest = newest
+        self.moved = moved  # of the namespace: when a cohort had come or gone last
+
+
 class Cohorts:
     """All cohorts, found by what their members share."""
 
@@ -42,6 +53,8 @@ class Cohorts:
         self._by_namespace: dict[str, dict[int, Cohort]] = {}
         self._by_pair: dict[tuple[str, str, str], dict[int, Cohort]] = {}
         self._by_owner: dict[str, dict[int, Cohort]] = {}
+        self._moves = 0  # how often a cohort came or went
+        self._moved: dict[str, int] = {}  # by namespace: ``_moves`` at the last one in there
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -62,6 +75,7 @@ class Cohorts:
             cohort = Cohort(number, key, labels, owner)
             self._by_key[key] = self._by_number[number] = cohort
             self._by_namespace.setdefault(namespace, {})[number] = cohort
+            self._note_move(namespace)
             for name, value in labels.items():
                 self._by_pair.setdefault((namespace, name, value), {})[number] = cohort
             if owner is not None:
@@ -73,11 +87,19 @@ class Cohorts:
         number, namespace = cohort.number, cohort.namespace
         del self._by_key[cohort.key], self._by_number[number]
         _discard(self._by_namespace, namespace, number)
+        self._note_move(namespace)
         for name, value in cohort.labels.items():
             _discard(self._by_pair, (namespace, name, value), number)
         if cohort.owner is not None:
             _discard(self._by_owner, cohort.owner.uid, number)
         self._free.append(number)
+
+    def _note_move(self, namespace: str) -> None:
+        self._moves += 1
+        if namespace in self._by_namespace:
+            self._moved[namespace] = self._moves
+        else:
+            self._moved.pop(namespace, None)  # one that comes back has a number never seen
 
     def in_namespace(self, namespace: str | None) -> list[Cohort]:
         """Return the cohorts of ``namespace``, or all (None)."""
@@ -88,6 +110,23 @@ class Cohorts:
     def owned_by(self, uid: str) -> list[Cohort]:
         """Return the cohorts with this controller."""
         return list(self._by_owner.get(uid, {}).values())
+
+    def version(self, namespace: str, selector: Selector, before: "Version | None") -> "Version":
+        """Return ``before``, an earlier version of the same, as long as nothing that ``selector``
+        matches has changed, else another one.
+
+        While no cohort came or went in ``namespace`` nothing is searched for.
+        """
+        moved = self._moved.get(namespace, 0)
+        if before is not None and before.moved == moved:
+            cohorts = before.cohorts
+        else:
+            cohorts = tuple(self.find(namespace, selector))
+        newest = max([cohort.version for cohort in cohorts], default=0)
+        if before is not None and newest == before.newest and cohorts == before.cohorts:
+            before.moved = moved
+            return before
+        return Version(cohorts, newest, moved)
 
     def find(self, namespace: str | None, selector: Selector) -> list[Cohort]:
         """Return the cohorts that ``selector`` matches, in ``namespace`` or everywhere (None)."""

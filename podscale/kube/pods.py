@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import DTypeLike
 
 from podscale.core.selector import Selector
-from podscale.kube.cohorts import Cohort
+from podscale.kube.cohorts import Cohort, Version
 from podscale.kube.columnar import Columnar
 from podscale.kube.interned import Interned
 from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, Template
@@ -74,6 +74,11 @@ class PodStore(Columnar[Pod, PodView]):
         """Return the ``version`` that ``select`` would have, without reading the pods."""
         cohorts = self._rows.cohorts.find(namespace, selector)
         return len(cohorts), max((cohort.version for cohort in cohorts), default=0)
+
+    def unchanged(self, namespace: str, selector: Selector, before: Version | None) -> Version:
+        """Return ``before`` as long as ``select`` would return the same pods in the same state
+        as then, else a new version to ask with the next time."""
+        return self._rows.cohorts.version(namespace, selector, before)
 
     def owned_by(self, uid: str) -> PodSet:
         """Return the pods whose controller has this UID."""

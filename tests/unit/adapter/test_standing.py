@@ -18,6 +18,12 @@ ORIGIN = Origin("m", "rules[0]", 30.0)
 WEB, DB = PodMetric("shop", METRIC, "app=web"), PodMetric("shop", METRIC, "app=db")
 
 
+def stands(standings, question, plan, origin):
+    """Ask for one question with the pods as they are."""
+    changed = standings._objects.changed(question.namespace)
+    return standings.of(question, plan, origin, changed)
+
+
 def plan(series="m"):
     return Plan("custom", "r", series, KeyLabels("namespace", "pod"), lambda *_: series)
 
@@ -43,7 +49,7 @@ def test_joined_answers_are_those_of_each_question_alone(found):
     standings = Standings(GivenObjects(pods(web=3, db=2)))
     one = plan()
     for outcome in found:
-        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB, WEB)]
+        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB, WEB)]
         answers = standings.joined(one, "shop", members).answers(outcome)
         alone = [
             readings.or_nothing(readings.pods(outcome, each.listed.names, ORIGIN))
@@ -54,7 +60,7 @@ def test_joined_answers_are_those_of_each_question_alone(found):
 
 def test_a_failure_is_everybodys():
     standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
-    members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+    members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
     down = Unavailable("PrometheusUnreachable", "down")
     assert standings.joined(one, "shop", members).answers(down) == [down, down]
 
@@ -64,7 +70,7 @@ def test_what_comes_again_unchanged_is_the_same_demand():
 
     def asked() -> Demand:
         standings.grow_older(2)
-        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
         return standings.joined(one, "shop", members).demand
 
     first = asked()
@@ -77,7 +83,7 @@ def test_other_pods_are_asked_for_at_once():
     standings, one = Standings(GivenObjects(given)), plan()
 
     def names():
-        members = [standings.of(each, one, ORIGIN) for each in (WEB, DB)]
+        members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
         return standings.joined(one, "shop", members).demand.names
 
     assert len(names()) == 5
@@ -86,8 +92,8 @@ def test_other_pods_are_asked_for_at_once():
     del given["shop"]["db-0"]
     assert "db-0" not in names()
     given["shop"]["web-0"] = {"app": "db"}  # the same number of pods, of others
-    assert standings.of(WEB, one, ORIGIN).listed.names == ("web-1", "web-2", "web-9")
-    assert standings.of(DB, one, ORIGIN).listed.names == ("db-1", "web-0")
+    assert stands(standings, WEB, one, ORIGIN).listed.names == ("web-1", "web-2", "web-9")
+    assert stands(standings, DB, one, ORIGIN).listed.names == ("db-1", "web-0")
 
 
 def test_how_many_pods_there_are_is_told_anew():
@@ -95,7 +101,7 @@ def test_how_many_pods_there_are_is_told_anew():
     standings, one = Standings(GivenObjects(given)), plan()
 
     def known():
-        return standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)]).demand.known
+        return standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)]).demand.known
 
     assert known() == 5
     given["shop"]["other"] = {"app": "other"}
@@ -104,7 +110,7 @@ def test_how_many_pods_there_are_is_told_anew():
 
 def test_rows_that_lie_elsewhere_are_found_again():
     standings, one = Standings(GivenObjects(pods(web=2))), plan()
-    joined = standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)])
+    joined = standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)])
     (first,) = joined.answers(reading({"web-0": 1.0, "web-1": 2.0}))
     (second,) = joined.answers(reading({"web-1": 2.0, "web-0": 1.0}))
     assert first == second
@@ -116,10 +122,10 @@ def test_rows_that_lie_elsewhere_are_found_again():
 
 def test_another_plan_or_other_questions_are_other_demands():
     standings, one, other = Standings(GivenObjects(pods(web=3, db=2))), plan(), plan("n")
-    first = standings.joined(one, "shop", [standings.of(WEB, one, ORIGIN)]).demand
-    assert standings.of(WEB, other, ORIGIN).plan is other
+    first = standings.joined(one, "shop", [stands(standings, WEB, one, ORIGIN)]).demand
+    assert stands(standings, WEB, other, ORIGIN).plan is other
     both = standings.joined(
-        one, "shop", [standings.of(WEB, one, ORIGIN), standings.of(DB, one, ORIGIN)]
+        one, "shop", [stands(standings, WEB, one, ORIGIN), stands(standings, DB, one, ORIGIN)]
     )
     assert (first.names, len(both.demand.names)) == (("web-0", "web-1", "web-2"), 5)
 
@@ -131,7 +137,7 @@ def test_what_nobody_asks_any_more_is_forgotten():
     def ask(namespaces):
         standings.grow_older(len(namespaces))
         for each in namespaces:
-            standing = standings.of(PodMetric(each, METRIC, ""), one, ORIGIN)
+            standing = stands(standings, PodMetric(each, METRIC, ""), one, ORIGIN)
             standings.joined(one, each, [standing])
 
     def count():

@@ -129,9 +129,10 @@ class GivenObjects:
         """Return another number for other pods."""
         return hash(str(self._pods.get(namespace)))
 
-    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
-        """Return another pair for other pods."""
-        return self.count(namespace), hash(self.pod_names(namespace, selector).names)
+    def unchanged(self, namespace: str, selector: Selector, before: object) -> object:
+        """Return ``before`` while it is equal to what the pods are."""
+        found = self.pod_names(namespace, selector).names
+        return before if before == found else found
 
     def namespaces(self) -> list[str]:
         """Return the namespaces."""

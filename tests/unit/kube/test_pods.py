@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from podscale.core import selector
 from podscale.kube.objects.pod import Pod
@@ -237,3 +239,51 @@ def test_a_change_of_any_pod_shows_in_its_namespace_alone():
     feed(kept, ("MODIFIED", made("web-1", 7)))  # nothing new
     assert kept.changed("shop") == seen[-1]
     assert kept.changed("elsewhere") == 0
+
+
+SELECTORS = [selector.parse(text) for text in ("app=web", "app in (web,db)", "tier", "app!=db", "")]
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["ADDED", "MODIFIED", "MODIFIED", "DELETED"]),
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from([{"app": "web"}, {"app": "db"}, {"app": "web", "tier": "x"}]),
+    ),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_a_version_stays_exactly_as_long_as_the_pods_that_match(events):
+    kept = PodStore()
+    versions = {each: kept.unchanged("shop", each, None) for each in SELECTORS}
+    states = {each: _state(kept, each) for each in SELECTORS}
+    for number, (kind, name, labels) in enumerate(events, 1):
+        if kind == "DELETED" and kept.get("shop", name) is None:
+            continue
+        feed(kept, (kind, made(name, number, **labels)))
+        for each in SELECTORS:
+            before, after = versions[each], kept.unchanged("shop", each, versions[each])
+            state = _state(kept, each)
+            if state != states[each]:
+                assert after is not before
+            versions[each], states[each] = after, state
+            assert kept.unchanged("shop", each, after) is after
+
+
+def test_a_change_of_other_pods_leaves_the_version():
+    kept = store(made("web-1", 1, app="web"), made("db-1", 2, app="db"))
+    version = kept.unchanged("shop", SELECTORS[0], None)
+    feed(kept, ("MODIFIED", made("db-1", 3, app="db")))
+    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    feed(kept, ("ADDED", made("other", 4, app="other")))  # another cohort: searched for again
+    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    feed(kept, ("DELETED", made("other", 5, app="other")))
+    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    feed(kept, ("MODIFIED", made("web-1", 6, app="web")))
+    assert kept.unchanged("shop", SELECTORS[0], version) is not version
+
+
+def _state(kept, selector):
+    return sorted(
+        (name, kept.get("shop", name).resource_version) for name in kept.names("shop", selector)
+    )
