@@ -17,7 +17,10 @@ from hpa.catalog import Key
 from hpa.decide import decide
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import MetricAnswer, Observation, Scale
+from hpa.decide.observation import MetricAnswer, Observation, Past, Scale, ScaleUnreadable
+from hpa.decide.pods import Pods
+from hpa.decide.settings import Settings
+from hpa.decide.spec import HPA
 from hpa.decide.steps import Measured
 from podscale.core.metrics import PodSamples
 from podscale.core.samplecolumns import SampleColumns
@@ -55,9 +58,20 @@ class Packed(Struct, frozen=True, gc=False):
     body: bytes  # told against the next newer decision; the newest one stands alone
 
 
-class _Given(Struct, frozen=True):
-    """What of an observation belongs to no one else, with ``None`` for the answers kept apart."""
+class _Columns(Struct, frozen=True, gc=False, array_like=True):
+    """Samples in columns as they are; without names they are those of the pods, in order."""
 
+    values: bytes
+    times: bytes
+    window_s: float | None
+    asked_s: float
+    names: tuple[str, ...] | None
+
+
+class _Given(Struct, frozen=True, gc=False, array_like=True):
+    """What of a trace belongs to no one else; ``None`` among the answers stands for columns."""
+
+    columns: tuple[_Columns | None, ...]
     answers: tuple[MetricAnswer | None, ...]
     rivals: tuple[str, ...]
     same_target: tuple[str, ...]
@@ -68,43 +82,66 @@ class _Given(Struct, frozen=True):
 _given = msgspec.msgpack.Decoder(_Given)
 
 
-class Last:
-    """The newest trace, as its inputs: what lives elsewhere anyway and samples in columns by
-    reference, the rest as bytes. Its steps are made again when somebody asks.
+class Last(Struct, frozen=True, gc=False):
+    """The newest trace, as its inputs: what lives elsewhere anyway by reference, the rest as
+    bytes. Its steps are made again when somebody asks.
 
     Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
     memory.
     """
 
-    __slots__ = ("_columns", "_given", "_hpa", "_now", "_past", "_pods", "_scale", "_settings")
+    hpa: HPA
+    scale: Scale | ScaleUnreadable
+    pods: Pods
+    past: Past
+    settings: Settings
+    now: float
+    given: bytes
 
-    def __init__(self, trace: Trace) -> None:
+    @classmethod
+    def of(cls, trace: Trace) -> "Last":
+        """Return what is kept of ``trace``."""
         seen = trace.observation
-        self._hpa, self._pods, self._scale = seen.hpa, seen.pods, seen.scale
-        self._past, self._settings, self._now = trace.past, trace.settings, trace.now
-        # They never change; what a provider of another package made might.
-        self._columns = tuple([each if _is_columns(each) else None for each in seen.answers])
-        rest = tuple([None if _is_columns(each) else each for each in seen.answers])
-        self._given = _encoder.encode(
-            _Given(rest, seen.rivals, seen.same_target, trace.outcome, trace.outcome_at)
-        )
+        names = seen.pods.names
+        columns: list[_Columns | None] = []
+        answers: list[MetricAnswer | None] = []
+        for each in seen.answers:
+            if type(each) is PodSamples and type(each.pods) is SampleColumns and not each.stale:
+                held = each.pods
+                own = None if held.names == names else held.names
+                columns.append(
+                    _Columns(held.values_raw, held.times_raw, held.window_s, each.asked_s, own)
+                )
+                answers.append(None)
+            else:
+                columns.append(None)
+                answers.append(each)
+        given = _encoder.encode(
+            _Given(
+                tuple(columns), tuple(answers), seen.rivals, seen.same_target, trace.outcome,
+                trace.outcome_at,
+            )
+        )  # fmt: skip
+        return cls(seen.hpa, seen.scale, seen.pods, trace.past, trace.settings, trace.now, given)
 
     def trace(self) -> Trace:
         """Return the trace as it was."""
-        given = _given.decode(self._given)
+        given = _given.decode(self.given)
         answers = tuple(
-            one if one is not None else other
-            for one, other in zip(self._columns, given.answers, strict=True)
+            other if one is None else _samples(one, self.pods.names)
+            for one, other in zip(given.columns, given.answers, strict=True)
         )
         seen = Observation(
-            self._hpa, self._scale, self._pods, answers, given.rivals, given.same_target
+            self.hpa, self.scale, self.pods, answers, given.rivals, given.same_target
         )
-        made = decide(seen, self._past, self._settings, self._now).trace
+        made = decide(seen, self.past, self.settings, self.now).trace
         return structs.replace(made, outcome=given.outcome, outcome_at=given.outcome_at)
 
 
-def _is_columns(answer: MetricAnswer | None) -> bool:
-    return type(answer) is PodSamples and type(answer.pods) is SampleColumns
+def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
+    own = names if columns.names is None else columns.names
+    held = SampleColumns(own, columns.values, columns.times, columns.window_s)
+    return PodSamples(held, columns.asked_s)
 
 
 class Kept:
@@ -115,7 +152,7 @@ class Kept:
     def __init__(self, first: Trace) -> None:
         self.at = first.now
         self.decided: int | None = None
-        self.last = Last(first)
+        self.last = Last.of(first)
         self.shape: Shape = ()
         self.reason = ""
         self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
@@ -193,7 +230,7 @@ class Traces:
         if kept is None:
             kept = self._kept[key] = Kept(trace)
         kept.at, kept.decided = trace.now, trace.decided
-        kept.last = Last(trace)
+        kept.last = Last.of(trace)
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason

@@ -13,7 +13,7 @@ from podscale.core.metrics import Sample
 class SampleColumns(Mapping[str, Sample]):
     """Samples by pod name, in the order of ``names``."""
 
-    __slots__ = ("_by_name", "_times", "_values", "_window_s", "names")
+    __slots__ = ("_by_name", "names", "times_raw", "values_raw", "window_s")
 
     def __init__(
         self, names: tuple[str, ...], values: bytes, times: bytes, window_s: float | None
@@ -21,34 +21,34 @@ class SampleColumns(Mapping[str, Sample]):
         """``values`` are milli-units as int64, ``times`` unix seconds as float64 (NaN: not
         known), both in the machine's order and as long as ``names``, which do not repeat."""
         self.names = names
-        self._values = values
-        self._times = times
-        self._window_s = window_s
+        self.values_raw = values
+        self.times_raw = times
+        self.window_s = window_s
         self._by_name: dict[str, Sample] | None = None  # made when somebody looks one up
 
     @property
     def values_milli(self) -> list[int]:
         """The value of each pod."""
-        return memoryview(self._values).cast("q").tolist()
+        return memoryview(self.values_raw).cast("q").tolist()
 
     @property
     def times_s(self) -> list[float]:
         """The time of each sample; NaN: not known."""
-        times: list[float] = memoryview(self._times).cast("d").tolist()  # type: ignore[assignment]
+        times: list[float] = memoryview(self.times_raw).cast("d").tolist()  # type: ignore[assignment]
         return times
 
     @property
     def first_time_s(self) -> float | None:
         """The time of the first sample; None: not known, or there is none."""
-        if not self._times:
+        if not self.times_raw:
             return None
-        time_s: float = memoryview(self._times).cast("d")[0]
+        time_s: float = memoryview(self.times_raw).cast("d")[0]
         return None if time_s != time_s else time_s
 
     def as_dict(self) -> dict[str, Sample]:
         """Return the samples as objects."""
         if self._by_name is None:
-            made = map(_sample, self.values_milli, self.times_s, repeat(self._window_s))
+            made = map(_sample, self.values_milli, self.times_s, repeat(self.window_s))
             self._by_name = dict(zip(self.names, made, strict=False))
         return self._by_name
 
