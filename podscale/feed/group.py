@@ -25,7 +25,7 @@ VERIFIED_REQUESTS = 64  # of one namespace, whose texts were compared with the s
 CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
 
 
-class Sheet(Struct, frozen=True, eq=False):
+class Sheet(Struct, frozen=True, eq=False, gc=False):
     """A successful read of one namespace."""
 
     reading: Reading
@@ -101,18 +101,14 @@ class Group:
             if len(memory.verified) >= VERIFIED_REQUESTS:
                 memory.verified.clear()
             memory.verified[demand.names] = None
-        before = len(memory.wanted())
+        was_all = self._reads_all(len(memory.wanted()), memory.known)
+        before = len(memory.names)
         memory.names.update(dict.fromkeys(demand.names, now_s))
         after = len(memory.names)
-        if (
-            not before
-            or before != after
-            or (
-                # Pods come and go all the time; what counts is how the namespace is read.
-                memory.known != demand.known
-                and is_wide(after, memory.known) != is_wide(after, demand.known)
-            )
-        ):
+        is_all = self._reads_all(after, demand.known)
+        # Pods come and go all the time; what counts is how the namespace is read, and which of
+        # its names where they are named.
+        if not before or is_all != was_all or (before != after and not is_all):
             self._packed = None
         self._memories[demand.namespace] = memory
         memory.wanted_s, memory.known, memory.last = now_s, demand.known, demand
@@ -132,9 +128,8 @@ class Group:
             return []
         if self._packed is not None:
             return self._packed
-        is_by_name = self.verdict.is_by_name
         wants = [
-            self._want(namespace, memory, is_by_name=is_by_name)
+            self._want(namespace, memory)
             for namespace, memory in self._memories.items()
             if namespace not in self._excluded
         ]
@@ -202,11 +197,15 @@ class Group:
         """Give a demoted plan another chance."""
         self.demoted, self._duplicate_reads, self._differences = "", 0, 0
 
-    def _want(self, namespace: str, memory: _Memory, *, is_by_name: bool) -> Want:
+    def _reads_all(self, wanted: int, known: int | None) -> bool:
+        """Whether a namespace is read whole rather than by the names wanted in it."""
+        if not isinstance(self.verdict, Widened) or not self.verdict.is_by_name:
+            return True
+        return not self.plan.is_namespace_object and is_wide(wanted, known)
+
+    def _want(self, namespace: str, memory: _Memory) -> Want:
         wanted = len(memory.names)
-        is_all = not is_by_name or (
-            not self.plan.is_namespace_object and is_wide(wanted, memory.known)
-        )
+        is_all = self._reads_all(wanted, memory.known)
         before = self.sheets.get(namespace)
         if before is not None and (is_all or before.covers(memory.names)):
             expected = len(before.reading.values)

@@ -71,7 +71,7 @@ class Plan(Struct, frozen=True, eq=False):
         return self.render(self.label_matchers(namespace, names), values)
 
 
-class Demand(Struct, frozen=True, eq=False):
+class Demand(Struct, frozen=True, eq=False, gc=False):
     """A plan wanted for one namespace and its objects."""
 
     plan: Plan
