@@ -112,11 +112,15 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
             else:
                 report.rules = [RuleReport("", 0, (), plainly(problem))]
     elif cluster is not None and plan.told is not None:
-        report.rules = [
-            RuleReport(each.rule, each.metrics, (), _told_problem(each)) for each in plan.told.rules
-        ]
         for asked in plan.asked:
             report.findings.append((asked, await _served(plan, asked, cluster)))
+        # Of one metric that is served, other rules say nothing; of one that is not, those may
+        # that could not be listed.
+        report.rules = [
+            RuleReport(each.rule, each.metrics, (), _told_problem(each))
+            for each in plan.told.rules
+            if not plan.asked or (each.problem and not report.is_healthy)
+        ]
     elif number := len(rules.custom) + len(rules.external):
         report.notes.append(
             f"{count(number, 'rule')} read and linted; --prometheus-url shows what they find"

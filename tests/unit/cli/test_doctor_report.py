@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from adapter.evidence import Asked
 from adapter.rules_api import RulesTold, RuleTold
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
 from podscale.cli.doctor_report import print_report
@@ -99,6 +100,19 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
     out = capsys.readouterr().out
     assert out.startswith(said)
     assert ("nothing needs to change" in out) is healthy
+
+
+async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(
+    cluster: Cluster,
+) -> None:
+    rules = [RuleTold("rules[0]", 1.0, 0), RuleTold("rules[1]", 1.0, 0, "PrometheusUnreachable")]
+    told = RulesTold(RULES, "rules.yaml", "http://prometheus", 60.0, 300.0, rules=rules)
+    asked = [Asked("custom", "load", "shop", "pods", "*")]
+    source = RulesText(RULES, "rules.yaml", "running adapter")
+    plan = Plan(rules=source, prometheus=None, told=told, asked=asked)
+    report = await examine(plan, cluster, lambda *_: None)
+    assert not report.is_healthy  # nobody serves it here
+    assert [rule.rule for rule in report.rules] == ["rules[1]"]
 
 
 async def test_without_a_prometheus_it_says_that_the_series_were_not_looked_at() -> None:
