@@ -16,7 +16,7 @@ from tests.cluster.settings import PlaneSettings
 from tests.cluster.workloads import deployment, horizontal_pod_autoscaler
 from tests.integration.exporter import Exporter, Target, gauge
 from tests.integration.prometheus import PrometheusServer
-from tests.tools.process import wait_until
+from tests.tools.process import NotReadyError, wait_until
 
 CUSTOM = "/apis/custom.metrics.k8s.io"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
@@ -111,14 +111,24 @@ def test_kubectl_top_and_api_resources_understand_us(stack: MetricsStack, shop: 
     assert all(90 <= each <= 110 for each in cpu)
     assert "node-0" in stack.plane.kubectl("top", "nodes")
     listed = ["--verbs=get", "-o", "name"]
-    wait_until(
-        "the aggregator has read our discovery, which it does every minute",
-        lambda: (
-            {"queue_messages.external.metrics.k8s.io", "pods.metrics.k8s.io"}
-            <= set(stack.plane.kubectl("api-resources", *listed).split())
-        ),
-        deadline_s=100,
-    )
+    try:
+        wait_until(
+            # A minute after its last look, which it may have had a minute before we listed.
+            "the aggregator has read our discovery",
+            lambda: (
+                {"queue_messages.external.metrics.k8s.io", "pods.metrics.k8s.io"}
+                <= set(stack.plane.kubectl("api-resources", *listed).split())
+            ),
+            deadline_s=180,
+        )
+    except NotReadyError as late:
+        said = [
+            stack.plane.kubectl("api-resources", *listed, "--api-group", "external.metrics.k8s.io"),
+            stack.plane.kubectl("api-resources", *listed, "--api-group", "metrics.k8s.io"),
+            json.dumps(stack.raw(EXTERNAL)),
+            stack.plane.kubectl("get", "apiservices", "-o", "wide"),
+        ]
+        raise NotReadyError("\n".join([str(late), *said])) from None
     # kubectl leaves out every name with a slash, as it leaves out pods/log.
     names = {r["name"] for r in stack.raw(f"{CUSTOM}/v1beta2")["resources"]}
     assert {f"pods/{RATE}", "services/queue_depth", "nodes/node_temperature"} <= names
@@ -216,15 +226,20 @@ def test_the_in_tree_hpa_scales_up_and_down_on_what_we_serve(
         ):
             # Rates lag behind the load they measure, so the way up may pass 4 and come back.
             for load, wanted in ((40.0, {4, 5, 6}), (7.0, {1})):
-                wait_until(
-                    f"{wanted} replicas at a load of {load}",
-                    lambda wanted=wanted, load=load: (
-                        keep_load(plane, stack, namespace, load)
-                        and replicas(plane, namespace) in wanted
-                    ),
-                    deadline_s=150,
-                    programs=tuple(stack.replicas),
-                )
+                try:
+                    wait_until(
+                        f"{wanted} replicas at a load of {load}",
+                        lambda wanted=wanted, load=load: (
+                            keep_load(plane, stack, namespace, load)
+                            and replicas(plane, namespace) in wanted
+                        ),
+                        deadline_s=150,
+                        programs=tuple(stack.replicas),
+                    )
+                except NotReadyError as late:
+                    pods = stack.raw(f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods")
+                    said = plane.kubectl("describe", "hpa", "-n", namespace)
+                    raise NotReadyError(f"{late}\n{said}\n{json.dumps(pods)}") from None
 
 
 def replicas(plane: Plane, namespace: str) -> int:
