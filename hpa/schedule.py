@@ -6,7 +6,7 @@ a period of their own have deadlines of their own. Pure.
 """
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
 from hpa.catalog import Key
@@ -60,7 +60,10 @@ class Schedule:
     def namespaces(self, tick: int) -> list[str]:
         """Return the namespaces that are due at the ``tick``-th tick, by name."""
         slot = tick % self.slots
-        found = [each for each in self._order if self._slot[each] == slot]
+        # Slots follow the order of the names.
+        first = bisect_left(self._order, slot, key=self._slot.__getitem__)
+        last = bisect_right(self._order, slot, lo=first, key=self._slot.__getitem__)
+        found = self._order[first:last]
         return found + [each for each in self._twice.get(slot, ()) if each in self._slot]
 
     def own_period(self, key: Key, period_s: float | None, now: float) -> None:

@@ -41,7 +41,7 @@ class Shards:
         self._gap_s = gap_s
         self._gather_s = gather_s
         self._count = FEWEST
-        self._texts: dict[int, dict[str, bytes]] = {}
+        self._texts: dict[int, dict[str, bytes]] = {}  # by shard and object: its line
         self._versions: dict[int, str] = {}
         self._dirty: set[int] = set()
         self._written: dict[int, float] = {}
@@ -88,7 +88,7 @@ class Shards:
         while self._count <= max(self._versions, default=0):
             self._count *= 2
         for key, record in found.items():
-            self._texts.setdefault(self._shard(key), {})[key] = encode(record)
+            self._texts.setdefault(self._shard(key), {})[key] = _line(key, record)
         for shard, key in moved:
             if self._shard(key) != shard:
                 self._dirty |= {shard, self._shard(key)}
@@ -104,7 +104,7 @@ class Shards:
             if texts.pop(text, None) is None:
                 return
         else:
-            texts[text] = encode(record)
+            texts[text] = _line(text, record)
         self._dirty.add(shard)
         self._changed.set()
 
@@ -197,8 +197,7 @@ class Shards:
 
     def _body(self, shard: int) -> bytes:
         texts = self._texts.get(shard, {})
-        lines = [encode(key) + b":" + text for key, text in sorted(texts.items())]
-        return b"{" + b",\n".join(lines) + b"}"
+        return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
 
     def _double(self) -> None:
         self._count *= 2
@@ -214,3 +213,7 @@ class Shards:
 
     def _name(self, shard: int | str) -> str:
         return f"podscale-{self._part}-history-{shard}"
+
+
+def _line(key: str, record: Record) -> bytes:
+    return encode(key) + b":" + encode(record)

@@ -3,6 +3,8 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpa.schedule import Schedule
 
@@ -58,3 +60,27 @@ def test_own_periods_neither_drift_nor_catch_up() -> None:
     schedule.own_period(("shop", "web"), None, 1000.0)
     assert schedule.due(2000.0) == []
     assert not schedule.has_own_period(("shop", "web"))
+
+
+@given(
+    st.lists(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 9))),
+    st.lists(st.tuples(st.booleans(), st.text("abc", min_size=1, max_size=3))),
+)
+def test_each_namespace_has_its_turn_exactly_once_a_period_or_twice_while_it_moves(
+    spreads: list[dict[str, int]], changes: list[tuple[bool, str]]
+) -> None:
+    schedule = Schedule(15.0)
+    known: set[str] = set()
+    for sizes in spreads:
+        schedule.spread(sizes)
+        known = set(sizes)
+    for is_new, namespace in changes:
+        if is_new:
+            schedule.add(namespace)
+            known.add(namespace)
+        else:
+            schedule.drop(namespace)
+            known.discard(namespace)
+        turns = [each for tick in range(schedule.slots) for each in schedule.namespaces(tick)]
+        assert set(turns) == known
+        assert all(1 <= turns.count(each) <= 2 for each in known)
