@@ -1,6 +1,5 @@
 """Data on stdout in the form that was asked for; everything else goes to stderr."""
 
-import json
 import os
 import re
 import sys
@@ -29,7 +28,10 @@ output_option = click.option(
 def emit(value: object, form: Form) -> None:
     """Print ``value``, plain data, as JSON or YAML."""
     if form == "json":
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        # Imported here: --help must not load it. It writes null for NaN, which JSON cannot say.
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
         return
     # Imported here: --help must not load it.
     import yaml

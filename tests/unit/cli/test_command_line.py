@@ -9,7 +9,7 @@ import pytest
 
 from podscale.cli import kubeconfig
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.output import said
+from podscale.cli.output import emit, said
 
 
 def podscale(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -195,3 +195,11 @@ def test_no_color_is_obeyed_and_output_is_plain_where_it_is_no_terminal(tmp_path
     for environment in ({}, {"NO_COLOR": "1"}):
         done = podscale("doctor", "-f", str(rules), "--no-cluster", **environment)
         assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_json_is_json_whatever_the_numbers_are(capsys):
+    emit({"ratio": float("nan"), "name": "größe"}, "json")
+    shown = capsys.readouterr().out
+    assert json.loads(shown, parse_constant=pytest.fail) == {"ratio": None, "name": "größe"}
+    assert shown.startswith('{\n  "ratio"')
+    assert "größe" in shown
