@@ -32,10 +32,10 @@ class Entry:
     """One autoscaler and what was derived from it."""
 
     __slots__ = (
-        "asks_plainly", "hpa", "is_busy", "is_gone", "key", "looked_at", "pods", "pods_found",
-        "pods_found_by", "pods_version", "problem", "questions", "questions_for", "rivals",
-        "rivals_version", "scale", "seen_pods", "selector", "selector_text", "target", "uid",
-        "written",
+        "asks_plainly", "describes_objects", "hpa", "is_busy", "is_gone", "key", "looked_at",
+        "pods", "pods_found", "pods_found_by", "pods_version", "problem", "questions",
+        "questions_for", "rivals", "rivals_version", "scale", "seen_pods", "selector",
+        "selector_text", "target", "uid", "written",
     )  # fmt: skip
 
     def __init__(self, written: Autoscaler) -> None:
@@ -61,6 +61,7 @@ class Entry:
         self.questions: tuple[Asked, ...] = ()
         self.questions_for: object = None  # what the questions were derived from
         self.asks_plainly = False  # every one of ``questions`` is one
+        self.describes_objects = False  # a metric is of an object, whose kind is mapped
         self.read(written, None)
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
@@ -83,6 +84,8 @@ class Entry:
             _log.warning("autoscaler not readable", key="/".join(self.key), error=self.problem)
         self.target = target_of(self.key[0], written.spec.scale_target_ref)
         self.questions_for = None
+        metrics = () if self.hpa is None else self.hpa.metrics
+        self.describes_objects = any(metric.type == "Object" for metric in metrics)
         return True
 
 

@@ -130,7 +130,8 @@ class Observer:
         entry.rivals_version = version
 
     def _questions(self, entry: Entry, hpa: HPA, mapper: Mapper) -> tuple[Asked, ...]:
-        derived_from = (entry.selector_text, mapper)
+        # The mapper is another one after each discovery; only described objects need it.
+        derived_from = (entry.selector_text, mapper if entry.describes_objects else None)
         if entry.questions_for != derived_from:
             entry.questions = questions(hpa, entry.selector_text, mapper)
             entry.asks_plainly = all(is_question(each) for each in entry.questions)

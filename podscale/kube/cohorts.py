@@ -9,6 +9,8 @@ all of them. Pure: no I/O, no clock.
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from podscale.core.selector import Selector
 from podscale.kube.wire import OwnerReference
 
@@ -33,15 +35,12 @@ class Cohort:
         self.version = 0  # the store's count of changes at the last change in here
 
 
-class Version:
+class Version(Struct, eq=False, gc=False):
     """The cohorts that a selector matched, and their last change."""
 
-    __slots__ = ("cohorts", "moved", "newest")
-
-    def __init__(self, cohorts: tuple[Cohort, ...], newest: int, moved: int) -> None:
-        self.cohorts = cohorts
-        self.newest = newest
-        self.moved = moved  # of the namespace: when a cohort had come or gone last
+    cohorts: tuple[Cohort, ...]
+    newest: int
+    moved: int  # of the namespace: when a cohort had come or gone last
 
 
 class Cohorts:

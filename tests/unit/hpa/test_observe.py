@@ -9,7 +9,10 @@ from hpa.decide import Scale, Settings
 from hpa.decide.pods import Phase, Ready
 from hpa.observe import Look
 from hpa.targets import Seen
+from podscale.core.metrics import NotFound, ObjectMetric
 from podscale.kube.objects.scale import Workload
+from podscale.kube.resource import DEPLOYMENTS
+from podscale.kube.restmapper import Mapper
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
@@ -195,3 +198,32 @@ async def test_pods_of_others_in_the_namespace_leave_what_is_kept() -> None:
     assert look(cluster).pods is first.pods
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1), pod_object("other", 0))
     assert look(cluster).pods.names == ("web-0", "web-1")
+
+
+def object_metric() -> dict[str, Any]:
+    described = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    target = {"type": "Value", "value": "1"}
+    source = {"metric": {"name": "rate"}, "describedObject": described, "target": target}
+    return {"type": "Object", "object": source}
+
+
+async def test_after_a_discovery_only_questions_about_objects_are_made_anew() -> None:
+    cluster = Cluster()
+    cluster.put(
+        hpa_object("web", object_metric()),
+        hpa_object("plain"),
+        deployment_object("web", 1),
+        deployment_object("plain", 1),
+    )
+    before = [look(cluster, name).asked for name in ("web", "plain")]
+    controller = cluster.controller
+    found = Mapper([DEPLOYMENTS])
+    controller._mapper = lambda: found
+    described, plain = (look(cluster, name).asked for name in ("web", "plain"))
+    assert isinstance(before[0][0], NotFound)
+    assert isinstance(described[0], ObjectMetric)
+    assert plain is before[1]
+    changed = hpa_object("plain", object_metric())
+    changed["metadata"] |= {"resourceVersion": cluster.world.next_version(), "generation": 2}
+    cluster.put(changed)
+    assert isinstance(look(cluster, "plain").asked[0], ObjectMetric)
