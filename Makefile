@@ -15,6 +15,8 @@ export PODSCALE_SHORT ?=
 
 help:  ## what can be made
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@echo "one ring each:  $(RINGS)"
+	@echo "benches:        $(BENCHES:%=bench-%)"
 
 setup: $(STAMP)  ## create .venv with exactly the locked packages
 
