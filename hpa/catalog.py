@@ -13,6 +13,7 @@ from msgspec import structs
 from hpa.decide.pods import Pods
 from hpa.decide.reading import read_status
 from hpa.decide.spec import HPA, MetricSpec
+from hpa.decide.wire import WireStatus
 from hpa.objects import Autoscaler, TargetKey, target_of, to_decide
 from hpa.questions import Asked
 from podscale.core.quantity import QuantityError
@@ -118,6 +119,7 @@ class Catalog:
         self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
+        self._store = store
         self.leave = store.subscribe(self._note)
         for written in store.values():
             self._add(written)
@@ -171,6 +173,7 @@ class Catalog:
             return
         before, target = entry.written, entry.target
         is_changed = entry.read(change.new, before)
+        self._thin(entry)
         if entry.target != target:
             self._unindex(target, entry.key[1])
             self._by_target.setdefault(entry.target, set()).add(entry.key[1])
@@ -181,11 +184,19 @@ class Catalog:
 
     def _add(self, written: Autoscaler) -> None:
         entry = Entry(written)
+        self._thin(entry)
         self._share_metrics(entry)
         self._entries.setdefault(entry.key[0], {})[entry.key[1]] = entry
         self._by_target.setdefault(entry.target, set()).add(entry.key[1])
         self._count += 1
         self._listener.changed(entry, True)
+
+    def _thin(self, entry: Entry) -> None:
+        """Keep of a status that was read only what is looked at again: it is a KB of objects."""
+        last = entry.written.status.last_scale_time
+        if entry.hpa is not None:
+            entry.written = structs.replace(entry.written, status=WireStatus(last_scale_time=last))
+            self._store.thin(entry.written)
 
     def _share_metrics(self, entry: Entry) -> None:
         """Keep equal metrics once: many autoscalers are made from one template."""

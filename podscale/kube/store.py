@@ -81,6 +81,16 @@ class Store(Generic[T]):
             return  # deleted by somebody, and the watch told us before the answer came
         self._put(answer)
 
+    def thin(self, obj: T) -> None:
+        """Keep ``obj``, which tells less of the same state, in place of what is kept of it.
+
+        For who has taken out of a state what it needs. Nobody is told.
+        """
+        meta = obj.metadata
+        known = self.get(meta.namespace, meta.name)
+        if known is not None and known.metadata == meta:
+            self._objects[meta.namespace][meta.name] = obj
+
     def forget(self, namespace: str, name: str, uid: str = "") -> None:
         """Take out what we deleted ourselves (only this incarnation, if ``uid`` is given)."""
         known = self.get(namespace, name)

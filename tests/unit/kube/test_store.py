@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from podscale.core import selector
 from podscale.kube.api import Method, Response
 from podscale.kube.change import Change
 from podscale.kube.connect import Target, connect
 from podscale.kube.errors import Unreachable
-from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.pod import Pod, PodStatus
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
@@ -391,3 +392,29 @@ async def test_changes_are_folded_per_object_for_a_slow_reader():
     assert change.new is not None
     assert change.new.metadata.resource_version == "5"
     await rounds.aclose()  # type: ignore[attr-defined]
+
+
+def test_what_is_kept_is_what_the_store_was_told_to_keep_and_subscribers_see():
+    store = Store[Pod](keep=lambda each: structs.replace(each, status=PodStatus()))
+    told: list[Change[Pod]] = []
+    store.subscribe(told.append)
+    store.accept(structs.replace(written("web", 1), status=PodStatus(phase="Running")))
+    kept = store.get("shop", "web")
+    assert kept == written("web", 1)
+    assert told[-1].new is kept
+
+
+def test_a_thinner_form_stands_for_its_own_state_only():
+    store = Store[Pod]()
+    store.accept(structs.replace(written("web", 2), status=PodStatus(phase="Running")))
+    told: list[Change[Pod]] = []
+    store.subscribe(told.append)
+    store.thin(written("web", 1))  # of a state that has gone
+    assert store.get("shop", "web").status.phase == "Running"
+    store.thin(written("web", 2))
+    assert store.get("shop", "web") == written("web", 2)
+    store.thin(written("gone", 2))
+    assert store.get("shop", "gone") is None
+    assert told == []
+    store.accept(written("web", 3))
+    assert told[-1].old == written("web", 2)
