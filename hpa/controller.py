@@ -120,6 +120,7 @@ class Controller:
 
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored."""
+        self._follow_clock()  # what it did before this term, ``term`` tells
         await self._stores.wait_synced()
         await self._load(term)
         self.traces.clear()
@@ -205,7 +206,7 @@ class Controller:
         pause_s = 1.0
         while True:
             try:
-                count = await self.memory.load(term.previous_renew_time)
+                count = await self.memory.load(term.previous_renew_time, term.previous_behind_s)
             except NotLeading:
                 raise
             except KubeError as error:

@@ -5,6 +5,7 @@ recommended: windows ask for the largest or smallest value after a time, and one
 a run's end answers that as the whole run would. Pure.
 """
 
+import math
 from operator import attrgetter
 
 from msgspec import Struct, structs
@@ -122,16 +123,23 @@ def adopted(past: Past, hpa: HPA) -> Past:
     )
 
 
-def shifted(past: Past, by_s: float) -> Past:
-    """Return the history as it would be, had the clock always been set as it is now."""
+def shifted(past: Past, by_s: float, until: float = math.inf) -> Past:
+    """Return the history as it would be, had the clock always been set as it is now.
+
+    Nothing happened after ``until``, whatever another clock said.
+    """
+
+    def at(time: float) -> float:
+        return min(time + by_s, until)
+
     recommendations = past.recommendations
     return Past(
         None
         if recommendations is None
-        else tuple(structs.replace(each, at=each.at + by_s) for each in recommendations),
-        tuple(structs.replace(each, at=each.at + by_s) for each in past.scale_ups),
-        tuple(structs.replace(each, at=each.at + by_s) for each in past.scale_downs),
-        tuple(structs.replace(each, at=each.at + by_s) for each in past.good),
+        else tuple(structs.replace(each, at=at(each.at)) for each in recommendations),
+        tuple(structs.replace(each, at=at(each.at)) for each in past.scale_ups),
+        tuple(structs.replace(each, at=at(each.at)) for each in past.scale_downs),
+        tuple(structs.replace(each, at=at(each.at)) for each in past.good),
     )
 
 

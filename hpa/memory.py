@@ -20,7 +20,7 @@ from hpa.shards import Shards
 class _Loaded(Struct, frozen=True):
     """A stored history that has not been looked at yet."""
 
-    past: Past
+    past: Past  # by the clock of who stored it
     size: int | None
     uid: str  # "": of a release that did not store it
 
@@ -44,13 +44,15 @@ class Memory:
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
         self._sent: dict[Key, tuple[_Sent, ...]] = {}
+        self._behind_s = 0.0
 
-    async def load(self, alive_until: float | None) -> int:
+    async def load(self, alive_until: float | None, behind_s: float = 0.0) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
 
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
-        recommended the same until then.
+        recommended the same until then, by a clock that was ``behind_s`` behind ours.
         """
+        self._behind_s = behind_s
         self._pasts.clear()
         self._sizes.clear()
         self._marks.clear()
@@ -86,6 +88,7 @@ class Memory:
         past = Past() if loaded is None else loaded.past
         expected = None if loaded is None else loaded.size
         past, expected = history.recovered(past, hpa, expected)
+        past = history.shifted(past, self._behind_s, now)
         if size is not None:
             past = history.drifted(past, hpa, expected, size, now)
             self._loaded.pop(entry.key, None)
@@ -141,7 +144,9 @@ class Memory:
             self._pasts[entry.key] = history.adopted(past, hpa)
 
     def shift(self, by_s: float) -> None:
-        """Follow a clock that was set. Histories not looked at yet are by another's clock."""
+        """Follow a clock that was set; what is stored follows with the next pass."""
+        self._behind_s += by_s  # of histories not looked at yet
+        self._marks.clear()
         for key, past in self._pasts.items():
             self._pasts[key] = history.shifted(past, by_s)
         for key, sent in self._sent.items():

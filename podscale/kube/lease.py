@@ -24,6 +24,7 @@ from podscale.kube.wire import decode, encode, format_micro_time
 _log = structlog.get_logger()
 _TELL_TIMEOUT_S = 5.0
 _AFTER_EXPIRY_S = 0.01
+_SLACK_S = 2.0  # between a renewal and its sight, beyond our pause between two looks
 
 
 class LeaseTimes(Struct, frozen=True):
@@ -50,15 +51,32 @@ class Term(Struct, frozen=True):
     transitions: int
     previous_holder: str  # "" when the Lease was new or released
     previous_renew_time: float | None  # unix seconds; what stored history extends to
+    # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell.
+    previous_behind_s: float = 0.0
 
 
 class _Observed:
     """The Lease as last read. Its age is counted here, from when we saw it change: the
     holder's clock need not agree with ours."""
 
-    def __init__(self, lease: Lease, at: float) -> None:
+    def __init__(self, lease: Lease, at: float, unseen_since: float) -> None:
         self.lease = lease
         self.at = at
+        self.seen_at = at  # last
+        self.unseen_since = unseen_since  # when it was last seen as it was before; or -inf
+
+    def behind_s(self, now: float, wall: float) -> float:
+        """Return by how much the holder's clock was behind ``wall``, ours at ``now``.
+
+        It was renewed between our last look before and the one that saw it: what these two
+        explain is no difference of clocks.
+        """
+        renewed = self.lease.spec.renew_time
+        if renewed is None:
+            return 0.0
+        behind = wall - (now - self.at) - renewed
+        is_explained = -_SLACK_S <= behind <= self.at - self.unseen_since + _SLACK_S
+        return 0.0 if is_explained else behind
 
 
 class Elector:
@@ -256,7 +274,7 @@ class Elector:
         others count from after it arrived."""
         spec = old.spec if old else LeaseSpec()
         is_ours = spec.holder_identity == self._identity
-        now = self._wall()
+        now, before = self._wall(), self._observed
         acquired = spec.acquire_time if is_ours and spec.acquire_time else now
         transitions = (spec.lease_transitions or 0) + (1 if old is not None and not is_ours else 0)
         body = self._body(old, self._identity, acquired, now, transitions)
@@ -271,7 +289,8 @@ class Elector:
         self._is_unsure = False
         self._has_namespace = True
         self._deadline = asked + self._times.renew_deadline_s
-        return Term(transitions, spec.holder_identity or "", spec.renew_time)
+        behind_s = before.behind_s(self._clock(), self._wall()) if before else 0.0
+        return Term(transitions, spec.holder_identity or "", spec.renew_time, behind_s)
 
     async def _release(self) -> None:
         """Give the Lease back, so that the next leader need not wait for it to expire."""
@@ -295,11 +314,13 @@ class Elector:
             self._observe(_lease(answer.body))
 
     def _observe(self, lease: Lease) -> None:
-        known = self._observed
-        if known is None or (
-            known.lease.metadata.resource_version != lease.metadata.resource_version
-        ):
-            self._observed = _Observed(lease, self._clock())
+        known, now = self._observed, self._clock()
+        if known is None:
+            self._observed = _Observed(lease, now, float("-inf"))
+        elif known.lease.metadata.resource_version != lease.metadata.resource_version:
+            self._observed = _Observed(lease, now, known.seen_at)
+        else:
+            known.seen_at = now
 
     def _body(
         self,

@@ -167,8 +167,9 @@ class Judge:
     def _changes(self, name: str, period: float, *, is_up: bool, is_certain: bool) -> int:
         """Sum what counts surely, or what may count.
 
-        Who leads moves what it remembers with the clock. Who takes over cannot know of a
-        jump since the history was stored, and may see it younger or older by that.
+        Who leads moves what it remembers with the clock. Who takes over knows of a jump since
+        the history was stored only if it saw the Lease renewed before and none after, and may
+        else see it younger or older by that.
         """
         now = asyncio.get_running_loop().time()
         total = 0

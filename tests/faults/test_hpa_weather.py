@@ -233,6 +233,27 @@ async def test_a_clock_that_is_set_neither_forgets_a_window_nor_prolongs_it(jump
     await stage.end()
 
 
+@pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])
+async def test_a_clock_set_while_nobody_leads_neither_forgets_an_event_nor_prolongs_it(
+    jump_s: float,
+) -> None:
+    stage = Stage(FOUR_A_QUARTER)
+    one = stage.start("a")
+    stage.bear(1.0)
+    await stage.last(30.0)
+    stage.start("b")
+    stage.bear(3.0)
+    await stage.last(40.0)
+    assert stage.size == 8
+    await one.kill()
+    stage.jump_s = jump_s
+    await stage.last(800.0)
+    assert stage.size == 8
+    await stage.last(100.0)
+    assert stage.size == 12
+    await stage.end()
+
+
 async def test_an_autoscaler_deleted_in_mid_write_is_not_written_again() -> None:
     stage = Stage()
     one = stage.start("a")

@@ -4,7 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.decide.observation import Past, Recommendation, ScaleEvent
-from hpa.history import LONGEST_WINDOW_S, drifted, from_record, mark, recovered, to_record
+from hpa.history import (
+    LONGEST_WINDOW_S,
+    drifted,
+    from_record,
+    mark,
+    recovered,
+    shifted,
+    to_record,
+)
 from tests.unit.hpa.hpas import BEHAVIOR_HPA, with_status
 
 NOW = 1_795_000_000.0
@@ -29,6 +37,13 @@ def test_the_last_run_reaches_to_the_last_sign_of_life() -> None:
     past = Past((Recommendation(4, NOW - 60), Recommendation(5, NOW - 30)))
     again = from_record(to_record(past, 5, NOW - 30), NOW - 2)
     assert again.recommendations == (Recommendation(4, NOW - 60), Recommendation(5, NOW - 2))
+
+
+def test_what_another_clock_dates_ahead_has_happened_by_now() -> None:
+    past = Past((Recommendation(4, NOW - 5),), (ScaleEvent(2, NOW + 7200), ScaleEvent(1, NOW - 1)))
+    moved = shifted(past, 3.0, NOW)
+    assert moved.recommendations == (Recommendation(4, NOW - 2),)
+    assert moved.scale_ups == (ScaleEvent(2, NOW), ScaleEvent(1, NOW))
 
 
 def test_what_no_window_reaches_is_not_stored() -> None:

@@ -1,6 +1,7 @@
 """What one term leaves to the next: nothing lost, nothing of objects that are gone."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -18,8 +19,8 @@ SETTINGS = Settings(sync_period_s=15.0)
 SLOW = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 600}]}}
 
 
-def successor(first: Cluster, size: int) -> Cluster:
-    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+def successor(first: Cluster, size: int, wall: Callable[[], float] | None = None) -> Cluster:
+    second = Cluster(settings=SETTINGS, world=first.world, wall=wall or first.wall)
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(size)))
     load(second, 9000)
@@ -88,6 +89,30 @@ async def test_a_later_object_of_the_same_name_inherits_no_history() -> None:
     past = second.controller.memory.past(entry, entry.hpa, 4, second.wall())
     assert past.scale_ups == ()
     assert min(each.at for each in past.recommendations or ()) > first.wall() - 40.0
+
+
+@pytest.mark.parametrize("set_s", [-7200.0, 0.0, 7200.0])
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "only-in-the-status"])
+async def test_a_rescale_is_as_old_to_a_leader_whose_clock_is_another(
+    set_s: float, is_stored: bool
+) -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior=SLOW)
+    load(first, 9000)
+    await first.run_for(1.0)
+    assert first.scales() == [("web", 4)]
+    if not is_stored:
+        first.world.config_maps.clear()
+    alive_until = first.wall()
+    second = successor(first, 4, lambda: first.wall() + set_s)
+    await second.run_for(31.0, Term(1, "one", alive_until, set_s))
+    entry = second.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert entry.hpa is not None
+    past = second.controller.memory.past(entry, entry.hpa, 4, second.wall())
+    (event,) = past.scale_ups
+    assert abs(event.at - (alive_until + set_s)) <= 2.0
+    assert second.scales() == [("web", 4)]  # the first one's
 
 
 async def test_histories_of_objects_deleted_while_nobody_led_are_pruned() -> None:

@@ -39,13 +39,14 @@ class Replica:
     ) -> None:
         self.api = MemoryApi(cluster)
         self.clock = Frozen()
+        self.set_s = 0.0  # of the clock on the wall alone
         self.elector = Elector(
             self.api,
             namespace="podscale",
             name="hpa",
             identity=identity,
             clock=self.clock,
-            wall=lambda: 1_700_000_000.0 + self.clock(),
+            wall=lambda: 1_700_000_000.0 + self.clock() + self.set_s,
             on_change=on_change,
         )
         self.terms: list[Term] = []
@@ -146,6 +147,50 @@ async def test_a_leader_that_dies_is_followed_after_the_lease_duration_and_a_ret
     assert 12 < waited <= 15 + 2 + 0.2
     assert other.terms[0].previous_holder == "one"
     assert other.terms[0].previous_renew_time is not None
+    await one.stop()
+    await other.stop()
+
+
+@pytest.mark.parametrize("set_s", [-7200.0, -40.0, -1.0, 0.0, 1.0, 40.0, 7200.0])
+@pytest.mark.parametrize("when", ["always", "after"])
+async def test_a_term_tells_by_how_much_the_clock_of_the_leader_before_was_behind(
+    when: str, set_s: float
+):
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(1)
+    other = Replica(cluster, "other")
+    other.set_s = set_s if when == "always" else 0.0
+    await asyncio.sleep(10)
+    one.api.is_cut_off = True
+    await asyncio.sleep(5)
+    other.set_s = set_s
+    await asyncio.sleep(15)
+    (term,) = other.terms
+    if abs(set_s) < 2:
+        assert term.previous_behind_s == 0.0
+    else:
+        # What a renewal waits to be seen counts as well.
+        assert set_s <= term.previous_behind_s <= set_s + 2.0
+    await one.stop()
+    await other.stop()
+
+
+@pytest.mark.parametrize("set_s", [-7200.0, 0.0, 7200.0])
+async def test_a_lease_seen_for_the_first_time_tells_only_of_a_clock_that_was_ahead(set_s: float):
+    cluster = LittleCluster()
+    one = Replica(cluster, "one")
+    await asyncio.sleep(10)
+    one.api.is_cut_off = True
+    await asyncio.sleep(600)
+    other = Replica(cluster, "other")
+    other.set_s = set_s
+    await asyncio.sleep(20)
+    (term,) = other.terms
+    if set_s < 0:
+        assert set_s < term.previous_behind_s < set_s + 620
+    else:
+        assert term.previous_behind_s == 0.0  # nobody may have led for so long
     await one.stop()
     await other.stop()
 
