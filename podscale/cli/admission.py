@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from podscale.cli.program import program
+from podscale.cli.program import before, flags_refused, program
 
 if TYPE_CHECKING:
     from podscale.serving.flags import Flag, Flags
@@ -13,7 +13,9 @@ def _load() -> "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any
     from vpa.admission import flags, main
 
     def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-        return main.run(parsed)
+        return before(
+            "admission", lambda: flags_refused(flags.problems(parsed)), lambda: main.run(parsed)
+        )
 
     return flags.TABLE, run
 

@@ -30,7 +30,7 @@ def joined(
         tables = {part: TABLES[part] for part in parts}
 
         def run(parsed: "Flags", _is_launcher: bool) -> Coroutine[Any, Any, int]:
-            return _run(parsed, tables, leads=leads)
+            return _run(name, parsed, tables, leads=leads)
 
         return (*merged(tables), *(FLAGS if has_page else ())), run
 
@@ -38,13 +38,15 @@ def joined(
     return program(name, f"{about}{', '.join(parts)}.", load)
 
 
-async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads: bool) -> int:
+async def _run(
+    name: str, parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads: bool
+) -> int:
     import gc
 
     from podscale.cli.combined import split
     from podscale.cli.page import Choice
     from podscale.cli.together import together
-    from podscale.cli.together_flags import problems
+    from podscale.cli.together_flags import problems, reader_of
     from podscale.kube.own_pod import own_namespace
     from podscale.serving import process
 
@@ -55,7 +57,14 @@ async def _run(parsed: "Flags", tables: "Mapping[str, Sequence[Flag]]", *, leads
         "address": "",  # /metrics is on the one server
     }
     flags = split(parsed, tables, defaults)
-    wrong = await asyncio.to_thread(problems, flags)
+    reader = reader_of(flags)
+    file = reader.text("config") if reader is not None else ""
+    wrong = [
+        text  # of the rules file: lines that an editor can jump to
+        if file and text.startswith(f"{file}:")
+        else f"podscale {name}: {text} (--help lists all flags)"
+        for text in await asyncio.to_thread(problems, flags)
+    ]
     # A round makes some hundred thousand short-lived containers: collecting after every 700
     # of them would cost more than all of them together.
     gc.set_threshold(50_000, 50, 50)

@@ -41,6 +41,15 @@ async def before(
     return await run()
 
 
+def flags_refused(problems: Sequence[str]) -> str:
+    """Raise ``FlagError`` with all problems of a command line, for ``before``; else return ""."""
+    from podscale.serving.flags import FlagError
+
+    if problems:
+        raise FlagError("; ".join(dict.fromkeys(problems)))
+    return ""
+
+
 def program(name: str, summary: str, load: Load) -> click.Command:
     """Return the command ``name``; ``load`` imports what it needs when it is run."""
 

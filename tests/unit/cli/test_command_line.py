@@ -35,6 +35,10 @@ WRONG = {
     "flag-no-number": (["adapter", "--v=x"], "not a whole number"),
     "flag-no-duration": (["adapter", "--metrics-relist-interval=x"], "such as 30s"),
     "flag-no-choice": (["hpa", "--mode=foo"], "replace, shadow, own"),
+    "flag-missing": (["adapter"], "give --config"),
+    "flag-of-two": (["serve"], "give --config"),
+    "flag-no-port": (["admission", "--webhook-port=x"], "--webhook-port"),
+    "flag-range": (["updater", "--secure-port=99999"], "--secure-port"),
     "no-shell": (["completion", "tcsh"], "tcsh"),
 }  # fmt: skip
 
