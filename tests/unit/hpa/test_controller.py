@@ -483,9 +483,9 @@ async def test_a_clock_that_jumps_neither_stops_nor_floods_the_loop() -> None:
 
 
 async def test_a_status_that_was_read_is_not_kept_twice_and_the_next_one_is_read_whole() -> None:
-    cluster = Cluster()
-    cluster.put(hpa_object("web"), deployment_object("web", 2))
-    await cluster.run_for(61.0)
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    await cluster.run_for(1.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
