@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.identity import Client
 from tests.cluster.metrics_stack import RULES, busy_pod
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
@@ -249,7 +250,9 @@ def test_the_rights_of_the_overlay_are_enough_for_every_part_and_nothing_is_refu
         }
 
         rules = "/apis/custom.metrics.k8s.io/v1beta2/podscale-rules"
-        reader, outsider = (cluster.service_account(NAMESPACE, name) for name in (READER, OUTSIDER))
+        reader, outsider = (
+            Client(cluster.service_account(NAMESPACE, name)) for name in (READER, OUTSIDER)
+        )
         assert reader.request("GET", rules).body["kind"] == "PodscaleRules"
         assert outsider.request("GET", rules).status == 403
         assert installed.status_of_page(READER) == 200
