@@ -1,5 +1,7 @@
 """``podscale serve``, ``control`` and ``run``: several parts in one process, on the sandbox."""
 
+import http.client
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -149,6 +151,21 @@ def test_serve_acts_on_nothing(joined):
     assert joined.condition() == ""
 
 
+def test_without_the_vpas_crds_the_other_parts_work(joined):
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for crd in joined.sandbox.ask(crds)["items"]:
+        joined.sandbox.ask(f"{crds}/{crd['metadata']['name']}", "DELETE")
+    port = free_port()
+    webhook = ("--admission.port=0", "--register-by-url", f"--webhook-address={LOOPBACK}",
+               f"--admission.tls-cert-file={joined.directory / 'none'}")  # fmt: skip
+    with joined.running("run", *webhook, f"--secure-port={port}") as program:
+        joined.until("the HPA's minimum is kept", program, lambda: _replicas(joined) == 3)
+        joined.until("the adapter answers", program, lambda: _is_served(port))
+        assert joined.hooks() == []
+        program.stop()
+        assert program.exit_code == 0
+
+
 @pytest.mark.parametrize("command", ["serve", "control", "run"])
 def test_all_mistakes_are_told_at_once_with_status_2(joined, command):
     (joined.directory / "rules.yaml").write_text("rules:\n- seriesQuery: 7\n  nonsense: true\n")
@@ -162,3 +179,13 @@ def test_all_mistakes_are_told_at_once_with_status_2(joined, command):
 
 def _replicas(joined: Joined) -> int:
     return int(joined.sandbox.ask(f"{DEPLOYMENTS}/web")["spec"]["replicas"])
+
+
+def _is_served(port: int) -> bool:
+    tls = ssl._create_unverified_context()  # noqa: S323 - a certificate of its own making
+    connection = http.client.HTTPSConnection(LOOPBACK, port, timeout=5, context=tls)
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()

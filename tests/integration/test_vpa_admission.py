@@ -64,6 +64,13 @@ async def admitting(small: Stage, tmp_path, *words: str) -> AsyncIterator[main.S
         *words,
     ]
     async with main.serving(parse(given, flags.TABLE), Verbosity(0), port=0) as served:
+        if "--register-webhook=false" not in words:
+            await small.until(
+                lambda: (
+                    small.objects.find("mutatingwebhookconfigurations", "", CONFIGURATION)
+                    is not None
+                )
+            )
         yield served
 
 
@@ -141,9 +148,16 @@ async def test_a_second_start_corrects_the_registration_without_a_gap(small, tmp
     async with admitting(small, tmp_path):
         first = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
     async with admitting(small, tmp_path, "--webhook-timeout-seconds=5"):
+        await small.until(
+            lambda: (
+                small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)["webhooks"][
+                    0
+                ]["timeoutSeconds"]
+                == 5
+            )
+        )
         second = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
     assert first["metadata"]["uid"] == second["metadata"]["uid"]
-    assert second["webhooks"][0]["timeoutSeconds"] == 5
     assert second["webhooks"][0]["failurePolicy"] == "Ignore"
 
 

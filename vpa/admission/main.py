@@ -92,7 +92,7 @@ async def serving(
         )
         namespace = await asyncio.to_thread(own_namespace, "kube-system")
         served = await asyncio.to_thread(flags_.serving, flags)
-        certificate = _certificate(flags, ground.api, namespace, stores)
+        certificate = _certificate(flags, ground.api, namespace)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(stores.run(), name="watches")]
             try:
@@ -111,32 +111,24 @@ async def serving(
                         port=port,
                     ) as server,
                 ):
-                    await stores.wait_synced()
-                    if certificate is not None:
-                        keeping = certificate.run(server.tls)
-                        tasks.append(group.create_task(keeping, name="certificate"))
-                    elif flags.switch("register-webhook"):
-                        wanted = _registration(flags, namespace, server)
-                        tasks.append(await _registered(flags, ground.api, wanted, server, group))
-                    tasks.append(_alive(flags, ground.api, namespace, stores, group))
-                    _log.info("admitting", port=server.port)
+                    works = [
+                        _registered(flags, ground.api, namespace, stores, server, certificate),
+                        _alive(flags, ground.api, namespace, stores),
+                    ]
+                    tasks += [group.create_task(work) for work in works]
                     yield Serving(server, stores, webhook)
             finally:
                 for task in tasks:
                     task.cancel()
 
 
-def _certificate(
-    flags: Flags, api: Api, namespace: str, stores: Stores
-) -> WebhookCertificate | None:
+def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate | None:
     service = service_of(flags.text("service"))
     if service is None or not flags.switch("register-webhook"):
         return None
     wanted = flags_.registration(flags, namespace)
 
     async def put(bundle: bytes) -> None:
-        # Not before the watches are complete: from then on pods wait for our answers.
-        await stores.wait_synced()
         await register(api, wanted, bundle)
 
     return WebhookCertificate(
@@ -156,19 +148,29 @@ def _registration(flags: Flags, namespace: str, server: Running) -> Registration
 
 
 async def _registered(
-    flags: Flags, api: Api, wanted: Registration, server: Running, group: asyncio.TaskGroup
-) -> asyncio.Task[None]:
-    def bundle() -> bytes:
-        # A self-signed certificate is its own authority.
-        return flags_.authority(flags) or server.tls.pair.certificate
+    flags: Flags,
+    api: Api,
+    namespace: str,
+    stores: Stores,
+    server: Running,
+    certificate: WebhookCertificate | None,
+) -> None:
+    # From then on pods wait for our answers. Where the VPA's CRDs are missing this waits for
+    # them, and nothing else does.
+    await stores.wait_synced()
+    _log.info("admitting", port=server.port)
+    if certificate is not None:
+        await certificate.run(server.tls)
+    elif flags.switch("register-webhook"):
 
-    await register(api, wanted, await asyncio.to_thread(bundle))
-    return group.create_task(keep_registered(api, wanted, bundle))
+        def bundle() -> bytes:
+            # A self-signed certificate is its own authority.
+            return flags_.authority(flags) or server.tls.pair.certificate
+
+        await keep_registered(api, _registration(flags, namespace, server), bundle)
 
 
-def _alive(
-    flags: Flags, api: Api, namespace: str, stores: Stores, group: asyncio.TaskGroup
-) -> asyncio.Task[None]:
+async def _alive(flags: Flags, api: Api, namespace: str, stores: Stores) -> None:
     lease = StatusLease(
         api,
         namespace=flags.text("status-lease-namespace") or namespace,
@@ -176,4 +178,4 @@ def _alive(
         holder=identity(),
         interval_s=flags.seconds("status-lease-update-interval"),
     )
-    return group.create_task(lease.run(lambda: stores.is_synced), name="sign of life")
+    await lease.run(lambda: stores.is_synced)

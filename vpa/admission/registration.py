@@ -118,15 +118,15 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
 
 
 async def keep_registered(api: Api, wanted: Registration, bundle: Callable[[], bytes]) -> None:
-    """Look after the configuration for ever: a deleted or foreign one is put right."""
+    """Register, and look after it for ever: a deleted or foreign one is put right."""
     while True:
-        await asyncio.sleep(_LOOK_S)
         try:
-            found = bundle()
+            found = await asyncio.to_thread(bundle)
             if found:  # an empty CA file is one that is being written
                 await register(api, wanted, found)
         except (KubeError, OSError, msgspec.DecodeError) as error:
-            _log.warning("webhook not registered", error=str(error))
+            _log.warning("webhook not registered", error=str(error), again_s=_LOOK_S)
+        await asyncio.sleep(_LOOK_S)
 
 
 class StatusLease:
