@@ -115,7 +115,7 @@ class Catalog:
         listener: Listener,
     ) -> None:
         self._entries: dict[str, dict[str, Entry]] = {}
-        self._by_target: dict[TargetKey, set[str]] = {}
+        self._by_target: dict[TargetKey, tuple[str, ...]] = {}  # nearly always one name
         self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
@@ -176,7 +176,7 @@ class Catalog:
         self._thin(entry)
         if entry.target != target:
             self._unindex(target, entry.key[1])
-            self._by_target.setdefault(entry.target, set()).add(entry.key[1])
+            self._index(entry)
         if is_changed:
             self._share_metrics(entry)
             self._listener.changed(entry, False)
@@ -187,7 +187,7 @@ class Catalog:
         self._thin(entry)
         self._share_metrics(entry)
         self._entries.setdefault(entry.key[0], {})[entry.key[1]] = entry
-        self._by_target.setdefault(entry.target, set()).add(entry.key[1])
+        self._index(entry)
         self._count += 1
         self._listener.changed(entry, True)
 
@@ -219,9 +219,14 @@ class Catalog:
         entry.is_gone = True
         self._listener.gone(entry)
 
+    def _index(self, entry: Entry) -> None:
+        names, name = self._by_target.get(entry.target, ()), entry.key[1]
+        if name not in names:
+            self._by_target[entry.target] = (*names, name)
+
     def _unindex(self, target: TargetKey, name: str) -> None:
-        names = self._by_target.get(target)
-        if names is not None:
-            names.discard(name)
-            if not names:
-                del self._by_target[target]
+        names = tuple(each for each in self._by_target.get(target, ()) if each != name)
+        if names:
+            self._by_target[target] = names
+        else:
+            self._by_target.pop(target, None)

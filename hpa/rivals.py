@@ -63,40 +63,48 @@ class _Space:
 
     def __init__(self) -> None:
         self.version = 0
-        self._selectors: dict[str, tuple[Selector, tuple[_Pair, ...]]] = {}
-        self._under: dict[_Pair, dict[str, Selector]] = {}
+        self._selectors: dict[str, Selector] = {}
+        self._under: dict[_Pair, str | dict[str, None]] = {}  # one name, as mostly, as it is
 
     def __contains__(self, name: str) -> bool:
         return name in self._selectors
 
     def put(self, name: str, selector: Selector) -> None:
         known = self._selectors.get(name)
-        if known is not None and known[0] == selector:
+        if known is not None and known == selector:
             return
         self.drop(name)
         self.version += 1
-        pairs = _pairs(selector)
-        self._selectors[name] = (selector, pairs)
-        for pair in pairs:
-            self._under.setdefault(pair, {})[name] = selector
+        self._selectors[name] = selector
+        for pair in _pairs(selector):
+            members = self._under.get(pair)
+            if members is None:
+                self._under[pair] = name
+            elif isinstance(members, str):
+                self._under[pair] = {members: None, name: None}
+            else:
+                members[name] = None
 
     def drop(self, name: str) -> bool:
         known = self._selectors.pop(name, None)
         if known is None:
             return False
         self.version += 1
-        for pair in known[1]:
+        for pair in _pairs(known):
             members = self._under[pair]
-            members.pop(name, None)
-            if not members:
-                del self._under[pair]
+            if isinstance(members, dict):
+                del members[name]
+                if members:
+                    continue
+            del self._under[pair]
         return True
 
     def matching(self, labels: Mapping[str, str]) -> set[str]:
         found = set()
         for pair in (_ANY, *labels.items()):
-            for name, selector in self._under.get(pair, {}).items():
-                if selector.matches(labels):
+            members = self._under.get(pair, ())
+            for name in (members,) if isinstance(members, str) else members:
+                if self._selectors[name].matches(labels):
                     found.add(name)
         return found
 
@@ -106,5 +114,5 @@ def _pairs(selector: Selector) -> tuple[_Pair, ...]:
         return ()
     for requirement in selector.requirements:
         if requirement.operator in ("=", "==", "in"):
-            return tuple((requirement.key, value) for value in requirement.values)
+            return tuple((requirement.key, value) for value in dict.fromkeys(requirement.values))
     return (_ANY,)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from podscale.feed.batch import Batch, Limits, Shape, Want, is_wide, pack
-from podscale.feed.layout import Layout
+from podscale.feed.layout import Layout, Share
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand, Plan
 from podscale.feed.prover.proof import prove
@@ -57,8 +57,16 @@ class _Memory(Struct):
 class Group:
     """One plan's memory."""
 
-    def __init__(self, plan: Plan, options: FeedOptions, now_s: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        options: FeedOptions,
+        now_s: float,
+        shared: Share = lambda _namespace, index: index,
+    ) -> None:
+        """``shared`` returns an equal index of a namespace's rows, if another plan has one."""
         self.plan = plan
+        self.shared = shared
         self.options = options
         self.verdict: Verdict = prove(plan)
         self.shape = _shape(self.verdict)

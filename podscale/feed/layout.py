@@ -18,6 +18,7 @@ from podscale.feed.snapshot import SAME_TIME_S, Rows, next_serial
 from podscale.feed.wire import PAGE_ROWS, Answer
 
 Index = NDArray[np.intp]
+Share = Callable[[str, Mapping[str, int]], Mapping[str, int]]
 
 
 class Place(Struct, frozen=True, eq=False):
@@ -80,12 +81,14 @@ def laying_out(
     metrics: Sequence[Mapping[str, str]],
     stamp_metrics: Sequence[Mapping[str, str]],
     wanted: Callable[[str], Iterable[str]] = lambda _namespace: (),
+    shared: Share = lambda _namespace, index: index,
 ) -> Generator[None, None, Layout | None]:
     """Return the layout of an answer that ``snapshot`` sorted into ``rows``, if it is plain.
 
     ``metrics`` and ``stamp_metrics`` are the label sets of the two answers; ``wanted`` are
-    the objects asked for in a namespace, whose names are then kept once. Yields wherever others
-    may run; the rows must not grow meanwhile.
+    the objects asked for in a namespace, whose names are then kept once, and ``shared`` returns
+    an equal index of a namespace, if there is one. Yields wherever others may run; the rows must
+    not grow meanwhile.
     """
     if plan.api == "external" or answer.digest is None:
         return None
@@ -116,13 +119,15 @@ def laying_out(
             if -1 in times:
                 return None
         known = {each: each for each in wanted(scope)}
+        placed = np.array(here, dtype=np.intp)
         places.append(
             Place(
                 scope,
-                np.array(here, dtype=np.intp),
-                np.array(times, dtype=np.intp),
+                placed,
+                # Mostly both answers are in one order.
+                placed if times == here else np.array(times, dtype=np.intp),
                 # Copies: rows of other batches may still join these.
-                {known.get(each, each): row for each, row in mine.objects.items()},
+                shared(scope, {known.get(each, each): row for each, row in mine.objects.items()}),
                 dict(mine.containers),
             )
         )

@@ -198,8 +198,9 @@ class Refresh:
                 collector.stamp(stamps_of(decoded, verdict.labels))
                 await pace.rest()
         steps = laying_out(
-            answer, stamps, plan, collector.rows, metrics, known, self._group.wanted
-        )
+            answer, stamps, plan, collector.rows, metrics, known,
+            self._group.wanted, self._group.shared,
+        )  # fmt: skip
         layout = await pace.through(steps)
         if layout is None:
             self._group.layouts.pop(batch, None)

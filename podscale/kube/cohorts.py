@@ -7,14 +7,17 @@ all of them. Pure: no I/O, no clock.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from podscale.core.selector import Selector
 from podscale.kube.wire import OwnerReference
 
-_Key = tuple[str, frozenset[tuple[str, str]], str]
+_Key = tuple[str, tuple[tuple[str, str], ...], str]
+K = TypeVar("K")
 _EMPTY: dict[str, str] = {}
 
 
@@ -49,9 +52,9 @@ class Cohorts:
     def __init__(self) -> None:
         self._by_key: dict[_Key, Cohort] = {}
         self._by_number: dict[int, Cohort] = {}
-        self._by_namespace: dict[str, dict[int, Cohort]] = {}
-        self._by_pair: dict[tuple[str, str, str], dict[int, Cohort]] = {}
-        self._by_owner: dict[str, dict[int, Cohort]] = {}
+        self._by_namespace: _Index[str] = _Index()
+        self._by_pair: _Index[tuple[str, str, str]] = _Index()
+        self._by_owner: _Index[str] = _Index()
         self._moves = 0  # how often a cohort came or went
         self._moved: dict[str, int] = {}  # by namespace: ``_moves`` at the last one in there
         self._free: list[int] = []
@@ -67,35 +70,35 @@ class Cohorts:
     ) -> Cohort:
         """Return the cohort of such objects, new if there is none."""
         labels = labels or _EMPTY
-        key = (namespace, frozenset(labels.items()), owner.uid if owner else "")
+        key = (namespace, tuple(sorted(labels.items())), owner.uid if owner else "")
         cohort = self._by_key.get(key)
         if cohort is None:
             number = self._free.pop() if self._free else len(self._by_number)
             cohort = Cohort(number, key, labels, owner)
             self._by_key[key] = self._by_number[number] = cohort
-            self._by_namespace.setdefault(namespace, {})[number] = cohort
+            self._by_namespace.add(namespace, cohort)
             self._note_move(namespace)
             for name, value in labels.items():
-                self._by_pair.setdefault((namespace, name, value), {})[number] = cohort
+                self._by_pair.add((namespace, name, value), cohort)
             if owner is not None:
-                self._by_owner.setdefault(owner.uid, {})[number] = cohort
+                self._by_owner.add(owner.uid, cohort)
         return cohort
 
     def drop(self, cohort: Cohort) -> None:
         """Forget an empty cohort; its number may be given out again."""
         number, namespace = cohort.number, cohort.namespace
         del self._by_key[cohort.key], self._by_number[number]
-        _discard(self._by_namespace, namespace, number)
+        self._by_namespace.discard(namespace, cohort)
         self._note_move(namespace)
         for name, value in cohort.labels.items():
-            _discard(self._by_pair, (namespace, name, value), number)
+            self._by_pair.discard((namespace, name, value), cohort)
         if cohort.owner is not None:
-            _discard(self._by_owner, cohort.owner.uid, number)
+            self._by_owner.discard(cohort.owner.uid, cohort)
         self._free.append(number)
 
     def _note_move(self, namespace: str) -> None:
         self._moves += 1
-        if namespace in self._by_namespace:
+        if self._by_namespace.get(namespace):
             self._moved[namespace] = self._moves
         else:
             self._moved.pop(namespace, None)  # one that comes back has a number never seen
@@ -104,11 +107,11 @@ class Cohorts:
         """Return the cohorts of ``namespace``, or all (None)."""
         if namespace is None:
             return list(self._by_key.values())
-        return list(self._by_namespace.get(namespace, {}).values())
+        return list(self._by_namespace.get(namespace))
 
     def owned_by(self, uid: str) -> list[Cohort]:
         """Return the cohorts with this controller."""
-        return list(self._by_owner.get(uid, {}).values())
+        return list(self._by_owner.get(uid))
 
     def version(self, namespace: str, selector: Selector, before: "Version | None") -> "Version":
         """Return ``before``, an earlier version of the same, as long as nothing that ``selector``
@@ -138,27 +141,48 @@ class Cohorts:
 
     def _candidates(self, namespace: str, selector: Selector) -> Iterable[Cohort]:
         """The smallest set of cohorts that one requirement leaves."""
-        best: Sequence[Mapping[int, Cohort]] = [self._by_namespace.get(namespace, {})]
+        best: Sequence[Collection[Cohort]] = [self._by_namespace.get(namespace)]
         size = len(best[0])
         for requirement in selector.requirements:
             if requirement.operator not in ("=", "==", "in"):
                 continue
             found = [
-                self._by_pair.get((namespace, requirement.key, value), {})
+                self._by_pair.get((namespace, requirement.key, value))
                 for value in requirement.values
             ]
             if (smaller := sum(map(len, found))) < size:
                 best, size = found, smaller
-        return _members(best)
+        return chain.from_iterable(best)
 
 
-def _members(groups: Iterable[Mapping[int, Cohort]]) -> Iterator[Cohort]:
-    for group in groups:
-        yield from group.values()
+class _Index(Generic[K]):
+    """Cohorts by what they share. One alone, as most are, has no dict around it."""
 
+    def __init__(self) -> None:
+        self._found: dict[K, Cohort | dict[int, Cohort]] = {}
 
-def _discard(index: dict, key: object, number: int) -> None:  # type: ignore[type-arg]
-    members = index[key]
-    del members[number]
-    if not members:
-        del index[key]
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, key: K) -> Collection[Cohort]:
+        found = self._found.get(key)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, Cohort) else found.values()
+
+    def add(self, key: K, cohort: Cohort) -> None:
+        found = self._found.get(key)
+        if found is None:
+            self._found[key] = cohort
+        elif isinstance(found, Cohort):
+            self._found[key] = {found.number: found, cohort.number: cohort}
+        else:
+            found[cohort.number] = cohort
+
+    def discard(self, key: K, cohort: Cohort) -> None:
+        found = self._found[key]
+        if not isinstance(found, Cohort):
+            del found[cohort.number]
+            if found:
+                return
+        del self._found[key]

@@ -1,5 +1,8 @@
 """Which HPAs select a pod in common, found through the index."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hpa.rivals import Rivals
 from podscale.core.selector import from_labels, parse
 from tests.unit.hpa.rivals_of import rivals_of
@@ -48,3 +51,37 @@ def test_an_hpa_that_was_never_looked_at_is_nobodys_rival() -> None:
     rivals.add("a", "one")
     assert rivals.of("a", "two", [{"app": "web"}]) == ()
     assert not rivals.add("a", "one", from_labels({"app": "web"}))
+
+
+TEXTS = ("app=web", "app=db", "app in (web,db)", "app in (web,web)", "tier", "", "app!=web")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.none() | st.sampled_from(TEXTS)),
+        max_size=20,
+    )
+)
+def test_the_index_finds_what_looking_at_every_selector_does(
+    changes: list[tuple[str, str | None]],
+) -> None:
+    rivals, plain = Rivals(), dict[str, str]()
+    pods = [{"app": "web"}, {"app": "db", "tier": "x"}, {}]
+    for name, text in changes:
+        before = (rivals.version("ns"), {n: rivals.of("ns", n, pods) for n in "abcd"})
+        if text is None:
+            rivals.drop("ns", name)
+            plain.pop(name, None)
+        elif not rivals.add("ns", name, parse(text)):
+            rivals.change("ns", name, parse(text))
+            plain[name] = text
+        else:
+            plain[name] = text
+        for each in "abcd":
+            expected = tuple(sorted(
+                other for other, written in plain.items()
+                if other != each and any(parse(written).matches(pod) for pod in pods)
+            ))  # fmt: skip
+            assert rivals.of("ns", each, pods) == expected
+        if rivals.version("ns") == before[0]:
+            assert {n: rivals.of("ns", n, pods) for n in "abcd"} == before[1]
