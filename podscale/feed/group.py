@@ -38,20 +38,41 @@ class Sheet(Struct, frozen=True, eq=False, gc=False):
 
 
 class _Memory(Struct):
-    wanted_s: float
-    known: int | None
-    oldest_s: float  # no name was last wanted before
-    names: dict[str, float] = field(default_factory=dict)  # name -> when it was last wanted
-    verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
-    last: Demand | None = None  # the very same one needs no second look, only ``wanted_s``
-    again: bool = False  # it came again: its names were wanted at ``wanted_s``, too
+    """What was wanted in one namespace."""
 
-    def wanted(self) -> dict[str, float]:
-        """Return when each name was last wanted."""
-        if self.again and self.last is not None:
-            self.names.update(dict.fromkeys(self.last.names, self.wanted_s))
-            self.again = False
-        return self.names
+    last: Demand
+    wanted_s: float  # when it came last
+    older: dict[str, float] = field(default_factory=dict)  # name not in ``last`` -> wanted when
+    oldest_s: float = 0.0  # none of ``older`` was wanted before
+    verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
+
+    def __len__(self) -> int:
+        return len(self.last.names) + len(self.older)
+
+    def names(self) -> list[str]:
+        """Return all names wanted."""
+        return [*self.last.names, *self.older]
+
+    def take(self, demand: Demand, now_s: float) -> None:
+        """Note what is wanted now; costs what this and the last demand name, not all names."""
+        if demand.names != self.last.names:
+            older = self.older
+            self.oldest_s = min(self.oldest_s, self.wanted_s) if older else self.wanted_s
+            older.update(dict.fromkeys(self.last.names, self.wanted_s))
+            for name in demand.names:
+                older.pop(name, None)
+            if len(older) * 4 < len(demand.names):
+                self.older = dict(older)  # a dict keeps the room of what was in it
+        self.last, self.wanted_s = demand, now_s
+
+    def forget(self, oldest_s: float) -> bool:
+        """Drop names that were last wanted before; return whether there were any."""
+        if not self.older or self.oldest_s >= oldest_s:
+            return False
+        count = len(self.older)
+        self.older = {name: at for name, at in self.older.items() if at >= oldest_s}
+        self.oldest_s = min(self.older.values(), default=oldest_s)
+        return len(self.older) < count
 
 
 class Group:
@@ -95,31 +116,30 @@ class Group:
             del self._excluded[demand.namespace]
             self._packed = None
         memory = self._memories.get(demand.namespace)
-        if memory is None:
-            memory = _Memory(now_s, demand.known, now_s)
-        elif memory.last is demand and memory.known == demand.known:
-            memory.wanted_s, memory.again = now_s, True
+        if memory is not None and memory.last is demand:
+            memory.wanted_s = now_s
             return True
-        if demand.names not in memory.verified:
+        verified = {} if memory is None else memory.verified
+        if demand.names not in verified:
             try:
                 if not self.verdict.skeleton.covers(demand.namespace, demand.names):
                     return False
             except ValueError:
                 return False  # its own path meets the same error and reports it
-            if len(memory.verified) >= VERIFIED_REQUESTS:
-                memory.verified.clear()
-            memory.verified[demand.names] = None
-        was_all = self._reads_all(len(memory.wanted()), memory.known)
-        before = len(memory.names)
-        memory.names.update(dict.fromkeys(demand.names, now_s))
-        after = len(memory.names)
-        is_all = self._reads_all(after, demand.known)
+            if len(verified) >= VERIFIED_REQUESTS:
+                verified.clear()
+            verified[demand.names] = None
+        if memory is None:
+            self._memories[demand.namespace] = _Memory(demand, now_s, verified=verified)
+            self._packed = None
+            return True
+        before, was_all = len(memory), self._reads_all(len(memory), memory.last.known)
+        memory.take(demand, now_s)
+        is_all = self._reads_all(len(memory), demand.known)
         # Pods come and go all the time; what counts is how the namespace is read, and which of
         # its names where they are named.
-        if not before or is_all != was_all or (before != after and not is_all):
+        if is_all != was_all or (before != len(memory) and not is_all):
             self._packed = None
-        self._memories[demand.namespace] = memory
-        memory.wanted_s, memory.known, memory.last = now_s, demand.known, demand
         return True
 
     def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> Sheet | None:
@@ -148,7 +168,7 @@ class Group:
     def wanted(self, namespace: str) -> Iterable[str]:
         """Return the objects wanted in a namespace."""
         memory = self._memories.get(namespace)
-        return () if memory is None else memory.names
+        return () if memory is None else memory.names()
 
     def own_names(self, namespace: str) -> tuple[str, ...] | None:
         """Return names of one request in the namespace that fits the proof, or some of them."""
@@ -212,14 +232,14 @@ class Group:
         return not self.plan.is_namespace_object and is_wide(wanted, known)
 
     def _want(self, namespace: str, memory: _Memory) -> Want:
-        wanted = len(memory.names)
-        is_all = self._reads_all(wanted, memory.known)
+        wanted, known = len(memory), memory.last.known
+        is_all = self._reads_all(wanted, known)
         before = self.sheets.get(namespace)
-        if before is not None and (is_all or before.covers(memory.names)):
+        if before is not None and (is_all or before.covers(memory.names())):
             expected = len(before.reading.values)
         else:
-            expected = max(memory.known or 0, wanted) if is_all else wanted
-        names = () if is_all else tuple(sorted(memory.names))
+            expected = max(known or 0, wanted) if is_all else wanted
+        names = () if is_all else tuple(sorted(memory.names()))
         return Want(namespace, names, max(1, expected))
 
     def _forget(self, now_s: float) -> None:
@@ -235,14 +255,7 @@ class Group:
                 self._failures.pop(namespace, None)
                 self._packed = None
                 continue
-            if memory.oldest_s >= oldest:
-                continue
-            gone = [name for name, wanted_s in memory.wanted().items() if wanted_s < oldest]
-            for name in gone:
-                del memory.names[name]
-                memory.last = None  # it may be among its names
-            memory.oldest_s = min(memory.names.values(), default=now_s)
-            if gone:
+            if memory.forget(oldest):
                 self._packed = None
         for namespace, until in list(self._excluded.items()):
             if until <= now_s:
