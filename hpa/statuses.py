@@ -38,10 +38,13 @@ def is_due(hpa: HPA, new: Status, *, deadband: float, age_s: float) -> bool:
         or len(old.metrics) != len(new.metrics)
     ):
         return True
-    return any(
-        _moved(before, after, hpa.metrics[index] if index < len(hpa.metrics) else None, deadband)
-        for index, (before, after) in enumerate(zip(old.metrics, new.metrics, strict=True))
-    )
+    specs: tuple[MetricSpec | None, ...] = hpa.metrics
+    if len(specs) < len(new.metrics):
+        specs = (*specs, *[None] * (len(new.metrics) - len(specs)))
+    for before, after, spec in zip(old.metrics, new.metrics, specs, strict=False):
+        if _moved(before, after, spec, deadband):
+            return True
+    return False
 
 
 def changes(old: Status, new: Status) -> dict[str, object]:

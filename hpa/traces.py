@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hpa.catalog import Key
+from hpa.decide import conditions as words
 from hpa.decide import decide
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.metrics import Valid
@@ -308,10 +309,23 @@ def _plain(packed: bytes, against: bytes) -> bytes:
     return plain.decompress(packed) + plain.flush()
 
 
+# Of a steady autoscaler.
+_SAID = (
+    "AbleToScale", "True", "ReadyForNewScale", words.READY, "SucceededGetScale", words.GOT_SCALE,
+    "ScalingActive", "ValidMetricFound", words.FOUND, "pods metric ", "external metric ",
+    "cpu resource utilization (percentage of request)", "ScalingLimited", "False",
+    "DesiredWithinRange", words.LIMIT_TEXT["DesiredWithinRange"], "TooFewReplicas",
+    words.LIMIT_TEXT["TooFewReplicas"], "TooManyReplicas", words.LIMIT_TEXT["TooManyReplicas"],
+    "ScaleDownStabilized", words.HELD_UP, "WithinTolerance", "TargetMissed", "AverageValue",
+    "Utilization", "Resource", "Pods", "External", "Percent", "Deployment", "apps/v1",
+)  # fmt: skip
+
+
 @cache
 def _dictionary() -> bytes:
-    """What every trace is full of, so that one trace alone compresses well: field names."""
-    names: list[str] = []
+    """What every trace is full of, so that one trace alone compresses well: field names, and
+    what conditions say."""
+    names: list[str] = [*_SAID]
     waiting: list[type[Struct]] = [Trace]
     seen: set[type[Struct]] = set()
     while waiting:
