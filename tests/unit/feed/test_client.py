@@ -9,19 +9,12 @@ import ssl
 import pytest
 import trustme
 from aiohttp import web
-from blockbuster import blockbuster_ctx
 
 from podscale.core.metrics import Refused, Unavailable
 from podscale.feed.client import PrometheusClient, format_time
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
 from tests.unit.feed.prometheus import FakePrometheus, refused, serving, vector
-
-
-@pytest.fixture(autouse=True)
-def _nothing_blocks():
-    with blockbuster_ctx(scanned_modules=["podscale"]):
-        yield
 
 
 @pytest.fixture

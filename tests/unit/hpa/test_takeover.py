@@ -10,7 +10,7 @@ from hpa.history import Record
 from hpa.shards import Shards
 from podscale.kube.errors import Unreachable
 from podscale.kube.lease import Term
-from tests.unit.hpa.test_controller import load, web
+from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
 pytestmark = pytest.mark.looptime

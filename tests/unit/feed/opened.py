@@ -1,0 +1,54 @@
+"""A feed on a fake Prometheus at a clock of the test's, and what it answers in short."""
+
+from podscale.feed.client import PrometheusClient
+from podscale.feed.feed import Feed
+from podscale.feed.options import FeedOptions, PrometheusOptions
+from podscale.feed.reading import Reading
+
+NOW_S = 1_700_000_000.25
+
+
+class Clock:
+    """Unix seconds that only the test moves."""
+
+    def __init__(self):
+        self.now_s = NOW_S
+
+    def __call__(self):
+        return self.now_s
+
+
+class Opened:
+    """A feed on the fake, with options of the test's choice."""
+
+    def __init__(self, fake, clock):
+        self.fake, self.clock = fake, clock
+        self._stack = []
+
+    async def __call__(self, prometheus=None, **options):
+        settings = {"with_sample_timestamps": False} | options
+        prometheus = {"deadline_s": 2.0} | (prometheus or {})
+        client = PrometheusClient(PrometheusOptions(url=self.fake.url, **prometheus))
+        await client.__aenter__()
+        feed = Feed(client, FeedOptions(**settings), self.clock)
+        await feed.__aenter__()
+        self._stack = [feed, client, *self._stack]
+        return feed
+
+    async def close(self):
+        for opened in self._stack:
+            await opened.__aexit__(None, None, None)
+
+
+def served(outcome):
+    assert isinstance(outcome, Reading), outcome
+    return {name: float(outcome.values[row]) for name, row in outcome.objects.items()}
+
+
+def quiet(feed):
+    """The feed's queries without the first batch's self-check."""
+    return {kind: count for kind, count in feed.stats.queries.items() if kind != "check"}
+
+
+async def held(event):
+    await event.wait()

@@ -1,0 +1,68 @@
+"""The loop over a scripted API: what the next leader knows."""
+
+import pytest
+
+from podscale.kube.errors import ServerFailed
+from podscale.kube.lease import Term
+from tests.unit.hpa.webs import SETTINGS, as_read, load, web
+from tests.unit.hpa.world import NS, Cluster, pod_object
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_the_next_leader_keeps_the_window_of_the_last_one() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 2)
+    load(first, 2000)
+    await first.run_for(16.0)  # recommends 4
+    world = first.world
+    second = Cluster(settings=SETTINGS, world=world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(4)))
+    load(second, 100)
+    await second.run_for(60.0, Term(1, "other", as_read(first.wall())))
+    assert world.workloads[(NS, "web")]["spec"]["replicas"] >= 4
+    assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
+
+
+async def test_a_leader_that_died_before_storing_is_found_out_by_the_status() -> None:
+    policy = [{"type": "Pods", "value": 2, "periodSeconds": 600}]
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior={"scaleUp": {"policies": policy}})
+    load(first, 9000)
+    await first.run_for(1.0)
+    assert first.scales() == [("web", 4)]
+    first.world.config_maps.clear()
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(4)))
+    load(second, 9000)
+    await second.run_for(31.0, Term(1, "other", first.wall()))
+    assert second.scales() == [("web", 4)]  # only the write of the first one
+
+
+async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now() -> None:
+    policy = [{"type": "Pods", "value": 2, "periodSeconds": 600}]
+    first = Cluster(settings=SETTINGS)
+    web(first, 2, behavior={"scaleUp": {"policies": policy}})
+    await first.run_for(1.0)
+    first.world.workloads[(NS, "web")]["spec"]["replicas"] = 4  # written, and then died
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(4)))
+    load(second, 9000)
+    await second.run_for(31.0, Term(1, "other", first.wall()))
+    assert second.scales() == []
+
+
+async def test_histories_that_cannot_be_read_hold_everything_up() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2, least=3)
+    cluster.world.fail = lambda _method, path: (
+        ServerFailed(503, "", "down") if "configmaps" in path else None
+    )
+    await cluster.run_for(10.0)
+    assert cluster.scales() == []
+    cluster.world.fail = lambda _method, _path: None
+    await cluster.run_for(10.0)
+    assert cluster.scales() == [("web", 3)]
