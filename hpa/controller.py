@@ -147,10 +147,6 @@ class Controller:
             if self._shards is not None:
                 await self._flush(self._shards)
 
-    async def run_alone(self) -> None:
-        """Reconcile without a Lease (``--leader-elect=false``)."""
-        await self.run(Term(0, "", None))
-
     def changed(self, entry: Entry, is_new: bool) -> None:
         """Decide on new objects and new specs at once, from the release on that does."""
         namespace = entry.key[0]
