@@ -7,6 +7,7 @@ import math
 import pytest
 
 pytest.register_assert_rewrite("tests.conformance.hpa_checks")
+
 from hpa.decide.answers import summed
 from hpa.decide.ratios import Tolerance
 from tests.conformance import hpa_inputs as given
