@@ -355,12 +355,14 @@ def shape_of(trace: Trace) -> Shape:
         size,
         None if outcome is None else outcome.scale,
     ]
+    count = len(trace.observation.pods.names)
     for step in trace.steps:
         if isinstance(step, Measured):
             result = step.result
             if isinstance(result, Valid):
                 found, groups = result.calculation, result.calculation.groups
-                buckets = () if groups is None else groups.filled
+                is_plain = groups is None or groups.ready == count
+                buckets = None if is_plain or groups is None else groups.filled
                 steps.append((found.replicas, found.outcome, buckets))
             else:
                 steps.append((result.cause, step.fallback))
