@@ -120,9 +120,10 @@ class Controller:
 
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored."""
-        self._follow_clock()  # what it did before this term, ``term`` tells
+        # A renewal may be older than the last history of a term: ours we know better.
+        set_s, behind_s = self._follow_clock(), term.previous_behind_s
         await self._stores.wait_synced()
-        await self._load(term)
+        await self._load(term, set_s if behind_s is None else behind_s)
         self.traces.clear()
         for entry in self.catalog:
             entry.is_busy, entry.looked_at = False, 0.0
@@ -198,11 +199,11 @@ class Controller:
         """Whether another controller acts on this object, by our mode or by its deeds."""
         return self._settings.mode == "shadow" or self.foreign_controller(key) is not None
 
-    async def _load(self, term: Term) -> None:
+    async def _load(self, term: Term, behind_s: float) -> None:
         pause_s = 1.0
         while True:
             try:
-                count = await self.memory.load(term.previous_renew_time, term.previous_behind_s)
+                count = await self.memory.load(term.previous_renew_time, behind_s)
             except NotLeading:
                 raise
             except KubeError as error:

@@ -51,8 +51,9 @@ class Term(Struct, frozen=True):
     transitions: int
     previous_holder: str  # "" when the Lease was new or released
     previous_renew_time: float | None  # unix seconds; what stored history extends to
-    # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell.
-    previous_behind_s: float = 0.0
+    # By how much its writer's clock was behind what ours shows now; 0 where nobody can tell,
+    # None where it was this process, which knows itself how its clock was set.
+    previous_behind_s: float | None = 0.0
 
 
 class _Observed:
@@ -112,6 +113,7 @@ class Elector:
         self._deadline = float("-inf")
         self._observed: _Observed | None = None
         self._is_unsure = False
+        self._has_led = False
         self._chosen_by = chosen_by
         self._has_namespace = True  # as far as we know
 
@@ -290,7 +292,10 @@ class Elector:
         self._has_namespace = True
         self._deadline = asked + self._times.renew_deadline_s
         behind_s = before.behind_s(self._clock(), self._wall()) if before else 0.0
-        return Term(transitions, spec.holder_identity or "", spec.renew_time, behind_s)
+        is_own, self._has_led = is_ours and self._has_led, True
+        return Term(
+            transitions, spec.holder_identity or "", spec.renew_time, None if is_own else behind_s
+        )
 
     async def _release(self) -> None:
         """Give the Lease back, so that the next leader need not wait for it to expire."""

@@ -254,6 +254,43 @@ async def test_a_clock_set_while_nobody_leads_neither_forgets_an_event_nor_prolo
     await stage.end()
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["before-the-loss", "after-it"])
+@pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])
+async def test_a_leader_that_follows_itself_moves_no_event_twice_with_its_clock(
+    jump_s: float, is_known: bool
+) -> None:
+    stage = Stage(FOUR_A_QUARTER)
+    one = stage.start("a")
+    stage.bear(1.0)
+    await stage.last(30.0)
+    stage.bear(3.0)
+    await stage.last(40.0)
+    assert stage.size == 8
+    renewed = one.elector.deadline()
+    while one.elector.deadline() == renewed:
+        await stage.last(1.0)
+    fate, is_over = stage.weather.fate, False
+
+    def no_renewal(method: Method, path: str) -> Exception | str | None:
+        refused = Unreachable("no way to the Lease")
+        return refused if "/leases" in path and not is_over else fate(method, path)
+
+    # From here on histories are stored, and the Lease is not renewed.
+    stage.weather.fate = no_renewal  # type: ignore[method-assign]
+    if is_known:
+        stage.jump_s = jump_s
+    await stage.last(20.0)
+    assert not one.elector.may_write()
+    stage.jump_s = jump_s
+    is_over = True
+    await stage.last(740.0)
+    assert one.elector.may_write()
+    assert stage.size == 8
+    await stage.last(140.0)
+    assert stage.size == 12
+    await stage.end()
+
+
 async def test_an_autoscaler_deleted_in_mid_write_is_not_written_again() -> None:
     stage = Stage()
     one = stage.start("a")
