@@ -4,7 +4,7 @@ Pods come from the pod store (also for everybody else in the process), other kin
 metadata-only watches that start when a kind is first asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -50,9 +50,15 @@ class Objects:
         """Return a number that is another one after every change of pods in ``namespace``."""
         return self.pods.changed(namespace)
 
-    def unchanged(self, namespace: str, selector: Selector, before: Version | None) -> Version:
+    def unchanged(
+        self, namespace: str, selector: Callable[[], Selector], before: Version | None
+    ) -> Version:
         """Return ``before`` as long as the pods that match are the same as then."""
         return self.pods.unchanged(namespace, selector, before)
+
+    def names_at(self, version: Version) -> tuple[str, ...]:
+        """Return the names of the pods that ``version`` is of, sorted."""
+        return tuple(self.pods.names_at(version))
 
     def running(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""

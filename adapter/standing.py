@@ -165,11 +165,10 @@ class Standings:
         found = self._listed.get((namespace, selector))
         if found is not None and found.changed == changed:
             return found
-        wanted = parse(selector)
         before = None if found is None else found.version
-        version = self._objects.unchanged(namespace, wanted, before)
+        version = self._objects.unchanged(namespace, lambda: parse(selector), before)
         if found is None or version is not before:
-            names = self._objects.pod_names(namespace, wanted).names
+            names = self._objects.names_at(version)
             if not names:
                 return None
             found = _Listed(names, version, changed)
@@ -178,7 +177,7 @@ class Standings:
         return found
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1000)
 def parse(text: str) -> Selector:
     """Return the selector; raises ``SelectorError``."""
     return selectors.parse(text) if text else Selector()

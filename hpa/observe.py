@@ -108,7 +108,7 @@ class Observer:
         namespace = entry.key[0]
         adoptions = self._adoptions.get(namespace, 0) if by_owner else -1
         before = entry.pods_found if entry.pods_found_by is selector else None
-        entry.pods_found = self._pods.unchanged(namespace, selector, before)
+        entry.pods_found = self._pods.unchanged(namespace, lambda: selector, before)
         entry.pods_found_by = selector
         version = (entry.selector_text, entry.pods_found, adoptions)
         if version == entry.pods_version:

@@ -70,6 +70,7 @@ class Sharing:
         if isinstance(found, Target):
             managed = tuple(map(self._managed, found.metadata.managed_fields))
             meta = replace(meta, managed_fields=managed)
+        found = replace(found, status=self._part(found.status))
         if selector is None or selector.match_labels != meta.labels:
             return replace(found, metadata=meta)
         # Mostly they are alike; a dict of two takes as much as ten texts.

@@ -63,7 +63,7 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True):
     """Samples in columns as they are; without names they are those of the pods, in order."""
 
     values: bytes
-    times: bytes
+    times: bytes  # one for all of them, where they are equal
     window_s: float | None
     asked_s: float
     names: tuple[str, ...] | None
@@ -110,9 +110,10 @@ class Last(Struct, frozen=True, gc=False):
             if type(each) is PodSamples and type(each.pods) is SampleColumns and not each.stale:
                 held = each.pods
                 own = None if held.names == names else held.names
-                columns.append(
-                    _Columns(held.values_raw, held.times_raw, held.window_s, each.asked_s, own)
-                )
+                times = held.times_raw
+                if times[:8] * len(held.names) == times:
+                    times = times[:8]  # of one scrape, or not known
+                columns.append(_Columns(held.values_raw, times, held.window_s, each.asked_s, own))
                 answers.append(None)
             else:
                 columns.append(None)
@@ -141,7 +142,10 @@ class Last(Struct, frozen=True, gc=False):
 
 def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
     own = names if columns.names is None else columns.names
-    held = SampleColumns(own, columns.values, columns.times, columns.window_s)
+    times = columns.times
+    if len(times) < len(columns.values):
+        times *= len(own)
+    held = SampleColumns(own, columns.values, times, columns.window_s)
     return PodSamples(held, columns.asked_s)
 
 

@@ -7,7 +7,7 @@ all of them. Pure: no I/O, no clock.
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -113,17 +113,20 @@ class Cohorts:
         """Return the cohorts with this controller."""
         return list(self._by_owner.get(uid))
 
-    def version(self, namespace: str, selector: Selector, before: "Version | None") -> "Version":
+    def version(
+        self, namespace: str, selector: Callable[[], Selector], before: "Version | None"
+    ) -> "Version":
         """Return ``before``, an earlier version of the same, as long as nothing that ``selector``
         matches has changed, else another one.
 
-        While no cohort came or went in ``namespace`` nothing is searched for.
+        While no cohort came or went in ``namespace`` nothing is searched for, nor is ``selector``
+        called.
         """
         moved = self._moved.get(namespace, 0)
         if before is not None and before.moved == moved:
             cohorts = before.cohorts
         else:
-            cohorts = tuple(self.find(namespace, selector))
+            cohorts = tuple(self.find(namespace, selector()))
         newest = max([cohort.version for cohort in cohorts], default=0)
         if before is not None and newest == before.newest and cohorts == before.cohorts:
             before.moved = moved

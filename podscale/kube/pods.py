@@ -6,7 +6,7 @@ columns, ``PodView`` one pod as an object, made on demand.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -75,10 +75,18 @@ class PodStore(Columnar[Pod, PodView]):
         cohorts = self._rows.cohorts.find(namespace, selector)
         return len(cohorts), max((cohort.version for cohort in cohorts), default=0)
 
-    def unchanged(self, namespace: str, selector: Selector, before: Version | None) -> Version:
+    def unchanged(
+        self, namespace: str, selector: Callable[[], Selector], before: Version | None
+    ) -> Version:
         """Return ``before`` as long as ``select`` would return the same pods in the same state
-        as then, else a new version to ask with the next time."""
+        as then, else a new version to ask with the next time. ``selector`` is called where it
+        is needed."""
         return self._rows.cohorts.version(namespace, selector, before)
+
+    def names_at(self, version: Version) -> list[str]:
+        """Return ``names`` of the pods that ``version`` is of, as long as it stands."""
+        names = self._rows.names
+        return sorted([names[row] for cohort in version.cohorts for row in cohort.rows])
 
     def owned_by(self, uid: str) -> PodSet:
         """Return the pods whose controller has this UID."""

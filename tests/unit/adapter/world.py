@@ -1,7 +1,7 @@
 """Rules, readings and objects for the adapter's unit tests, made from as little as possible."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -129,10 +129,16 @@ class GivenObjects:
         """Return another number for other pods."""
         return hash(str(self._pods.get(namespace)))
 
-    def unchanged(self, namespace: str, selector: Selector, before: object) -> object:
+    def unchanged(
+        self, namespace: str, selector: Callable[[], Selector], before: object
+    ) -> object:
         """Return ``before`` while it is equal to what the pods are."""
-        found = self.pod_names(namespace, selector).names
+        found = self.pod_names(namespace, selector()).names
         return before if before == found else found
+
+    def names_at(self, version: object) -> object:
+        """Return the names."""
+        return version
 
     def namespaces(self) -> list[str]:
         """Return the namespaces."""

@@ -1,5 +1,6 @@
 """Which decisions are kept, for how long, and that they replay."""
 
+import math
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -155,10 +156,11 @@ def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> Non
     ]  # fmt: skip
 
 
-def test_the_last_one_is_whole_with_samples_in_columns_too() -> None:
+@pytest.mark.parametrize("ages", [(5, 5, 5, 5), (5, 6, 7, 8), (5, 5, 5, math.nan)], ids=str)
+def test_the_last_one_is_whole_with_samples_in_columns_too(ages: tuple[float, ...]) -> None:
     def columns(load: int) -> PodSamples:
         values = array("q", [load] * 4).tobytes()
-        times = array("d", [NOW - 5] * 4).tobytes()
+        times = array("d", [NOW - age for age in ages]).tobytes()
         return PodSamples(SampleColumns(NAMES, values, times, 30.0), NOW)
 
     trace = decided(2000)

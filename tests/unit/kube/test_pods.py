@@ -1,6 +1,7 @@
 """Pods in columns: what goes in comes out, and what is gone leaves nothing behind."""
 
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -255,32 +256,40 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_a_version_stays_exactly_as_long_as_the_pods_that_match(events):
     kept = PodStore()
-    versions = {each: kept.unchanged("shop", each, None) for each in SELECTORS}
+    versions = {each: kept.unchanged("shop", partial(_same, each), None) for each in SELECTORS}
     states = {each: _state(kept, each) for each in SELECTORS}
     for number, (kind, name, labels) in enumerate(events, 1):
         if kind == "DELETED" and kept.get("shop", name) is None:
             continue
         feed(kept, (kind, made(name, number, **labels)))
         for each in SELECTORS:
-            before, after = versions[each], kept.unchanged("shop", each, versions[each])
+            before, after = (
+                versions[each],
+                kept.unchanged("shop", partial(_same, each), versions[each]),
+            )
             state = _state(kept, each)
             if state != states[each]:
                 assert after is not before
             versions[each], states[each] = after, state
-            assert kept.unchanged("shop", each, after) is after
+            assert kept.unchanged("shop", partial(_same, each), after) is after
+            assert kept.names_at(after) == kept.names("shop", each)
 
 
 def test_a_change_of_other_pods_leaves_the_version():
     kept = store(made("web-1", 1, app="web"), made("db-1", 2, app="db"))
-    version = kept.unchanged("shop", SELECTORS[0], None)
+    version = kept.unchanged("shop", lambda: SELECTORS[0], None)
     feed(kept, ("MODIFIED", made("db-1", 3, app="db")))
-    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    assert kept.unchanged("shop", lambda: SELECTORS[0], version) is version
     feed(kept, ("ADDED", made("other", 4, app="other")))  # another cohort: searched for again
-    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    assert kept.unchanged("shop", lambda: SELECTORS[0], version) is version
     feed(kept, ("DELETED", made("other", 5, app="other")))
-    assert kept.unchanged("shop", SELECTORS[0], version) is version
+    assert kept.unchanged("shop", lambda: SELECTORS[0], version) is version
     feed(kept, ("MODIFIED", made("web-1", 6, app="web")))
-    assert kept.unchanged("shop", SELECTORS[0], version) is not version
+    assert kept.unchanged("shop", lambda: SELECTORS[0], version) is not version
+
+
+def _same(value):
+    return value
 
 
 def _state(kept, selector):
