@@ -343,7 +343,11 @@ class Passes:
     def _is_due(self, look: Look, conclusion: Conclusion, now: float) -> bool:
         if not conclusion.is_status_changed:
             return False
-        age_s = now - self._status_at.setdefault(look.entry.key, _staggered(look.entry.key, now))
+        key = look.entry.key
+        written_at = self._status_at.get(key)
+        if written_at is None:
+            written_at = self._status_at[key] = _staggered(key, now)
+        age_s = now - written_at
         if statuses.is_due(
             look.hpa, conclusion.status, deadband=self._limits.status_deadband, age_s=age_s
         ):

@@ -29,6 +29,7 @@ from podscale.core.samplecolumns import SampleColumns
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
 _KEPT_SHAPES = 10_000
+_SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
@@ -304,7 +305,10 @@ def unpack(body: bytes) -> Trace:
 
 
 def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:
-    packer = zlib.compressobj(level, wbits=_RAW, zdict=against)
+    # Tables as small as will do: they are filled with zeros for each trace.
+    is_small = max(len(plain), len(against)) < _SMALL
+    bits, tables = (-13, 6) if is_small else (_RAW, 8)
+    packer = zlib.compressobj(level, wbits=bits, memLevel=tables, zdict=against)
     return packer.compress(plain) + packer.flush()
 
 
