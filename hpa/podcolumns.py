@@ -16,6 +16,7 @@ from podscale.kube.podset import PodSet
 from podscale.kube.wire import OwnerReference
 
 _KEPT_TEMPLATES = 10_000
+_KEPT_PLACES = 1000
 
 Topmost = Callable[[str, OwnerReference], OwnerReference]
 
@@ -27,6 +28,7 @@ class Columns:
         """``topmost`` follows a pod's controller, in a namespace, to the workload above it."""
         self._topmost = topmost
         self._templates: dict[int, tuple[Template, PodTemplate]] = {}
+        self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def of(self, namespace: str, found: PodSet) -> Pods:
         """Return the pods of one selection, sorted by name."""
@@ -38,14 +40,15 @@ class Columns:
         numbers = found.template[order].tolist()
         position = {number: place for place, number in enumerate(dict.fromkeys(numbers))}
         owner, owners = self._owners(namespace, found, order)
+        times = _Times()  # pods that were born together share theirs
         return Pods(
             names=tuple([names[row] for row in order]),
             phase=found.phase[order].tobytes(),
             ready=found.ready[order].tobytes(),
             deleted=(~np.isnan(found.deleted[order])).tobytes(),
-            started=_times(found.started[order]),
-            ready_since=_times(found.ready_since[order]),
-            template=tuple([position[number] for number in numbers]),
+            started=times.of(found.started[order]),
+            ready_since=times.of(found.ready_since[order]),
+            template=self._shared(tuple([position[number] for number in numbers])),
             templates=tuple([self._template(found.templates[number]) for number in position]),
             owner=owner,
             owners=owners,
@@ -60,7 +63,13 @@ class Columns:
             top = self._topmost(namespace, reference)
             by_uid[uid] = places.setdefault(f"{top.kind}/{top.name}", len(places))
         uids = found.owner_uids
-        return tuple([by_uid[uids[row]] for row in order]), tuple(places)
+        return self._shared(tuple([by_uid[uids[row]] for row in order])), tuple(places)
+
+    def _shared(self, places: tuple[int, ...]) -> tuple[int, ...]:
+        """Return an equal column, if there is one: mostly they are all zeros, or all ones."""
+        if len(self._places) >= _KEPT_PLACES:
+            self._places.clear()
+        return self._places.setdefault(places, places)
 
     def _template(self, template: Template) -> PodTemplate:
         # By identity: the store interns templates and keeps each as long as a pod has it.
@@ -87,5 +96,13 @@ def _container(container: TemplateContainer, *, is_init: bool) -> ContainerReque
     )
 
 
-def _times(column: NDArray[np.float64]) -> tuple[float | None, ...]:
-    return tuple([None if math.isnan(each) else each for each in column.tolist()])
+class _Times:
+    """Makes columns of times; equal ones are one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[float, float] = {}
+
+    def of(self, column: NDArray[np.float64]) -> tuple[float | None, ...]:
+        """Return the column; None: not set."""
+        known = self._known.setdefault
+        return tuple([None if math.isnan(each) else known(each, each) for each in column.tolist()])

@@ -180,6 +180,7 @@ async def _list_and_watch(
         async for page in pages:
             resource_version = page.resource_version
             yield page
+            del page  # it would stay for as long as the watch does
     yield Listed(resource_version)
     if not resource_version:
         # Computed resources (metrics.k8s.io) have no history to watch from.

@@ -14,7 +14,7 @@ from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.restmapper import Mapper
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
-from podscale.kube.wire import decode
+from podscale.kube.wire import decode, parse_time
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
 pytestmark = pytest.mark.looptime
@@ -227,3 +227,18 @@ async def test_after_a_discovery_only_questions_about_objects_are_made_anew() ->
     changed["metadata"] |= {"resourceVersion": cluster.world.next_version(), "generation": 2}
     cluster.put(changed)
     assert isinstance(look(cluster, "plain").asked[0], ObjectMetric)
+
+
+async def test_pods_that_were_born_together_share_their_times() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), hpa_object("api"))
+    cluster.put(deployment_object("web", 3), deployment_object("api", 3))
+    late = pod_object("web", 2)
+    late["status"]["startTime"] = "2026-11-21T11:00:00Z"
+    others = [pod_object(name, n) for name in ("web", "api") for n in range(2)]
+    cluster.put_pods(*others, pod_object("api", 2), late)
+    web, api = look(cluster).pods, look(cluster, "api").pods
+    assert web.started[0] is web.started[1]
+    assert web.started[2] == parse_time("2026-11-21T11:00:00Z")
+    assert web.template is api.template
+    assert api.started == (web.started[0],) * 3
