@@ -21,13 +21,14 @@ PODS_BY = PREFIX + "pods-by"
 SHORTEST_PERIOD_S = 1.0
 LONGEST_PERIOD_S = 3600.0  # the range of KEP-6003
 
+_DEFAULTS = Options()
 _FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
 
 
 def read_options(annotations: Mapping[str, str]) -> Options:
     """Return the settings that ``annotations`` write down."""
     if not any(key.startswith(PREFIX) for key in annotations):
-        return Options()
+        return _DEFAULTS
     problems: list[str] = []
     return Options(
         is_paused=_flag(annotations, PAUSED, problems),

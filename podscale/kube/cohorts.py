@@ -6,12 +6,14 @@ evaluated once per cohort, and found through an index of label pairs, never by s
 all of them. Pure: no I/O, no clock.
 """
 
+import sys
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.core.selector import Selector
 from podscale.kube.wire import OwnerReference
@@ -33,6 +35,9 @@ class Cohort:
         self.key = key
         self.namespace = key[0]
         self.labels = labels
+        if owner is not None:  # of thousands of cohorts there are three kinds
+            kind, api_version = sys.intern(owner.kind), sys.intern(owner.api_version)
+            owner = replace(owner, kind=kind, api_version=api_version)
         self.owner = owner
         self.rows = array("i")
         self.version = 0  # the store's count of changes at the last change in here
