@@ -6,11 +6,16 @@ The Lease's holder registers the webhook and keeps its caBundle; every replica s
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from podscale.kube.api import Api
+from podscale.kube.errors import KubeError
 from podscale.kube.lease import Elector, Term
 from podscale.serving.authority import times_for
 from podscale.serving.service import ServiceName, keeper_behind
 from podscale.serving.tls import ServingTls
+
+_log = structlog.get_logger()
 
 
 class WebhookCertificate:
@@ -49,7 +54,11 @@ class WebhookCertificate:
         """Take part in the election for ever; whoever wins registers at once."""
 
         async def lead(_term: Term) -> None:
-            await self.keeper.step(tls)
+            try:
+                await self.keeper.step(tls)
+            except (KubeError, ValueError) as error:
+                # No reason to end, with what else runs here: the keeper looks again by itself.
+                _log.warning("webhook not registered", error=str(error))
             await asyncio.Event().wait()
 
         await self.elector.run(lead)
