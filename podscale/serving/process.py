@@ -76,10 +76,14 @@ async def run(
         print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
         code = 2
     except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
-        first = _first(failed)
-        log.error("cannot start", error=str(first))
-        # A kubeconfig must be changed first; what else there is may pass by itself.
-        code = 2 if isinstance(first, NotConfigured) else 1
+        first, code = _first(failed), 1
+        if is_serving:
+            # A defect, perhaps of one task among many: where it was is all there is to go by.
+            log.error("ended by an error", error=str(first), exc_info=first)
+        else:
+            log.error("cannot start", error=str(first))
+            # A kubeconfig must be changed first; what else there is may pass by itself.
+            code = 2 if isinstance(first, NotConfigured) else 1
     return code
 
 
