@@ -46,6 +46,7 @@ class Exchanges:
         self._keepalive_s = keepalive_s
         self._idle: dict[Peer, list[_Wire]] = {}
         self._open: set[_Wire] = set()
+        self._is_closed = False
 
     async def send(
         self,
@@ -86,7 +87,8 @@ class Exchanges:
             return answer
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; what is asked for from now on is an error."""
+        self._is_closed = True
         ends = [wire.lost for wire in self._open]
         for wire in list(self._open):
             wire.abort()
@@ -95,16 +97,33 @@ class Exchanges:
 
     def _kept(self, peer: Peer) -> "_Wire | None":
         idle = self._idle.get(peer, [])
-        oldest = asyncio.get_running_loop().time() - self._keepalive_s
         while idle:
             wire = idle.pop()
-            if wire.is_reusable and wire.idle_since >= oldest:
+            if self._is_usable(wire):
                 return wire
             wire.abort()
         self._idle.pop(peer, None)
         return None
 
+    def _is_usable(self, wire: "_Wire") -> bool:
+        oldest = asyncio.get_running_loop().time() - self._keepalive_s
+        return wire.is_reusable and wire.idle_since >= oldest
+
+    def _sweep(self) -> None:
+        """Close what was idle for too long: below others that are used, or of a peer that
+        renewed credentials have made another one."""
+        for peer, idle in list(self._idle.items()):
+            for wire in idle:
+                if not self._is_usable(wire):
+                    wire.abort()
+            self._idle[peer] = [wire for wire in idle if wire.is_reusable]
+            if not self._idle[peer]:
+                del self._idle[peer]
+
     async def _connect(self, peer: Peer) -> "_Wire":
+        if self._is_closed:
+            raise ConnectionError("the connection is closed")
+        self._sweep()
         parts = urlsplit(peer.server)
         is_tls = parts.scheme == "https"
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)

@@ -228,3 +228,37 @@ async def test_a_refused_connection_is_said_in_words(host: str):
     async with exchanges() as made:
         with pytest.raises(OSError, match=rf"^no connection to {host}:1: connection refused$"):
             await made.send(Peer(f"http://{host}:1"), "GET", "/x", [], None, None)
+
+
+async def test_connections_of_peers_of_the_past_are_closed_and_forgotten():
+    # Renewed credentials come with a TLS context of their own, and make another peer.
+    seen: list[tuple[int, bytes]] = []
+    scripts = [[PLAIN, PLAIN] for _ in range(3)]
+    async with raw(answering(seen, *scripts)) as url, exchanges(keepalive_s=0.05) as made:
+        for name in ("old", "older", "new"):
+            await made.send(Peer(url, server_hostname=name), "GET", "/x", [], None, None)
+            await asyncio.sleep(0.1)
+        assert [peer.server_hostname for peer in made._idle] == ["new"]
+        assert len(made._open) == 1
+
+
+async def test_nothing_is_sent_again_after_the_end():
+    connections, arrived = 0, asyncio.Event()
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(PLAIN)
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await reader.read()
+
+    async with raw(once) as url, exchanges() as made:
+        await made.send(Peer(url), "GET", "/x", [], None, None)
+        waiting = asyncio.create_task(made.send(Peer(url), "PUT", "/x", [], b"{}", None))
+        await arrived.wait()
+        await made.close()
+        with pytest.raises(ConnectionError, match="is closed"):
+            await waiting
+    assert connections == 1
