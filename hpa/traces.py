@@ -173,6 +173,8 @@ class Kept:
             # recommendations but for a few: so the oldest can go, and nothing leans on it.
             body = _packed(_plain(older[-1].body, _dictionary()), plain)
             older[-1] = structs.replace(older[-1], body=body)
+        else:
+            self.since = trace.now  # what came before was too large to be kept
         # Until the next change only: not worth the search for the best.
         body = _packed(plain, _dictionary(), level=3)
         older.append(Packed(trace.now, self.reason, body))

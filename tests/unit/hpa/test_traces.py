@@ -132,6 +132,17 @@ def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_
         assert traces.at(KEY, trace.now - 1) is None
 
 
+def test_after_decisions_too_large_to_be_kept_the_first_that_is_says_since_when() -> None:
+    traces = Traces(first_reason)
+    large = day(2000, 1, passes=1)[0]
+    traces.put(KEY, large)
+    small = structs.replace(day(3, 1, passes=1)[0], now=large.now + 100)
+    traces.put(KEY, small)
+    assert traces.known_since(KEY) == small.now
+    assert traces.at(KEY, small.now - 50) is None
+    assert traces.at(KEY, small.now) == small
+
+
 class Followed:
     def __init__(self) -> None:
         self.told: list[tuple[str, object]] = []
