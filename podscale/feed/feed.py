@@ -155,7 +155,7 @@ class Feed:
                 outcomes.append((place, outcome))
 
         def arrived(future: asyncio.Future[Result]) -> None:
-            for place in () if future.cancelled() else waiting[future]:
+            for place in () if future.cancelled() else waiting.get(future, ()):
                 settle(place, future.result())
 
         async with asyncio.TaskGroup() as tasks:
@@ -165,15 +165,17 @@ class Feed:
                     waiting.setdefault(found, []).append(place)
                 else:
                     settle(place, found)
+            futures = list(waiting)
             try:
-                for future in waiting:
+                for future in futures:
                     future.add_done_callback(arrived)
-                if waiting:
-                    await asyncio.wait(waiting)
+                if futures:
+                    await asyncio.wait(futures)
             finally:
-                for future in waiting:
+                waiting.clear()  # what arrives while we are cancelled finds nobody
+                for future in futures:
                     future.remove_done_callback(arrived)
-            if any(future.cancelled() for future in waiting):
+            if any(future.cancelled() for future in futures):
                 raise asyncio.CancelledError
         return [*outcomes, *((place, task.result()) for place, task in alone)]
 

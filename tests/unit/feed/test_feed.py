@@ -136,6 +136,21 @@ async def test_a_reader_of_many_that_gives_up_stops_nobody_else(fake, opened):
     assert [served(outcome)["p0"] for outcome in await staying] == [10.0 * n for n in range(8)]
 
 
+async def test_an_answer_that_comes_while_its_reader_gives_up_finds_nobody(fake, opened):
+    feed, plan = await opened(), pods_plan()
+    said: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, about: said.append(about))
+    reader = asyncio.create_task(feed.read([want(plan, f"n{n}", "p0") for n in range(2)]))
+    await asyncio.sleep(0)
+    ((refresh,),) = feed._refreshes.values()
+    reader.cancel()
+    for future in refresh._waiting.values():
+        future.set_result(None)  # a batch that failed: each is to take its own query
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert not said
+
+
 async def test_names_that_were_asked_for_are_kept_once(fake, opened, clock):
     feed, plan = await opened(), pods_plan()
     names = ["".join(("p", str(n))) for n in range(2)]
