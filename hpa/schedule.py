@@ -28,6 +28,7 @@ class Schedule:
         self._twice: dict[int, list[str]] = {}  # due in their old slot once more
         self._periods: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
+        self._next: dict[Key, float] = {}  # which entry of the heap counts; others are of before
 
     def spread(self, sizes: Mapping[str, int]) -> None:
         """Even the slots out; ``sizes`` are autoscalers by namespace. Once a period."""
@@ -70,9 +71,10 @@ class Schedule:
         """Give an object its own period, or (None) put it back under its namespace."""
         if period_s is None:
             self._periods.pop(key, None)
+            self._next.pop(key, None)
         elif self._periods.get(key) != period_s:
             self._periods[key] = period_s
-            heapq.heappush(self._heap, (now + period_s, key))
+            self._wind(key, now + period_s)
 
     def has_own_period(self, key: Key) -> bool:
         """Whether the object does not run with its namespace."""
@@ -83,10 +85,13 @@ class Schedule:
         found = []
         while self._heap and self._heap[0][0] <= now:
             at, key = heapq.heappop(self._heap)
-            period_s = self._periods.get(key)
-            if period_s is None:
+            if self._next.get(key) != at:
                 continue
             found.append(key)
             # From the deadline, not from now: no drift; but what was missed is not caught up.
-            heapq.heappush(self._heap, (max(at + period_s, now), key))
+            self._wind(key, max(at + self._periods[key], now))
         return list(dict.fromkeys(found))
+
+    def _wind(self, key: Key, at: float) -> None:
+        self._next[key] = at
+        heapq.heappush(self._heap, (at, key))

@@ -62,6 +62,13 @@ def test_own_periods_neither_drift_nor_catch_up() -> None:
     assert not schedule.has_own_period(("shop", "web"))
 
 
+def test_a_period_that_was_changed_or_given_up_and_taken_again_is_one_period() -> None:
+    schedule, key = Schedule(15.0), ("shop", "web")
+    for period_s, now in ((60.0, 0.0), (30.0, 5.0), (None, 6.0), (30.0, 7.0)):
+        schedule.own_period(key, period_s, now)
+    assert [now for now in range(120) if schedule.due(float(now))] == [37, 67, 97]
+
+
 @given(
     st.lists(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 9))),
     st.lists(st.tuples(st.booleans(), st.text("abc", min_size=1, max_size=3))),
