@@ -110,7 +110,7 @@ class Observer:
         before = entry.pods_found if entry.pods_found_by is selector else None
         entry.pods_found = self._pods.unchanged(namespace, lambda: selector, before)
         entry.pods_found_by = selector
-        version = (entry.selector_text, entry.pods_found, adoptions)
+        version = entry.pods_found if adoptions < 0 else (entry.pods_found, adoptions)
         if version == entry.pods_version:
             return
         entry.pods = self._columns.of(namespace, self._pods.select(namespace, selector))
@@ -131,7 +131,8 @@ class Observer:
 
     def _questions(self, entry: Entry, hpa: HPA, mapper: Mapper) -> tuple[Asked, ...]:
         # The mapper is another one after each discovery; only described objects need it.
-        derived_from = (entry.selector_text, mapper if entry.describes_objects else None)
+        text = entry.selector_text
+        derived_from = (text, mapper) if entry.describes_objects else text
         if entry.questions_for != derived_from:
             entry.questions = questions(hpa, entry.selector_text, mapper)
             entry.asks_plainly = all(is_question(each) for each in entry.questions)

@@ -28,7 +28,6 @@ from podscale.kube.wire import LabelSelector, ObjectMeta, builtins, decode
 
 WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
 GET_TIMEOUT_S = 5.0
-_KEPT_SELECTORS = 100_000
 
 Workload = wire.Workload | wire.ReplicationController
 
@@ -51,7 +50,7 @@ class Seen(Struct, frozen=True, gc=False):
 class _Kept(Struct, frozen=True, eq=False, gc=False):
     """What was read of a workload, which is another object after every change."""
 
-    workload: object
+    workload: Workload
     seen: Seen
 
 
@@ -79,7 +78,6 @@ class Targets:
             ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
             ("apps", "ReplicaSet"): (REPLICA_SETS, replica_sets),
         }
-        self._selectors: dict[str, tuple[object, str]] = {}  # by UID
 
     def at_hand(self, entry: Entry) -> Seen | None:
         """Return the scale if no request is needed for it."""
@@ -90,17 +88,17 @@ class Targets:
             if not store.is_synced:
                 return None
             workload = store.get(namespace, name)
-            kept = entry.scale
-            if isinstance(kept, _Kept) and kept.workload is workload:
+            kept = entry.scale if isinstance(entry.scale, _Kept) else None
+            if kept is not None and kept.workload is workload:
                 return kept.seen
-            seen = self._seen(resource, workload, name)
+            seen = _seen(resource, workload, name, kept)
             entry.scale = None if workload is None else _Kept(workload, seen)
             return seen
         if (group, kind) == ("", "ReplicationController"):
             controllers = self.replication_controllers
             if not controllers.is_synced:
                 return None
-            return self._seen(REPLICATION_CONTROLLERS, controllers.get(namespace, name), name)
+            return _seen(REPLICATION_CONTROLLERS, controllers.get(namespace, name), name)
         return None
 
     def is_current(self, entry: Entry, now: float | None = None) -> bool:
@@ -179,32 +177,32 @@ class Targets:
             scale.metadata.uid,
         )
 
-    def _seen(self, resource: Resource, found: Workload | None, name: str) -> Seen:
-        if found is None:
-            group = f".{resource.group}" if resource.group else ".autoscaling"
-            text = f'{resource.plural}/scale{group} "{name}" not found'
-            return Seen(ScaleUnreadable(text, "get", "NotFound"), resource)
-        meta = found.metadata
-        replicas = found.spec.replicas
-        return Seen(
-            Scale(
-                1 if replicas is None else replicas, found.status.replicas, self._selector_of(found)
-            ),
-            resource,
-            meta.resource_version,
-            meta.uid,
-        )
 
-    def _selector_of(self, found: Workload) -> str:
-        written, uid = found.spec.selector, found.metadata.uid
-        known = self._selectors.get(uid)
-        if known is not None and (known[0] is written or known[0] == written):
-            return known[1]
-        if len(self._selectors) >= _KEPT_SELECTORS:
-            self._selectors.clear()  # those of workloads long gone among them
-        text = _text(written)
-        self._selectors[uid] = (written, text)
-        return text
+def _seen(
+    resource: Resource, found: Workload | None, name: str, before: _Kept | None = None
+) -> Seen:
+    if found is None:
+        group = f".{resource.group}" if resource.group else ".autoscaling"
+        text = f'{resource.plural}/scale{group} "{name}" not found'
+        return Seen(ScaleUnreadable(text, "get", "NotFound"), resource)
+    meta = found.metadata
+    replicas = found.spec.replicas
+    selector = _selector_of(found, before)
+    return Seen(
+        Scale(1 if replicas is None else replicas, found.status.replicas, selector),
+        resource,
+        meta.resource_version,
+        meta.uid,
+    )
+
+
+def _selector_of(found: Workload, before: _Kept | None) -> str:
+    written = found.spec.selector
+    if before is not None and before.workload.spec.selector == written:
+        scale = before.seen.scale
+        if isinstance(scale, Scale):
+            return scale.selector  # the same text, not an equal one: it is kept in many places
+    return _text(written)
 
 
 def _text(written: LabelSelector | dict[str, str] | None) -> str:

@@ -9,7 +9,7 @@ from hpa.decide import Scale, Settings
 from hpa.decide.pods import Phase, Ready
 from hpa.observe import Look
 from hpa.targets import Seen
-from podscale.core.metrics import NotFound, ObjectMetric
+from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.restmapper import Mapper
@@ -242,3 +242,22 @@ async def test_pods_that_were_born_together_share_their_times() -> None:
     assert web.started[2] == parse_time("2026-11-21T11:00:00Z")
     assert web.template is api.template
     assert api.started == (web.started[0],) * 3
+
+
+async def test_another_selector_of_the_workload_is_another_text_and_selects_other_pods() -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web"), deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("api", 0))
+    first = look(cluster)
+    workload = cluster.world.workloads[(NS, "web")]
+    for labels in ({"app": "web"}, {"app": "api"}):
+        workload["spec"]["selector"] = {"matchLabels": labels}
+        workload["metadata"]["resourceVersion"] = cluster.world.next_version()
+        cluster.sync()
+        found = look(cluster)
+        assert isinstance(first.seen.scale, Scale)
+        assert isinstance(found.seen.scale, Scale)
+        assert (found.seen.scale.selector is first.seen.scale.selector) == (labels["app"] == "web")
+    assert found.seen.scale.selector == "app=api"
+    assert found.pods.names == ("api-0",)
+    assert [each.selector for each in found.asked if isinstance(each, PodMetric)] == ["app=api"]
