@@ -89,6 +89,10 @@ class Actor:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
                     seen = await self._targets.reread(resource, namespace, name)
                     if not _is_same(decided_on, seen):
+                        if _has(seen, replicas):
+                            # Perhaps ours: a PUT whose connection broke is sent again below us,
+                            # and the second meets a conflict with the first.
+                            lost()
                         break
                 if not may():
                     return Outcome("not_tried")
@@ -155,6 +159,10 @@ class Actor:
             timeout_s=self._timeout_s,
         )
         return decode(answer.body, wire.Scale)
+
+
+def _has(seen: Seen, replicas: int) -> bool:
+    return isinstance(seen.scale, Scale) and seen.scale.spec_replicas == replicas
 
 
 def _is_same(before: Seen, after: Seen) -> bool:

@@ -12,7 +12,7 @@ from hpa.decide import Scale, Settings
 from hpa.passes import Limits
 from hpa.targets import Seen
 from podscale.core.metrics import Answer, Question, Unavailable
-from podscale.kube.errors import ServerFailed, Unreachable
+from podscale.kube.errors import Conflict, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
@@ -122,7 +122,13 @@ ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSec
 @pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize(
     "failure",
-    [Unreachable("reset"), Unreachable("late", is_timeout=True), ServerFailed(504, "Timeout", "t")],
+    [
+        Unreachable("reset"),
+        Unreachable("late", is_timeout=True),
+        ServerFailed(504, "Timeout", "t"),
+        # A kept connection broke and the PUT was sent again: it met what the first one had done.
+        Conflict(409, "Conflict", "the object has been modified"),
+    ],
 )
 async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
     failure: Exception, is_stored: bool
