@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 _HEAD_LIMIT = 64 * 1024
-# aiohttp's and net/http's choice: these may be sent again when a kept connection turns out to
-# have been closed by the server before it answered anything.
+# aiohttp's choice (net/http's is GET alone): these are sent again when a kept connection turns out
+# to have been closed by the server before it answered anything. It may have done what it was asked
+# for: a second PUT then meets a conflict, for it carries the resourceVersion of before.
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 _CLOSE_S = 1.0
 
