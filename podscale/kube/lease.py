@@ -238,6 +238,7 @@ class Elector:
                 if self._observed is not None:  # a PUT: the Lease has been deleted
                     continue
                 self._tell_of_no_namespace()
+                return None
         return None
 
     def _tell_of_no_namespace(self) -> None:
@@ -269,6 +270,7 @@ class Elector:
             self._observed = None
         else:
             self._observe(_lease(answer.body))
+            self._has_namespace = True  # whoever made it
         self._is_unsure = False
 
     async def _write(self, old: Lease | None, asked: float) -> Term:

@@ -33,6 +33,26 @@ async def test_a_lease_in_no_namespace_is_told_once_with_the_flag_until_the_name
     await one.stop()
 
 
+async def test_a_namespace_that_goes_again_is_told_again_by_who_only_waited():
+    cluster = LittleCluster()
+    refusal = Refusal(404, "NotFound", 'namespaces "podscale" not found')
+    cluster.fault = lambda method, *_: refusal if method == "POST" else None
+    with capture_logs() as logs:
+        waiting = Replica(cluster, "waiting")
+        await asyncio.sleep(19)
+        posts = [method for method, *_ in cluster.requests].count("POST")
+        assert 10 <= posts <= 12  # one each retry period
+        cluster.fault = lambda *_: None
+        cluster.put(PATH, {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 15}})
+        await asyncio.sleep(5)
+        assert not waiting.elector.is_leader
+        cluster.fault = lambda method, *_: refusal if method == "POST" else None
+        cluster.delete(PATH)
+        await asyncio.sleep(20)
+        assert [each["event"].partition(":")[0] for each in logs] == ["nobody can lead"] * 2
+    await waiting.stop()
+
+
 async def test_one_leads_and_the_other_waits():
     cluster = LittleCluster()
     one, other = Replica(cluster, "one"), Replica(cluster, "other")
