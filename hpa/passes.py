@@ -327,7 +327,7 @@ class Passes:
             return  # and nothing of it may come back
         is_ours = trace.settings.mode != "shadow"
         self._memory.put(entry, conclusion.past, size, now, is_stored=is_ours)
-        self._metrics.decided(self._traces.put(entry.key, trace))
+        self._metrics.decided(self._traces.put(entry.key, trace, conclusion.past))
         self._metrics.passed(conclusion.labels, time.monotonic() - started)
         for event in conclusion.events:
             self._say(entry, event)

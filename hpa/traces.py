@@ -5,9 +5,8 @@ trace speaks for the passes that followed. Packed traces replay like fresh ones.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from numbers import Integral, Real
 from typing import Protocol, get_args
 
 import msgspec
@@ -15,16 +14,14 @@ from msgspec import Struct, structs
 
 from hpa.catalog import Key
 from hpa.decide import conditions as words
-from hpa.decide import decide
-from hpa.decide.decision import Outcome, Trace
+from hpa.decide.decision import Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import MetricAnswer, Observation, Past, Scale, ScaleUnreadable
-from hpa.decide.pods import Pods
-from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA
+from hpa.decide.observation import (
+    Past,
+    Scale,
+)
 from hpa.decide.steps import Measured
-from podscale.core.metrics import PodSamples
-from podscale.core.samplecolumns import SampleColumns
+from hpa.last import Last, encode
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # per autoscaler
@@ -33,20 +30,6 @@ _SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
-def _plain_of(value: object) -> object:
-    if isinstance(value, SampleColumns):
-        return value.as_dict()
-    if isinstance(value, Sequence):
-        return list(value)  # external samples that are made when somebody looks
-    # Of a provider of another package: numpy's numbers, or any other class of them.
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise NotImplementedError(f"a trace holds a {type(value).__name__}")
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _decoder = msgspec.msgpack.Decoder(Trace)
 
 Shape = tuple[object, ...]
@@ -58,96 +41,6 @@ class Packed(Struct, frozen=True, gc=False):
     at: float
     reason: str
     body: bytes  # told against the next newer decision; the newest one stands alone
-
-
-class _Columns(Struct, frozen=True, gc=False, array_like=True):
-    """Samples in columns as they are; without names they are those of the pods, in order."""
-
-    values: bytes
-    times: bytes  # one for all of them, where they are equal
-    window_s: float | None
-    asked_s: float
-    names: tuple[str, ...] | None
-
-
-class _Given(Struct, frozen=True, gc=False, array_like=True):
-    """What of a trace belongs to no one else; ``None`` among the answers stands for columns."""
-
-    columns: tuple[_Columns | None, ...]
-    answers: tuple[MetricAnswer | None, ...]
-    rivals: tuple[str, ...]
-    same_target: tuple[str, ...]
-    outcome: Outcome | None
-    outcome_at: float | None
-
-
-_given = msgspec.msgpack.Decoder(_Given)
-
-
-class Last(Struct, frozen=True, gc=False):
-    """The newest trace, as its inputs: what lives elsewhere anyway by reference, the rest as
-    bytes. Its steps are made again when somebody asks.
-
-    Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
-    memory.
-    """
-
-    hpa: HPA
-    scale: Scale | ScaleUnreadable
-    pods: Pods
-    past: Past
-    settings: Settings
-    now: float
-    given: bytes
-
-    @classmethod
-    def of(cls, trace: Trace) -> "Last":
-        """Return what is kept of ``trace``."""
-        seen = trace.observation
-        names = seen.pods.names
-        columns: list[_Columns | None] = []
-        answers: list[MetricAnswer | None] = []
-        for each in seen.answers:
-            if type(each) is PodSamples and type(each.pods) is SampleColumns and not each.stale:
-                held = each.pods
-                own = None if held.names == names else held.names
-                times = held.times_raw
-                if times[:8] * len(held.names) == times:
-                    times = times[:8]  # of one scrape, or not known
-                columns.append(_Columns(held.values_raw, times, held.window_s, each.asked_s, own))
-                answers.append(None)
-            else:
-                columns.append(None)
-                answers.append(each)
-        given = _encoder.encode(
-            _Given(
-                tuple(columns), tuple(answers), seen.rivals, seen.same_target, trace.outcome,
-                trace.outcome_at,
-            )
-        )  # fmt: skip
-        return cls(seen.hpa, seen.scale, seen.pods, trace.past, trace.settings, trace.now, given)
-
-    def trace(self) -> Trace:
-        """Return the trace as it was."""
-        given = _given.decode(self.given)
-        answers = tuple(
-            other if one is None else _samples(one, self.pods.names)
-            for one, other in zip(given.columns, given.answers, strict=True)
-        )
-        seen = Observation(
-            self.hpa, self.scale, self.pods, answers, given.rivals, given.same_target
-        )
-        made = decide(seen, self.past, self.settings, self.now).trace
-        return structs.replace(made, outcome=given.outcome, outcome_at=given.outcome_at)
-
-
-def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
-    own = names if columns.names is None else columns.names
-    times = columns.times
-    if len(times) < len(columns.values):
-        times *= len(own)
-    held = SampleColumns(own, columns.values, times, columns.window_s)
-    return PodSamples(held, columns.asked_s)
 
 
 class Kept:
@@ -166,7 +59,7 @@ class Kept:
 
     def add(self, trace: Trace) -> None:
         """Keep a decision at which something changed; the oldest ones make room for it."""
-        plain = _encoder.encode(trace)
+        plain = encode(trace)
         older = list(self.older)
         if older:
             # Each is told against its newer neighbour, which has the same pods, status and
@@ -226,19 +119,22 @@ class Traces:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, key: Key, trace: Trace) -> str:
-        """Keep one decision; returns its first reason, computed only where steps changed."""
-        reason = self._keep(key, trace)
+    def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
+        """Keep one decision; returns its first reason, computed only where steps changed.
+
+        ``after`` is its past with the decision in it, where somebody keeps that anyway.
+        """
+        reason = self._keep(key, trace, after)
         if self.follower is not None:
             self.follower.decided(key, trace, reason)
         return reason
 
-    def _keep(self, key: Key, trace: Trace) -> str:
+    def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Kept(trace)
         kept.at, kept.decided = trace.now, trace.decided
-        kept.last = Last.of(trace)
+        kept.last = Last.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
             return kept.reason
@@ -298,7 +194,7 @@ class Traces:
 
 def pack(trace: Trace) -> bytes:
     """Return a trace in few bytes."""
-    return _packed(_encoder.encode(trace), _dictionary())
+    return _packed(encode(trace), _dictionary())
 
 
 def unpack(body: bytes) -> Trace:
