@@ -1,5 +1,4 @@
-"""An ``Api`` over HTTP: requests on connections of our own, watches and whatever goes through a
-proxy in an aiohttp session, a deadline on every request."""
+"""An ``Api`` over HTTP: one aiohttp session, a deadline on every request."""
 
 import asyncio
 import contextlib
@@ -8,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Self
-from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -18,7 +16,6 @@ from yarl import URL
 from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
 from podscale.kube.credentials import Credentials, Identity
 from podscale.kube.errors import ApiError, Unreachable
-from podscale.kube.exchange import Answer, Exchanges, Peer
 from podscale.kube.limiter import Limiter
 from podscale.kube.resource import LEASES
 from podscale.kube.wire import Status, decode
@@ -51,7 +48,6 @@ class Connection:
             self._extra.append(("Impersonate-User", impersonate))
         self._limiter = limiter
         self._session: aiohttp.ClientSession | None = None
-        self._exchanges: Exchanges | None = None
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
@@ -66,16 +62,12 @@ class Connection:
             auto_decompress=False,
             trace_configs=[trace],
         )
-        self._exchanges = Exchanges(connect_s=_CONNECT_S, keepalive_s=_KEEPALIVE_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
-        if self._exchanges is not None:
-            await self._exchanges.close()
-            self._exchanges = None
 
     @property
     def user_agent(self) -> str:
@@ -107,10 +99,14 @@ class Connection:
                 renewed = False
                 while True:
                     await self._turn(method, path, deadline)
-                    answer = await self._exchange(identity, method, path, query, body, sent, guard)
+                    async with self._send(
+                        identity, method, path, query, body, sent, guard
+                    ) as answer:
+                        content = await answer.read()
                     if answer.status < 400:
-                        return Response(answer.status, answer.headers, answer.content)
-                    error = _error(f"{method} {path}", answer)
+                        lowered = {name.lower(): value for name, value in answer.headers.items()}
+                        return Response(answer.status, lowered, content)
+                    error = _error(answer, content)
                     if error.status == 401 and not renewed:
                         renewed = True
                         identity = await self._credentials.renew()
@@ -162,7 +158,7 @@ class Connection:
             )
             if answer.status < 400:
                 break
-            error = _error(f"GET {path}", await _read(answer))
+            error = _error(answer, await answer.read())
             if error.status != 401 or is_last:
                 raise error
             identity = await self._credentials.renew()
@@ -182,27 +178,6 @@ class Connection:
             text = f"{method} {path}: not sent, too many wait for the limit of requests"
             raise Unreachable(text, is_timeout=True) from error
 
-    async def _exchange(
-        self,
-        identity: Identity,
-        method: Method,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        guard: Callable[[], None] | None,
-    ) -> Answer:
-        if self._session is None or self._exchanges is None:
-            raise Unreachable("the connection is closed")
-        if identity.proxy is not None:
-            async with self._send(identity, method, path, query, body, headers, guard) as answer:
-                return await _read(answer)
-        peer = Peer(identity.server, identity.tls, identity.server_hostname)
-        target = f"{path}?{urlencode(query)}" if query else path
-        return await self._exchanges.send(
-            peer, method, target, self._headers(identity, headers), body, guard
-        )
-
     def _send(
         self,
         identity: Identity,
@@ -215,6 +190,12 @@ class Connection:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
             raise Unreachable("the connection is closed")
+        all_headers = CIMultiDict(self._extra)
+        all_headers.update(identity.headers)
+        all_headers.update(headers)
+        all_headers["User-Agent"] = self._user_agent
+        # Compressing costs the API server more than the network inside a cluster is worth.
+        all_headers["Accept-Encoding"] = "identity"
         url = URL(identity.server + path, encoded=True)
         if query:
             url = url.update_query(query)
@@ -222,28 +203,13 @@ class Connection:
             method,
             url,
             data=body,
-            headers=CIMultiDict(self._headers(identity, headers)),
+            headers=all_headers,
             ssl=identity.tls if identity.tls is not None else True,
             server_hostname=identity.server_hostname,
             proxy=identity.proxy,
             allow_redirects=False,
             trace_request_ctx=guard,
         )
-
-    def _headers(self, identity: Identity, headers: Mapping[str, str]) -> list[tuple[str, str]]:
-        return [
-            *self._extra,
-            *{**identity.headers, **headers}.items(),
-            ("User-Agent", self._user_agent),
-            # Compressing costs the API server more than the network inside a cluster is worth.
-            ("Accept-Encoding", "identity"),
-        ]
-
-
-async def _read(answer: aiohttp.ClientResponse) -> Answer:
-    content = await answer.read()
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    return Answer(answer.status, answer.reason or "", headers, content)
 
 
 async def _lines(
@@ -283,19 +249,19 @@ def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
         raise Unreachable(f"{method} {path}: {_words(error)}") from error
 
 
-def _error(request: str, answer: Answer) -> ApiError:
+def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
     try:
-        status = decode(answer.content, Status)
+        status = decode(content, Status)
     except msgspec.DecodeError:  # not every proxy in between speaks Status
-        text = answer.content[:300].decode(errors="replace").strip() or answer.reason
+        text = content[:300].decode(errors="replace").strip() or answer.reason or ""
         if text.startswith("404 page not found"):  # Go's words for a path that nobody serves
             text = "the server has no such resource (is its CRD or APIService installed?)"
         else:
             text = f"{answer.status} {text}"
-        status = Status(message=f"{request}: {text}")
+        status = Status(message=f"{answer.method} {answer.url.path}: {text}")
     retry_after: float | None = None
     with contextlib.suppress(KeyError, ValueError):
-        retry_after = max(float(answer.headers["retry-after"]), 0.0)
+        retry_after = max(float(answer.headers["Retry-After"]), 0.0)
     if retry_after is None and status.details and status.details.retry_after_seconds:
         retry_after = float(status.details.retry_after_seconds)
     return ApiError.of(

@@ -129,9 +129,7 @@ class GivenObjects:
         """Return another number for other pods."""
         return hash(str(self._pods.get(namespace)))
 
-    def unchanged(
-        self, namespace: str, selector: Callable[[], Selector], before: object
-    ) -> object:
+    def unchanged(self, namespace: str, selector: Callable[[], Selector], before: object) -> object:
         """Return ``before`` while it is equal to what the pods are."""
         found = self.pod_names(namespace, selector()).names
         return before if before == found else found
