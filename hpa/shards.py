@@ -24,6 +24,8 @@ _SHORTEST_GAP_S = 0.5
 _FIELD = "history"
 _TIMEOUT_S = 10.0
 _HISTORY = msgspec.json.Decoder(dict[str, Record])
+_LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RECORD = msgspec.json.Decoder(Record)
 
 
 class Shards:
@@ -49,7 +51,7 @@ class Shards:
         self._changed = asyncio.Event()
 
     async def load(self) -> dict[Key, Record]:
-        """Return everything stored, and start from it; a ConfigMap that cannot be read is left
+        """Return everything stored, and start from it; what cannot be read is left
         out and logged.
 
         Raises ``KubeError`` when they cannot be listed.
@@ -75,11 +77,7 @@ class Shards:
             if not number.isdecimal():
                 continue
             self._versions[int(number)] = stored.metadata.resource_version
-            try:
-                records = _HISTORY.decode((stored.data or {}).get(_FIELD, "{}"))
-            except msgspec.DecodeError as error:
-                _log.warning("history not readable", name=stored.metadata.name, error=str(error))
-                continue
+            records = _records((stored.data or {}).get(_FIELD, "{}"), stored.metadata.name)
             for key, record in records.items():
                 # Two shards tell of one object only when their number was being doubled.
                 if key not in found or found[key].at < record.at:
@@ -213,6 +211,26 @@ class Shards:
 
     def _name(self, shard: int | str) -> str:
         return f"podscale-{self._part}-history-{shard}"
+
+
+def _records(text: str, name: str) -> dict[str, Record]:
+    """Return what can be read of a shard: what is wrong with one object's is its own."""
+    try:
+        return _HISTORY.decode(text)
+    except msgspec.DecodeError as error:
+        first = error
+    found: dict[str, Record] = {}
+    try:
+        lines = _LINES.decode(text)
+    except msgspec.DecodeError:
+        _log.warning("history not readable", name=name, error=str(first))
+        return found
+    for key, line in lines.items():
+        try:
+            found[key] = _RECORD.decode(line)
+        except msgspec.DecodeError as error:
+            _log.warning("history not readable", name=name, key=key, error=str(error))
+    return found
 
 
 def _line(key: str, record: Record) -> bytes:

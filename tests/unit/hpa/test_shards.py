@@ -1,6 +1,7 @@
 """Histories in ConfigMaps: spread, bounded, written by one leader after another."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -119,3 +120,19 @@ async def test_a_damaged_config_map_costs_only_its_own_histories() -> None:
     broken["data"]["history"] = "{not json"
     found = await Shards(world, "podscale", "hpa").load()
     assert 25 < len(found) < 50
+
+
+async def test_a_damaged_history_costs_no_other_one() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa")
+    for n in range(50):
+        shards.put(("shop", f"web-{n}"), RECORD)
+    await written(shards, 1.0)
+    stored = next(each for each in world.config_maps.values() if "shop/" in each["data"]["history"])
+    histories = json.loads(stored["data"]["history"])
+    broken = next(iter(histories))
+    histories[broken] = {"size": "three"}
+    stored["data"]["history"] = json.dumps(histories)
+    found = await Shards(world, "podscale", "hpa").load()
+    assert len(found) == 49
+    assert tuple(broken.split("/")) not in found
