@@ -113,6 +113,8 @@ class Commands:
             f"--service-account-private-key-file={self._token_keys.key_file}",
             f"--root-ca-file={self.cluster_ca.cert_file}",
             *self._component("system:kube-controller-manager", port),
+            # kwok's heartbeats come just after the grace of 50 s, and no pod is ready meanwhile.
+            "--node-monitor-grace-period=1h",
             *args,
         ]
         return self._program(name, words, executable="kube-controller-manager")
