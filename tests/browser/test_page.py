@@ -83,8 +83,9 @@ async def test_a_decision_clicked_on_the_timeline_is_told_in_words(
 
 
 async def test_a_change_whose_trace_is_gone_is_still_on_the_line_and_says_so(
-    chromium: Browser, url: str
+    chromium: Browser, played: Played, url: str
 ) -> None:
+    await played.play(2000.0)  # more changes than traces are kept
     async with opened(chromium, url + WEB) as seen:
         oldest = seen.page.locator(".decision").last
         await oldest.click()
