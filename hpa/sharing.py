@@ -134,7 +134,11 @@ class Sharing:
     def _part(self, part: P) -> P:
         if len(self._parts) >= _MOST:
             self._parts.clear()
-        return cast(P, self._parts.setdefault((type(part), self._encode(part)), part))
+        try:
+            known = self._parts.setdefault((type(part), self._encode(part)), part)
+        except OverflowError:
+            return part  # a number of more than 64 bits: only a CRD lets it through
+        return cast(P, known)
 
 
 def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:

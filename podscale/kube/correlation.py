@@ -1,5 +1,8 @@
-"""Which events are sent, patched, combined or dropped. Pure; follows client-go's
-``tools/record/events_cache.go`` with its defaults.
+"""Which events are written, counted, combined or dropped. Pure; follows client-go's
+``tools/record/events_cache.go`` with its defaults, but for two of them: an event that repeats
+is counted at once and written once a minute (as a count of many, which is all that
+``kubectl describe`` shows of it), and more series are remembered, because ten thousand
+autoscalers without Prometheus have thirty thousand of them.
 """
 
 from collections import OrderedDict
@@ -7,15 +10,17 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from podscale.kube.objects.cluster import ObjectReference
 
 V = TypeVar("V")
 
-CACHE_SIZE = 4096
+CACHE_SIZE = 32 * 1024
 SIMILAR_LIMIT = 10  # more different messages than this of one reason are combined ...
 SIMILAR_S = 600.0  # ... when no longer apart than this
-BURST = 25  # events about one object before the limit ...
+REPEAT_S = 60.0  # a count that grew is written no earlier after the last write
+BURST = 25  # writes about one object before the limit ...
 REFILL_S = 300.0  # ... and the time in which one more is allowed
 COMBINED = "(combined from similar events): "
 
@@ -38,6 +43,7 @@ class Series(Struct, frozen=True):
     last_s: float
     message: str
     name: str = ""  # of the Event object; "" until it is created
+    written_at: float = float("-inf")  # last, by a clock that nobody sets
 
 
 class _Similar:
@@ -75,8 +81,8 @@ class Correlator:
         self._series: _Recent[Series] = _Recent()
         self._tokens: _Recent[tuple[float, float]] = _Recent()  # (tokens, when counted)
 
-    def observe(self, seen: Occurrence) -> tuple[Hashable, Series] | None:
-        """Return the key and the series this occurrence belongs to; None: too many, drop it."""
+    def observe(self, seen: Occurrence) -> tuple[Hashable, float]:
+        """Count an occurrence; return the key of its series and when that may be written."""
         aggregate = (_object(seen.about), seen.level, seen.reason)
         message = seen.message
         key: Hashable = (aggregate, message)
@@ -87,17 +93,23 @@ class Correlator:
         if known is None:
             series = Series(1, seen.time_s, seen.time_s, message)
         else:
-            series = Series(known.count + 1, known.first_s, seen.time_s, message, known.name)
+            series = replace(known, count=known.count + 1, last_s=seen.time_s, message=message)
         self._series.put(key, series)
-        return (key, series) if self._is_allowed(seen) else None
+        return key, series.written_at + REPEAT_S
+
+    def write(self, key: Hashable, seen: Occurrence, now: float) -> Series | None:
+        """Return the series as it is to be written at ``now``; None: too many, drop it."""
+        series = self._series.get(key)
+        if series is None or not self._is_allowed(seen):
+            return None
+        self._series.put(key, replace(series, written_at=now))
+        return series
 
     def created(self, key: Hashable, name: str) -> None:
-        """The Event object of a series exists under this name; "" if it has gone."""
+        """The Event object of a series exists under this name."""
         known = self._series.get(key)
         if known is not None:
-            self._series.put(
-                key, Series(known.count, known.first_s, known.last_s, known.message, name)
-            )
+            self._series.put(key, replace(known, name=name))
 
     def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:
         similar = self._similar.get(aggregate)

@@ -1,9 +1,11 @@
 """Events about objects, aggregated and limited as client-go's recorder does.
 
-``event`` never waits and never fails: a bounded queue in front of one sender.
+``event`` never waits and never fails: it counts, and leaves the writing to one sender.
 """
 
 import asyncio
+import contextlib
+import heapq
 import time
 from collections.abc import Callable, Hashable
 from typing import Literal
@@ -12,8 +14,15 @@ import msgspec
 import structlog
 
 from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.correlation import Correlator, Occurrence, Series
-from podscale.kube.errors import ApiError, KubeError, ObjectNotFound, ServerFailed, TooManyRequests
+from podscale.kube.correlation import CACHE_SIZE, Correlator, Occurrence, Series
+from podscale.kube.errors import (
+    ApiError,
+    KubeError,
+    NotLeading,
+    ObjectNotFound,
+    ServerFailed,
+    TooManyRequests,
+)
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.resource import EVENTS
 from podscale.kube.wire import PartialObjectMetadata, builtins, decode, encode, format_time
@@ -32,55 +41,78 @@ class Recorder:
         component: str,
         *,
         instance: str = "",
-        queue: int = 1000,
+        most: int = CACHE_SIZE,
         timeout_s: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """``most`` series may wait to be written; ``clock`` is what events are dated by."""
         self._api = api
         self._component = component
         self._instance = instance
         self._timeout_s = timeout_s
         self._clock = clock
-        self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(queue)
+        self._most = most
         self._correlator = Correlator()
+        self._waiting: dict[Hashable, Occurrence] = {}  # by series: the newest
+        self._due: list[tuple[float, int, Hashable]] = []  # a heap of those that wait
+        self._changed = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._is_hurried = False
         self._dropped = 0
         self._serial = 0
 
     def event(
         self, about: ObjectReference, level: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Queue one event; dropped (and counted) when the queue is full."""
+        """Count one event; dropped when too much waits to be written."""
         # The API server refuses messages of more than 1,024 characters.
         seen = Occurrence(about, level, reason, message[:1024], self._clock())
-        try:
-            self._queue.put_nowait(seen)
-        except asyncio.QueueFull:
-            self._dropped += 1
+        key, at = self._correlator.observe(seen)
+        if key not in self._waiting:
+            if len(self._waiting) >= self._most:
+                self._dropped += 1
+                return
+            self._serial += 1
+            heapq.heappush(self._due, (at, self._serial, key))
+            self._changed.set()
+        self._waiting[key] = seen
 
     async def run(self) -> None:
-        """Send for ever; on cancellation what is queued is lost."""
+        """Write for ever; on cancellation what waits is lost."""
+        now = asyncio.get_running_loop().time
         while True:
-            seen = await self._queue.get()
-            try:
-                observed = self._correlator.observe(seen)
-                if observed is None:
+            if not self._due:
+                self._drained.set()
+            elif self._is_hurried or self._due[0][0] <= now():
+                _, _, key = heapq.heappop(self._due)
+                seen = self._waiting.pop(key)
+                series = self._correlator.write(key, seen, now())
+                if series is None:
                     self._dropped += 1
                 else:
-                    await self._send(seen, *observed)
-            finally:
-                self._queue.task_done()
+                    await self._send(seen, key, series)
+                continue
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due[0][0] if self._due else None):
+                    await self._changed.wait()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until what is queued is sent, at most ``timeout_s``."""
+        """Wait until what waits is written, counts too; at most ``timeout_s``."""
+        self._drained.clear()
+        self._is_hurried = True
+        self._changed.set()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._queue.join()
+                await self._drained.wait()
         except TimeoutError:
-            _log.warning("events left unsent", count=self._queue.qsize())
+            _log.warning("events left unsent", count=len(self._waiting))
+        finally:
+            self._is_hurried = False
 
     @property
     def dropped(self) -> int:
-        """Events lost: queue full, refused by the server, or over the limit per object."""
+        """Writes lost: too much waits, refused by the server, or over the limit per object."""
         return self._dropped
 
     async def _send(self, seen: Occurrence, key: Hashable, series: Series) -> None:
@@ -93,6 +125,9 @@ class Recorder:
                     except ObjectNotFound:  # events live an hour; a series may outlive its object
                         pass
                 self._correlator.created(key, await self._create(seen, series))
+                return
+            except NotLeading:
+                self._dropped += 1  # the leader says what happens now
                 return
             except KubeError as error:
                 is_final = isinstance(error, ApiError) and not isinstance(

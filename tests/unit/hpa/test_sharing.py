@@ -120,3 +120,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sharing.autoscaler(autoscaler(f"web-{number}")).metadata.name == f"web-{number}"
     assert len(sharing._texts) <= 60
     assert len(sharing._parts) <= 60
+
+
+def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
+    made = deployment_object("web", 3)
+    made["status"] = {"replicas": 3}
+    text = msgspec.json.encode(made).replace(
+        b'status":{"replicas":3', b'status":{"replicas":' + b"9" * 30
+    )
+    came = decode(text, Workload)
+    assert came.status.replicas == int("9" * 30)
+    assert Sharing().workload(came).status == came.status

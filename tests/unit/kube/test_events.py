@@ -1,10 +1,12 @@
 """Events: counted, combined, limited, never in the way."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from podscale.kube.correlation import BURST, COMBINED, Correlator, Occurrence
+from podscale.kube.correlation import BURST, COMBINED, Correlator, Occurrence, Series
+from podscale.kube.errors import NotLeading
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
@@ -22,13 +24,31 @@ def seen(message: str = "m", time_s: float = 0.0, about: ObjectReference = HPA) 
     return Occurrence(about, "Warning", "FailedGetScale", message, time_s)
 
 
+def written(correlator: Correlator, *, at: float, **kind: Any) -> Series:
+    occurrence = seen(time_s=at, **kind)
+    key, _ = correlator.observe(occurrence)
+    series = correlator.write(key, occurrence, at)
+    assert series is not None
+    return series
+
+
 def test_equal_events_are_one_series():
     correlator = Correlator()
-    counts = [correlator.observe(seen(time_s=15.0 * n)) for n in range(3)]
-    assert [series.count for _, series in filter(None, counts)] == [1, 2, 3]
-    _, last = counts[-1] or (None, None)
-    assert last is not None
-    assert (last.first_s, last.last_s) == (0.0, 30.0)
+    for n in range(2):
+        correlator.observe(seen(time_s=15.0 * n))
+    last = written(correlator, at=30.0)
+    assert (last.count, last.first_s, last.last_s) == (3, 0.0, 30.0)
+
+
+def test_a_count_is_written_at_most_once_a_minute():
+    correlator = Correlator()
+    _, due = correlator.observe(seen())
+    assert due == float("-inf")
+    written(correlator, at=100.0)
+    _, due = correlator.observe(seen(time_s=115.0))
+    assert due == 160.0
+    _, due = correlator.observe(seen("another", time_s=115.0))
+    assert due == float("-inf")
 
 
 def test_a_newer_state_of_the_object_stays_in_its_series():
@@ -38,18 +58,15 @@ def test_a_newer_state_of_the_object_stays_in_its_series():
         kind=HPA.kind, namespace="shop", name="web", uid="u1", api_version="autoscaling/v2",
         resource_version="99",
     )  # fmt: skip
-    observed = correlator.observe(seen(about=newer))
-    assert observed is not None
-    assert observed[1].count == 2
+    assert written(correlator, at=1.0, about=newer).count == 2
 
 
 def test_many_different_messages_of_one_reason_are_combined():
     correlator = Correlator()
     texts = []
     for n in range(15):
-        observed = correlator.observe(seen(f"message {n}", time_s=float(n)))
-        assert observed is not None
-        texts.append((observed[1].message, observed[1].count))
+        series = written(correlator, at=float(n), message=f"message {n}")
+        texts.append((series.message, series.count))
     assert texts[8] == ("message 8", 1)
     assert texts[9] == (f"{COMBINED}message 9", 1)
     assert texts[14] == (f"{COMBINED}message 14", 6)
@@ -57,18 +74,24 @@ def test_many_different_messages_of_one_reason_are_combined():
 
 def test_messages_far_apart_are_not_combined():
     correlator = Correlator()
-    observed = [correlator.observe(seen(f"message {n}", time_s=601.0 * n)) for n in range(20)]
-    assert all(o is not None and not o[1].message.startswith(COMBINED) for o in observed)
+    observed = [written(correlator, at=601.0 * n, message=f"message {n}") for n in range(20)]
+    assert all(not series.message.startswith(COMBINED) for series in observed)
 
 
 def test_one_object_gets_a_burst_and_then_one_in_five_minutes():
     correlator = Correlator()
-    sent = [correlator.observe(seen(time_s=0.0)) is not None for _ in range(100)]
-    assert sum(sent) == BURST
-    assert correlator.observe(seen(time_s=299.0)) is None
-    assert correlator.observe(seen(time_s=301.0)) is not None
-    other = ObjectReference(kind="Pod", namespace="shop", name="web-1")
-    assert correlator.observe(seen(about=other)) is not None
+
+    def is_written(time_s: float, about: ObjectReference = HPA) -> bool:
+        occurrence = seen(time_s=time_s, about=about)
+        key, _ = correlator.observe(occurrence)
+        return correlator.write(key, occurrence, time_s) is not None
+
+    assert sum(is_written(0.0) for _ in range(100)) == BURST
+    assert not is_written(299.0)
+    assert is_written(301.0)
+    assert is_written(301.0, ObjectReference(kind="Pod", namespace="shop", name="web-1"))
+    # What was not written was counted all the same.
+    assert written(correlator, at=602.0).count == 103
 
 
 def events(cluster: LittleCluster) -> list[dict]:
@@ -133,8 +156,40 @@ async def test_a_failing_server_is_tried_again_and_a_refusal_is_not():
     assert recorder.dropped == 1
 
 
-async def test_a_full_queue_drops_and_counts_instead_of_waiting():
-    recorder = Recorder(MemoryApi(LittleCluster()), "hpa", queue=2)
-    for _ in range(5):
-        recorder.event(HPA, "Normal", "R", "m")
+async def test_too_much_that_waits_is_dropped_and_counted():
+    recorder = Recorder(MemoryApi(LittleCluster()), "hpa", most=2)
+    for n in range(5):
+        recorder.event(HPA, "Normal", "R", f"message {n}")
     assert recorder.dropped == 3
+
+
+@pytest.mark.looptime
+async def test_a_repeated_event_is_counted_within_a_minute():
+    cluster = LittleCluster()
+    recorder = Recorder(MemoryApi(cluster), "hpa")
+    task = asyncio.create_task(recorder.run())
+    for n in range(8):  # one each nine seconds
+        recorder.event(HPA, "Normal", "R", "m")
+        await asyncio.sleep(9.0)
+        (event,) = events(cluster)
+        assert event["count"] == (1 if n < 6 else 7)
+    await asyncio.sleep(60.0)  # nothing happens any more: the last one is counted, too
+    (event,) = events(cluster)
+    assert event["count"] == 8
+    assert len(cluster.requests) == 3
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_what_another_leader_will_say_is_not_tried_again():
+    class Elsewhere(MemoryApi):
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotLeading("another one leads")
+
+    recorder = Recorder(Elsewhere(LittleCluster()), "hpa")
+    began = asyncio.get_running_loop().time()
+    recorder.event(HPA, "Normal", "R", "m")
+    await drained(recorder)
+    assert recorder.dropped == 1
+    assert asyncio.get_running_loop().time() == began
