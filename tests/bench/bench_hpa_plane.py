@@ -233,6 +233,7 @@ def _ours(
         f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",
         f"--secure-port={port}", f"--bind-address={LOOPBACK}", f"--cert-dir={directory}/hpa",
         "--metrics-relist-interval=1m", "--metrics-max-age=5m",
+        "--leader-elect=false",  # as the plane's controller manager
     ]  # fmt: skip
     with Program("hpa", command, directory / "hpa.log") as program:
         untouched = versions(plane)
