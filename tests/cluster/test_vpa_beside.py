@@ -179,13 +179,15 @@ def equal(
         wrong = differences(recommendations(plane, namespace), COUNT)
         pytest.fail(f"{len(wrong)} of {COUNT} differ:\n" + "\n".join(wrong[:5]))
     last = usage.stamp(page)
-    wait_until(
-        "all checkpoints are of the last page",
-        lambda: all(
-            status.get("lastSampleStart") == last
+
+    def late() -> dict[str, object]:
+        return {
+            name: status.get("lastSampleStart")
             for name, status in checkpoints(plane, namespace).items()
-            if name not in OFF
-        ),
-        200,
-        programs,
-    )
+            if name not in OFF and status.get("lastSampleStart") != last
+        }
+
+    try:
+        wait_until("all checkpoints are of the last page", lambda: not late(), 200, programs)
+    except NotReadyError:
+        pytest.fail(f"not of the last page, {last}: {late()}")

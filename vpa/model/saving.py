@@ -23,7 +23,10 @@ _PACE, _NO_BURST = 3, 1000
 
 
 class SaveBand(Struct, frozen=True):
-    """How far a normalised weight must move, and after how long everything is written."""
+    """How far a normalised weight must move, and after how long everything is written.
+
+    A fraction of 0 is upstream's way: everything is due in every pass.
+    """
 
     fraction: float = 0.01
     age_s: float = 3600.0
@@ -69,8 +72,10 @@ class Saver:
     ) -> NDArray[np.intp]:
         # What has moved or is old, the oldest first.
         ages = now - self._saved_at
-        apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
-        far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
+        far = filled  # counts and times move with every sample, whatever the weights do
+        if band.fraction > 0:
+            apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
+            far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
         moved = np.flatnonzero((far | np.isinf(ages)) & filled)
         moved = moved[np.argsort(-ages[moved], kind="stable")]
         pace = _PACE * share(filled.size, band.age_s, interval_s)

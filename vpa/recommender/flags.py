@@ -78,7 +78,7 @@ OWN: tuple[Flag, ...] = (
          "Bounds that moved by less are written after --status-max-age; 0: every change."),
     Flag("status-max-age", "duration", 600.0, "See --status-deadband."),
     Flag("checkpoint-deadband", "float", 0.01,
-         "Checkpoints whose weights moved by less wait for --checkpoint-max-age; 0: every change."),
+         "Checkpoints whose weights moved by less wait for --checkpoint-max-age; 0: none waits."),
     Flag("checkpoint-max-age", "duration", 3600.0, "See --checkpoint-deadband."),
     Flag("cap-to-nodes", default="off",
          help="off; existing: no recommendation whose pod would fit no node of the cluster; or a "

@@ -32,7 +32,16 @@ def test_what_has_not_moved_waits_for_an_hour() -> None:
     world.take(usage(NOW + 60, 0.2, 5e8))
     assert saver.due(NOW + 60, BAND) == []
     assert saver.due(NOW + 3600, BAND) == [APP]
-    assert saver.due(NOW + 60, SaveBand(0.0, 0.0)) == [APP], "upstream's way"
+
+
+def test_without_dead_band_everything_is_saved_in_every_pass() -> None:
+    world = cluster()
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8))
+    saver.due(NOW, BAND)
+    saver.saved([APP], NOW)
+    world.take(usage(NOW + 60, 0.2, 5e8))  # the weights stay, count and time do not
+    assert saver.due(NOW + 60, SaveBand(fraction=0.0)) == [APP], "upstream's way"
 
 
 def test_a_peak_or_an_oom_is_saved_at_once() -> None:
