@@ -1,8 +1,8 @@
 """Which events are written, counted, combined or dropped. Pure; follows client-go's
 ``tools/record/events_cache.go`` with its defaults, but for two of them: an event that repeats
-is counted at once and written once a minute (as a count of many, which is all that
-``kubectl describe`` shows of it), and more series are remembered, because ten thousand
-autoscalers without Prometheus have thirty thousand of them.
+is counted at once and written later (it is a count and a time, which is all that ``kubectl
+describe`` shows of it), and more series are remembered, because ten thousand autoscalers
+without Prometheus have thirty thousand of them.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,8 @@ V = TypeVar("V")
 CACHE_SIZE = 32 * 1024
 SIMILAR_LIMIT = 10  # more different messages than this of one reason are combined ...
 SIMILAR_S = 600.0  # ... when no longer apart than this
-REPEAT_S = 60.0  # a count that grew is written no earlier after the last write
+REPEAT_S = 60.0  # from a series' first write to its second; each gap is longer by as much ...
+REPEAT_MAX_S = 300.0  # ... up to this: client-go's pace, too, once its burst is spent
 BURST = 25  # writes about one object before the limit ...
 REFILL_S = 300.0  # ... and the time in which one more is allowed
 COMBINED = "(combined from similar events): "
@@ -43,7 +44,8 @@ class Series(Struct, frozen=True):
     last_s: float
     message: str
     name: str = ""  # of the Event object; "" until it is created
-    written_at: float = float("-inf")  # last, by a clock that nobody sets
+    writes: int = 0
+    due: float = float("-inf")  # not written again before, by a clock that nobody sets
 
 
 class _Similar:
@@ -95,14 +97,16 @@ class Correlator:
         else:
             series = replace(known, count=known.count + 1, last_s=seen.time_s, message=message)
         self._series.put(key, series)
-        return key, series.written_at + REPEAT_S
+        return key, series.due
 
     def write(self, key: Hashable, seen: Occurrence, now: float) -> Series | None:
         """Return the series as it is to be written at ``now``; None: too many, drop it."""
         series = self._series.get(key)
         if series is None or not self._is_allowed(seen):
             return None
-        self._series.put(key, replace(series, written_at=now))
+        gap_s = min(REPEAT_S * (series.writes + 1), REPEAT_MAX_S)
+        series = replace(series, writes=series.writes + 1, due=now + gap_s)
+        self._series.put(key, series)
         return series
 
     def created(self, key: Hashable, name: str) -> None:

@@ -18,7 +18,12 @@ def test_batches_fill_in_order_of_namespaces_whatever_the_order_of_demand():
 
 
 def test_expected_series_bound_a_batch():
-    assert [len(b.namespaces) for b in pack(wants(10, series=300), SHAPE, Limits())] == [3, 3, 3, 1]
+    assert [len(b.namespaces) for b in pack(wants(10, series=300), SHAPE, Limits(series=1000))] == [
+        3,
+        3,
+        3,
+        1,
+    ]
 
 
 def test_a_namespace_over_the_limit_goes_alone():
