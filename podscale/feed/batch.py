@@ -15,7 +15,7 @@ WIDE_FACTOR = 3
 class Limits(Struct, frozen=True):
     """How much one query may hold."""
 
-    series: int = 2500
+    series: int = 1000
     namespaces: int = 100
     names: int = 200
     text: int = 8 * 1024  # bytes aimed at
