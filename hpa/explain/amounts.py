@@ -6,9 +6,14 @@ _TWO_POWERS = ("", "Ki", "Mi", "Gi", "Ti")
 
 
 def amount(milli: int, name: str = "") -> str:
-    """Return an amount of the metric or resource ``name``; memory in powers of two."""
+    """Return an amount of the metric or resource ``name``: memory in powers of two, cpu as in
+    manifests, anything else as a plain number."""
+    if name == "cpu":
+        return format_milli(milli)
     if name != "memory":
-        return format_milli(milli) if abs(milli) < 1_000_000 or milli % 1000 else f"{milli // 1000}"
+        whole, fraction = divmod(abs(milli), 1000)
+        text = f"{whole}.{fraction:03}".rstrip("0").rstrip(".")
+        return f"-{text}" if milli < 0 else text
     size = milli / 1000
     power = 0
     while abs(size) >= 1024 and power < len(_TWO_POWERS) - 1:
