@@ -26,7 +26,7 @@ from podscale.kube.api import Api, user_agent
 from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError, NotConfigured
-from podscale.kube.events import Recorder
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import for_ever
 from podscale.kube.lease import Elector
 from podscale.kube.objects.pod import Pod
@@ -166,6 +166,7 @@ async def serving(
                 ) as server:
                     yield Served(adapter, server)
             finally:
+                await recorder.flush(FLUSH_S)
                 for task in tasks:
                     task.cancel()
 

@@ -68,16 +68,16 @@ class Entry:
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
         """Take in a new state; returns whether anything but the status changed."""
         self.written = written
-        is_same = (
+        if (
             old is not None
+            and self.hpa is not None
             and old.spec == written.spec
             and old.metadata.annotations == written.metadata.annotations
             and old.metadata.generation == written.metadata.generation
-        )
+        ):
+            self.hpa = structs.replace(self.hpa, status=read_status(written.status))
+            return False
         try:
-            if is_same and self.hpa is not None:
-                self.hpa = structs.replace(self.hpa, status=read_status(written.status))
-                return False
             self.hpa, self.problem = to_decide(written), ""
         except QuantityError as error:
             # Only a CRD lets such an object through; it harms nobody but itself.

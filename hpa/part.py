@@ -17,8 +17,9 @@ from hpa.traces import Traces
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
-from podscale.kube.events import Recorder
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import Leading, LeaseChoice
+from podscale.kube.lease import Term
 from podscale.kube.own_pod import leader_label_of
 from podscale.kube.pods import PodStore
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
@@ -82,7 +83,7 @@ class Part:
             selector=self._chosen.selector,
             rhythm=self._rhythm,
         )
-        await self._leading.run(self.controller.run, [watching, self._recorder.run()])
+        await self._leading.run(self._work, [watching, self._recorder.run()])
 
     async def stop(self) -> None:
         """Give the Lease back; what is being written is finished or left undone, never half."""
@@ -95,6 +96,12 @@ class Part:
     def register(self, health: Health) -> None:
         """Make readiness wait for the first lists."""
         health.add_readiness("autoscalers-synced", self._synced)
+
+    async def _work(self, term: Term) -> None:
+        try:
+            await self.controller.run(term)
+        finally:
+            await self._recorder.flush(FLUSH_S)  # still ours to tell
 
     def _synced(self) -> Verdict:
         if self.stores.is_synced:

@@ -150,10 +150,17 @@ def _current(metric: wire.CurrentMetric) -> MetricStatus:
         source.container,
         _reference(source.described_object),
         read_selector(source.metric.selector),
-        _milli(source.current.value),
-        _milli(source.current.average_value),
+        _shown(source.current.value),
+        _shown(source.current.average_value),
         source.current.average_utilization,
     )
+
+
+def _shown(amount: wire.Amount | None) -> int | None:
+    try:
+        return _milli(amount)
+    except quantity.QuantityError:
+        return None  # only a CRD lets it through; the next write puts it right
 
 
 def _condition(condition: wire.WireCondition) -> Condition:

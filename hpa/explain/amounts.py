@@ -1,15 +1,15 @@
 """Amounts in the words of people: milli-units, shares and ages."""
 
-from podscale.core.quantity import format_milli
-
 _TWO_POWERS = ("", "Ki", "Mi", "Gi", "Ti")
 
 
 def amount(milli: int, name: str = "") -> str:
-    """Return an amount of the metric or resource ``name``: memory in powers of two, cpu as in
-    manifests, anything else as a plain number."""
-    if name == "cpu":
-        return format_milli(milli)
+    """Return an amount of the metric or resource ``name``.
+
+    Memory reads in powers of two, cpu as in manifests, anything else as a plain number.
+    """
+    if name == "cpu" and milli % 1000:
+        return f"{milli}m"
     if name != "memory":
         whole, fraction = divmod(abs(milli), 1000)
         text = f"{whole}.{fraction:03}".rstrip("0").rstrip(".")

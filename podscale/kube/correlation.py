@@ -1,8 +1,9 @@
 """Which events are written, counted, combined or dropped. Pure; follows client-go's
-``tools/record/events_cache.go`` with its defaults, but for two of them: an event that repeats
-is counted at once and written later (it is a count and a time, which is all that ``kubectl
-describe`` shows of it), and more series are remembered, because ten thousand autoscalers
-without Prometheus have thirty thousand of them.
+``tools/record/events_cache.go`` with its defaults, but for two of them. A repeated event is
+counted at once and its count written later; client-go writes every one until a limit lets it
+write one in five minutes. And more series are remembered: ten thousand autoscalers of three
+metrics have forty thousand of them while Prometheus is down, and a memory that is too small
+for all of them knows none when it comes again.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from podscale.kube.objects.cluster import ObjectReference
 
 V = TypeVar("V")
 
-CACHE_SIZE = 32 * 1024
+CACHE_SIZE = 64 * 1024
 SIMILAR_LIMIT = 10  # more different messages than this of one reason are combined ...
 SIMILAR_S = 600.0  # ... when no longer apart than this
 REPEAT_S = 60.0  # from a series' first write to its second; each gap is longer by as much ...
@@ -26,7 +27,7 @@ REFILL_S = 300.0  # ... and the time in which one more is allowed
 COMBINED = "(combined from similar events): "
 
 
-class Occurrence(Struct, frozen=True):
+class Occurrence(Struct, frozen=True, gc=False):
     """Something that happened to an object."""
 
     about: ObjectReference
@@ -36,7 +37,7 @@ class Occurrence(Struct, frozen=True):
     time_s: float
 
 
-class Series(Struct, frozen=True):
+class Series(Struct, frozen=True, gc=False):
     """What is known of equal events: the object that counts them."""
 
     count: int
@@ -88,7 +89,8 @@ class Correlator:
         aggregate = (_object(seen.about), seen.level, seen.reason)
         message = seen.message
         key: Hashable = (aggregate, message)
-        if self._is_flood(aggregate, seen):
+        is_combined = self._is_flood(aggregate, seen)
+        if is_combined:
             message = COMBINED + message
             key = aggregate
         known = self._series.get(key)
@@ -97,23 +99,26 @@ class Correlator:
         else:
             series = replace(known, count=known.count + 1, last_s=seen.time_s, message=message)
         self._series.put(key, series)
-        return key, series.due
+        # What is combined says something else each time.
+        return key, float("-inf") if is_combined else series.due
 
     def write(self, key: Hashable, seen: Occurrence, now: float) -> Series | None:
-        """Return the series as it is to be written at ``now``; None: too many, drop it."""
+        """Return the series as it is to be written at ``now``; None: too many, not now."""
         series = self._series.get(key)
-        if series is None or not self._is_allowed(seen):
+        if series is None:
             return None
-        gap_s = min(REPEAT_S * (series.writes + 1), REPEAT_MAX_S)
-        series = replace(series, writes=series.writes + 1, due=now + gap_s)
-        self._series.put(key, series)
+        if not self._is_allowed(seen.about, now):
+            self._series.put(key, replace(series, due=now + REFILL_S))
+            return None
         return series
 
-    def created(self, key: Hashable, name: str) -> None:
-        """The Event object of a series exists under this name."""
+    def written(self, key: Hashable, name: str, now: float) -> None:
+        """The Event object of a series exists under this name, as ``write`` returned it."""
         known = self._series.get(key)
         if known is not None:
-            self._series.put(key, replace(known, name=name))
+            writes = known.writes + 1
+            due = now + min(REPEAT_S * writes, REPEAT_MAX_S)
+            self._series.put(key, replace(known, name=name, writes=writes, due=due))
 
     def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:
         similar = self._similar.get(aggregate)
@@ -127,12 +132,12 @@ class Correlator:
         similar.messages.popitem(last=False)
         return True
 
-    def _is_allowed(self, seen: Occurrence) -> bool:
-        about = _object(seen.about)
-        tokens, counted_s = self._tokens.get(about) or (float(BURST), seen.time_s)
-        tokens = min(tokens + max(seen.time_s - counted_s, 0.0) / REFILL_S, float(BURST))
+    def _is_allowed(self, reference: ObjectReference, now: float) -> bool:
+        about = _object(reference)
+        tokens, counted_at = self._tokens.get(about) or (float(BURST), now)
+        tokens = min(tokens + max(now - counted_at, 0.0) / REFILL_S, float(BURST))
         is_allowed = tokens >= 1
-        self._tokens.put(about, (tokens - 1 if is_allowed else tokens, seen.time_s))
+        self._tokens.put(about, (tokens - 1 if is_allowed else tokens, now))
         return is_allowed
 
 

@@ -1,4 +1,5 @@
-"""Events about objects, aggregated and limited as client-go's recorder does.
+"""Events about objects, aggregated and limited nearly as by client-go's recorder (the
+differences: ``podscale.kube.correlation``).
 
 ``event`` never waits and never fails: it counts, and leaves the writing to one sender.
 """
@@ -22,14 +23,17 @@ from podscale.kube.errors import (
     ObjectNotFound,
     ServerFailed,
     TooManyRequests,
+    Unreachable,
 )
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.resource import EVENTS
 from podscale.kube.wire import PartialObjectMetadata, builtins, decode, encode, format_time
 
 _log = structlog.get_logger()
+FLUSH_S = 0.5  # at the end, while the Lease is still held: the next leader waits for it
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
+_NEW = float("-inf")  # when a series may be written that never was, or says something new
 
 
 class Recorder:
@@ -58,6 +62,7 @@ class Recorder:
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._is_hurried = False
+        self._is_writing = False
         self._dropped = 0
         self._serial = 0
 
@@ -69,7 +74,8 @@ class Recorder:
         seen = Occurrence(about, level, reason, message[:1024], self._clock())
         key, at = self._correlator.observe(seen)
         if key not in self._waiting:
-            if len(self._waiting) >= self._most:
+            # Counts leave half of the room to what is new.
+            if len(self._waiting) >= (self._most if at == _NEW else self._most // 2):
                 self._dropped += 1
                 return
             self._serial += 1
@@ -85,12 +91,7 @@ class Recorder:
                 self._drained.set()
             elif self._is_hurried or self._due[0][0] <= now():
                 _, _, key = heapq.heappop(self._due)
-                seen = self._waiting.pop(key)
-                series = self._correlator.write(key, seen, now())
-                if series is None:
-                    self._dropped += 1
-                else:
-                    await self._send(seen, key, series)
+                await self._write(key, self._waiting.pop(key))
                 continue
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -99,6 +100,8 @@ class Recorder:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until what waits is written, counts too; at most ``timeout_s``."""
+        if not self._waiting and not self._is_writing:
+            return
         self._drained.clear()
         self._is_hurried = True
         self._changed.set()
@@ -112,38 +115,53 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """Writes lost: too much waits, refused by the server, or over the limit per object."""
+        """Writes lost; what was counted is written with the next one.
+
+        Too much waits, the server or the Lease refuses, or an object has had too many.
+        """
         return self._dropped
 
-    async def _send(self, seen: Occurrence, key: Hashable, series: Series) -> None:
-        for attempt in range(_ATTEMPTS):
+    async def _write(self, key: Hashable, seen: Occurrence) -> None:
+        now = asyncio.get_running_loop().time
+        series = self._correlator.write(key, seen, now())
+        if series is None:
+            self._dropped += 1
+            await asyncio.sleep(0)  # thousands may be refused in a row
+            return
+        self._is_writing = True
+        try:
+            name = await self._send(seen, series)
+        except NotLeading:
+            # What waits is older than what the leader says now.
+            self._dropped += 1 + len(self._waiting)
+            self._waiting.clear()
+            self._due.clear()
+        except KubeError as error:
+            self._dropped += 1
+            _log.warning(
+                "event not written", reason=seen.reason, about=seen.about.name, error=str(error)
+            )
+        else:
+            self._correlator.written(key, name, now())
+        finally:
+            self._is_writing = False
+
+    async def _send(self, seen: Occurrence, series: Series) -> str:
+        """Return the name of the Event, whose writing is tried again while that may help."""
+        for attempt in range(_ATTEMPTS - 1):
             try:
-                if series.name:
-                    try:
-                        await self._count(seen, series)
-                        return
-                    except ObjectNotFound:  # events live an hour; a series may outlive its object
-                        pass
-                self._correlator.created(key, await self._create(seen, series))
-                return
-            except NotLeading:
-                self._dropped += 1  # the leader says what happens now
-                return
-            except KubeError as error:
-                is_final = isinstance(error, ApiError) and not isinstance(
-                    error, ServerFailed | TooManyRequests
-                )
-                if is_final or attempt == _ATTEMPTS - 1:
-                    self._dropped += 1
-                    _log.warning(
-                        "event not written",
-                        reason=seen.reason,
-                        about=seen.about.name,
-                        error=str(error),
-                    )
-                    return
+                return await self._put(seen, series)
+            except (ServerFailed, TooManyRequests, Unreachable) as error:
                 asked_s = error.retry_after_s if isinstance(error, ApiError) else None
                 await asyncio.sleep(asked_s or _PAUSE_S * 2**attempt)
+        return await self._put(seen, series)
+
+    async def _put(self, seen: Occurrence, series: Series) -> str:
+        if series.name:
+            with contextlib.suppress(ObjectNotFound):  # events live an hour
+                await self._count(seen, series)
+                return series.name
+        return await self._create(seen, series)
 
     async def _create(self, seen: Occurrence, series: Series) -> str:
         namespace = seen.about.namespace or "default"

@@ -78,8 +78,9 @@ class Saver:
             far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
         moved = np.flatnonzero((far | np.isinf(ages)) & filled)
         moved = moved[np.argsort(-ages[moved], kind="stable")]
-        pace = _PACE * share(filled.size, band.age_s, interval_s)
-        moved = moved[: max(pace, _NO_BURST)]
+        if band.fraction > 0:
+            pace = _PACE * share(filled.size, band.age_s, interval_s)
+            moved = moved[: max(pace, _NO_BURST)]
         known = np.flatnonzero(filled & np.isfinite(ages))
         old = known[paced(ages[known], filled.size, band.age_s, interval_s)]
         return np.concatenate([moved, old])

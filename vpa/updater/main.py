@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from podscale.kube.api import Api
-from podscale.kube.events import Recorder
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import Leading, LeaseChoice
+from podscale.kube.lease import Term
 from podscale.kube.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
 from podscale.serving.flag_table import problems as server_problems
@@ -58,11 +59,17 @@ class UpdaterPart:
         beside = [self._recorder.run()]
         if self._feeds_stores:
             beside.append(self._stores.run(self._rhythm))
-        await self._leading.run(self.updater.run, beside)
+        await self._leading.run(self._work, beside)
 
     async def stop(self) -> None:
         """Give the Lease back."""
         await self._leading.stop()
+
+    async def _work(self, term: Term) -> None:
+        try:
+            await self.updater.run(term)
+        finally:
+            await self._recorder.flush(FLUSH_S)  # still ours to tell
 
     def is_leader(self) -> bool:
         """Whether this process updates now."""

@@ -1,4 +1,4 @@
-"""What an entry makes of states that cannot be read."""
+"""What an entry makes of states that cannot be read whole."""
 
 from hpa.catalog import Entry
 from hpa.objects import Autoscaler
@@ -10,17 +10,20 @@ def autoscaler(value: str) -> Autoscaler:
     """An autoscaler whose status shows a metric of ``value``."""
     made = hpa_object("web")
     external = {"metric": {"name": "queue"}, "current": {"value": value}}
-    made["status"] = {"currentMetrics": [{"type": "External", "external": external}]}
+    made["status"] = {
+        "currentReplicas": 3,
+        "currentMetrics": [{"type": "External", "external": external}],
+    }
     return decode(encode(made), Autoscaler)
 
 
-def test_a_status_that_cannot_be_read_is_a_problem_of_its_object_and_passes() -> None:
+def test_an_amount_in_the_status_that_is_none_is_not_known() -> None:
     good, bad = autoscaler("3"), autoscaler("three")
-    entry = Entry(good)
-    assert entry.hpa is not None
-    entry.read(bad, good)
-    assert entry.hpa is None
-    assert "three" in entry.problem
-    assert entry.read(good, bad)
+    entry = Entry(bad)
     assert entry.hpa is not None
     assert not entry.problem
+    (metric,) = entry.hpa.status.metrics
+    assert (metric.name, metric.value_milli) == ("queue", None)
+    assert entry.hpa.status.current_replicas == 3
+    assert not entry.read(good, bad), "only the status changed"
+    assert entry.hpa.status.metrics[0].value_milli == 3000

@@ -29,6 +29,7 @@ def written(correlator: Correlator, *, at: float, **kind: Any) -> Series:
     key, _ = correlator.observe(occurrence)
     series = correlator.write(key, occurrence, at)
     assert series is not None
+    correlator.written(key, "its name", at)
     return series
 
 
@@ -72,6 +73,8 @@ def test_many_different_messages_of_one_reason_are_combined():
     assert texts[8] == ("message 8", 1)
     assert texts[9] == (f"{COMBINED}message 9", 1)
     assert texts[14] == (f"{COMBINED}message 14", 6)
+    _, due = correlator.observe(seen("message 15", time_s=15.0))
+    assert due == float("-inf"), "what it says is new each time"
 
 
 def test_messages_far_apart_are_not_combined():
@@ -83,17 +86,31 @@ def test_messages_far_apart_are_not_combined():
 def test_one_object_gets_a_burst_and_then_one_in_five_minutes():
     correlator = Correlator()
 
-    def is_written(time_s: float, about: ObjectReference = HPA) -> bool:
+    def is_written(now: float, about: ObjectReference = HPA, time_s: float = 0.0) -> bool:
         occurrence = seen(time_s=time_s, about=about)
         key, _ = correlator.observe(occurrence)
-        return correlator.write(key, occurrence, time_s) is not None
+        return correlator.write(key, occurrence, now) is not None
 
     assert sum(is_written(0.0) for _ in range(100)) == BURST
     assert not is_written(299.0)
+    # By the time it is written, not by the time it happened: those may come in any order.
+    assert not is_written(299.5, time_s=1e6)
     assert is_written(301.0)
     assert is_written(301.0, ObjectReference(kind="Pod", namespace="shop", name="web-1"))
     # What was not written was counted all the same.
-    assert written(correlator, at=602.0).count == 103
+    assert written(correlator, at=602.0).count == 104
+
+
+def test_a_refused_one_waits_until_the_limit_may_let_it_through():
+    correlator = Correlator()
+    for n in range(BURST):
+        written(correlator, at=0.0, message=f"message {n % 5}")
+    occurrence = seen("message 9")
+    key, due = correlator.observe(occurrence)
+    assert due == float("-inf")
+    assert correlator.write(key, occurrence, 1.0) is None
+    _, due = correlator.observe(occurrence)
+    assert due == 301.0
 
 
 def events(cluster: LittleCluster) -> list[dict]:
@@ -184,14 +201,58 @@ async def test_a_repeated_event_is_counted_later():
 
 
 @pytest.mark.looptime
-async def test_what_another_leader_will_say_is_not_tried_again():
-    class Elsewhere(MemoryApi):
-        async def request(self, *args: Any, **kwargs: Any) -> Any:
-            raise NotLeading("another one leads")
-
-    recorder = Recorder(Elsewhere(LittleCluster()), "hpa")
-    began = asyncio.get_running_loop().time()
+async def test_one_that_could_not_be_written_is_new_when_it_comes_again():
+    cluster = LittleCluster()
+    cluster.fault = lambda *_: Refusal(503, "ServiceUnavailable")
+    recorder = Recorder(MemoryApi(cluster), "hpa")
     recorder.event(HPA, "Normal", "R", "m")
     await drained(recorder)
-    assert recorder.dropped == 1
+    assert (events(cluster), recorder.dropped) == ([], 1)
+    cluster.fault = lambda *_: None
+    task = asyncio.create_task(recorder.run())
+    recorder.event(HPA, "Normal", "R", "m")
+    await asyncio.sleep(1.0)
+    assert [event["count"] for event in events(cluster)] == [2]
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_without_the_lease_what_waits_is_left_to_the_leader_at_once():
+    class Elsewhere(MemoryApi):
+        is_ours = False
+
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            if not self.is_ours:
+                raise NotLeading("another one leads")
+            return await super().request(*args, **kwargs)
+
+    cluster = LittleCluster()
+    api = Elsewhere(cluster)
+    recorder = Recorder(api, "hpa")
+    began = asyncio.get_running_loop().time()
+    for n in range(5):
+        recorder.event(HPA, "Normal", f"R{n}", "m")
+    await drained(recorder)
+    assert recorder.dropped == 5
     assert asyncio.get_running_loop().time() == began
+    api.is_ours = True
+    recorder.event(HPA, "Normal", "R0", "m")
+    await drained(recorder)
+    assert [event["count"] for event in events(cluster)] == [2]
+
+
+@pytest.mark.looptime
+async def test_counts_leave_room_to_what_is_new():
+    cluster = LittleCluster()
+    recorder = Recorder(MemoryApi(cluster), "hpa", most=4)
+    for n in range(4):
+        recorder.event(HPA, "Normal", f"R{n}", "m")
+    await drained(recorder)
+    for n in range(4):
+        recorder.event(HPA, "Normal", f"R{n}", "m")
+    assert recorder.dropped == 2
+    recorder.event(HPA, "Normal", "new", "m")
+    assert recorder.dropped == 2
+    await drained(recorder)
+    assert sorted(event["count"] for event in events(cluster)) == [1, 1, 1, 2, 2]

@@ -15,7 +15,7 @@ from hpa.explain.amounts import amount
         pytest.param(1_234_567_890, "bytes", "1234567.89", id="large"),
         pytest.param(0, "queue", "0", id="nothing"),
         pytest.param(250, "cpu", "250m", id="cpu as in manifests"),
-        pytest.param(1_500_000, "cpu", "1500", id="whole cores"),
+        pytest.param(2_000_000, "cpu", "2000", id="whole cores"),
         pytest.param(64 * 1024**2 * 1000, "memory", "64Mi", id="memory"),
     ],
 )

@@ -19,6 +19,17 @@ def cluster() -> Cluster:
     return made
 
 
+def fleet(count: int) -> tuple[Cluster, list[str]]:
+    """Return so many VPAs of one pod each, and the pods."""
+    world = Cluster()
+    pods = [f"web-{number}" for number in range(count)]
+    for number, pod in enumerate(pods):
+        key = VpaKey("shop", f"vpa-{number}")
+        world.put_vpa(vpa(name=key.name), selector.parse(f"app={pod}"), NOW)
+        world.put_pod("shop", pod, {"app": pod}, ["app"], NOW)
+    return world, pods
+
+
 def test_nothing_measured_is_not_saved() -> None:
     assert Saver(cluster()).due(NOW, BAND) == []
 
@@ -42,6 +53,13 @@ def test_without_dead_band_everything_is_saved_in_every_pass() -> None:
     saver.saved([APP], NOW)
     world.take(usage(NOW + 60, 0.2, 5e8))  # the weights stay, count and time do not
     assert saver.due(NOW + 60, SaveBand(fraction=0.0)) == [APP], "upstream's way"
+
+
+def test_without_dead_band_many_do_not_take_turns() -> None:
+    world, pods = fleet(1500)
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
+    assert len(saver.due(NOW, SaveBand(fraction=0.0))) == 1500
 
 
 def test_a_peak_or_an_oom_is_saved_at_once() -> None:
@@ -75,12 +93,7 @@ def test_what_was_saved_is_remembered_when_other_vpas_come_and_go() -> None:
 
 
 def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
-    world = Cluster()
-    pods = [f"web-{number}" for number in range(1500)]
-    for number, pod in enumerate(pods):
-        key = VpaKey("shop", f"vpa-{number}")
-        world.put_vpa(vpa(name=key.name), selector.parse(f"app={pod}"), NOW)
-        world.put_pod("shop", pod, {"app": pod}, ["app"], NOW)
+    world, pods = fleet(1500)
     saver = Saver(world)
     world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
     first = saver.due(NOW, BAND)
