@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, overload
 
 import msgspec
 import numpy as np
@@ -49,12 +49,51 @@ class HistorySeries(Struct, frozen=True, eq=False):
     values: NDArray[np.float64]
 
 
+class HistoryColumns(Sequence[HistorySeries]):
+    """Series whose samples lie one after the other; each is made when somebody looks at it.
+
+    A thousand of them at once would hold up for milliseconds who shares the loop.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[msgspec.Raw],
+        counts: Sequence[int],
+        time_s: NDArray[np.float64],
+        values: NDArray[np.float64],
+    ) -> None:
+        """``labels`` are msgpack; ``counts`` the samples of each series."""
+        self._labels = labels
+        self.counts = np.array(counts, dtype=np.intp)
+        self._ends = np.cumsum(self.counts)
+        self.time_s = time_s
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @overload
+    def __getitem__(self, place: int) -> HistorySeries: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[HistorySeries]: ...
+
+    def __getitem__(self, place: int | slice) -> HistorySeries | list[HistorySeries]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        end = int(self._ends[place])
+        part = slice(end - int(self.counts[place]), end)
+        return HistorySeries(
+            _labels.decode(self._labels[place]), self.time_s[part], self.values[part]
+        )
+
+
 class HistorySlice(Struct, frozen=True, eq=False):
     """All series of a query between two times, both inclusive."""
 
     start_s: float
     end_s: float
-    series: Sequence[HistorySeries]
+    series: HistoryColumns
     done: float  # fraction of the query's time that has been read, this slice included
 
 
@@ -70,7 +109,7 @@ class _Request(Struct, frozen=True):
 class _Slice(Struct, frozen=True, tag=True):
     start_s: float
     end_s: float
-    labels: list[dict[str, str]]
+    labels: list[msgspec.Raw]
     counts: list[int]  # samples of each series
     time_s: bytes  # float64 in native order, series after series
     values: bytes
@@ -81,6 +120,7 @@ class _End(Struct, frozen=True, tag=True):
     detail: str = ""
 
 
+_labels = msgspec.msgpack.Decoder(dict[str, str])
 _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
 
 
@@ -141,8 +181,9 @@ class HistoryReader:
                 return
             is_last = frame.end_s + step_s > end_s
             done = 1.0 if is_last else (frame.end_s - start_s) / (end_s - start_s)
-            await asyncio.sleep(0)  # decoded; unpacking takes another millisecond
-            yield HistorySlice(frame.start_s, frame.end_s, _unpacked(frame), done)
+            times, values = np.frombuffer(frame.time_s), np.frombuffer(frame.values)
+            series = HistoryColumns(frame.labels, frame.counts, times, values)
+            yield HistorySlice(frame.start_s, frame.end_s, series, done)
 
     async def _say(self, line: bytes) -> None:
         child = self._child
@@ -161,16 +202,6 @@ class HistoryReader:
         except asyncio.IncompleteReadError:
             return _End("unreachable", "the child process that reads history ended")
         return _frames.decode(frame)
-
-
-def _unpacked(frame: _Slice) -> list[HistorySeries]:
-    times, values = np.frombuffer(frame.time_s), np.frombuffer(frame.values)
-    ends = np.cumsum(np.array(frame.counts, dtype=np.int64))
-    starts = ends - frame.counts
-    return [
-        HistorySeries(labels, times[start:end], values[start:end])
-        for labels, start, end in zip(frame.labels, starts.tolist(), ends.tolist(), strict=True)
-    ]
 
 
 def slices(request: _Request, ask: Callable[[_Request, int, int], _Slice]) -> Iterator[_Slice]:
@@ -283,7 +314,7 @@ def _packed(found: list[dict[str, Any]], start_s: float, end_s: float) -> _Slice
         for time_s, text in entry["values"]:
             times[place], values[place] = time_s, float(text)
             place += 1
-    labels = [entry["metric"] for entry in found]
+    labels = [msgspec.Raw(msgspec.msgpack.encode(entry["metric"])) for entry in found]
     return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
 
 

@@ -10,13 +10,13 @@ of at least as long.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
 
-from podscale.feed.history import HistoryReader, HistorySeries, HistorySlice
+from podscale.feed.history import HistoryColumns, HistoryReader, HistorySlice
 from podscale.feed.options import PrometheusOptions
 from vpa.model.cluster import Cluster
 from vpa.model.entries import ContainerKey
@@ -133,7 +133,8 @@ class _Replay:
         # cannot work as shipped (D15). Labels rarely change: an hour is dense enough.
         step = max(self._span.step_s, 3600)
         async for part in reader.read(query.text, self.start_s, self._now, step, points=_POINTS):
-            for series in part.series:
+            self._rested_at = time.perf_counter()
+            for number, series in enumerate(part.series):
                 found = series.labels
                 place = found.get(query.namespace, ""), found.get(query.pod, "")
                 if all(place):
@@ -142,8 +143,10 @@ class _Replay:
                         for name, value in found.items()
                         if name.startswith(query.prefix)
                     }
+                if number % _NAMES == 0:
+                    await self._rest()
 
-    async def take(self, resource: str, query: PastQuery, series: Sequence[HistorySeries]) -> None:
+    async def take(self, resource: str, query: PastQuery, series: HistoryColumns) -> None:
         """Add one slice, step by step."""
         self._rested_at = time.perf_counter()
         rows = np.full(len(series), -1, dtype=np.intp)
@@ -158,7 +161,8 @@ class _Replay:
             rows[begin + np.array(known, dtype=np.intp)] = found
             self.taken.update(key for key, row in zip(named, found, strict=True) if row >= 0)
             await self._rest()
-        grid, start_s = await self._grid(series)
+        grid, start_s = self._grid(series)
+        await self._rest()
         minutes = self._span.step_s / 60.0
         for number, values in enumerate(grid):
             given = np.flatnonzero((rows >= 0) & ~np.isnan(values))
@@ -170,21 +174,16 @@ class _Replay:
                 )
                 await self._rest()
 
-    async def _grid(self, series: Sequence[HistorySeries]) -> tuple[Floats, float]:
+    def _grid(self, series: HistoryColumns) -> tuple[Floats, float]:
         # Values by step and series, NaN where there is none, and the time of the first step:
         # the samples of a range query lie on its steps.
-        given = [each.time_s for each in series if each.time_s.size]
-        if not given:
+        times, step_s = series.time_s, self._span.step_s
+        if not times.size:
             return np.empty((0, len(series))), 0.0
-        start_s = min(float(times[0]) for times in given)
-        end_s = max(float(times[-1]) for times in given)
-        steps = round((end_s - start_s) / self._span.step_s) + 1
-        grid = np.full((steps, len(series)), np.nan)
-        for number, each in enumerate(series):
-            places = np.rint((each.time_s - start_s) / self._span.step_s).astype(np.intp)
-            grid[places, number] = each.values
-            if number % _NAMES == 0:
-                await self._rest()
+        start_s = float(times.min())
+        places = np.rint((times - start_s) / step_s).astype(np.intp)
+        grid = np.full((int(places.max()) + 1, len(series)), np.nan)
+        grid[places, np.repeat(np.arange(len(series)), series.counts)] = series.values
         return grid, start_s
 
     async def _rest(self) -> None:

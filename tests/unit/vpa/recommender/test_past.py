@@ -2,11 +2,12 @@
 
 import asyncio
 
+import msgspec
 import numpy as np
 
 from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
-from podscale.feed.history import HistorySeries
+from podscale.feed.history import HistoryColumns, HistorySeries
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import Cluster
 from vpa.recommender.past import PastQuery, Span, _Replay
@@ -35,6 +36,15 @@ def labels(pod: int) -> dict[str, str]:
     return {"namespace": "shop", "pod": f"web-{pod}", "container": "app"}
 
 
+def columns(series: list[HistorySeries]) -> HistoryColumns:
+    return HistoryColumns(
+        [msgspec.Raw(msgspec.msgpack.encode(each.labels)) for each in series],
+        [each.values.size for each in series],
+        np.concatenate([each.time_s for each in series]),
+        np.concatenate([each.values for each in series]),
+    )
+
+
 async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> None:
     values, times = with_holes(), NOW + STEP_S * np.arange(STEPS, dtype=np.float64)
     series = []
@@ -44,7 +54,7 @@ async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> N
     series.append(HistorySeries({"pod": "web-0"}, times, np.full(STEPS, 1e12)))  # whose?
     past, live = cluster(), cluster()
     replay = _Replay(past, Span(86400.0, STEP_S), NOW, lambda *_: None)
-    await replay.take("memory", QUERY, series)
+    await replay.take("memory", QUERY, columns(series))
     names = ["shop"] * PODS, [f"web-{pod}" for pod in range(PODS)], ["app"] * PODS
     for at, row in zip(times, values, strict=True):
         nothing = np.full(PODS, np.nan)
@@ -68,6 +78,6 @@ async def test_others_get_their_turn_while_a_slice_is_replayed() -> None:
     replay = _Replay(cluster(), Span(86400.0, STEP_S), NOW, lambda *_: None)
     async with asyncio.TaskGroup() as group:
         other = group.create_task(others())
-        await replay.take("memory", QUERY, series)
+        await replay.take("memory", QUERY, columns(series))
         other.cancel()
     assert turns > 10
