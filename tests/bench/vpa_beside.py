@@ -31,10 +31,11 @@ PODS = 5
 CONTAINERS = ("app", "side")
 PER_NAMESPACE = 100
 INTERVAL_S = 2.0  # loops that take longer follow one another
-# Loops before the counted ones, and those. Upstream's first one creates what it writes; for us
-# every pod's first window of memory begins with the start, and new peaks of it are saved at
-# once: most of an hour of them goes by.
-THEIR_LOOPS, OUR_LOOPS = (1, 3), (40, 20)
+# Loops before the counted ones, and those. Upstream's first one creates what it writes, later
+# ones are alike. For us every pod's window of memory begins with the start, and a new peak of
+# it is saved at once: in the n-th loop one pod in n has one. The mean over a window of 1,440
+# loops is that of the 198th.
+THEIR_LOOPS, OUR_LOOPS = (1, 3), (188, 20)
 _IDLE_S = 15.0
 UPSTREAM = "upstream-recommender"
 GOAL = 10.0
@@ -133,7 +134,7 @@ def _loops(
     loops: int,
 ) -> Spent:  # fmt: skip
     def lists(count: int) -> None:
-        wait_until(f"list {count} of {user}", lambda: usage.lists[user] >= count, 400, (program,))
+        wait_until(f"list {count} of {user}", lambda: usage.lists[user] >= count, 900, (program,))
 
     lists(warm + 1)  # the loops before have ended
     spent = _watched(plane, program, lambda: lists(warm + 1 + loops))
