@@ -24,7 +24,7 @@ from podscale.feed.plan import Demand, Plan
 from podscale.feed.reading import Outcome, Reading
 from podscale.kube.cohorts import Version
 
-_TIMES = 4  # what was not asked for while everything else was so often is forgotten
+_TIMES = 4  # what was not asked for while everything else was so often grows older
 _FEW = 1000
 
 K = TypeVar("K")
@@ -32,12 +32,14 @@ V = TypeVar("V")
 
 
 class _Aging(Generic[K, V]):
-    """A dict that forgets what has not been looked up for two of its generations."""
+    """A dict that forgets what has not been looked up for two generations."""
 
     def __init__(self) -> None:
         self._young: dict[K, V] = {}
         self._old: dict[K, V] = {}
-        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._young)  # what this generation has looked up
 
     def get(self, key: K) -> V | None:
         found = self._young.get(key)
@@ -48,10 +50,8 @@ class _Aging(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         self._young[key] = value
 
-    def grow_older(self, lookups: int) -> None:
-        self._count += lookups
-        if self._count > _TIMES * len(self._young) + _FEW:
-            self._old, self._young, self._count = self._young, {}, 0
+    def grow_older(self) -> None:
+        self._old, self._young = self._young, {}
 
 
 class _Listed(Struct, eq=False, gc=False):
@@ -125,11 +125,19 @@ class Standings:
         self._known: _Aging[PodMetric, Standing] = _Aging()
         self._listed: _Aging[tuple[str, str], _Listed] = _Aging()
         self._joined: _Aging[tuple[Plan, str], Joined] = _Aging()
+        self._asked = 0  # in this generation
 
     def grow_older(self, questions: int) -> None:
-        """Note that so many questions are about to be asked."""
-        for each in (self._known, self._listed, self._joined):
-            each.grow_older(questions)
+        """Note that so many questions are about to be asked.
+
+        All grow older together, by the questions: of what these are joined to there is a tenth,
+        and counted by itself it would be forgotten within a round.
+        """
+        self._asked += questions
+        if self._asked > _TIMES * len(self._known) + _FEW:
+            self._asked = 0
+            for each in (self._known, self._listed, self._joined):
+                each.grow_older()
 
     def of(self, question: PodMetric, plan: Plan, origin: Origin, changed: int) -> Standing | None:
         """Return the question as it stands; ``None``: it has no pods. ``changed`` is that of its

@@ -153,6 +153,26 @@ def test_what_nobody_asks_any_more_is_forgotten():
     assert count() < 100
 
 
+def test_what_is_asked_in_every_round_is_never_prepared_again():
+    given = {f"ns-{n}": {"p": {"app": "web"}} for n in range(300)}
+    standings, one = Standings(GivenObjects(given)), plan()
+    labels = [f"app in (web,{n})" for n in range(20)]
+
+    def asked() -> list[Demand]:
+        found = []
+        for slot in range(0, 300, 20):  # a round in slots, as autoscalers ask
+            standings.grow_older(20 * len(labels))
+            for each in list(given)[slot : slot + 20]:
+                questions = [PodMetric(each, METRIC, text) for text in labels]
+                members = [stands(standings, question, one, ORIGIN) for question in questions]
+                found.append(standings.joined(one, each, members).demand)
+        return found
+
+    first = asked()
+    for _ in range(12):
+        assert all(now is then for now, then in zip(asked(), first, strict=True))
+
+
 async def test_a_metric_that_a_relist_loses_is_unknown_at_once():
     made = await provider(RecordingFeed(), pods(web=3))
     (found,) = await made.answer([WEB])
