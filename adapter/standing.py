@@ -4,7 +4,7 @@ A question about pods is prepared again when its pods or its query change; what 
 namespace is joined once for all who ask, and comes out of a snapshot together, as columns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Generic, TypeVar
@@ -26,6 +26,7 @@ from podscale.kube.cohorts import Version
 
 _TIMES = 4  # what was not asked for while everything else was so often grows older
 _FEW = 1000
+_BYTES = 8  # of a value, and of a time
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -76,8 +77,8 @@ class Joined(Struct, eq=False, gc=False):
     members: list[Standing]
     demand: Demand
     objects: Mapping[str, int] | None = None  # of the reading that the rest is for
-    rows: NDArray[np.intp] | None = None  # the members' one after the other
-    spans: Sequence[tuple[tuple[str, ...], int, int]] = ()  # of each: names, bytes from and to
+    rows: NDArray[np.int32] | None = None  # the members' one after the other
+    reported: Mapping[int, tuple[str, ...]] = {}  # of members with silent pods, by place
 
     def answers(self, outcome: Outcome) -> list[Answer]:
         """Return the answer of each member."""
@@ -94,27 +95,31 @@ class Joined(Struct, eq=False, gc=False):
         numbers, times = milli.tobytes(), outcome.time_s[self.rows].tobytes()
         asked_s = outcome.asked_s
         found: list[Answer] = []
-        for member, (names, start, end) in zip(self.members, self.spans, strict=True):
+        start = 0
+        for place, member in enumerate(self.members):
+            names = self.reported.get(place) if self.reported else None
+            if names is None:
+                names = member.listed.names
+            end = start + _BYTES * len(names)
             columns = SampleColumns(
                 names, numbers[start:end], times[start:end], member.origin.window_s
             )
             answer = PodSamples(columns, asked_s)
             found.append(answer if names else readings.or_nothing(answer))
+            start = end
         return found
 
     def _lay_out(self, objects: Mapping[str, int]) -> None:
         rows: list[int] = []
-        spans = []
-        for member in self.members:
+        reported = {}
+        for place, member in enumerate(self.members):
             names = member.listed.names
-            start = len(rows)
             try:
                 rows += [objects[name] for name in names]
             except KeyError:
-                names = tuple(name for name in names if name in objects)
+                names = reported[place] = tuple(name for name in names if name in objects)
                 rows += [objects[name] for name in names]
-            spans.append((names, 8 * start, 8 * len(rows)))
-        self.objects, self.rows, self.spans = objects, np.array(rows, np.intp), spans
+        self.objects, self.rows, self.reported = objects, np.array(rows, np.int32), reported
 
 
 class Standings:

@@ -17,7 +17,7 @@ from podscale.feed.reading import Reading
 from podscale.feed.snapshot import SAME_TIME_S, Rows, next_serial
 from podscale.feed.wire import PAGE_ROWS, Answer
 
-Index = NDArray[np.intp]
+Index = NDArray[np.int32]
 Share = Callable[[str, Mapping[str, int]], Mapping[str, int]]
 
 
@@ -119,13 +119,13 @@ def laying_out(
             if -1 in times:
                 return None
         known = {each: each for each in wanted(scope)}
-        placed = np.array(here, dtype=np.intp)
+        placed = np.array(here, dtype=np.int32)
         places.append(
             Place(
                 scope,
                 placed,
                 # Mostly both answers are in one order.
-                placed if times == here else np.array(times, dtype=np.intp),
+                placed if times == here else np.array(times, dtype=np.int32),
                 # Copies: rows of other batches may still join these.
                 shared(scope, {known.get(each, each): row for each, row in mine.objects.items()}),
                 dict(mine.containers),
