@@ -130,6 +130,7 @@ class Standings:
         self._known: _Aging[PodMetric, Standing] = _Aging()
         self._listed: _Aging[tuple[str, str], _Listed] = _Aging()
         self._joined: _Aging[tuple[Plan, str], Joined] = _Aging()
+        self._names: _Aging[str, tuple[str, ...]] = _Aging()  # by namespace, as asked last
         self._asked = 0  # in this generation
 
     def grow_older(self, questions: int) -> None:
@@ -141,7 +142,7 @@ class Standings:
         self._asked += questions
         if self._asked > _TIMES * len(self._known) + _FEW:
             self._asked = 0
-            for each in (self._known, self._listed, self._joined):
+            for each in (self._known, self._listed, self._joined, self._names):
                 each.grow_older()
 
     def of(self, question: PodMetric, plan: Plan, origin: Origin, changed: int) -> Standing | None:
@@ -167,11 +168,18 @@ class Standings:
         found = self._joined.get((plan, namespace))
         if found is None or found.members != members:
             names = set(chain.from_iterable(each.listed.names for each in members))
-            demand = Demand(plan, namespace, tuple(sorted(names)), known)
+            demand = Demand(plan, namespace, self._shared(namespace, tuple(sorted(names))), known)
             found = Joined(members, demand)
             self._joined.put((plan, namespace), found)
         elif found.demand.known != known:
             found.demand = Demand(plan, namespace, found.demand.names, known)
+        return found
+
+    def _shared(self, namespace: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        # Several metrics are asked of the same pods.
+        found = self._names.get(namespace)
+        if found != names:
+            self._names.put(namespace, found := names)
         return found
 
     def _pods(self, namespace: str, selector: str, changed: int) -> _Listed | None:

@@ -57,6 +57,12 @@ class Claim(Struct, frozen=True, gc=False, rename="camel"):
     spec: ClaimSpec
 
 
+def is_part(found: Workload) -> bool:
+    """Whether a workload belongs to another one, as a Deployment's ReplicaSet does: nobody means
+    to scale it, and of what scaling needs it keeps nothing."""
+    return not isinstance(found, Target) and found.metadata.controller is not None
+
+
 def target_of(namespace: str, reference: wire.Reference) -> TargetKey:
     """Return what ``reference`` names, whatever version it is written in."""
     group, _, version = reference.api_version.rpartition("/")

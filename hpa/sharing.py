@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hpa.decide import wire
 from hpa.decide.options import PREFIX
-from hpa.objects import Autoscaler, ManagedField, Target
+from hpa.objects import Autoscaler, ManagedField, Target, is_part
 from podscale.kube.objects.scale import Workload
 from podscale.kube.wire import ObjectMeta, OwnerReference
 
@@ -65,17 +65,22 @@ class Sharing:
         )
 
     def workload(self, found: Workload) -> Workload:
-        """Return an equal workload, but for its annotations."""
-        meta, selector = self._meta(found.metadata, None), found.spec.selector
+        """Return an equal workload, but for labels, annotations and the UIDs of its owners.
+
+        One that belongs to another has no selector either: what scales it scales its owner, and
+        a Deployment has ten ReplicaSets. A dict of two labels takes as much as ten texts.
+        """
+        owners = tuple(
+            self._part(replace(each, uid="")) for each in found.metadata.owner_references
+        )
+        meta = replace(self._meta(found.metadata, None), labels=None, owner_references=owners)
+        spec = found.spec
         if isinstance(found, Target):
             managed = tuple(map(self._managed, found.metadata.managed_fields))
             meta = replace(meta, managed_fields=managed)
-        found = replace(found, status=self._part(found.status))
-        if selector is None or selector.match_labels != meta.labels:
-            return replace(found, metadata=meta)
-        # Mostly they are alike; a dict of two takes as much as ten texts.
-        spec = replace(found.spec, selector=replace(selector, match_labels=meta.labels))
-        return replace(found, metadata=meta, spec=spec)
+        elif is_part(found):
+            spec = replace(spec, selector=None)
+        return replace(found, metadata=meta, spec=spec, status=self._part(found.status))
 
     def _meta(self, meta: M, annotations: dict[str, str] | None) -> M:
         return replace(

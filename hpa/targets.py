@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hpa.catalog import Entry
 from hpa.decide.observation import Scale, ScaleUnreadable
+from hpa.objects import is_part
 from podscale.core import selector as selectors
 from podscale.kube.api import Api
 from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
@@ -88,6 +89,8 @@ class Targets:
             if not store.is_synced:
                 return None
             workload = store.get(namespace, name)
+            if workload is not None and is_part(workload):
+                return None
             kept = entry.scale if isinstance(entry.scale, _Kept) else None
             if kept is not None and kept.workload is workload:
                 return kept.seen

@@ -28,7 +28,7 @@ from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 PERIOD_S = 15.0
 ROUNDS = 4
 WARM_ROUNDS = 4  # until every status has been written once and caches are warm
-YARDSTICK = 200  # HPAs that the yardstick reconciles
+YARDSTICK_S = 2 * PERIOD_S  # whole periods: each has one scrape, a second of Prometheus's CPU
 RULES = """\
 rules:
 - seriesQuery: '{__name__=~"load|connections"}'
@@ -138,8 +138,8 @@ class Stage:
         return {name: float(value) for name, _, value in lines}
 
 
-async def yardstick(stage: Stage, count: int) -> None:
-    """Reconcile ``count`` HPAs once as the in-tree controller does, without deciding."""
+async def yardstick(stage: Stage, seconds: float) -> int:
+    """Reconcile HPAs as the in-tree controller does, without deciding; return how many."""
     api = stage.cluster.log.read_text().splitlines()[0]
     async with aiohttp.ClientSession() as session:
 
@@ -147,7 +147,9 @@ async def yardstick(stage: Stage, count: int) -> None:
             async with session.get(url) as answer:
                 return await answer.json()
 
-        for index in range(count):
+        count, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            index, count = count % stage.hpas, count + 1
             namespace, name = namespace_of(index), name_of(index)
             base = f"{api}/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"
             await get(base)
@@ -163,6 +165,7 @@ async def yardstick(stage: Stage, count: int) -> None:
             found = await get(path)  # upstream has it from a watch; its watch is fed below
             async with session.put(f"{path}/status", json=found) as answer:
                 await answer.read()
+    return count
 
 
 def quantile(samples: Mapping[str, float], before: Mapping[str, float], share: float) -> float:
@@ -237,7 +240,7 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
     stage.mark()
     started = time.process_time()
     began = time.monotonic()
-    asyncio.run(yardstick(stage, YARDSTICK))
+    count = asyncio.run(yardstick(stage, YARDSTICK_S))
     client = time.process_time() - started
     beside = stage.spent()
     share = (time.monotonic() - began) / PERIOD_S
@@ -245,7 +248,7 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
     servers = sum(
         beside[name] - spent[name] / ROUNDS * share for name in ("API server", "Prometheus")
     )
-    theirs = (client + servers) / YARDSTICK
+    theirs = (client + servers) / count
     figures.at_least(
         "times less CPU than one request per question",
         theirs / everyone, 10.0,

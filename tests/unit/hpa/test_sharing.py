@@ -7,7 +7,7 @@ from hpa.decide import wire
 from hpa.objects import Autoscaler, Target
 from hpa.sharing import Sharing
 from podscale.kube.objects.scale import Workload
-from podscale.kube.wire import decode
+from podscale.kube.wire import OwnerReference, decode
 from tests.unit.hpa.world import deployment_object, hpa_object, writer
 
 STATUS = {
@@ -95,21 +95,33 @@ def test_a_part_of_another_content_is_another_one() -> None:
     assert again.spec != one.spec
 
 
-def test_a_workload_stays_equal_without_its_annotations() -> None:
+def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
+    owner = {"kind": "Rollout", "name": "web", "uid": "d", "controller": True}
+    came = workload(
+        Target, {"app": "web", "more": "1"}, ownerReferences=[owner],
+        managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
+    )  # fmt: skip
+    kept = Sharing().workload(came)
+    owners = (OwnerReference("Rollout", "web", "", controller=True),)
+    bare = msgspec.structs.replace(
+        came.metadata, annotations=None, labels=None, owner_references=owners
+    )
+    assert kept == msgspec.structs.replace(came, metadata=bare)
+    assert type(kept) is Target
+
+
+def test_of_a_replica_set_only_its_owner_is_kept_and_that_once() -> None:
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
-    for kind in (Workload, Target):
-        for labels in ({"app": "web"}, {"app": "web", "more": "1"}, {}):
-            came = workload(
-                kind, labels, ownerReferences=[owner],
-                managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
-            )  # fmt: skip
-            kept = Sharing().workload(came)
-            bare = msgspec.structs.replace(came.metadata, annotations=None)
-            assert kept == msgspec.structs.replace(came, metadata=bare)
-            assert type(kept) is kind
-            assert kept.spec.selector is not None
-            is_same = kept.spec.selector.match_labels == labels
-            assert (kept.spec.selector.match_labels is kept.metadata.labels) == is_same
+    sharing = Sharing()
+    one, other = (
+        sharing.workload(workload(Workload, {"hash": text}, ownerReferences=[owner]))
+        for text in "ab"
+    )
+    assert one.spec.selector is None
+    assert one.spec.replicas == 3
+    assert one.metadata.controller is other.metadata.controller
+    alone = sharing.workload(workload(Workload, {"app": "web"}))
+    assert alone.spec.selector is not None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
