@@ -206,6 +206,10 @@ class Refresh:
             self._group.layouts.pop(batch, None)
         else:
             self._group.layouts[batch] = layout
+            # With the names that are kept anyway: those just read, a text for each object, would
+            # stay until the next refresh, and in a first round for all namespaces at once.
+            if self._place(batch, answer, stamps):
+                return
         for namespace, rows in collector.rows.items():
             await pace.rest()
             self._deliver(namespace, rows)
