@@ -4,7 +4,7 @@ A question about pods is prepared again when its pods or its query change; what 
 namespace is joined once for all who ask, and comes out of a snapshot together, as columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Generic, TypeVar
@@ -74,7 +74,7 @@ class Standing(Struct, frozen=True, eq=False, gc=False):
 class Joined(Struct, eq=False, gc=False):
     """What is asked of one plan in one namespace, for all who ask together."""
 
-    members: list[Standing]
+    members: tuple[Standing, ...]
     demand: Demand
     objects: Mapping[str, int] | None = None  # of the reading that the rest is for
     rows: NDArray[np.int32] | None = None  # the members' one after the other
@@ -162,8 +162,9 @@ class Standings:
             self._known.put(question, found)
         return found
 
-    def joined(self, plan: Plan, namespace: str, members: list[Standing]) -> Joined:
+    def joined(self, plan: Plan, namespace: str, members: Iterable[Standing]) -> Joined:
         """Return what is to be asked for ``members``, the same as before while they are."""
+        members = tuple(members)
         known = self._objects.count(namespace)
         found = self._joined.get((plan, namespace))
         if found is None or found.members != members:

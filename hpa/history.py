@@ -29,7 +29,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     uid: str = ""  # of the object: one of the same name later has no history
 
 
-class Mark(Struct, frozen=True):
+class Mark(Struct, frozen=True, gc=False):
     """What decides whether a history has to be written again."""
 
     newest: int | None
