@@ -92,7 +92,7 @@ class FeedProvider:
     ) -> tuple[dict[tuple[Plan, str], list[tuple[Standing, int]]], dict[Question, list[int]]]:
         """Sort out what is asked again and again, by query and namespace, and the rest, each
         question once: ten autoscalers of a namespace ask for the same external metric."""
-        self._standings.grow_older(len(questions))
+        self._standings.grow_older()
         plans: dict[tuple[str, str], tuple[Plan, Origin] | None] = {}
         changes: dict[str, int] = {}  # by namespace: nothing changes until all are sorted
         standing: dict[tuple[Plan, str], list[tuple[Standing, int]]] = {}

@@ -133,13 +133,12 @@ class Standings:
         self._names: _Aging[str, tuple[str, ...]] = _Aging()  # by namespace, as asked last
         self._asked = 0  # in this generation
 
-    def grow_older(self, questions: int) -> None:
-        """Note that so many questions are about to be asked.
+    def grow_older(self) -> None:
+        """Forget what is not asked for any more; between two batches of questions.
 
-        All grow older together, by the questions: of what these are joined to there is a tenth,
-        and counted by itself it would be forgotten within a round.
+        All grow older together, by how often ``of`` is called: of what its answers are joined to
+        there is a tenth, and with every kind of question counted it would not last a round.
         """
-        self._asked += questions
         if self._asked > _TIMES * len(self._known) + _FEW:
             self._asked = 0
             for each in (self._known, self._listed, self._joined, self._names):
@@ -151,6 +150,7 @@ class Standings:
 
         Raises ``SelectorError`` for a selector that is none.
         """
+        self._asked += 1
         found = self._known.get(question)
         if found is not None and found.plan is plan and found.listed.changed == changed:
             return found

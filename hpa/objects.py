@@ -58,9 +58,15 @@ class Claim(Struct, frozen=True, gc=False, rename="camel"):
 
 
 def is_part(found: Workload) -> bool:
-    """Whether a workload belongs to another one, as a Deployment's ReplicaSet does: nobody means
-    to scale it, and of what scaling needs it keeps nothing."""
-    return not isinstance(found, Target) and found.metadata.controller is not None
+    """Whether a workload is a Deployment's ReplicaSet: scaling it would be undone, so that its
+    selector is not kept. Whoever scales it all the same reads its scale by GET."""
+    owner = found.metadata.controller
+    return (
+        not isinstance(found, Target)
+        and owner is not None
+        and owner.kind == "Deployment"
+        and owner.api_version.startswith("apps/")
+    )
 
 
 def target_of(namespace: str, reference: wire.Reference) -> TargetKey:

@@ -38,7 +38,9 @@ class Sharing:
         name = meta.name if target.name == meta.name else target.name  # nearly always the first
         return Autoscaler(
             replace(
-                self._meta(meta, _ours(meta.annotations)),
+                self._meta(
+                    meta, _ours(meta.annotations), tuple(map(self._owner, meta.owner_references))
+                ),
                 managed_fields=tuple(map(self._managed, meta.managed_fields)),
             ),
             replace(
@@ -67,14 +69,12 @@ class Sharing:
     def workload(self, found: Workload) -> Workload:
         """Return an equal workload, but for labels, annotations and the UIDs of its owners.
 
-        One that belongs to another has no selector either: what scales it scales its owner, and
-        a Deployment has ten ReplicaSets. A dict of two labels takes as much as ten texts.
+        A Deployment's ReplicaSets, ten for each, have no selector either: a dict of two labels
+        takes as much as ten texts.
         """
-        owners = tuple(
-            self._part(replace(each, uid="")) for each in found.metadata.owner_references
-        )
-        meta = replace(self._meta(found.metadata, None), labels=None, owner_references=owners)
-        spec = found.spec
+        written = found.metadata
+        owners = tuple(self._part(replace(each, uid="")) for each in written.owner_references)
+        meta, spec = replace(self._meta(written, None, owners), labels=None), found.spec
         if isinstance(found, Target):
             managed = tuple(map(self._managed, found.metadata.managed_fields))
             meta = replace(meta, managed_fields=managed)
@@ -82,13 +82,11 @@ class Sharing:
             spec = replace(spec, selector=None)
         return replace(found, metadata=meta, spec=spec, status=self._part(found.status))
 
-    def _meta(self, meta: M, annotations: dict[str, str] | None) -> M:
-        return replace(
-            meta,
-            namespace=self._text(meta.namespace),
-            annotations=annotations,
-            owner_references=tuple(map(self._owner, meta.owner_references)),
-        )
+    def _meta(
+        self, meta: M, annotations: dict[str, str] | None, owners: tuple[OwnerReference, ...]
+    ) -> M:
+        namespace = self._text(meta.namespace)
+        return replace(meta, namespace=namespace, annotations=annotations, owner_references=owners)
 
     def _owner(self, owner: OwnerReference) -> OwnerReference:
         kind, version = self._text(owner.kind), self._text(owner.api_version)

@@ -106,10 +106,13 @@ class Targets:
 
     def is_current(self, entry: Entry, now: float | None = None) -> bool:
         """Whether what ``at_hand`` says may be believed; a GET always may."""
-        _, group, kind, _ = entry.target
+        namespace, group, kind, name = entry.target
         watched = self._workloads.get((group, kind))
         store: Store[wire.Workload] | Store[wire.ReplicationController]
         if watched is not None:
+            workload = watched[1].get(namespace, name)
+            if workload is not None and is_part(workload):
+                return True
             store = watched[1]
         elif (group, kind) == ("", "ReplicationController"):
             store = self.replication_controllers

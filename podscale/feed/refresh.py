@@ -172,7 +172,10 @@ class Refresh:
     async def _sort(
         self, batch: Batch, verdict: Widened, answer: Answer, stamps: Answer | None
     ) -> None:
-        """Deliver an answer row by row; raises one of ``DECODE_ERRORS``."""
+        """Sort an answer out row by row, for the next one too, and deliver it.
+
+        Raises one of ``DECODE_ERRORS``.
+        """
         plan, asked_s = self._group.plan, self.asked_s
         assert asked_s is not None  # noqa: S101 - set before anything is read
         collector = Collector(

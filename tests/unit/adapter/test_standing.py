@@ -9,7 +9,7 @@ from adapter import readings
 from adapter.readings import Origin
 from adapter.registry import Registry
 from adapter.standing import Standings
-from podscale.core.metrics import NoData, NotFound, PodMetric, Unavailable
+from podscale.core.metrics import ExternalMetric, NoData, NotFound, PodMetric, Unavailable
 from podscale.feed.plan import Demand, KeyLabels, Plan
 from tests.unit.adapter.test_provider import METRIC, provider
 from tests.unit.adapter.world import GivenObjects, RecordingFeed, reading
@@ -69,7 +69,7 @@ def test_what_comes_again_unchanged_is_the_same_demand():
     standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
 
     def asked() -> Demand:
-        standings.grow_older(2)
+        standings.grow_older()
         members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
         return standings.joined(one, "shop", members).demand
 
@@ -135,7 +135,7 @@ def test_what_nobody_asks_any_more_is_forgotten():
     standings, one = Standings(GivenObjects(given)), plan()
 
     def ask(namespaces):
-        standings.grow_older(len(namespaces))
+        standings.grow_older()
         for each in namespaces:
             standing = stands(standings, PodMetric(each, METRIC, ""), one, ORIGIN)
             standings.joined(one, each, [standing])
@@ -143,11 +143,13 @@ def test_what_nobody_asks_any_more_is_forgotten():
     def count():
         return sum(
             len(aging._young) + len(aging._old)
-            for aging in (standings._known, standings._listed, standings._joined)
-        )
+            for aging in (
+                standings._known, standings._listed, standings._joined, standings._names,
+            )
+        )  # fmt: skip
 
     ask(list(given))
-    assert count() == 9000
+    assert count() == 12000
     for _ in range(3000):
         ask(["ns-0"] * 10)
     assert count() < 100
@@ -161,7 +163,7 @@ def test_what_is_asked_in_every_round_is_never_prepared_again():
     def asked() -> list[Demand]:
         found = []
         for slot in range(0, 300, 20):  # a round in slots, as autoscalers ask
-            standings.grow_older(20 * len(labels))
+            standings.grow_older()
             for each in list(given)[slot : slot + 20]:
                 questions = [PodMetric(each, METRIC, text) for text in labels]
                 members = [stands(standings, question, one, ORIGIN) for question in questions]
@@ -171,6 +173,24 @@ def test_what_is_asked_in_every_round_is_never_prepared_again():
     first = asked()
     for _ in range(12):
         assert all(now is then for now, then in zip(asked(), first, strict=True))
+
+
+async def test_questions_of_other_kinds_do_not_make_these_be_forgotten():
+    given = {f"ns-{n}": {"p": {"app": "web"}} for n in range(300)}
+    made = await provider(RecordingFeed(), given)
+    others = [ExternalMetric("shop", f"queue-{n}", "") for n in range(5000)]
+
+    async def asked() -> list[Demand]:
+        for slot in range(0, 300, 20):
+            mine = [PodMetric(each, METRIC, "") for each in list(given)[slot : slot + 20]]
+            await made.answer([*mine, *others[: len(others) // 15]])
+        aging = made._standings._joined
+        return [each.demand for each in (*aging._old.values(), *aging._young.values())]
+
+    first = {each.namespace: each for each in await asked()}
+    assert len(first) == 300
+    for _ in range(6):
+        assert all(first[each.namespace] is each for each in await asked())
 
 
 async def test_a_metric_that_a_relist_loses_is_unknown_at_once():

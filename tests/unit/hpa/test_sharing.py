@@ -110,8 +110,14 @@ def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
     assert type(kept) is Target
 
 
-def test_of_a_replica_set_only_its_owner_is_kept_and_that_once() -> None:
-    owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "web",
+        "uid": "d",
+        "controller": True,
+    }
     sharing = Sharing()
     one, other = (
         sharing.workload(workload(Workload, {"hash": text}, ownerReferences=[owner]))

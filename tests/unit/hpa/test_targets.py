@@ -3,10 +3,19 @@
 import msgspec
 import pytest
 
-from podscale.kube.objects.scale import ReplicationController, Workload
+from podscale.kube.objects.scale import ReplicationController
+from podscale.kube.resource import REPLICA_SETS
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
-from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object
+from tests.unit.hpa.webs import load
+from tests.unit.hpa.world import (
+    NS,
+    Cluster,
+    NoKinds,
+    deployment_object,
+    hpa_object,
+    pod_object,
+)  # fmt: skip
 
 pytestmark = pytest.mark.looptime
 
@@ -52,27 +61,33 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("is_owned", [True, False])
-async def test_of_a_replica_set_that_belongs_to_a_deployment_the_scale_is_asked_for(
-    is_owned: bool,
+@pytest.mark.parametrize(
+    ("version", "kind", "is_asked"),
+    [("apps/v1", "Deployment", True), ("argoproj.io/v1alpha1", "Rollout", False), ("", "", False)],
+)
+async def test_a_replica_set_is_scaled_whoever_owns_it(
+    version: str, kind: str, is_asked: bool
 ) -> None:
-    cluster = Cluster()
+    cluster = Cluster(kinds=NoKinds(REPLICA_SETS))
     scaler = hpa_object("web")
     scaler["spec"]["scaleTargetRef"] |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
-    cluster.put(scaler)
-    made = deployment_object("web", 3)
-    if is_owned:
-        owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    made = {**deployment_object("web", 2), "kind": "ReplicaSet"}
+    if kind:
+        owner = {"apiVersion": version, "kind": kind, "name": "web", "uid": "d", "controller": True}
         made["metadata"]["ownerReferences"] = [owner]
-    found = [decode(msgspec.json.encode(made), Workload)]
-    store = cluster.stores.replica_sets
-    for happening in (Listing(), Page(found, "9"), Listed("9"), Alive("9", 1e9)):
-        store.apply(happening, scope="", now=0.0)
+    cluster.put(scaler, made)
+    cluster.put_pods(*(pod_object("web", n) for n in range(2)))
+    load(cluster, 2000)
+    await cluster.run_for(20.0)
+    assert cluster.scales() == [("web", 4)]
+    kept = cluster.stores.replica_sets.get(NS, "web")
+    assert kept is not None
+    assert kept.spec.replicas == 4  # seen at once
+    # The selector of a Deployment's is not kept: it has ten of them.
+    reads = [path for path in cluster.world.reads if path.endswith("/scale")]
+    assert bool(reads) == (kept.spec.selector is None) == is_asked
+    # By GET it may be believed, whatever has become of the watch.
+    cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    seen = cluster.controller.targets.at_hand(entry)
-    # Its selector is not kept: ten of them belong to each Deployment.
-    assert (seen is None) == is_owned
-    kept = store.get(NS, "web")
-    assert kept is not None
-    assert (kept.spec.selector is None) == is_owned
+    assert cluster.controller.targets.is_current(entry) == is_asked

@@ -27,7 +27,7 @@ from podscale.kube.errors import Conflict, ObjectNotFound
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.scale import ReplicationController
+from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import HPAS, Resource
 from podscale.kube.restmapper import Mapper
@@ -336,9 +336,13 @@ class Cluster:
         """Bring the stores to what the world holds; pods stay as they were put."""
         at = asyncio.get_running_loop().time() if now is None else now
         hpas = [decode(msgspec.json.encode(each), Autoscaler) for each in self.world.hpas.values()]
-        workloads = [
-            decode(msgspec.json.encode(each), Target) for each in self.world.workloads.values()
-        ]
+        workloads, replica_sets = [], []
+        for each in self.world.workloads.values():
+            raw = msgspec.json.encode(each)
+            if each.get("kind") == "ReplicaSet":
+                replica_sets.append(decode(raw, Workload))
+            else:
+                workloads.append(decode(raw, Target))
         controllers: list[ReplicationController] = []
         claims = [decode(msgspec.json.encode(each), Claim) for each in self.world.claims.values()]
         version = str(self.world.version)
@@ -346,7 +350,7 @@ class Cluster:
             (self.stores.autoscalers, hpas),
             (self.stores.deployments, workloads),
             (self.stores.stateful_sets, []),
-            (self.stores.replica_sets, []),
+            (self.stores.replica_sets, replica_sets),
             (self.stores.replication_controllers, controllers),
             (self.stores.claims, claims),
         ):
