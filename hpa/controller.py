@@ -249,6 +249,9 @@ class Controller:
             if self._passes is not None:
                 self._passes.follow_clock()
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
+            # What one slot left, in two milliseconds. By itself the collector would not come, since
+            # each pass frees as many objects as it makes, and then meet a whole round at once.
+            gc.collect(0)
             if tick % schedule.slots == 0:
                 schedule.spread(self.catalog.sizes())
                 if tick >= schedule.slots * _SETTLED_AFTER and self._stores.is_current():
