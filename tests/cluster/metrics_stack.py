@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from tests.tools.required import require
 
 ROOT = Path(__file__).parent.parent.parent
 NAMESPACE, SERVICE = "podscale", "podscale-adapter"
+CONNECTIONS = 20  # of a shared port: that all of them miss one of two replicas is unthinkable
 GROUPS = (
     ("custom.metrics.k8s.io", "v1beta1"),
     ("custom.metrics.k8s.io", "v1beta2"),
@@ -198,16 +200,30 @@ class MetricsStack:
         self, path: str, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """Return status and body of a request to our own port, past the aggregator."""
+        status, body = self._asked(path, headers)
+        return status, json.loads(body)
+
+    def wait_for_replicas(self, deadline_s: float = 45.0) -> None:
+        """Wait until every replica is ready, as a Service would before it sends one anything."""
+
+        def probe() -> bool:
+            if not all(b"serving" in replica.log.read_bytes() for replica in self.replicas):
+                return False
+            # Each is a connection of its own, which any of them may take.
+            return all(self._asked("/readyz")[0] == HTTPStatus.OK for _ in range(CONNECTIONS))
+
+        wait_until("every replica is ready", probe, deadline_s, tuple(self.replicas))
+
+    def _asked(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
         # What is tested is whom the server believes, not its certificate.
         tls = ssl._create_unverified_context()  # noqa: S323
         connection = http.client.HTTPSConnection(LOOPBACK, self.port, timeout=10, context=tls)
         try:
             connection.request("GET", path, headers=dict(headers or {}))
             answer = connection.getresponse()
-            body = answer.read()
+            return answer.status, answer.read()
         finally:
             connection.close()
-        return answer.status, json.loads(body)
 
     def wait_for_metric(self, path: str, count: int = 1, deadline_s: float = 45.0) -> Any:
         """Return the list at ``path`` once it has ``count`` items."""

@@ -65,28 +65,31 @@ def test_no_request_fails_while_ca_and_leaves_rotate(
     with (
         Exporter(tmp_path) as exporter,
         PrometheusServer(tmp_path, scrape_configs=[exporter.scrape_config()]) as prometheus,
-        MetricsStack(
+    ):
+        exporter.set(busy_pod("shop", plane.ready_pods("shop")[0], requests=10))
+        # Before the replicas start: the first relist of either finds it.
+        prometheus.wait_for("http_requests_total")
+        with MetricsStack(
             plane,
             prometheus,
             exporter,
             tmp_path,
             replicas=2,
             arguments=["--serving-ca-lifetime=45s"],
-        ) as stack,
-    ):
-        exporter.set(busy_pod("shop", plane.ready_pods("shop")[0], requests=10))
-        stack.wait_for_metric(RATE)
-        bundles = set()
-        with Load(plane) as load:
-            deadline = time.monotonic() + 75
-            while time.monotonic() < deadline:
-                spec = plane.admin.get(BUNDLE)["spec"]
-                assert not spec.get("insecureSkipTLSVerify")
-                bundles.add(spec["caBundle"])
-                time.sleep(0.5)
-        print(f"{load.answered} requests, {len(load.refused)} refused, {len(bundles)} bundles")
-        assert load.refused == []
-        assert load.answered > 500
-        assert len(bundles) >= 4, "the CA did not rotate twice"
-        for replica in stack.replicas:
-            assert replica.is_running
+        ) as stack:
+            stack.wait_for_replicas()
+            stack.wait_for_metric(RATE)
+            bundles = set()
+            with Load(plane) as load:
+                deadline = time.monotonic() + 75
+                while time.monotonic() < deadline:
+                    spec = plane.admin.get(BUNDLE)["spec"]
+                    assert not spec.get("insecureSkipTLSVerify")
+                    bundles.add(spec["caBundle"])
+                    time.sleep(0.5)
+            print(f"{load.answered} requests, {len(load.refused)} refused, {len(bundles)} bundles")
+            assert load.refused == []
+            assert load.answered > 500
+            assert len(bundles) >= 4, "the CA did not rotate twice"
+            for replica in stack.replicas:
+                assert replica.is_running

@@ -49,7 +49,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     # A term begins with a full collection and a freeze, once in a process's life: thousands
     # of terms in one process would keep every world that ever was.
     monkeypatch.setattr(gc, "freeze", lambda: None)
-    monkeypatch.setattr(gc, "collect", lambda: 0)
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
     structlog.configure(wrapper_class=quiet)
 

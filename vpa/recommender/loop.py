@@ -21,7 +21,6 @@ from podscale.kube.store import Store
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import Cluster
-from vpa.model.conditions import History
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.ooms import Oom
@@ -117,9 +116,9 @@ class Recommender:
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""
         await self._stores.wait_synced()
-        self._is_running, self._last_pass = True, time.monotonic()
         try:
             await self._remember()
+            self._is_running, self._last_pass = True, time.monotonic()
             _log.info("recommending", vpas=len(self.cluster.vpas), name=self.options.name)
             loop = asyncio.get_running_loop()
             at = loop.time()
@@ -139,7 +138,11 @@ class Recommender:
             self._feed.stop()
 
     def is_healthy(self) -> bool:
-        """Whether a pass ended within the last five intervals, or another replica leads."""
+        """Whether a pass ended within the last five intervals.
+
+        Also while there are none: another replica leads, or history is still being read,
+        which waits for Prometheus as long as it takes.
+        """
         if not self._is_running:
             return True
         return time.monotonic() - self._last_pass < _HEALTHY_PASSES * self.options.interval_s
@@ -201,18 +204,13 @@ class Recommender:
                 for key, entry in self.cluster.vpas.items():
                     self._publisher.history[key] = told(self.cluster, entry)
                 break
-            await self._wait_for_history(failure, pause_s)
+            await self._publisher.tell_history(failure, self._wall())
+            await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MOST_PAUSE_S)
             self._feed.stop()
         self._record_shown(shown)
 
-    async def _wait_for_history(self, failure: History, pause_s: float) -> None:
-        await self._publisher.tell_history(failure, self._wall())
-        self._last_pass = time.monotonic()  # waiting for Prometheus is not hanging
-        await asyncio.sleep(pause_s)
-
     def _progress(self, done: float) -> None:
-        self._last_pass = time.monotonic()
         if int(done * 10) > int(self._read * 10):
             _log.info("reading history", percent=round(done * 100))
         self._read = done
