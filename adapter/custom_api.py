@@ -11,7 +11,7 @@ from prometheus_client import Histogram
 from adapter import bodies, failures, mapping, schemas
 from adapter import request_options as options
 from adapter.registry import Registry, is_namespaced
-from adapter.reuse import Key, Reuse
+from adapter.reuse import Key, Reuse, always
 from adapter.sources import Sources
 from podscale.core.metrics import ObjectSample, PodSamples, Sample
 from podscale.core.selector import Selector
@@ -117,20 +117,15 @@ class CustomApi:
         )
         if answer is None:
             return self._several_later(request, key, asked, described, scope)
-        version, current = self._version_of(described, scope, asked.selector)
-        return self._reuse.keep(
-            key,
-            self._body(request, described, scope, asked, answer.pods, answer.asked_s),
-            answer.asked_s,
-            version,
-            current,
-        )
+        response = self._body(request, described, scope, asked, answer.pods, answer.asked_s)
+        is_same = self._same(described, scope, asked.selector)
+        return self._reuse.keep(key, response, answer.asked_s, is_same)
 
     async def _several_later(
         self, request: ApiRequest, key: Key, asked: _Asked, described: Resource, scope: str
     ) -> Answered:
         written, metric = asked.written, asked.metric
-        version, current = self._version_of(described, scope, asked.selector)
+        is_same = self._same(described, scope, asked.selector)
         try:
             answer = await self._sources.several(
                 described, scope, asked.selector, metric, str(asked.metric_selector)
@@ -144,7 +139,7 @@ class CustomApi:
                 return failures.metric_not_found(written, metric, failure=answer)
             return failures.source_failed(answer)
         response = self._body(request, described, scope, asked, answer.pods, answer.asked_s)
-        return self._reuse.keep(key, response, answer.asked_s, version, current)
+        return self._reuse.keep(key, response, answer.asked_s, is_same)
 
     async def _single(self, request: ApiRequest, key: Key, asked: _Asked) -> Answered:
         written, namespace, name, metric = (
@@ -166,19 +161,12 @@ class CustomApi:
         )
         return self._reuse.keep(key, response, answer.asked_s)
 
-    def _version_of(
-        self, resource: Resource, namespace: str, selector: Selector
-    ) -> tuple[Hashable, Callable[[], Hashable]]:
+    def _same(self, resource: Resource, namespace: str, selector: Selector) -> Callable[[], bool]:
         # Only the pod store can tell cheaply that a selection is unchanged; for other kinds
         # the bytes are kept for at most as long as the snapshot lives.
         if resource.group_resource != PODS.group_resource:
-            return None, _nothing
-        pods = self._sources.provider.objects.pods
-
-        def current() -> Hashable:
-            return pods.version(namespace, selector)
-
-        return current(), current
+            return always
+        return self._sources.provider.objects.same_pods(namespace, selector)
 
     def _body(
         self,
@@ -204,10 +192,6 @@ class CustomApi:
 
 _KIND = "MetricValueList"
 _GET = ("get",)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _asked(request: ApiRequest) -> _Asked:

@@ -56,6 +56,22 @@ class Objects:
         """Return ``before`` as long as the pods that match are the same as then."""
         return self.pods.unchanged(namespace, selector, before)
 
+    def same_pods(self, namespace: str, selector: Selector) -> Callable[[], bool]:
+        """Return what tells, later, whether the pods that match are still as they are now."""
+        version = self.unchanged(namespace, lambda: selector, None)
+        changed = self.changed(namespace)
+
+        def is_same() -> bool:
+            nonlocal changed
+            # Mostly nothing changed in the whole namespace, which is cheaper to see.
+            if (now := self.changed(namespace)) != changed:
+                if self.unchanged(namespace, lambda: selector, version) is not version:
+                    return False
+                changed = now
+            return True
+
+        return is_same
+
     def names_at(self, version: Version) -> tuple[str, ...]:
         """Return the names of the pods that ``version`` is of, sorted."""
         return tuple(self.pods.names_at(version))

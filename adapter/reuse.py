@@ -5,7 +5,7 @@ objects it lists are the same. This is what makes a repeated ``*`` request cheap
 """
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -21,12 +21,16 @@ _MEANINGFUL = ("labelSelector", "metricLabelSelector", "fieldSelector")
 Key = tuple[str, ...]
 
 
+def always() -> bool:
+    """Of what no object can change."""
+    return True
+
+
 class _Entry(Struct, frozen=True):
     response: ApiResponse
     asked_s: float
     size: int
-    version: Hashable
-    current: Callable[[], Hashable]
+    is_same: Callable[[], bool]
 
 
 class Reuse:
@@ -59,7 +63,7 @@ class Reuse:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if not self._is_fresh(entry.asked_s, self._clock()) or entry.current() != entry.version:
+        if not self._is_fresh(entry.asked_s, self._clock()) or not entry.is_same():
             self._drop(key)
             return None
         self.hits += 1
@@ -70,16 +74,15 @@ class Reuse:
         key: Key,
         response: ApiResponse,
         asked_s: float,
-        version: Hashable = None,
-        current: Callable[[], Hashable] = lambda: None,
+        is_same: Callable[[], bool] = always,
     ) -> ApiResponse:
-        """Remember ``response``; ``current`` tells whether its objects are still the same."""
+        """Remember ``response``; ``is_same`` tells whether its objects are what they were."""
         now_s = self._clock()
         if self._is_fresh(asked_s, now_s):
             if key in self._entries:
                 self._drop(key)
             size = _ENTRY_BYTES + len(response.body) + sum(map(len, key))
-            self._entries[key] = _Entry(response, asked_s, size, version, current)
+            self._entries[key] = _Entry(response, asked_s, size, is_same)
             self.held_bytes += size
             while self._is_over(now_s):
                 self._drop(next(iter(self._entries)))

@@ -70,11 +70,6 @@ class PodStore(Columnar[Pod, PodView]):
         """Return the pods of ``namespace`` that ``selector`` matches."""
         return self._set(self._rows.cohorts.find(namespace, selector))
 
-    def version(self, namespace: str, selector: Selector) -> tuple[int, int]:
-        """Return the ``version`` that ``select`` would have, without reading the pods."""
-        cohorts = self._rows.cohorts.find(namespace, selector)
-        return len(cohorts), max((cohort.version for cohort in cohorts), default=0)
-
     def unchanged(
         self, namespace: str, selector: Callable[[], Selector], before: Version | None
     ) -> Version:

@@ -23,6 +23,7 @@ _TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _LONGEST_KEPT = 120
+_NONE: Mapping[str, tuple[str, ...]] = {}
 # Repeating one of these means that somebody wants two readers to differ.
 _SINGLE = ("host", "content-length", "transfer-encoding", "authorization", "content-type")
 
@@ -121,8 +122,11 @@ class Parser:
         self._head = self._chunks = None
         self._wanted = 0
         self._in_trailer = self.wants_continue = False
-        connection = head.headers.get("connection", "").lower()
-        keeps = "keep-alive" in connection if head.is_http10 else "close" not in connection
+        connection = head.headers.get("connection")
+        keeps = not head.is_http10
+        if connection is not None:
+            said = connection.lower()
+            keeps = "keep-alive" in said if head.is_http10 else "close" not in said
         return HttpRequest(
             head.method, head.target, head.headers, head.repeated, body, keeps, head.is_http10
         )
@@ -142,13 +146,15 @@ class Parser:
             self._scanned = max(0, len(buffer) - 3)
             return None
         self._scanned = 0
-        raw = bytes(buffer[:end])
+        raw = buffer[:end]
         del buffer[: end + 4]
-        if raw.count(b"\n") != raw.count(b"\r\n") or raw.count(b"\r") != raw.count(b"\n"):
+        lines = raw.decode("utf-8", "replace").split("\r\n")
+        ends = len(lines) - 1
+        if raw.count(b"\n") != ends or raw.count(b"\r") != ends:
             return _malformed("lines must end with CR LF")
         if b"\0" in raw:
             return _malformed("the header holds a NUL byte")
-        return _head(raw.decode("utf-8", "replace").split("\r\n"))
+        return _head(lines)
 
     def _open_body(self, head: _Head) -> Refusal | None:
         encoding = head.headers.get("transfer-encoding")
@@ -165,8 +171,9 @@ class Parser:
             self._wanted = int(length)
             if self._wanted > self._body_limit:
                 return _too_large(self._body_limit)
-        expects = head.headers.get("expect", "").lower() == "100-continue"
-        self.wants_continue = expects and bool(self._wanted or encoding)
+        if self._wanted or encoding:
+            expects = head.headers.get("expect", "")
+            self.wants_continue = expects.lower() == "100-continue"
         return None
 
     def _read_chunks(self, body: bytearray) -> bool | Refusal | None:
@@ -212,7 +219,7 @@ def _too_large(limit: int) -> Refusal:
 
 def _head(lines: list[str]) -> _Head | Refusal:
     words = lines[0].split(" ")
-    if len(words) != 3 or _TOKEN.fullmatch(words[0]) is None:
+    if len(words) != 3 or (words[0] != "GET" and _TOKEN.fullmatch(words[0]) is None):
         return _malformed("the request line is not METHOD TARGET VERSION")
     method, target, version = words
     if version not in ("HTTP/1.1", "HTTP/1.0"):
@@ -220,7 +227,8 @@ def _head(lines: list[str]) -> _Head | Refusal:
     if not target.startswith("/"):
         target = _ABSOLUTE.sub("", target, count=1)
         target = target if target.startswith("/") else f"/{target}"
-    if _TARGET.fullmatch(target) is None:
+    is_plain = target.isascii() and target.isprintable()
+    if not is_plain and _TARGET.fullmatch(target) is None:
         return _malformed("the request target holds a control character")
     headers: dict[str, str] = {}
     several: dict[str, list[str]] = {}
@@ -236,9 +244,10 @@ def _head(lines: list[str]) -> _Head | Refusal:
             return _malformed(f"the header {key} is repeated")
         else:
             several.setdefault(key, [headers[key]]).append(value)
-    repeated = {key: tuple(values) for key, values in several.items()}
-    for key, values in repeated.items():
-        headers[key] = ", ".join(values)
+    repeated: Mapping[str, tuple[str, ...]] = _NONE
+    if several:
+        repeated = {key: tuple(values) for key, values in several.items()}
+        headers |= {key: ", ".join(values) for key, values in repeated.items()}
     is_http10 = version == "HTTP/1.0"
     if "host" not in headers and not is_http10:
         return _malformed("the header host is missing")

@@ -34,18 +34,18 @@ def parse(*words):
 
 
 def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
-    now, version = [100.0], [1]
+    now, is_same = [100.0], [True]
     reuse = Reuse(5.0, lambda: now[0])
     response = ApiResponse(b"{}")
-    reuse.keep(("a",), response, 98.0, 1, lambda: version[0])
+    reuse.keep(("a",), response, 98.0, lambda: is_same[0])
     assert reuse.find(("a",)) is response
     assert reuse.find(("b",)) is None
     now[0] = 102.9
     assert reuse.find(("a",)) is response
     now[0] = 103.0
     assert reuse.find(("a",)) is None
-    reuse.keep(("a",), response, 103.0, 1, lambda: version[0])
-    version[0] = 2
+    reuse.keep(("a",), response, 103.0, lambda: is_same[0])
+    is_same[0] = False
     assert reuse.find(("a",)) is None
 
 
