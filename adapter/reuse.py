@@ -22,7 +22,7 @@ Key = tuple[str, ...]
 
 
 def always() -> bool:
-    """Of what no object can change."""
+    """Return True: no object can change the answer."""
     return True
 
 

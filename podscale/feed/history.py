@@ -36,6 +36,8 @@ FIRST_STEPS = 10  # how many series there are is not known before the first answ
 GROWTH = 8
 ATTEMPTS = 4  # of one slice; pauses of 1, 2 and 4 seconds between
 QUERY_DEADLINE_S = 300.0  # as upstream's --prometheus-query-timeout
+# Of one slice: all attempts at it and at its halves take less, a child that hangs does not.
+SLICE_DEADLINE_S = 3600.0
 RETRIED: frozenset[Kind] = frozenset({"unreachable", "deadline", "throttled", "gateway"})
 _LENGTH_BYTES = 8
 _NICE = 19
@@ -168,8 +170,8 @@ class HistoryReader:
     ) -> AsyncIterator[HistorySlice]:
         """Yield the query's slices, oldest first; raises ``QueryError``.
 
-        Times are whole seconds (the library sends no others). Leaving the iteration early
-        makes the reader unusable: close it then.
+        Times are whole seconds (the library sends no others). Leaving the iteration early, or
+        a slice that does not come, makes the reader unusable: close it then.
         """
         request = _Request(query, math.floor(start_s), math.floor(end_s), step_s, points, attempts)
         await self._say(msgspec.json.encode(request))
@@ -197,10 +199,13 @@ class HistoryReader:
         if self._child is None or self._child.stdout is None:
             raise RuntimeError("enter the reader first")
         try:
-            length = await self._child.stdout.readexactly(_LENGTH_BYTES)
-            frame = await self._child.stdout.readexactly(int.from_bytes(length, "big"))
+            async with asyncio.timeout(SLICE_DEADLINE_S):
+                length = await self._child.stdout.readexactly(_LENGTH_BYTES)
+                frame = await self._child.stdout.readexactly(int.from_bytes(length, "big"))
         except asyncio.IncompleteReadError:
             return _End("unreachable", "the child process that reads history ended")
+        except TimeoutError:
+            return _End("deadline", f"no slice of history within {SLICE_DEADLINE_S:g} s")
         return _frames.decode(frame)
 
 

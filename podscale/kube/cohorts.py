@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -41,6 +42,9 @@ class Cohort:
         self.owner = owner
         self.rows = array("i")
         self.version = 0  # the store's count of changes at the last change in here
+
+
+_number_of = attrgetter("number")
 
 
 class Version(Struct, eq=False, gc=False):
@@ -131,7 +135,8 @@ class Cohorts:
         if before is not None and before.moved == moved:
             cohorts = before.cohorts
         else:
-            cohorts = tuple(self.find(namespace, selector()))
+            # In an order of their own: that of the indexes changes with what else is there.
+            cohorts = tuple(sorted(self.find(namespace, selector()), key=_number_of))
         newest = max([cohort.version for cohort in cohorts], default=0)
         if before is not None and newest == before.newest and cohorts == before.cohorts:
             before.moved = moved

@@ -207,7 +207,7 @@ class MetricsStack:
         """Wait until every replica is ready, as a Service would before it sends one anything."""
 
         def probe() -> bool:
-            if not all(b"serving" in replica.log.read_bytes() for replica in self.replicas):
+            if not all(b"port=" in replica.log.read_bytes() for replica in self.replicas):
                 return False
             # Each is a connection of its own, which any of them may take.
             return all(self._asked("/readyz")[0] == HTTPStatus.OK for _ in range(CONNECTIONS))

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -94,3 +96,13 @@ async def test_a_child_that_dies_is_an_error_not_a_hang(seeded):
             async with asyncio.timeout(20):
                 [p async for p in history.read("usage", END_S, END_S, STEP_S)]
     assert caught.value.kind == "unreachable"
+
+
+async def test_a_child_that_hangs_is_an_error_not_a_hang(seeded, monkeypatch):
+    monkeypatch.setattr("podscale.feed.history.SLICE_DEADLINE_S", 0.5)
+    async with reader(seeded) as hanging:
+        os.kill(hanging._child.pid, signal.SIGSTOP)
+        with pytest.raises(QueryError) as caught:
+            async with asyncio.timeout(20):
+                [p async for p in hanging.read("usage", END_S, END_S, STEP_S)]
+    assert caught.value.kind == "deadline"

@@ -1,5 +1,7 @@
 """The recommender where the cluster is not as it should be."""
 
+import asyncio
+
 import pytest
 
 from tests.integration.test_vpa_recommender import (
@@ -61,6 +63,19 @@ async def test_without_the_checkpoints_crd_it_recommends_all_the_same(small):
     async with recommending(small) as part:
         await small.until(lambda: target(small) is not None)
         assert part.is_healthy()
+
+
+async def test_a_pass_that_hangs_is_told_by_the_health(small, monkeypatch):
+    async def never(_questions: object) -> object:
+        return await asyncio.get_running_loop().create_future()
+
+    await measured(small)
+    async with recommending(small) as part:
+        await small.until(lambda: target(small) is not None)
+        assert part.is_healthy()
+        monkeypatch.setattr(small.usage, "answer", never)
+        await small.until(lambda: not part.is_healthy())
+        monkeypatch.undo()
 
 
 async def test_a_target_that_goes_takes_nothing_away_and_comes_back(small):

@@ -140,8 +140,9 @@ class Recommender:
     def is_healthy(self) -> bool:
         """Whether a pass ended within the last five intervals.
 
-        Also while there are none: another replica leads, or history is still being read,
-        which waits for Prometheus as long as it takes.
+        Also while there are none: another replica leads, or checkpoints or history are still
+        being read, which takes as long as it takes. Upstream begins to judge there, too
+        (``recommender/main.go``).
         """
         if not self._is_running:
             return True

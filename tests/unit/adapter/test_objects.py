@@ -1,11 +1,26 @@
 """What a request means of the cluster, and how it is told that it means the same again."""
 
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from prometheus_client import Histogram
+
+from adapter.custom_api import CustomApi
 from adapter.objects import Objects
+from adapter.registry import Registry
+from adapter.reuse import Reuse
 from podscale.core import selector
+from podscale.core.metrics import PodSamples, Sample
+from podscale.core.selector import Selector
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.watching import Changes, Kind
 from podscale.kube.wire import decode, encode
+from podscale.serving.api import ApiRequest, ApiResponse, Media
+from podscale.serving.request_info import request_info
+from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.adapter.world import MAPPER
 
 
 def pod(name: str, version: int, app: str) -> Pod:
@@ -41,6 +56,67 @@ def test_pods_of_a_namespace_that_went_are_not_those_of_its_successor():
     feed(store, "ADDED", pod("web-0", 1, "web"))
     is_same = Objects(store, None).same_pods("shop", selector.parse("app=web"))
     feed(store, "DELETED", pod("web-0", 2, "web"))
-    assert not is_same()
     feed(store, "ADDED", pod("web-0", 3, "web"))
     assert not is_same()
+
+
+class GivenSources:
+    """A metric that every pod has."""
+
+    def __init__(self, store: PodStore, *, has_snapshot: bool) -> None:
+        self.provider = SimpleNamespace(mapper=MAPPER, objects=Objects(store, None))
+        self.has_snapshot = has_snapshot
+        self.arrived: Callable[[], None] = lambda: None  # while an answer is on its way
+
+    def several_at_once(self, resource, namespace, selector, metric, metric_selector):
+        return self._samples(namespace, selector) if self.has_snapshot else None
+
+    async def several(self, resource, namespace, selector, metric, metric_selector):
+        samples = self._samples(namespace, selector)
+        self.arrived()
+        return samples
+
+    def _samples(self, namespace: str, selector: Selector) -> PodSamples:
+        names = self.provider.objects.pod_names(namespace, selector).names
+        return PodSamples({name: Sample(1000) for name in names}, 100.0)
+
+
+def api_of(sources: GivenSources) -> CustomApi:
+    freshness = Histogram("age", "text", ["group"], registry=None)
+    return CustomApi(sources, Registry, Reuse(60.0, lambda: 101.0), freshness, lambda: 101.0)
+
+
+def request(app: str = "web") -> ApiRequest:
+    path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/requests"
+    query = {"labelSelector": [f"app={app}"]}
+    info = request_info("GET", path, query)
+    return ApiRequest("GET", path, info, query, {}, b"", ANONYMOUS_USER, Media(), 0.0)
+
+
+def names_in(response: ApiResponse) -> list[str]:
+    return [item["describedObject"]["name"] for item in json.loads(response.body)["items"]]
+
+
+def test_an_answer_is_given_again_until_its_pods_change():
+    store = PodStore()
+    feed(store, "ADDED", pod("web-0", 1, "web"))
+    api = api_of(GivenSources(store, has_snapshot=True))
+    first = api.handle(request())
+    feed(store, "ADDED", pod("db-0", 2, "db"))
+    assert api.handle(request()) is first
+    feed(store, "ADDED", pod("web-1", 3, "web"))
+    assert names_in(api.handle(request())) == ["web-0", "web-1"]
+    feed(store, "DELETED", pod("web-0", 4, "web"))
+    assert names_in(api.handle(request())) == ["web-1"]
+
+
+async def test_what_changed_while_an_answer_was_on_its_way_is_not_missed():
+    store = PodStore()
+    feed(store, "ADDED", pod("web-0", 1, "web"))
+    sources = GivenSources(store, has_snapshot=False)
+    sources.arrived = lambda: feed(store, "ADDED", pod("web-1", 2, "web"))
+    api = api_of(sources)
+    assert names_in(await api.handle(request())) == ["web-0"]
+    sources.arrived = lambda: None
+    assert names_in(await api.handle(request())) == ["web-0", "web-1"]
+    assert names_in(api.handle(request())) == ["web-0", "web-1"]  # from here on it is kept

@@ -247,7 +247,9 @@ EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["ADDED", "MODIFIED", "MODIFIED", "DELETED"]),
         st.sampled_from(["a", "b", "c"]),
-        st.sampled_from([{"app": "web"}, {"app": "db"}, {"app": "web", "tier": "x"}]),
+        st.sampled_from(
+            [{"app": "web"}, {"app": "db"}, {"app": "web", "tier": "x"}, {"app": "other"}]
+        ),
     ),
     max_size=25,
 )
@@ -296,3 +298,12 @@ def _state(kept, selector):
     return sorted(
         (name, kept.get("shop", name).resource_version) for name in kept.names("shop", selector)
     )
+
+
+def test_a_version_does_not_depend_on_the_order_in_which_indexes_find():
+    kept = store(made("a", 1, app="web"), made("b", 2, app="db"))
+    either = selector.parse("app in (web,db)")
+    version = kept.unchanged("shop", lambda: either, None)
+    # With a third kind of pods the index of labels is the smaller one, and has another order.
+    feed(kept, ("ADDED", made("c", 3, app="other")))
+    assert kept.unchanged("shop", lambda: either, version) is version
