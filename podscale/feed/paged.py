@@ -12,7 +12,7 @@ from typing import Self, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 256  # freed in about 0.05 ms
+BLOCK = 128  # freed in about 0.03 ms
 
 T = TypeVar("T")
 _Block = NDArray[np.object_]

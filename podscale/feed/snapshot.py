@@ -217,7 +217,8 @@ def _ages(
         for row, time_s in rows.times.items():
             unknown[row] = time_s
         return unknown, {}, None
-    if not any(rows.names) and rows.asked_s - rows.stamps.get("", -math.inf) <= max_sample_age_s:
+    # Rows of no object, which are external ones: one time for them all.
+    if not rows.objects and rows.asked_s - rows.stamps.get("", -math.inf) <= max_sample_age_s:
         return array("d", (rows.stamps[""],)) * len(rows.values), {}, None
     times: list[float] = []
     stale: dict[str, float] = {}

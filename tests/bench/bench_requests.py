@@ -23,8 +23,8 @@ from tests.bench.stage import Stage, path
 from tests.bench.yardstick import load, program
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
-SECONDS = 8.0
-WINDOWS, WINDOW_S = 8, 5.0  # 1,000 requests each
+SECONDS = 10.0  # two lives of a snapshot, so that each window has its share of reading them
+WINDOWS, WINDOW_S = 12, 5.0  # 1,000 requests each
 TURNS = 4
 TURN_S = 4.0
 UNCHANGED_RATE, COLD_RATE = 1000.0, 500.0
