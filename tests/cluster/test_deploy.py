@@ -22,6 +22,10 @@ from tests.tools.required import require
 ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = tuple(sorted(path.name for path in (ROOT / "deploy/kustomize/overlays").iterdir()))
 WITH_HPA = ("ha", "cert-manager")  # beside those that are named after it
+COMBINED = {  # several parts in a process
+    "all-in-one": {"podscale": 1},
+    "serve-control": {"podscale-serve": 2, "podscale-control": 2},
+}
 CHART = ROOT / "deploy" / "helm" / "podscale"
 NAMESPACE = "podscale"
 GONE_S = 60.0
@@ -106,8 +110,8 @@ def test_an_overlay_installs_and_leaves_nothing_behind(cluster: Plane, overlay: 
         cluster.kubectl("apply", "-k", chosen)
         pods = wait_admitted(cluster, NAMESPACE)
         print(overlay, pods)
-        if overlay == "all-in-one":
-            assert pods == {"podscale": 1}
+        if overlay in COMBINED:
+            assert pods == COMBINED[overlay]
         else:
             assert pods["podscale-adapter"] == (3 if overlay == "ha" else 2)
         vpa = {f"podscale-{part}" for part in ("recommender", "updater", "admission")}

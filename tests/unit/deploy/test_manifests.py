@@ -14,6 +14,7 @@ from vpa.recommender import flags as recommender_flags
 from vpa.updater import flags as updater_flags
 
 ALL = ("base", *OVERLAYS)
+COMBINED = ("all-in-one", "serve-control")  # several parts in a process: test_combined
 TABLES = {
     "adapter": (adapter_flags.TABLE, adapter_flags.problems),
     "hpa": (hpa_flags.TABLE, hpa_flags.problems),
@@ -28,11 +29,11 @@ PORTS = {"updater": "address", "admission": "port"}
 def test_every_overlay_of_the_issue_is_there() -> None:
     assert {
         "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
-        "cert-manager", "vpa", "all-in-one",
+        "cert-manager", "vpa", "all-in-one", "serve-control",
     } <= set(OVERLAYS)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "all-in-one"])
+@pytest.mark.parametrize("name", [name for name in ALL if name not in COMBINED])
 def test_each_container_starts_with_arguments_that_its_program_accepts(name: str) -> None:
     found = list(containers(rendered(name)))
     assert found
