@@ -7,7 +7,7 @@ from ``adapter.parts`` beside their other parts.
 import asyncio
 import gc
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,8 @@ import structlog
 from msgspec import Struct
 
 from adapter import flags as flags_
-from adapter import precheck, registration
+from adapter import precheck, registration, rights
+from adapter.announcing import announcing
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter, Ground
 from adapter.registration import Behind
@@ -30,7 +31,6 @@ from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import for_ever
 from podscale.kube.lease import Elector
 from podscale.kube.objects.pod import Pod
-from podscale.kube.own_pod import own_pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
@@ -139,7 +139,9 @@ async def serving(
             metrics.watch_feed(feed.stats)
             recorder = Recorder(api, "podscale-adapter")
             ground = Ground(api, discovery, pods, client, feed, metrics)
-            adapter = Adapter(flags, ground, others=others, told=_told(recorder, is_launcher))
+            # A launcher has upstream's rights, and those do not include events.
+            told = None if is_launcher else announcing(recorder)
+            adapter = Adapter(flags, ground, others=others, told=told)
             await adapter.prepare()
             adapter.register(health)
             group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -148,6 +150,7 @@ async def serving(
                 group.create_task(discovery.run(), name="discovery"),
                 group.create_task(Reflector(api, source, pods).run(), name="pods"),
                 group.create_task(adapter.run(), name="adapter"),
+                group.create_task(rights.warn_of_missing(api), name="rights"),
                 group.create_task(recorder.run(), name="events"),
             ]
             keeper, elector = await _certificates(flags, api, is_launcher=is_launcher)
@@ -202,19 +205,3 @@ async def _certificates(
         lease=service.name,
         ca_lifetime_s=flags.seconds("serving-ca-lifetime"),
     )
-
-
-def _told(recorder: Recorder, is_launcher: bool) -> Callable[[str, str], None]:
-    """Return what makes events about our own pod; without its name there are none.
-
-    A launcher has upstream's rights, and those do not include events.
-    """
-    about = own_pod()
-    if is_launcher or about is None:
-        return lambda _reason, _message: None
-
-    def tell(reason: str, message: str) -> None:
-        level = "Warning" if "Not" in reason else "Normal"
-        recorder.event(about, "Warning" if level == "Warning" else "Normal", reason, message)
-
-    return tell

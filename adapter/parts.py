@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 
 from adapter import flags as flags_
-from adapter import rights, sources
+from adapter import sources
 from adapter.custom_api import CustomApi
 from adapter.external_api import ExternalApi
 from adapter.objects import Objects
@@ -75,17 +75,17 @@ class Adapter:
         ground: Ground,
         *,
         others: Sequence[MetricsProvider] | None = None,
-        told: Callable[[str, str], None] = lambda _reason, _message: None,
+        told: Callable[[str, str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``others`` are providers of other packages (None: those installed); ``told``
-        takes reason and message of what should become an event; ``clock`` is that of the
-        feed and of Prometheus.
+        takes reason and message of what should become an event (None: nothing does);
+        ``clock`` is that of the feed and of Prometheus.
         """
         self._clock = clock
         self._flags = flags
         self._ground = ground
-        self._told = told
+        self._told = told or (lambda _reason, _message: None)
         self._rules = RuleSet.empty()
         mapper = NewestMapper(ground.discovery)
         self._file = RulesFile(Path(flags.text("config")), mapper, self._take, self._refuse)
@@ -154,7 +154,6 @@ class Adapter:
             group.create_task(self.relister.run(), name="relist")
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
-            group.create_task(rights.warn_of_missing(self._ground.api), name="rights")
 
     def register(self, health: Health) -> None:
         """Make readiness wait for pods and for the first relist, and tell of a bad file."""

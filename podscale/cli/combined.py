@@ -11,7 +11,8 @@ from podscale.serving.flags import Flag, Flags, Value
 
 Tables = Mapping[str, Sequence[Flag]]
 
-# What two parts of one process cannot share: only ``--part.flag`` reaches any but the first.
+# What two parts of one process cannot share: only ``--part.flag`` reaches any but the first that
+# knows it.
 _OF_ONE = frozenset(
     {
         "client-ca-file",
@@ -45,7 +46,10 @@ def split(
 ) -> dict[str, Flags]:
     """Return each part's flags. ``defaults`` stand for those of the parts that know them."""
     found = {}
-    first = next(iter(tables))
+    first: dict[str, str] = {}  # flag -> the first part that knows it
+    for part, table in tables.items():
+        for flag in table:
+            first.setdefault(flag.name, part)
     for part, table in tables.items():
         values: dict[str, Value] = {flag.name: flag.default for flag in table}
         values |= {name: value for name, value in (defaults or {}).items() if name in values}
@@ -54,7 +58,7 @@ def split(
             own = f"{part}.{name}"
             if own in parsed.given:
                 values[name] = parsed.values[own]
-            elif name in parsed.given and (part == first or name not in _OF_ONE):
+            elif name in parsed.given and (name not in _OF_ONE or first[name] == part):
                 values[name] = parsed.values[name]
             else:
                 continue

@@ -16,7 +16,8 @@ import structlog
 from msgspec import Struct
 
 from adapter import flags as adapter_flags
-from adapter import registration
+from adapter import registration, rights
+from adapter.announcing import announcing
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter
 from adapter.parts import Ground as AdapterGround
@@ -32,6 +33,7 @@ from podscale.feed.feed import Feed
 from podscale.kube.api import Api, user_agent
 from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
+from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import for_ever
 from podscale.kube.lease import Elector
 from podscale.kube.metrics_api import ApiProvider
@@ -65,7 +67,7 @@ log = structlog.get_logger(__name__)
 _APIS = {"hpa": "v1alpha1.hpa.podscale.io", "recommender": "v1alpha1.vpa.podscale.io"}
 
 
-Work = Callable[[], Coroutine[Any, Any, None]]
+Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Together(Struct, frozen=True):
@@ -117,7 +119,7 @@ async def together(
             ("discovery", discovery.run),
             ("pods", Reflector(api, Source(PODS, Pod), pods).run),
         ]
-        adapter, feed = None, None
+        adapter, feed, recorder = None, None, None
         provider: MetricsProvider = ApiProvider(api, discovery)
         if reader := reader_of(flags):
             own = AdapterMetrics(metrics.registry)
@@ -125,7 +127,8 @@ async def together(
             feed = await enter(Feed(client, adapter_flags.feed_options(reader), wall))
             own.watch_feed(feed.stats)
             ground = AdapterGround(api, discovery, pods, client, feed, own)
-            adapter = Adapter(reader, ground, clock=wall)
+            recorder = Recorder(api, "podscale-adapter", clock=wall)
+            adapter = Adapter(reader, ground, told=announcing(recorder), clock=wall)
             try:
                 await adapter.prepare()
             except ConfigInvalid as invalid:
@@ -133,7 +136,9 @@ async def together(
                 raise FlagError(str(invalid)) from invalid
             adapter.register(health)
             provider = adapter.provider
-            works.append(("rules", adapter.run))
+            works += [("rules", adapter.run), ("events", recorder.run)]
+            if "adapter" in flags:
+                works.append(("rights", partial(rights.warn_of_missing, api)))
         groups: list[ApiGroup] = [*adapter.groups] if adapter and "adapter" in flags else []
         parts = await _parts(flags, api, discovery, pods, adapter, metrics, wall)
         if parts.hpa is not None:
@@ -192,6 +197,8 @@ async def together(
             for part in (parts.hpa, parts.recommender, parts.updater):
                 if part is not None:
                     await part.stop()
+            if recorder is not None:
+                await recorder.flush(FLUSH_S)
             for task in tasks:
                 task.cancel()
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 WORK_S = 0.001  # of work at a time once it is long work; uvloop cannot sleep for less either
-_UNNOTICED = 8  # turns of work that is not long yet: a usual answer is not held up
+_UNNOTICED = 16  # turns of work that is not long yet: a usual answer is not held up
 
 
 class Pace:

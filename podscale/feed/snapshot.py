@@ -217,7 +217,7 @@ def _ages(
         for row, time_s in rows.times.items():
             unknown[row] = time_s
         return unknown, {}, None
-    # Rows of no object, which are external ones: one time for them all.
+    # Rows of no object are external ones: one time for them all.
     if not rows.objects and rows.asked_s - rows.stamps.get("", -math.inf) <= max_sample_age_s:
         return array("d", (rows.stamps[""],)) * len(rows.values), {}, None
     times: list[float] = []

@@ -81,6 +81,15 @@ class Played:
             {"POD_NAME": self.pod, "POD_NAMESPACE": NAMESPACE},
         )
 
+    def break_rules(self) -> None:
+        """Make the rules file one that cannot be read."""
+        (self._directory / "rules.yaml").write_text("rules: [{metricQuery: x}]")
+
+    def told(self) -> set[str]:
+        """Return the reasons of the events about the pod."""
+        events = self.plane.admin.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+        return {each["reason"] for each in events if each["involvedObject"]["name"] == self.pod}
+
     def leading(self) -> set[str]:
         """Return the labels of leaders that the pod has."""
         [pod] = [
@@ -118,7 +127,7 @@ class Played:
             "bind-address": LOOPBACK,
             "secure-port": self.port,
             # The API server cannot reach a Service of this plane.
-            "port": webhook_port,
+            "admission.port": webhook_port,
             "register-by-url": "true",
             "webhook-address": LOOPBACK,
             "webhook-port": webhook_port,
@@ -185,7 +194,7 @@ class Installed:
             f"{each.name}: {line}"
             for each in self.played.values()
             for line in each.log.read_text().splitlines()
-            if "forbidden" in line.lower()
+            if "forbidden" in line.lower() or "right missing" in line
         ]
 
     def _behind(self, service: Mapping[str, Any]) -> Played:
@@ -222,7 +231,7 @@ def accounts() -> list[dict[str, Any]]:
     return [*made, *bound]
 
 
-def hpa(namespace: str) -> dict[str, Any]:
+def hpa(namespace: str, *, most: int = 3) -> dict[str, Any]:
     metric = {
         "metric": {"name": "http_requests_per_second"},
         "target": {"type": "AverageValue", "averageValue": "10"},
@@ -234,7 +243,7 @@ def hpa(namespace: str) -> dict[str, Any]:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "minReplicas": 1,
-            "maxReplicas": 3,
+            "maxReplicas": most,
             "metrics": [{"type": "Pods", "pods": metric}],
         },
     }
@@ -266,8 +275,9 @@ def test_the_rights_of_the_overlay_are_enough_for_every_part_and_nothing_is_refu
     installed = Installed(cluster, overlay, tmp_path)
     with cluster.namespace("shop") as namespace, ExitStack() as running:
         programs = [
-            running.enter_context(each.program(prometheus.url))
-            for each in installed.played.values()
+            running.enter_context(installed.played[command].program(prometheus.url))
+            for command in PARTS  # `serve` before `control`
+            if command in installed.played
         ]
         for group, version in APIS:
             cluster.wait_available(group, version, 60.0)
@@ -329,7 +339,34 @@ def test_the_rights_of_the_overlay_are_enough_for_every_part_and_nothing_is_refu
         assert outsider.request("GET", rules).status == 403
         assert acting.status_of_page(READER) == 200
         assert acting.status_of_page(OUTSIDER) == 403
-        for program in programs:
+
+        for each in installed.played.values():
+            each.break_rules()
+        for each in installed.played.values():
+            wait_until(
+                f"{each.name} has told of its rules",
+                lambda: "RulesNotReloaded" in each.told(),  # noqa: B023 - called at once
+                30,
+                programs,
+            )
+        serving, *others = programs
+        serving.stop()
+        if others:
+            # Whoever acts reads Prometheus itself: nobody else has to be there.
+            exporter.set(
+                *(
+                    busy_pod(namespace, name, requests=90, cpu=0.4)
+                    for name in cluster.ready_pods(namespace)
+                )
+            )
+            cluster.apply(hpa(namespace, most=4))
+            wait_until(
+                "the HPA has scaled while nobody serves metrics",
+                lambda: cluster.admin.get(f"{apps}/web")["spec"]["replicas"] == 4,
+                60,
+                others,
+            )
+        for program in others:
             program.stop()
-            assert program.exit_code == 0
+        assert [program.exit_code for program in programs] == [0] * len(programs)
     assert installed.refused() == []

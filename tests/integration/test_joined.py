@@ -54,6 +54,7 @@ HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 VPAS = f"/apis/autoscaling.k8s.io/v1/namespaces/{NAMESPACE}/verticalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/podscale/leases"
+POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "podscale", "name": "podscale-0"}
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
@@ -65,9 +66,12 @@ class Joined:
         (directory / "rules.yaml").write_text(RULES)
 
     def words(self, command: str, *more: str) -> Sequence[str]:
+        names = ("kubeconfig",)
+        if command == "adapter":
+            names = ("lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         return [
             sys.executable, "-m", "podscale", command,
-            f"--kubeconfig={self.sandbox.kubeconfig}",
+            *(f"--{name}={self.sandbox.kubeconfig}" for name in names),
             f"--config={self.directory / 'rules.yaml'}",
             f"--prometheus-url=http://{self._prometheus}",
             f"--cert-dir={self.directory}", f"--bind-address={LOOPBACK}",
@@ -75,9 +79,9 @@ class Joined:
         ]  # fmt: skip
 
     @contextmanager
-    def running(self, command: str, *more: str) -> Iterator[Program]:
-        name = f"{command}.log"
-        with Program(command, list(self.words(command, *more)), self.directory / name) as program:
+    def running(self, command: str, *more: str, **environment: str) -> Iterator[Program]:
+        log = self.directory / f"{command}.log"
+        with Program(command, list(self.words(command, *more)), log, environment) as program:
             yield program
 
     def until(self, what: str, program: Program, claim: Any) -> None:
@@ -93,6 +97,13 @@ class Joined:
         status = self.sandbox.ask(f"{VPAS}/web").get("status") or {}
         kinds = {each["type"] for each in status.get("conditions") or ()}
         return bool(kinds)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Return type and reason of the events about our pod, in their order."""
+        found = self.sandbox.ask("/api/v1/namespaces/podscale/events")["items"]
+        ours = [each for each in found if each["involvedObject"] == POD]
+        ours.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return [(each["type"], each["reason"]) for each in ours]
 
     def hooks(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.sandbox.ask(HOOKS)["items"]]
@@ -162,6 +173,26 @@ def test_without_the_vpas_crds_the_other_parts_work(joined):
         joined.until("the HPA's minimum is kept", program, lambda: _replicas(joined) == 3)
         joined.until("the adapter answers", program, lambda: _is_served(port))
         assert joined.hooks() == []
+        program.stop()
+        assert program.exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["adapter", "serve", "control", "run"])
+def test_whoever_reads_the_rules_tells_of_each_change_by_an_event_of_its_pod(joined, command):
+    rules = joined.directory / "rules.yaml"
+    port = free_port()
+    more = ["--config-poll-interval=100ms", f"--secure-port={port}"]
+    if command in ("serve", "run"):
+        more += ["--admission.port=0", "--register-webhook=false"]
+    at = {"POD_NAME": "podscale-0", "POD_NAMESPACE": "podscale"}
+    with joined.running(command, *more, **at) as program:
+        joined.until("it serves", program, lambda: _is_served(port))
+        rules.write_text("rules: [{metricQuery: x}]")
+        refused = ("Warning", "RulesNotReloaded")
+        joined.until("the refusal is told", program, lambda: joined.told() == [refused])
+        rules.write_text(RULES + "# repaired")
+        taken = ("Normal", "RulesReloaded")
+        joined.until("the change is told", program, lambda: joined.told() == [refused, taken])
         program.stop()
         assert program.exit_code == 0
 

@@ -37,6 +37,12 @@ def test_what_two_parts_cannot_share_reaches_the_first_only():
     assert flags["two"].text("service") == "c/d"
 
 
+def test_what_only_a_later_part_knows_reaches_it():
+    tables = {**TABLES, "three": (Flag("port", "int", 8000),)}
+    found = split(parse(["--port=9000"], merged(tables)), tables)
+    assert found["three"].number("port") == 9000
+
+
 def test_defaults_of_the_command_reach_those_that_know_the_flag_and_yield_to_what_is_given():
     assert split_words(address="")["two"].text("address") == ""
     assert split_words("--address=:90", address="")["two"].text("address") == ":90"

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from podscale.cli.combined import merged, split
 from podscale.cli.page import FLAGS
 from podscale.cli.together_flags import TABLES, problems
 from podscale.serving import flags
-from tests.unit.deploy.rendered import Manifest, containers, of_kind, rendered
+from tests.unit.deploy.rendered import ROOT, Manifest, containers, of_kind, rendered
 
 PARTS = {
     "run": ("adapter", "hpa", "recommender", "updater", "admission"),
@@ -67,6 +68,7 @@ def test_each_starts_with_arguments_and_rules_that_all_its_parts_accept(
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}
         assert next(iter(given.values())).number("secure-port") == ports.pop("https")
         if "admission" in given:
+            assert "port" in given["admission"].given
             assert given["admission"].number("port") == ports.pop("webhook")
         assert not ports
         if "hpa" in given:
@@ -107,6 +109,43 @@ def test_every_part_keeps_a_certificate_for_the_service_that_stands_before_it(
             rest = {key: selector[key] for key in selector.keys() - leading}
             assert rest == template["metadata"]["labels"]
     assert not before
+
+
+def test_every_service_leads_to_a_port_of_the_pods_it_selects(manifests: list[Manifest]) -> None:
+    pods = [each["spec"]["template"] for each in of_kind(manifests, "Deployment")]
+    for service in of_kind(manifests, "Service"):
+        selector = {
+            key: value
+            for key, value in service["spec"]["selector"].items()
+            if not key.startswith("leader.podscale.io/")
+        }
+        [pod] = [each for each in pods if each["metadata"]["labels"] == selector]
+        ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+        is_webhook = service["metadata"]["name"] == "podscale-admission"
+        [port] = service["spec"]["ports"]
+        assert port["targetPort"] == ("webhook" if is_webhook else "https")
+        assert port["targetPort"] in ports
+
+
+def test_every_replica_is_scraped(manifests: list[Manifest]) -> None:
+    monitors = of_kind(
+        list(yaml.safe_load_all((ROOT / "config/monitoring/servicemonitors.yaml").read_text())),
+        "ServiceMonitor",
+    )
+    found = [
+        service
+        for monitor in monitors
+        for service in of_kind(manifests, "Service")
+        if monitor["spec"]["selector"]["matchLabels"].items()
+        <= service["metadata"]["labels"].items()
+    ]
+    # Not those that select the leader alone.
+    assert not [key for each in found for key in each["spec"]["selector"] if "leader" in key]
+    scraped = {each["spec"]["selector"]["app.kubernetes.io/component"] for each in found}
+    assert scraped == {
+        each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        for each in of_kind(manifests, "Deployment")
+    }
 
 
 def test_each_account_is_bound_to_every_role_of_its_parts_and_to_no_other(
