@@ -342,13 +342,12 @@ def test_the_rights_of_the_overlay_are_enough_for_every_part_and_nothing_is_refu
 
         for each in installed.played.values():
             each.break_rules()
-        for each in installed.played.values():
-            wait_until(
-                f"{each.name} has told of its rules",
-                lambda: "RulesNotReloaded" in each.told(),  # noqa: B023 - called at once
-                30,
-                programs,
-            )
+        wait_until(
+            "each has told of its rules",
+            lambda: all("RulesNotReloaded" in each.told() for each in installed.played.values()),
+            30,
+            programs,
+        )
         serving, *others = programs
         serving.stop()
         if others:
