@@ -242,6 +242,7 @@ class Controller:
         schedule = self.schedule
         schedule.spread(self.catalog.sizes())
         tick, at = first, loop.time() + first * schedule.tick_s
+        has_left = True
         while True:
             now = loop.time()
             if at > now:
@@ -249,9 +250,10 @@ class Controller:
             if self._passes is not None:
                 self._passes.follow_clock()
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
-            # What one slot left, in two milliseconds. By itself the collector would not come, since
-            # each pass frees as many objects as it makes, and then meet a whole round at once.
-            gc.collect(0)
+            if has_left:
+                # What one slot left, in two milliseconds. By itself the collector would not come,
+                # since each pass frees as many objects as it makes, and then meet a whole round.
+                gc.collect(0)
             if tick % schedule.slots == 0:
                 schedule.spread(self.catalog.sizes())
                 if tick >= schedule.slots * _SETTLED_AFTER and self._stores.is_current():
@@ -265,6 +267,7 @@ class Controller:
                 if not schedule.has_own_period(entry.key)
             ]
             entries += self._entries(schedule.due(self._steady()))
+            has_left = bool(entries)
             if entries:
                 group.create_task(self._run(entries), name=f"slot {tick % schedule.slots}")
             self._metrics.foreign = self._count_foreign()

@@ -289,7 +289,7 @@ class Passes:
                         failed = structs.replace(outcome, status_error=written.error)
                         conclusion = conclude(decision, failed, now)
                     elif written.is_written:
-                        self._status_at[entry.key] = now
+                        self._status_at[entry.key] = _own_moment(entry.key, now)
             self._finish(look, conclusion, size, now, started)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(entry.key))
@@ -346,7 +346,7 @@ class Passes:
         key = look.entry.key
         written_at = self._status_at.get(key)
         if written_at is None:
-            written_at = self._status_at[key] = _staggered(key, now)
+            written_at = self._status_at[key] = _own_moment(key, now)
         age_s = now - written_at
         if statuses.is_due(
             look.hpa, conclusion.status, deadband=self._limits.status_deadband, age_s=age_s
@@ -385,7 +385,11 @@ def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:
     return list(groups.values())
 
 
-def _staggered(key: Key, now: float) -> float:
-    # When a status was last written is not known after a start: spread over the time in
-    # which values alone are written, or ten thousand would be due together.
-    return now - statuses.REFRESH_S * (crc32("/".join(key).encode()) % 1000 / 1000)
+def _own_moment(key: Key, now: float) -> float:
+    """Return the newest of the moments at which values alone are written for this object.
+
+    Each has its own: what was written together (after a start, or because Prometheus is back)
+    would be due together for ever, ten thousand statuses in one period.
+    """
+    phase_s = statuses.REFRESH_S * (crc32("/".join(key).encode()) % 1000 / 1000)
+    return now - (now - phase_s) % statuses.REFRESH_S

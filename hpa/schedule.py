@@ -1,8 +1,10 @@
 """When each autoscaler is due: namespaces spread over the period in slots.
 
 A slot is a run of namespaces in the order of their names, because that is how the feed
-packs namespaces into queries: a query then serves one slot, not all of them. Objects with
-a period of their own have deadlines of their own. Pure.
+packs namespaces into queries: a query then serves one slot, not all of them. Few objects
+take few of the slots: what is asked and written together costs Prometheus, the API server
+and etcd less than half of what it costs one by one. Objects with a period of their own have
+deadlines of their own. Pure.
 """
 
 import heapq
@@ -14,6 +16,7 @@ from hpa.catalog import Key
 _LONGEST_TICK_S = 1.0
 _SHORTEST_TICK_S = 0.2
 _SLOTS = 15
+_WORTH_A_SLOT = 200  # autoscalers: what they write in a period fills a burst
 
 
 class Schedule:
@@ -36,8 +39,9 @@ class Schedule:
         self._order = sorted(sizes)
         self._slot, self._twice = {}, {}
         total, seen = max(sum(sizes.values()), 1), 0
+        used = min(-(-total // _WORTH_A_SLOT), self.slots)
         for namespace in self._order:
-            slot = min(seen * self.slots // total, self.slots - 1)
+            slot = min(seen * used // total, used - 1) * self.slots // used
             seen += sizes[namespace]
             self._slot[namespace] = slot
             old = before.get(namespace, slot)

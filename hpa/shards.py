@@ -118,16 +118,15 @@ class Shards:
                 for shard in self._dirty
                 if now() - self._written.get(shard, float("-inf")) >= self._gap(shard)
             ]
-            for shard in waiting:
-                self._written[shard] = now()
-                await self._flush(shard)
+            self._written |= dict.fromkeys(waiting, now())
+            # Together: one by one they would cost the API server twice as much.
+            await asyncio.gather(*map(self._flush, waiting))
             if self._dirty:
                 self._changed.set()
 
     async def flush(self) -> None:
         """Write everything that waits; at the end of a term."""
-        for shard in list(self._dirty):
-            await self._flush(shard)
+        await asyncio.gather(*map(self._flush, list(self._dirty)))
 
     async def _flush(self, shard: int) -> None:
         self._dirty.discard(shard)

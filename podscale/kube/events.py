@@ -7,6 +7,7 @@ differences: ``podscale.kube.correlation``).
 import asyncio
 import contextlib
 import heapq
+import math
 import time
 from collections.abc import Callable, Hashable
 from typing import Literal
@@ -34,6 +35,10 @@ FLUSH_S = 0.5  # at the end, while the Lease is still held: the next leader wait
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
 _NEW = float("-inf")  # when a series may be written that never was, or says something new
+# Writes that come together cost the API server and etcd less than half of what they cost one
+# by one: so many at once, and counts, which nobody waits for, four times a minute.
+_TOGETHER = 8
+_COUNTS_EVERY_S = 15.0
 
 
 class Recorder:
@@ -62,7 +67,7 @@ class Recorder:
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._is_hurried = False
-        self._is_writing = False
+        self._writing = 0
         self._dropped = 0
         self._serial = 0
 
@@ -79,6 +84,8 @@ class Recorder:
                 self._dropped += 1
                 return
             self._serial += 1
+            if at != _NEW:
+                at = math.ceil(at / _COUNTS_EVERY_S) * _COUNTS_EVERY_S
             heapq.heappush(self._due, (at, self._serial, key))
             self._changed.set()
         self._waiting[key] = seen
@@ -89,9 +96,11 @@ class Recorder:
         while True:
             if not self._due:
                 self._drained.set()
-            elif self._is_hurried or self._due[0][0] <= now():
-                _, _, key = heapq.heappop(self._due)
-                await self._write(key, self._waiting.pop(key))
+            elif due := self._take(now()):
+                # All of them end before others begin: no series is written twice at once.
+                async with asyncio.TaskGroup() as group:
+                    for key in due:
+                        group.create_task(self._write(key, self._waiting.pop(key)))
                 continue
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -100,7 +109,7 @@ class Recorder:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until what waits is written, counts too; at most ``timeout_s``."""
-        if not self._waiting and not self._is_writing:
+        if not self._waiting and not self._writing:
             return
         self._drained.clear()
         self._is_hurried = True
@@ -121,6 +130,15 @@ class Recorder:
         """
         return self._dropped
 
+    def _take(self, now: float) -> list[Hashable]:
+        """Return the series to be written at ``now``, no more than go together."""
+        due: list[Hashable] = []
+        while self._due and len(due) < _TOGETHER:
+            if not self._is_hurried and self._due[0][0] > now:
+                break
+            due.append(heapq.heappop(self._due)[2])
+        return due
+
     async def _write(self, key: Hashable, seen: Occurrence) -> None:
         now = asyncio.get_running_loop().time
         series = self._correlator.write(key, seen, now())
@@ -128,7 +146,7 @@ class Recorder:
             self._dropped += 1
             await asyncio.sleep(0)  # thousands may be refused in a row
             return
-        self._is_writing = True
+        self._writing += 1
         try:
             name = await self._send(seen, series)
         except NotLeading:
@@ -144,7 +162,7 @@ class Recorder:
         else:
             self._correlator.written(key, name, now())
         finally:
-            self._is_writing = False
+            self._writing -= 1
 
     async def _send(self, seen: Occurrence, series: Series) -> str:
         """Return the name of the Event, whose writing is tried again while that may help."""

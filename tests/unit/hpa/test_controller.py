@@ -53,6 +53,27 @@ async def test_a_steady_workload_is_neither_read_nor_written() -> None:
     assert cluster.metrics.saved > 0
 
 
+async def test_statuses_that_were_written_together_are_refreshed_apart() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    names = [f"web{n}" for n in range(60)]
+    for name in names:
+        cluster.put(hpa_object(name), deployment_object(name, 1))
+    cluster.put_pods(*(pod_object(name, 0) for name in names))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(5.0)
+    assert len(cluster.statuses()) >= 60, "all of them, for their conditions are new"
+    load(cluster, 1050)  # within tolerance, and within 10 % of the target
+    refreshed: list[list[str]] = []
+    for _ in range(21):
+        cluster.world.writes.clear()
+        await asyncio.sleep(15.0)
+        refreshed.append([name for name, _ in cluster.statuses()])
+    assert max(map(len, refreshed)) <= 12, "not all of them five minutes after the first"
+    assert {name for each in refreshed for name in each} == set(names)
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
 async def test_without_a_deadband_every_value_is_written_as_upstream_does() -> None:
     cluster = Cluster(settings=SETTINGS, deadband=0.0)
     web(cluster, 2)

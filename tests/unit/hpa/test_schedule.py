@@ -31,23 +31,35 @@ def test_every_namespace_is_due_once_a_period_and_slots_are_even() -> None:
     assert not any("team-7" in schedule.namespaces(tick) for tick in range(schedule.slots))
 
 
+@pytest.mark.parametrize(
+    ("autoscalers", "slots"), [(1, 1), (200, 1), (201, 2), (1000, 5), (3000, 15), (100_000, 15)]
+)
+def test_few_autoscalers_take_few_slots_and_those_are_spread(autoscalers: int, slots: int) -> None:
+    schedule = Schedule(15.0)
+    schedule.spread({f"team-{n:06}": 1 for n in range(autoscalers)})
+    used = [tick for tick in range(schedule.slots) if schedule.namespaces(tick)]
+    assert len(used) == slots
+    gaps = {after - before for before, after in zip(used, [*used[1:], used[0] + 15], strict=True)}
+    assert max(gaps) - min(gaps) <= 1
+
+
 def test_a_new_namespace_joins_its_neighbour_at_once() -> None:
     schedule = Schedule(15.0)
     schedule.add("m")
-    schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
+    schedule.spread(dict.fromkeys("abcdefghijklmno", 200))
     schedule.add("dd")
     assert slot_of(schedule, "dd") == slot_of(schedule, "d")
 
 
 def test_a_namespace_that_moves_far_back_is_not_left_waiting() -> None:
     schedule = Schedule(15.0)
-    schedule.spread(dict.fromkeys("abcdefghijklmno", 1))
+    schedule.spread(dict.fromkeys("abcdefghijklmno", 200))
     old = slot_of(schedule, "c")
-    schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
+    schedule.spread({"a": 20_000, **dict.fromkeys("bcdefghijklmno", 200)})
     assert "c" in schedule.namespaces(old)
     later = [n for n in range(schedule.slots) if "c" in schedule.namespaces(n)][-1]
     assert later > old + 1
-    schedule.spread({"a": 100, **dict.fromkeys("bcdefghijklmno", 1)})
+    schedule.spread({"a": 20_000, **dict.fromkeys("bcdefghijklmno", 200)})
     assert "c" not in schedule.namespaces(old)
 
 

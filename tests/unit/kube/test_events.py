@@ -187,15 +187,45 @@ async def test_a_repeated_event_is_counted_later():
     cluster = LittleCluster()
     recorder = Recorder(MemoryApi(cluster), "hpa")
     task = asyncio.create_task(recorder.run())
-    for n in range(8):  # one each nine seconds
+    for n in range(9):  # one each nine seconds
         recorder.event(HPA, "Normal", "R", "m")
         await asyncio.sleep(9.0)
         (event,) = events(cluster)
-        assert event["count"] == (1 if n < 6 else 7)
-    await asyncio.sleep(120.0)  # nothing happens any more: the last one is counted, too
+        assert event["count"] == (1 if n < 8 else 9)  # due after 60 s, written within 15 more
+    recorder.event(HPA, "Normal", "R", "m")
+    await asyncio.sleep(135.0)  # nothing happens any more: the last one is counted, too
     (event,) = events(cluster)
-    assert event["count"] == 8
+    assert event["count"] == 10
     assert len(cluster.requests) == 3
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.looptime
+async def test_counts_are_written_together_and_no_series_twice_at_once():
+    class Slow(MemoryApi):
+        now, most = 0, 0
+
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.5)
+            try:
+                return await super().request(*args, **kwargs)
+            finally:
+                self.now -= 1
+
+    cluster = LittleCluster()
+    api = Slow(cluster)
+    recorder = Recorder(api, "hpa")
+    task = asyncio.create_task(recorder.run())
+    for _ in range(2):  # the second while the first is on its way, or has just been written
+        for n in range(5):
+            recorder.event(HPA, "Normal", f"R{n}", "m")
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(90.0)
+    assert sorted(event["count"] for event in events(cluster)) == [2] * 5
+    assert api.most >= 4
     task.cancel()
     await asyncio.wait({task})
 
