@@ -1,8 +1,15 @@
-"""Histories in ConfigMaps: spread by a hash, each far below etcd's limit, written when changed."""
+"""Histories in ConfigMaps: spread by a hash, each far below etcd's limit, written when changed.
+
+Compressed, a write costs the API server and etcd 3.4 ms, as text 7.5, and the etcd of a cluster
+with thousands of autoscalers keeps a quarter of the bytes. To read one:
+``kubectl get cm podscale-hpa-history-0 -o jsonpath='{.binaryData.history\\.json\\.gz}' |
+base64 -d | gunzip``.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from zlib import crc32
+import gzip
+import zlib
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -18,10 +25,13 @@ from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"
 FEWEST = 4  # small clusters write little anyway, and each write costs the API server 3 ms
-LARGEST_BYTES = 200 * 1024  # quoted as a string it stays below 256 KB
+LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
 _FULL_GAP_BYTES = 64 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
-_FIELD = "history"
+_FIELD = "history.json.gz"
+_LEVEL = (
+    1  # 40 KB in a quarter of a millisecond, to a quarter; the best level takes three times that
+)
 _TIMEOUT_S = 10.0
 _HISTORY = msgspec.json.Decoder(dict[str, Record])
 _LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -77,7 +87,7 @@ class Shards:
             if not number.isdecimal():
                 continue
             self._versions[int(number)] = stored.metadata.resource_version
-            records = _records((stored.data or {}).get(_FIELD, "{}"), stored.metadata.name)
+            records = _records(stored)
             for key, record in records.items():
                 # Two shards tell of one object only when their number was being doubled.
                 if key not in found or found[key].at < record.at:
@@ -185,8 +195,10 @@ class Shards:
         }
         if version:
             metadata["resourceVersion"] = version
-        data: Mapping[str, str] = {_FIELD: body.decode()}
-        return encode({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        packed = {_FIELD: gzip.compress(body, _LEVEL, mtime=0)}
+        return encode(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": packed}
+        )
 
     def _gap(self, shard: int) -> float:
         share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
@@ -206,19 +218,27 @@ class Shards:
         self._changed.set()
 
     def _shard(self, key: str) -> int:
-        return crc32(key.encode()) % self._count
+        return zlib.crc32(key.encode()) % self._count
 
     def _name(self, shard: int | str) -> str:
         return f"podscale-{self._part}-history-{shard}"
 
 
-def _records(text: str, name: str) -> dict[str, Record]:
+def _records(stored: ConfigMap) -> dict[str, Record]:
     """Return what can be read of a shard: what is wrong with one object's is its own."""
+    packed, name = (stored.binary_data or {}).get(_FIELD), stored.metadata.name
+    found: dict[str, Record] = {}
+    if packed is None:
+        return found
+    try:
+        text = gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as error:
+        _log.warning("history not readable", name=name, error=str(error))
+        return found
     try:
         return _HISTORY.decode(text)
     except msgspec.DecodeError as error:
         first = error
-    found: dict[str, Record] = {}
     try:
         lines = _LINES.decode(text)
     except msgspec.DecodeError:

@@ -18,6 +18,16 @@ GROUP, VERSION = "hpa.podscale.io", "v1alpha1"
 LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
 
 
+def grant(plane: Plane) -> None:
+    """Apply the account and the rights that the deployment has."""
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    text = subprocess.run(
+        [str(require("kubectl")), "kustomize", str(ROOT / "config/rbac/control")],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+
 class HpaStack:
     """HPA processes beside ``plane``; a context manager."""
 
@@ -77,12 +87,7 @@ class HpaStack:
 
     def apply(self) -> None:
         """Apply the manifests that the deployment would, and pods for the leader's label."""
-        self.plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        text = subprocess.run(
-            [str(require("kubectl")), "kustomize", str(ROOT / "config/rbac/control")],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        grant(self.plane)
         reader = {"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}
         role = {"kind": "ClusterRole", "name": "podscale:decisions-reader"}
         self.plane.apply(

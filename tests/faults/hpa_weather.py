@@ -22,7 +22,7 @@ from podscale.kube.errors import (
     Unprocessable,
     Unreachable,
 )
-from tests.unit.hpa.world import NS, World, writer
+from tests.unit.hpa.world import NS, World, history_of, writer
 
 LEASE = "podscale-hpa"
 _LONG_S = 20.0  # a pass, with its answers and its writes, has ended by then
@@ -212,7 +212,7 @@ class Weather(World):
         parts = path.strip("/").split("/")
         if method == "GET" or "configmaps" in parts:
             if method != "GET":
-                self.judge.stored(msgspec.json.decode(sent["data"]["history"]))
+                self.judge.stored(msgspec.json.decode(history_of(sent)))
             return self._answer(method, parts, sent)
         if self.holder != replica:
             self.judge.found.append(

@@ -43,7 +43,7 @@ class ConfigMap(Struct, frozen=True, rename="camel"):
     """A ConfigMap."""
 
     metadata: ObjectMeta
-    data: dict[str, str] | None = None
+    binary_data: dict[str, bytes] | None = None
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel"):

@@ -202,11 +202,11 @@ async def test_a_deleted_object_is_forgotten_with_its_history() -> None:
     web(cluster, 2)
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
     await asyncio.sleep(2.0)
-    assert "shop/web" in str(cluster.world.config_maps)
+    assert "shop/web" in cluster.world.histories()
     del cluster.world.hpas[(NS, "web")]
     cluster.sync()
     await asyncio.sleep(10.0)
-    assert "shop/web" not in str(cluster.world.config_maps)
+    assert "shop/web" not in cluster.world.histories()
     assert cluster.controller.traces.last((NS, "web")) is None
     leading.cancel()
     await asyncio.wait({leading})

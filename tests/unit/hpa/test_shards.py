@@ -1,17 +1,24 @@
 """Histories in ConfigMaps: spread, bounded, written by one leader after another."""
 
 import asyncio
+import base64
+import gzip
 import json
+from typing import Any
 
 import pytest
 
 from hpa.history import Record
 from hpa.shards import FEWEST, LARGEST_BYTES, Shards
 from podscale.kube.errors import NotLeading, ServerFailed
-from tests.unit.hpa.world import World
+from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
 RECORD = Record(((3, 100.0),), size=3, at=100.0)
+
+
+def rewrite(config_map: Any, packed: bytes) -> None:
+    config_map["binaryData"]["history.json.gz"] = base64.b64encode(packed).decode()
 
 
 async def written(shards: Shards, seconds: float) -> None:
@@ -55,7 +62,7 @@ async def test_a_shard_is_written_soon_and_then_at_most_every_gap(
         await asyncio.sleep(0.1)
     assert fewest <= len(world.writes) <= most
     await asyncio.sleep(5.0)
-    assert "[99,99.0]" in str(world.writes[-1][2]["data"])
+    assert "[99,99.0]" in history_of(world.writes[-1][2])
     task.cancel()
     await asyncio.wait({task})
 
@@ -94,7 +101,7 @@ async def test_a_failed_write_is_tried_again_and_a_lost_lease_ends_it() -> None:
     shards.put(("shop", "web"), None)
     with pytest.raises(NotLeading):
         await task
-    assert "shop/web" in str(world.config_maps)
+    assert "shop/web" in world.histories()
 
 
 async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
@@ -106,18 +113,27 @@ async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
         shards.put(key, Record(runs, at=1.0))
     await written(shards, 5.0)
     assert len(world.config_maps) > FEWEST
-    assert all(len(each["data"]["history"]) <= LARGEST_BYTES for each in world.config_maps.values())
+    assert all(len(history_of(each)) <= LARGEST_BYTES for each in world.config_maps.values())
     assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
 
 
-async def test_a_damaged_config_map_costs_only_its_own_histories() -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(gzip.compress(b"{not json"), id="not JSON"),
+        pytest.param(b"not gzip", id="not gzip"),
+        pytest.param(gzip.compress(b"{}" * 99)[:-9], id="cut off"),
+        pytest.param(gzip.compress(b"{}")[:12] + b"\xff" * 9, id="broken inside"),
+    ],
+)
+async def test_a_damaged_config_map_costs_only_its_own_histories(damaged: bytes) -> None:
     world = World()
     shards = Shards(world, "podscale", "hpa")
     for n in range(50):
         shards.put(("shop", f"web-{n}"), RECORD)
     await written(shards, 1.0)
     broken = next(iter(world.config_maps.values()))
-    broken["data"]["history"] = "{not json"
+    rewrite(broken, damaged)
     found = await Shards(world, "podscale", "hpa").load()
     assert 25 < len(found) < 50
 
@@ -128,11 +144,11 @@ async def test_a_damaged_history_costs_no_other_one() -> None:
     for n in range(50):
         shards.put(("shop", f"web-{n}"), RECORD)
     await written(shards, 1.0)
-    stored = next(each for each in world.config_maps.values() if "shop/" in each["data"]["history"])
-    histories = json.loads(stored["data"]["history"])
+    stored = next(each for each in world.config_maps.values() if "shop/" in history_of(each))
+    histories = json.loads(history_of(stored))
     broken = next(iter(histories))
     histories[broken] = {"size": "three"}
-    stored["data"]["history"] = json.dumps(histories)
+    rewrite(stored, gzip.compress(json.dumps(histories).encode()))
     found = await Shards(world, "podscale", "hpa").load()
     assert len(found) == 49
     assert tuple(broken.split("/")) not in found

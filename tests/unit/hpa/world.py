@@ -6,6 +6,8 @@ raises for a path, ``writes`` remembers what was asked.
 """
 
 import asyncio
+import base64
+import gzip
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -143,6 +145,10 @@ class World:
         if wanted and wanted != found["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
 
+    def histories(self) -> str:
+        """Return the text of every shard, one after the other."""
+        return "".join(map(history_of, self.config_maps.values()))
+
     def _config_map(self, method: Method, rest: Sequence[str], sent: Any) -> Any:
         if method == "GET" and not rest:
             return {"metadata": {}, "items": list(self.config_maps.values())}
@@ -161,6 +167,11 @@ class World:
         stored = {**sent, "metadata": {**sent["metadata"], "resourceVersion": self.next_version()}}
         self.config_maps[name] = stored
         return stored
+
+
+def history_of(config_map: Any) -> str:
+    """Return the text that a shard holds."""
+    return gzip.decompress(base64.b64decode(config_map["binaryData"]["history.json.gz"])).decode()
 
 
 def writer(manager: str, time: str, subresource: str = "status") -> dict[str, str]:
