@@ -67,7 +67,7 @@ OWN: tuple[Flag, ...] = (
          "Older samples fail their metric; 0: the source's own limit is the only one."),
     Flag("status-deadband", "float", 0.1,
          "currentMetrics alone is written when a value moved by this share of its target, or "
-         "after 5 minutes; 0 writes every change, as upstream."),
+         "once in 5 minutes; 0 writes every change, as upstream."),
     Flag("service",
          help="NAMESPACE/NAME of the Service in front: keeps a CA in a Secret and in the "
               "APIService of the explanations."),

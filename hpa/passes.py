@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from zlib import crc32
 
 import structlog
 from msgspec import Struct, structs
@@ -102,7 +101,7 @@ class Passes:
         self._wall = wall
         self._writers = Writers(limits.writes)
         self._reading = asyncio.Semaphore(limits.reads)
-        self._status_at: dict[Key, float] = {}
+        self._moments: dict[Key, float] = {}  # ``own_moment`` at the last status write
 
     async def run(self, entries: Sequence[Entry]) -> None:
         """Take every entry through one pass; those still in an earlier one are left out."""
@@ -129,12 +128,12 @@ class Passes:
         by_s = self._jumped()
         if by_s:
             self._jumped_s += by_s
-            for key in self._status_at:
-                self._status_at[key] += by_s
+            for key in self._moments:
+                self._moments[key] += by_s
 
     def forget(self, key: Key) -> None:
         """Drop what is kept of a deleted object."""
-        self._status_at.pop(key, None)
+        self._moments.pop(key, None)
 
     async def _look_at_hand(
         self, free: Sequence[Entry], mapper: Mapper, looks: list[Look], waiting: list[Entry]
@@ -289,7 +288,7 @@ class Passes:
                         failed = structs.replace(outcome, status_error=written.error)
                         conclusion = conclude(decision, failed, now)
                     elif written.is_written:
-                        self._status_at[entry.key] = _own_moment(entry.key, now)
+                        self._moments[entry.key] = _moment(entry.key, now)
             self._finish(look, conclusion, size, now, started)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(entry.key))
@@ -344,10 +343,10 @@ class Passes:
         if not conclusion.is_status_changed:
             return False
         key = look.entry.key
-        written_at = self._status_at.get(key)
-        if written_at is None:
-            written_at = self._status_at[key] = _own_moment(key, now)
-        age_s = now - written_at
+        moment = self._moments.get(key)
+        if moment is None:  # of a status that another process wrote
+            moment = self._moments[key] = _moment(key, now)
+        age_s = now - moment
         if statuses.is_due(
             look.hpa, conclusion.status, deadband=self._limits.status_deadband, age_s=age_s
         ):
@@ -385,11 +384,5 @@ def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:
     return list(groups.values())
 
 
-def _own_moment(key: Key, now: float) -> float:
-    """Return the newest of the moments at which values alone are written for this object.
-
-    Each has its own: what was written together (after a start, or because Prometheus is back)
-    would be due together for ever, ten thousand statuses in one period.
-    """
-    phase_s = statuses.REFRESH_S * (crc32("/".join(key).encode()) % 1000 / 1000)
-    return now - (now - phase_s) % statuses.REFRESH_S
+def _moment(key: Key, now: float) -> float:
+    return statuses.own_moment("/".join(key), now)

@@ -17,6 +17,7 @@ _LONGEST_TICK_S = 1.0
 _SHORTEST_TICK_S = 0.2
 _SLOTS = 15
 _WORTH_A_SLOT = 200  # autoscalers: what they write in a period fills a burst
+_FEWEST = 5  # slots also keep the trouble of one namespace from the others
 
 
 class Schedule:
@@ -39,7 +40,7 @@ class Schedule:
         self._order = sorted(sizes)
         self._slot, self._twice = {}, {}
         total, seen = max(sum(sizes.values()), 1), 0
-        used = min(-(-total // _WORTH_A_SLOT), self.slots)
+        used = min(max(-(-total // _WORTH_A_SLOT), _FEWEST), self.slots)
         for namespace in self._order:
             slot = min(seen * used // total, used - 1) * self.slots // used
             seen += sizes[namespace]

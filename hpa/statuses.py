@@ -1,15 +1,17 @@
 """A status on its way to the API server: what changed, and whether it is worth a write.
 
 Pure. Conditions, counts and times go out at once; a metric's value alone waits until it
-moved by a share of its target or the last write is old (status writes dominate the cost
-of a controller, for it and for the API server).
+moved by a share of its target or five minutes are over (status writes dominate the cost of
+a controller, for it and for the API server).
 """
+
+from zlib import crc32
 
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec, MetricStatus, ObjectReference, Status
 from hpa.decide.times import to_rfc3339
 from podscale.core.quantity import format_milli
 
-REFRESH_S = 300.0  # values are written after this time, however little they moved
+REFRESH_S = 300.0  # values are written once in this time, however little they moved
 
 _FIELDS = {
     "Resource": "resource",
@@ -23,8 +25,8 @@ _FIELDS = {
 def is_due(hpa: HPA, new: Status, *, deadband: float, age_s: float) -> bool:
     """Return whether ``new`` has to replace ``hpa.status`` now.
 
-    ``age_s`` is the time since the status was written last; ``deadband`` a share of each
-    metric's target, 0 writes every change.
+    ``age_s`` is the time since the object's own moment (``own_moment``) when the status was
+    written last; ``deadband`` a share of each metric's target, 0 writes every change.
     """
     old = hpa.status
     if deadband <= 0 or age_s >= REFRESH_S:
@@ -45,6 +47,16 @@ def is_due(hpa: HPA, new: Status, *, deadband: float, age_s: float) -> bool:
         if _moved(before, after, spec, deadband):
             return True
     return False
+
+
+def own_moment(key: str, now: float) -> float:
+    """Return the newest of the moments at which values alone are written for this object.
+
+    Each has its own: what was written together (after a start, or because Prometheus is back)
+    would be due together for ever, ten thousand statuses in one period.
+    """
+    phase_s = REFRESH_S * (crc32(key.encode()) % 1000 / 1000)
+    return now - (now - phase_s) % REFRESH_S
 
 
 def changes(old: Status, new: Status) -> dict[str, object]:

@@ -67,7 +67,7 @@ class Recorder:
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
         self._is_hurried = False
-        self._writing = 0
+        self._is_writing = False
         self._dropped = 0
         self._serial = 0
 
@@ -98,9 +98,13 @@ class Recorder:
                 self._drained.set()
             elif due := self._take(now()):
                 # All of them end before others begin: no series is written twice at once.
-                async with asyncio.TaskGroup() as group:
-                    for key in due:
-                        group.create_task(self._write(key, self._waiting.pop(key)))
+                self._is_writing = True
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        for key in due:
+                            group.create_task(self._write(key, self._waiting.pop(key)))
+                finally:
+                    self._is_writing = False
                 continue
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -109,7 +113,7 @@ class Recorder:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until what waits is written, counts too; at most ``timeout_s``."""
-        if not self._waiting and not self._writing:
+        if not self._waiting and not self._is_writing:
             return
         self._drained.clear()
         self._is_hurried = True
@@ -146,7 +150,6 @@ class Recorder:
             self._dropped += 1
             await asyncio.sleep(0)  # thousands may be refused in a row
             return
-        self._writing += 1
         try:
             name = await self._send(seen, series)
         except NotLeading:
@@ -161,8 +164,6 @@ class Recorder:
             )
         else:
             self._correlator.written(key, name, now())
-        finally:
-            self._writing -= 1
 
     async def _send(self, seen: Occurrence, series: Series) -> str:
         """Return the name of the Event, whose writing is tried again while that may help."""

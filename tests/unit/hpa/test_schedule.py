@@ -32,7 +32,7 @@ def test_every_namespace_is_due_once_a_period_and_slots_are_even() -> None:
 
 
 @pytest.mark.parametrize(
-    ("autoscalers", "slots"), [(1, 1), (200, 1), (201, 2), (1000, 5), (3000, 15), (100_000, 15)]
+    ("autoscalers", "slots"), [(1, 1), (200, 5), (1000, 5), (1001, 6), (3000, 15), (100_000, 15)]
 )
 def test_few_autoscalers_take_few_slots_and_those_are_spread(autoscalers: int, slots: int) -> None:
     schedule = Schedule(15.0)
@@ -82,7 +82,7 @@ def test_a_period_that_was_changed_or_given_up_and_taken_again_is_one_period() -
 
 
 @given(
-    st.lists(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 9))),
+    st.lists(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 900))),
     st.lists(st.tuples(st.booleans(), st.text("abc", min_size=1, max_size=3))),
 )
 def test_each_namespace_has_its_turn_exactly_once_a_period_or_twice_while_it_moves(

@@ -121,6 +121,7 @@ async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
     "damaged",
     [
         pytest.param(gzip.compress(b"{not json"), id="not JSON"),
+        pytest.param(gzip.compress(b'{"\xff/web": {}}'), id="not UTF-8"),
         pytest.param(b"not gzip", id="not gzip"),
         pytest.param(gzip.compress(b"{}" * 99)[:-9], id="cut off"),
         pytest.param(gzip.compress(b"{}")[:12] + b"\xff" * 9, id="broken inside"),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from hpa.shards import Shards
 from podscale.kube.errors import Unreachable
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import load, web
-from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+from tests.unit.hpa.world import NS, Cluster, World, deployment_object, hpa_object, pod_object
 
 pytestmark = pytest.mark.looptime
 
@@ -185,6 +186,36 @@ async def test_histories_that_make_no_sense_hold_everything_up_and_crash_nothing
     assert cluster.scales() == [("web", 3)]
     leading.cancel()
     await asyncio.wait({leading})
+
+
+async def test_a_term_that_ends_in_the_middle_of_several_writes_forgets_none() -> None:
+    class Lingering(World):
+        """Takes a moment to let go of a cancelled request, all but the first, as connections do."""
+
+        lingering = 0
+
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            linger_s, self.lingering = 0.01 * self.lingering, self.lingering + 1
+            try:
+                return await super().request(*args, **kwargs)
+            except asyncio.CancelledError:
+                await asyncio.sleep(linger_s)
+                raise
+
+    world = Lingering()
+    shards = Shards(world, "podscale", "hpa")
+    names = [f"web-{n}" for n in range(20)]
+    for name in names:
+        shards.put((NS, name), Record(size=3, at=1.0))
+    world.delay = lambda _method, _path: 9.0
+    running = asyncio.ensure_future(shards.run())
+    await asyncio.wait({running}, timeout=1.0)
+    running.cancel()
+    await asyncio.wait({running})
+    world.delay = lambda _method, _path: 0.0
+    await shards.flush()
+    assert world.lingering > 4, "several were on their way"
+    assert all(f"shop/{name}" in world.histories() for name in names)
 
 
 async def test_a_cancelled_write_leaves_its_shard_waiting() -> None:
