@@ -24,7 +24,7 @@ from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"
-FEWEST = 4  # small clusters write little anyway, and each write costs the API server 2 ms
+FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
 _FULL_GAP_BYTES = 64 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
@@ -140,7 +140,18 @@ class Shards:
             await self._flush_all(list(self._dirty))
 
     async def _flush_all(self, shards: Sequence[int]) -> None:
-        """Write shards, a few at a time; however it ends, none of them is left on its way."""
+        """Write shards, a few at a time; however it ends, none of them is left on its way.
+
+        Those that are not there yet come first, and until they are the others wait: what moved to
+        a new shard stands in the old one so long.
+        """
+        new = [shard for shard in shards if shard not in self._versions]
+        old = [shard for shard in shards if shard in self._versions]
+        await self._flush_some(new)
+        if all(shard in self._versions for shard in new):
+            await self._flush_some(old)
+
+    async def _flush_some(self, shards: Sequence[int]) -> None:
         for first in range(0, len(shards), _TOGETHER):
             some = shards[first : first + _TOGETHER]
             for ended in await asyncio.gather(*map(self._flush, some), return_exceptions=True):

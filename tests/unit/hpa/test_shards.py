@@ -10,7 +10,7 @@ import pytest
 
 from hpa.history import Record
 from hpa.shards import FEWEST, LARGEST_BYTES, Shards
-from podscale.kube.errors import NotLeading, ServerFailed
+from podscale.kube.errors import NotLeading, ServerFailed, Unreachable
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
@@ -114,6 +114,27 @@ async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
     await written(shards, 5.0)
     assert len(world.config_maps) > FEWEST
     assert all(len(history_of(each)) <= LARGEST_BYTES for each in world.config_maps.values())
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+async def test_a_split_that_is_cut_off_loses_nothing() -> None:
+    world = World()
+    keys = [("namespace-with-a-long-name", f"workload-{n}") for n in range(600)]
+    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    for key in keys[:100]:
+        shards.put(key, RECORD)
+    await written(shards, 1.0)
+    count = len(world.config_maps)
+    world.fail = lambda method, _path: Unreachable("cut off") if method == "POST" else None
+    many = Record(tuple((n, 1_795_000_000.123 + n) for n in range(120)), at=2.0)
+    for key in keys:
+        shards.put(key, many)
+    await written(shards, 5.0)
+    assert len(world.config_maps) == count, "nothing new could be stored"
+    assert set(await Shards(world, "podscale", "hpa").load()) >= set(keys[:100])
+    world.fail = lambda _method, _path: None
+    await written(shards, 5.0)
+    assert len(world.config_maps) > count
     assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
 
 
