@@ -6,8 +6,11 @@ as objects in a dict cost ten times as much to make, to look through and to keep
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
+from struct import Struct
 
 from podscale.core.metrics import Sample
+
+_FIRST = Struct("d").unpack_from
 
 
 class SampleColumns(Mapping[str, Sample]):
@@ -56,7 +59,7 @@ class SampleColumns(Mapping[str, Sample]):
         """The time of the first sample; None: not known, or there is none."""
         if not self.times_raw:
             return None
-        time_s: float = memoryview(self.times_raw).cast("d")[0]
+        (time_s,) = _FIRST(self.times_raw)
         return None if time_s != time_s else time_s
 
     def as_dict(self) -> dict[str, Sample]:
