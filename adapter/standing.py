@@ -136,7 +136,7 @@ class Joined(Struct, eq=False, gc=False):
                 names = reported[place] = tuple(name for name in names if name in objects)
                 rows += [objects[name] for name in names]
         self.objects, self.rows, self.reported = objects, np.array(rows, np.int32), reported
-        # ``reduceat`` takes no empty stretch for one.
+        # Of an empty stretch ``reduceat`` returns the value at its start, not 0.
         is_full = bool(rows) and all(one < other for one, other in pairwise([*starts, len(rows)]))
         self.starts = np.array(starts, np.intp) if is_full else None
 

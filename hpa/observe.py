@@ -25,7 +25,9 @@ from podscale.kube.pods import PodStore
 from podscale.kube.restmapper import Mapper
 from podscale.kube.wire import OwnerReference
 
-_State = tuple[int, int, int, int, Mapper]
+# How often each of these has changed: the pods and the selectors of a namespace, targets of
+# autoscalers anywhere, and those of in-tree ones.
+_State = tuple[int, int, int, int]
 
 
 class Look(Struct, frozen=True, eq=False):
@@ -76,14 +78,16 @@ class Observer:
     def look(self, entry: Entry, hpa: HPA, seen: Seen, mapper: Mapper) -> Look:
         """Return what is to be decided on, and what has to be asked for it: the very same as the
         last time, while nothing that it depends on has changed."""
-        state = self._state(entry.key[0], mapper)
+        state = self._state(entry.key[0])
         kept = entry.look
         if (
             isinstance(kept, Look)
             and kept.hpa is hpa
             and kept.seen is seen
             and entry.look_for is state
-            and not hpa.options.pods_by_owner  # that may change with the time
+            # These depend on what is known of owners at the time, and of kinds.
+            and not hpa.options.pods_by_owner
+            and not entry.describes_objects
         ):
             return kept
         entry.look = entry.look_for = None
@@ -91,18 +95,19 @@ class Observer:
         if isinstance(kept, Look) and _are_alike(kept, found):
             found = kept
         # Looking registers our selector: now it is the state that was looked at.
-        entry.look, entry.look_for = found, self._state(entry.key[0], mapper)
+        entry.look, entry.look_for = found, self._state(entry.key[0])
         return found
 
-    def _state(self, namespace: str, mapper: Mapper) -> _State:
+    def _state(self, namespace: str) -> _State:
         """Return what changes with anything that a look depends on beside its own objects."""
         state = (
             self._pods.changed(namespace),
             self._rivals.version(namespace),
             self._catalog.targets_changed,
             self._claims.changed,
-            mapper,
         )
+        if len(self._states) > 2 * len(self._catalog) + 1000:
+            self._states.clear()  # of namespaces that went
         known = self._states.get(namespace)
         if known != state:  # one for all of the namespace
             known = self._states[namespace] = state
@@ -211,7 +216,7 @@ def _are_alike(one: Look, other: Look) -> bool:
         one.hpa is other.hpa
         and one.seen is other.seen
         and one.pods is other.pods
-        and one.asked is other.asked
+        and one.asked == other.asked
         and one.rivals == other.rivals
         and one.same_target == other.same_target
         and one.knows_owners == other.knows_owners

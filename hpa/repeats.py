@@ -57,7 +57,7 @@ class Repeat(Struct, frozen=True, eq=False):
         """Return the decision on ``look``; None: it has to be decided anew."""
         if look is not self.look or settings is not self.settings:
             return None
-        totals = totals_of(answers, look.pods)
+        totals = totals_of(look.hpa.metrics, answers, look.pods)
         scale = look.seen.scale
         if totals is None or not isinstance(scale, Scale):
             return None

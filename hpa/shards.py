@@ -9,7 +9,7 @@ base64 -d | gunzip``.
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 LABEL = "podscale.io/history"
 FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
-_FULL_GAP_BYTES = 64 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
+_FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
 _FIELD = "history.json.gz"
 # Packs 40 KB to a quarter of it in a quarter of a millisecond; better takes three times as long.
@@ -140,18 +140,7 @@ class Shards:
             await self._flush_all(list(self._dirty))
 
     async def _flush_all(self, shards: Sequence[int]) -> None:
-        """Write shards, a few at a time; however it ends, none of them is left on its way.
-
-        Those that are not there yet come first, and until they are the others wait: what moved to
-        a new shard stands in the old one so long.
-        """
-        new = [shard for shard in shards if shard not in self._versions]
-        old = [shard for shard in shards if shard in self._versions]
-        await self._flush_some(new)
-        if all(shard in self._versions for shard in new):
-            await self._flush_some(old)
-
-    async def _flush_some(self, shards: Sequence[int]) -> None:
+        """Write shards, a few at a time; however it ends, none of them is left on its way."""
         for first in range(0, len(shards), _TOGETHER):
             some = shards[first : first + _TOGETHER]
             for ended in await asyncio.gather(*map(self._flush, some), return_exceptions=True):
@@ -160,15 +149,22 @@ class Shards:
 
     async def _flush(self, shard: int) -> None:
         self._dirty.discard(shard)
-        body = self._body(shard)
+        texts = self._texts.get(shard, {})
+        body = _body(texts)
         self._sizes[shard] = len(body)
         if len(body) > LARGEST_BYTES:
             self._double()
             return
+        if guests := self._guests(shard):
+            body = _body(texts | guests)
+        is_new = shard not in self._versions
         is_written = False
         try:
             await self._write(shard, body)
             is_written = True
+            if is_new and shard >= FEWEST:
+                self._dirty.add(_parent(shard))  # which has held what is here now
+                self._changed.set()
         except NotLeading:
             raise
         except (KubeError, msgspec.DecodeError) as error:
@@ -224,9 +220,17 @@ class Shards:
         share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
         return max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
 
-    def _body(self, shard: int) -> bytes:
-        texts = self._texts.get(shard, {})
-        return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
+    def _guests(self, shard: int) -> dict[str, bytes]:
+        """Return the lines of shards that were split off from this one and are not there yet:
+        until they are, nothing of them stands anywhere else."""
+        found: dict[str, bytes] = {}
+        for other, texts in self._texts.items():
+            host = other
+            while host not in self._versions and host >= FEWEST:
+                host = _parent(host)
+            if host == shard and other != shard:
+                found |= texts
+        return found
 
     def _double(self) -> None:
         self._count *= 2
@@ -242,6 +246,18 @@ class Shards:
 
     def _name(self, shard: int | str) -> str:
         return f"podscale-{self._part}-history-{shard}"
+
+
+def _body(texts: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
+
+
+def _parent(shard: int) -> int:
+    """Return the shard that this one was split off from."""
+    step = FEWEST
+    while 2 * step <= shard:
+        step *= 2
+    return shard - step
 
 
 def _records(stored: ConfigMap) -> dict[str, Record]:

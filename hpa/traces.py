@@ -22,7 +22,8 @@ from hpa.decide.steps import Measured
 from hpa.last import Last, encode
 
 MOST = 32
-MOST_BYTES = 8 * 1024  # per autoscaler
+MOST_BYTES = 8 * 1024  # packed, per autoscaler
+_MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
 _SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
 _OFTEN_S = 60.0  # what changed so lately will change again
@@ -57,11 +58,13 @@ class Kept:
         self.newest: bytes | None = None  # the last of ``older`` as it is, until the next decision
         self.since = first.now  # nothing is known before
 
-    def add(self, trace: Trace) -> None:
-        """Keep a decision at which something changed; the oldest ones make room for it."""
+    def add(self, trace: Trace, *, may_wait: bool = False) -> None:
+        """Keep a decision at which something changed; the oldest ones make room for it.
+
+        ``may_wait``: it is not packed yet, if the next decision, too, may be a change.
+        """
         plain = encode(trace)
         older = list(self.older)
-        # Ten thousand that change together, at a start or an outage, are not all held unpacked.
         changes_often = bool(older) and trace.now - older[-1].at < _OFTEN_S
         if older:
             # Each is told against its newer neighbour, which has the same pods, status and
@@ -72,14 +75,13 @@ class Kept:
             self.since = trace.now  # what came before was too large to be kept
         older.append(Packed(trace.now, self.reason, b""))
         self.older, self.newest = tuple(older), plain
-        if len(plain) > _SMALL or not changes_often:
-            self.settle()
-        else:
+        if may_wait and changes_often and len(plain) <= _SMALL:
             self._make_room(trace.now)
+        else:
+            self.settle()
 
     def settle(self) -> None:
-        """Pack the newest one alone; not before another decision is no change, since one that is
-        would have it packed anew."""
+        """Pack the newest one alone. It is packed anew at the next change."""
         if self.newest is None:
             return
         # Until the next change only: not worth the search for the best.
@@ -137,6 +139,7 @@ class Traces:
         self._first_reason = first_reason
         self._kept: dict[Key, Kept] = {}
         self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
+        self._unpacked: set[Key] = set()
         self.follower: Follower | None = None
 
     def __len__(self) -> int:
@@ -162,7 +165,7 @@ class Traces:
     ) -> str:
         """Keep a decision that is the one before it but for its numbers; returns its reason."""
         kept = self._kept[key]
-        kept.settle()
+        self._settle(key, kept)
         kept.at = now
         kept.last = Last.made_of(seen, past, after, settings, now, DONE, now)
         return kept.reason
@@ -175,14 +178,22 @@ class Traces:
         kept.last = Last.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
-            kept.settle()
+            self._settle(key, kept)
             return kept.reason
         if len(self._shapes) >= _KEPT_SHAPES:
             self._shapes.clear()
         kept.shape = self._shapes.setdefault(shape, shape)
         kept.reason = self._first_reason(trace)
-        kept.add(trace)
+        # Ten thousand may change together, at a start or an outage.
+        kept.add(trace, may_wait=len(self._unpacked) < _MOST_UNPACKED)
+        if kept.newest is not None:
+            self._unpacked.add(key)
         return kept.reason
+
+    def _settle(self, key: Key, kept: Kept) -> None:
+        if kept.newest is not None:
+            kept.settle()
+            self._unpacked.discard(key)
 
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
@@ -221,12 +232,14 @@ class Traces:
     def forget(self, key: Key) -> None:
         """Drop the traces of a deleted autoscaler."""
         self._kept.pop(key, None)
+        self._unpacked.discard(key)
         if self.follower is not None:
             self.follower.forgotten(key)
 
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
+        self._unpacked.clear()
         if self.follower is not None:
             self.follower.forgotten(None)
 

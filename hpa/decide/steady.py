@@ -25,10 +25,11 @@ from hpa.decide.reconcile import stabilized, tolerance_of
 from hpa.decide.replicas import Calculation, by_average_value, by_plain_average, by_value
 from hpa.decide.settings import Settings
 from hpa.decide.spec import HPA, MetricSpec
-from hpa.decide.steps import Chosen, Measured
+from hpa.decide.steps import Chosen, LimitApplied, Measured
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 
-_TOTALS = range(2**50)  # above them floats do not tell one whole number from the next
+_MOST = 2**50  # the quotient of a larger total may be rounded to a whole number as a float
+_TIMES = 16  # the bounds of totals that miss their target by more than this are not looked for
 _FAR = 2**62  # further than any of them
 
 Bounds = tuple[int, int]  # the lowest and the highest
@@ -60,8 +61,6 @@ class Steady(Struct, frozen=True, gc=False):
         held = stabilized(hpa, past.recommendations, current, self.desired, settings, now)
         if held.replicas != self.stable:
             return None
-        if self.stable != current and (past.scale_ups or past.scale_downs):
-            return None  # how far the policies let it go changes with the time
         return structs.replace(past, recommendations=held.stored)
 
     def has_moved(self, totals: Sequence[int]) -> bool:
@@ -69,19 +68,26 @@ class Steady(Struct, frozen=True, gc=False):
         return not _are_within(totals, self.unmoved)
 
 
-def totals_of(answers: Sequence[MetricAnswer | None], pods: Pods) -> list[int] | None:
-    """Return the total of each metric; None where more than a total may count."""
+def totals_of(
+    metrics: Sequence[MetricSpec], answers: Sequence[MetricAnswer | None], pods: Pods
+) -> list[int] | None:
+    """Return the total of each metric; None where more than a total may count, or less."""
+    if len(answers) != len(metrics):
+        return None
     found = []
-    for answer in answers:
+    for spec, answer in zip(metrics, answers, strict=True):
+        kind = spec.type
         if isinstance(answer, PodSamples):
-            if not is_plain(answer.pods, pods):
+            if kind != "Pods" or not is_plain(answer.pods, pods):
                 return None
             found.append(answer.pods.total_milli)
         elif isinstance(answer, ExternalSamples):
-            if answer.left_out or not answer.series:
+            if kind != "External" or answer.left_out or not answer.series:
                 return None
             found.append(summed([each.sample.value_milli for each in answer.series]))
         elif isinstance(answer, ObjectSample):
+            if kind != "Object":
+                return None
             found.append(answer.sample.value_milli)
         else:
             return None
@@ -99,7 +105,7 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
     known = trace.past.recommendations
     if (
         not isinstance(scale, Scale)
-        or totals_of(seen.answers, seen.pods) is None
+        or totals_of(hpa.metrics, seen.answers, seen.pods) is None
         or scale.spec_replicas <= 0
         or scale.status_replicas <= 0
         or decision.error is not None
@@ -107,7 +113,6 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
         or hpa.options.fallbacks
         or hpa.options.pods_by_owner
         or settings.metric_max_age_s is not None
-        or len(hpa.metrics) != len(seen.answers)
         or known is None
     ):
         return None
@@ -116,6 +121,8 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
     bounds: list[Bounds] = []
     unmoved: list[Bounds] = []
     for step in trace.steps:
+        if isinstance(step, LimitApplied) and step.reason in ("ScaleUpLimit", "ScaleDownLimit"):
+            return None  # how far policies let it go changes with the time; bounds stay
         if isinstance(step, Chosen):
             desired = max(step.replicas, 0)
         elif isinstance(step, Measured):
@@ -191,7 +198,8 @@ def _like(shape: _Shape, kind: tuple[int, int], tolerance: Tolerance) -> Bounds:
     def of(total: int) -> tuple[int, int]:
         return _kind(shape.calculation(total, tolerance))
 
-    return bisect_left(_TOTALS, kind, key=of), bisect_right(_TOTALS, kind, key=of) - 1
+    totals = range(min(_TIMES * shape.target * max(shape.among, 1), _MOST))
+    return bisect_left(totals, kind, key=of), bisect_right(totals, kind, key=of) - 1
 
 
 def _kind(found: Calculation) -> tuple[int, int]:

@@ -4,13 +4,13 @@ A mapping like any other to whoever reads it; who sums up takes the columns. Ten
 as objects in a dict cost ten times as much to make, to look through and to keep.
 """
 
+import struct
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
-from struct import Struct
 
 from podscale.core.metrics import Sample
 
-_FIRST = Struct("d").unpack_from
+_FIRST = struct.Struct("d").unpack_from
 
 
 class SampleColumns(Mapping[str, Sample]):

@@ -36,7 +36,7 @@ def pods_of(draw: Random, count: int) -> Pods:
 def answer(draw: Random, spec: MetricSpec, pods: Pods, total: int, at: float) -> MetricAnswer:
     """Return an answer of this total."""
     if spec.type == "External":
-        part = draw.randint(0, total)
+        part = draw.randint(min(total, 0), max(total, 0))
         series = [ExternalSample({}, Sample(each, at - 5)) for each in (part, total - part)]
         return ExternalSamples(series, at)
     if spec.type == "Object":
@@ -49,6 +49,23 @@ def answer(draw: Random, spec: MetricSpec, pods: Pods, total: int, at: float) ->
         draw.choice((None, total)),
     )  # fmt: skip
     return PodSamples(held, at)
+
+
+def odd(
+    draw: Random, known: MetricAnswer | None, spec: MetricSpec, pods: Pods, at: float
+) -> MetricAnswer | None:
+    """Return an answer that no bounds of totals are about."""
+    fewer = pods.chosen(list(range(len(pods) - 1)))
+    choices: list[MetricAnswer | None] = [None, worlds.failure(draw)]
+    choices.append(worlds.answer(draw, spec, pods.names, at))
+    if isinstance(known, ExternalSamples):
+        choices += [structs.replace(known, left_out=1), structs.replace(known, series=())]
+        choices.append(ObjectSample(known.series[0].sample, at))
+    elif isinstance(known, ObjectSample):
+        choices.append(ExternalSamples([ExternalSample({}, known.sample)], at))
+    elif len(fewer):
+        choices.append(answer(draw, MetricSpec("Pods"), fewer, 1000, at))
+    return draw.choice(choices)
 
 
 def usual(spec: MetricSpec, scale: Scale, pods: Pods) -> int:
@@ -125,10 +142,13 @@ def test_what_is_repeated_would_have_been_decided() -> None:
         totals = [
             min(int(usual(each, scale, pods) * draw.choice(SHARES)), 2**62) for each in hpa.metrics
         ]
-        answers = tuple(
+        answers: tuple[MetricAnswer | None, ...] = tuple(
             answer(draw, spec, pods, total, NOW)
             for spec, total in zip(hpa.metrics, totals, strict=True)
         )
+        if draw.random() < 0.1:
+            other = worlds.metric(draw)
+            answers = (*answers[:-1], odd(draw, answers[-1], other, pods, NOW))
         seen = Observation(hpa, scale, pods, answers)
         seen, decision = settled(hpa, seen, past, settings, draw.choice((1, 2)))
         if draw.random() < 0.5:
@@ -140,7 +160,7 @@ def test_what_is_repeated_would_have_been_decided() -> None:
             found["nothing kept"] += 1
             continue
         found["kept"] += 1
-        lowest = memoryview(kept.bounds).cast("q").tolist()
+        ends = memoryview(kept.bounds).cast("q").tolist()
         past = decision.past
         now = NOW
         for _ in range(6):
@@ -149,17 +169,26 @@ def test_what_is_repeated_would_have_been_decided() -> None:
                 draw.choice(
                     (total, int(total * draw.uniform(0.9, 1.1)), low, high, low - 1, high + 1)
                 )
-                for total, low, high in zip(totals, lowest[::2], lowest[1::2], strict=True)
+                for total, low, high in zip(totals, ends[::2], ends[1::2], strict=True)
             ]
-            drawn = [min(max(each, 0), 10**17) for each in drawn]
-            told = tuple(
+            drawn = [min(each, 10**17) for each in drawn]
+            told: tuple[MetricAnswer | None, ...] = tuple(
                 answer(draw, spec, pods, total, now)
                 for spec, total in zip(seen.hpa.metrics, drawn, strict=True)
             )
+            is_odd = draw.random() < 0.1
+            if is_odd:
+                other = worlds.metric(draw)
+                told = (*told[:-1], odd(draw, told[-1], other, pods, now))
             seen = structs.replace(seen, answers=told)
-            again = totals_of(told, pods)
-            assert again == drawn
-            after = kept.past(seen.hpa, scale.spec_replicas, again, past, settings, now)
+            if draw.random() < 0.2:
+                ups, downs = worlds.events(draw, now), worlds.events(draw, now)
+                past = structs.replace(past, scale_ups=ups, scale_downs=downs)
+            again = totals_of(seen.hpa.metrics, told, pods)
+            assert is_odd or again == drawn
+            after = None
+            if again is not None:
+                after = kept.past(seen.hpa, scale.spec_replicas, again, past, settings, now)
             full = decide(seen, past, settings, now)
             if after is None:
                 found["decided"] += 1
@@ -176,7 +205,7 @@ def test_what_is_repeated_would_have_been_decided() -> None:
             if settings.mode != "shadow":
                 due = statuses.is_due(seen.hpa, full.status, deadband=DEADBAND, age_s=0.0)
                 assert not due, number
-                assert full.is_status_changed == kept.has_moved(drawn), number
+                assert full.is_status_changed == kept.has_moved(again or ()), number
             past = after
     print(f"{COUNT} situations from seed {SEED}: {dict(found)}")
     assert found["kept"] > COUNT / 10

@@ -1,20 +1,30 @@
 """What is repeated is what would have been decided: the whole controller, with and without."""
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+import looptime
 import msgspec
 import pytest
 
-from hpa.decide import Past
-from hpa.repeats import Repeat
+from hpa.catalog import Key
+from hpa.decide import Past, Trace
 from hpa.statuses import REFRESH_S
 from podscale.core.metrics import ExternalMetric, ExternalSample, ExternalSamples, Sample
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
-from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+from tests.unit.hpa.world import (
+    NS,
+    POD_METRIC,
+    Cluster,
+    deployment_object,
+    hpa_object,
+    pod_object,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -33,24 +43,16 @@ SPECS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture(name="counted")
-def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows with every repeated pass."""
-    seen: list[str] = []
-    again = Repeat.again
+class Follower:
+    """Whoever follows is told the steps of every decision, so that none is repeated."""
 
-    def noted(self: Repeat, *words: Any) -> Any:
-        found = again(self, *words)
-        if found is not None:
-            seen.append(self.look.entry.key[1])
-        return found
+    def __init__(self) -> None:
+        self.told: list[Trace] = []
 
-    monkeypatch.setattr(Repeat, "again", noted)
-    return seen
+    def decided(self, key: Key, trace: Trace, reason: str) -> None:
+        self.told.append(trace)
 
-
-def switch_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Repeat, "of", classmethod(lambda *_, **__: None))
+    def forgotten(self, key: Key | None) -> None: ...
 
 
 class Day:
@@ -65,13 +67,7 @@ class Day:
         self.cluster.provider.usage = lambda _question, pod: self.loads[pod.rpartition("-")[0]]
         self.cluster.provider.answer_with = self._queue
         for number in range(8):
-            name, spec = f"web{number}", self.draw.choice(SPECS)
-            metrics = (QUEUE,) if number == 7 else ()
-            self.loads[name], self.sizes[name] = 1000, self.draw.randint(1, 6)
-            self.cluster.put(
-                hpa_object(name, *metrics, least=self.draw.choice((1, 3)), **spec),
-                deployment_object(name, self.sizes[name]),
-            )
+            self._create(f"web{number}", (QUEUE, POD_METRIC) if number == 7 else ())
         self.put_pods()
 
     def wall(self) -> float:
@@ -84,14 +80,25 @@ class Day:
         sizes = self.sizes.items()
         self.cluster.put_pods(*(pod_object(name, n) for name, size in sizes for n in range(size)))
 
+    def _create(self, name: str, metrics: Sequence[Any] = ()) -> None:
+        spec = self.draw.choice(SPECS)
+        self.loads[name], self.sizes[name] = 1000, self.draw.randint(1, 6)
+        self.cluster.put(
+            hpa_object(name, *metrics, least=self.draw.choice((1, 3)), **spec),
+            deployment_object(name, self.sizes[name]),
+        )
+
     async def pass_by(self, periods: int) -> None:
-        leading = asyncio.ensure_future(self.cluster.controller.run(Term(0, "", None)))
-        for _ in range(periods):
-            await asyncio.sleep(14.0)
-            self._happen()
-            await asyncio.sleep(1.0)
-        leading.cancel()
-        await asyncio.wait({leading})
+        """Go on for so many, in two terms of leadership."""
+        for term in range(2):
+            ended = Term(term, "me", self.wall()) if term else Term(0, "", None)
+            leading = asyncio.ensure_future(self.cluster.controller.run(ended))
+            for _ in range(periods // 2):
+                await asyncio.sleep(14.0)
+                self._happen()
+                await asyncio.sleep(1.0)
+            leading.cancel()
+            await asyncio.wait({leading})
 
     def _happen(self) -> None:
         draw = self.draw
@@ -106,7 +113,19 @@ class Day:
             self.cluster.sync()
         elif roll < 0.22:
             self.jumped_s += draw.choice((-120.0, 45.0, 400.0))
-        elif roll < 0.3:
+        elif roll < 0.24:  # deleted, and a moment later another one of the name
+            name = draw.choice(list(self.sizes)[:4])
+            del self.cluster.world.hpas[NS, name]
+            self.cluster.sync()
+            self._create(name)
+        elif roll < 0.26:  # somebody else scales the same
+            self.cluster.put(twin := hpa_object("twin"))
+            twin["spec"]["scaleTargetRef"]["name"] = draw.choice(list(self.sizes))
+            self.cluster.sync()
+        elif roll < 0.28:
+            self.cluster.world.hpas.pop((NS, "twin"), None)
+            self.cluster.sync()
+        elif roll < 0.36:
             name = draw.choice(list(self.sizes))
             found = self.cluster.world.hpas[NS, name]
             found["spec"]["maxReplicas"] = draw.randint(4, 12)
@@ -134,66 +153,102 @@ class Day:
             "computations": metrics.computations,
             "decisions": metrics.decisions,
             "gaps": metrics.gap.counts,
+            "ages": metrics.data_age.counts,
         }
 
 
+def played(seed: int, *, is_followed: bool) -> tuple[dict[str, object], int]:
+    """Return what a day came to, and how many passes were repeated; it begins at time zero."""
+
+    async def play() -> Day:
+        day = Day(seed)
+        if is_followed:
+            day.cluster.controller.traces.follower = Follower()
+        await day.pass_by(60)
+        return day
+
+    random.seed(seed)  # the product's own jitter
+    loop = looptime.new_event_loop(noop_cycles=0)
+    try:
+        day = loop.run_until_complete(play())
+    finally:
+        loop.close()
+    return day.told(), day.cluster.metrics.repeated
+
+
 @pytest.mark.parametrize("seed", range(12))
-async def test_a_day_is_the_same_where_every_pass_is_decided_in_full(
-    seed: int, counted: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_quarter_of_an_hour_is_the_same_where_every_pass_is_decided_in_full(seed: int) -> None:
+    one, repeated = played(seed, is_followed=False)
+    assert repeated > 80, "of 480 passes"
+    other, repeated = played(seed, is_followed=True)
+    assert repeated == 0
+    for name, told in other.items():
+        assert one[name] == told, name
+
+
+@asynccontextmanager
+async def leading(cluster: Cluster) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    yield
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_values_that_move_are_written_when_they_are_due() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await asyncio.sleep(40.0)
+        cluster.world.writes.clear()
+        load(cluster, 1050)
+        await asyncio.sleep(REFRESH_S + 15.0)
+        assert len(cluster.statuses()) == 1, "once in five minutes"
+        assert cluster.metrics.repeated > 15
+        load(cluster, 899)
+        cluster.world.writes.clear()
+        await asyncio.sleep(16.0)
+        assert len(cluster.statuses()) == 1, "by more than a tenth"
+
+
+async def test_what_never_moves_is_repeated_for_as_long_as_it_does_not() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await asyncio.sleep(3 * REFRESH_S)
+        before = cluster.metrics.repeated
+        await asyncio.sleep(150.0)
+        assert cluster.metrics.repeated == before + 10
+
+
+async def test_whoever_follows_decisions_is_told_of_every_one() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        before = cluster.metrics.repeated
+        assert before >= 2
+        cluster.controller.traces.follower = follower = Follower()
+        await asyncio.sleep(60.0)
+        assert cluster.metrics.repeated == before
+        assert len(follower.told) == 4
+        assert all(trace.steps for trace in follower.told)
+
+
+async def test_what_fails_once_is_decided_in_full_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = Day(seed)
-    await one.pass_by(60)
-    assert len(counted) > 100, "of 480 passes"
-    switch_off(monkeypatch)
-    counted.clear()
-    start = asyncio.get_running_loop().time()
-    other = Day(seed)
-    other.jumped_s = -start  # the same day again
-    await other.pass_by(60)
-    assert counted == []
-    for name, told in other.told().items():
-        assert one.told()[name] == told, name
-
-
-async def test_values_that_move_are_written_when_they_are_due(counted: list[str]) -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
-    await asyncio.sleep(40.0)
-    cluster.world.writes.clear()
-    load(cluster, 1050)
-    await asyncio.sleep(REFRESH_S + 15.0)
-    assert len(cluster.statuses()) == 1, "once in five minutes"
-    assert len(counted) > 15
-    load(cluster, 899)
-    cluster.world.writes.clear()
-    await asyncio.sleep(16.0)
-    assert len(cluster.statuses()) == 1, "by more than a tenth"
-    leading.cancel()
-    await asyncio.wait({leading})
-
-
-async def test_whoever_follows_decisions_is_told_of_every_one(counted: list[str]) -> None:
-    told: list[Any] = []
-
-    class Followed:
-        def decided(self, key: Any, trace: Any, reason: str) -> None:
-            told.append(trace)
-
-        def forgotten(self, key: Any) -> None: ...
-
-    cluster = Cluster(settings=SETTINGS)
-    web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
-    await asyncio.sleep(61.0)
-    assert len(counted) >= 2
-    counted.clear()
-    cluster.controller.traces.follower = Followed()
-    await asyncio.sleep(60.0)
-    assert len(told) == 4
-    assert all(trace.steps for trace in told)
-    leading.cancel()
-    await asyncio.wait({leading})
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        before = cluster.metrics.repeated
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.controller.traces, "repeat", None)
+            await asyncio.sleep(15.0)
+        decided = sum(cluster.metrics.passes.values())
+        await asyncio.sleep(60.0)
+        assert sum(cluster.metrics.passes.values()) == decided + 4
+        assert cluster.metrics.repeated == before + 3
 
 
 def _forget_past(cluster: Cluster) -> None:
@@ -210,17 +265,17 @@ def _remember_more(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("change", [_forget_past, _remember_more])
 async def test_another_past_is_decided_on_in_full(
-    change: Callable[[Cluster], None], counted: list[str]
+    change: Callable[[Cluster], None],
 ) -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
-    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
-    await asyncio.sleep(61.0)
-    counted.clear()
-    change(cluster)
-    await asyncio.sleep(15.0)
-    assert counted == []
-    known: Past = cluster.controller.memory._pasts[NS, "web"]
-    assert known.recommendations
-    leading.cancel()
-    await asyncio.wait({leading})
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        before = cluster.metrics.repeated
+        await asyncio.sleep(15.0)
+        assert cluster.metrics.repeated == before + 1
+        change(cluster)
+        await asyncio.sleep(15.0)
+        assert cluster.metrics.repeated == before + 1
+        known: Past = cluster.controller.memory._pasts[NS, "web"]
+        assert known.recommendations
