@@ -23,7 +23,7 @@ from hpa.last import Last, encode
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # packed, per autoscaler
-_MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
+MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
 _SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
 _OFTEN_S = 60.0  # what changed so lately will change again
@@ -185,8 +185,11 @@ class Traces:
         kept.shape = self._shapes.setdefault(shape, shape)
         kept.reason = self._first_reason(trace)
         # Ten thousand may change together, at a start or an outage.
-        kept.add(trace, may_wait=len(self._unpacked) < _MOST_UNPACKED)
-        if kept.newest is not None:
+        may_wait = key in self._unpacked or len(self._unpacked) < MOST_UNPACKED
+        kept.add(trace, may_wait=may_wait)
+        if kept.newest is None:
+            self._unpacked.discard(key)
+        else:
             self._unpacked.add(key)
         return kept.reason
 

@@ -152,7 +152,7 @@ async def test_every_history_stands_somewhere_while_shards_are_split(
         shards.put(key, long if is_first else RECORD)
     refusal = Forbidden(403, "Forbidden", "exceeded quota")
     world.fail = lambda method, _path: refusal if method == "POST" and is_refused else None
-    await written(shards, 30.0)
+    await written(shards, 12.0)
     assert world.least == len(keys)
     if is_refused:
         assert len(world.config_maps) == FEWEST
@@ -202,3 +202,52 @@ async def test_a_damaged_history_costs_no_other_one() -> None:
     found = await Shards(world, "podscale", "hpa").load()
     assert len(found) == 49
     assert tuple(broken.split("/")) not in found
+
+
+async def test_the_last_flush_splits_what_has_grown_since() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa")
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))
+    keys = [("shop", f"web-{n}") for n in range(170)]
+    for key in keys:
+        shards.put(key, Record(runs, at=1.0))
+    await shards.flush()
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+@pytest.mark.parametrize("refused", [(), (2, 3), (6, 7), (2, 3, 4, 5, 6, 7)])
+async def test_histories_stay_whole_and_new_while_some_new_shards_are_refused(
+    refused: tuple[int, ...],
+) -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    keys = [("shop", f"web-{n}") for n in range(170)]
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))  # 170 of these take eight shards
+    refusal = Forbidden(403, "Forbidden", "exceeded quota")
+    for key in keys:
+        shards.put(key, RECORD)
+    await written(shards, 1.0)
+
+    def fail(method: str, _path: str) -> Exception | None:
+        if method != "POST":
+            return None
+        name = world.writes[-1][2]["metadata"]["name"]
+        return refusal if name.rpartition("-")[2] in map(str, refused) else None
+
+    world.fail = fail
+    there = keys[:-1]
+    shards.put(keys[-1], None)
+    homeless = [key for key in there if zlib.crc32("/".join(key).encode()) % 8 in refused]
+    for at, changed in ((2.0, there), (3.0, homeless)):
+        for key in changed:
+            shards.put(key, Record(runs, at=at))
+        await written(shards, 30.0)
+        found = await Shards(world, "podscale", "hpa").load()
+        assert set(keys) >= set(found) >= set(there)
+        assert {found[key].at for key in changed} <= {at}
+    assert len(world.config_maps) == 8 - len(refused)
+    world.fail = lambda _method, _path: None
+    shards.put(keys[0], Record(runs, at=4.0))
+    await written(shards, 30.0)
+    told = [json.loads(history_of(each)) for each in world.config_maps.values()]
+    assert sum(map(len, told)) == len(keys) - 1, "each in one place, at last"
