@@ -30,7 +30,11 @@ def pods_of(draw: Random, count: int) -> Pods:
     names = tuple(f"web-{n}" for n in range(count))
     ready = bytes(draw.choice((Ready.TRUE, Ready.TRUE, Ready.FALSE)) for _ in names)
     ago = (NOW - 900.0,) * count
-    return Pods(names, bytes([Phase.RUNNING] * count), ready, bytes(count), ago, ago, (0,) * count)
+    phases, deleted = [Phase.RUNNING] * count, [0] * count
+    if draw.random() < 0.2:
+        phases[-1] = draw.choice((Phase.RUNNING, Phase.PENDING, Phase.FAILED, Phase.SUCCEEDED))
+        deleted[0] = draw.choice((0, 1))
+    return Pods(names, bytes(phases), ready, bytes(deleted), ago, ago, (0,) * count)
 
 
 def answer(draw: Random, spec: MetricSpec, pods: Pods, total: int, at: float) -> MetricAnswer:
