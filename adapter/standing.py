@@ -6,7 +6,7 @@ namespace is joined once for all who ask, and comes out of a snapshot together, 
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from podscale.kube.cohorts import Version
 _TIMES = 4  # what was not asked for while everything else was so often grows older
 _FEW = 1000
 _BYTES = 8  # of a value, and of a time
+_LARGEST_SUM = 2**63 - 1
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,6 +79,7 @@ class Joined(Struct, eq=False, gc=False):
     demand: Demand
     objects: Mapping[str, int] | None = None  # of the reading that the rest is for
     rows: NDArray[np.int32] | None = None  # the members' one after the other
+    starts: NDArray[np.intp] | None = None  # where they begin; None: one of them has none
     reported: Mapping[int, tuple[str, ...]] = {}  # of members with silent pods, by place
 
     def answers(self, outcome: Outcome) -> list[Answer]:
@@ -94,6 +96,7 @@ class Joined(Struct, eq=False, gc=False):
             ]
         numbers, times = milli.tobytes(), outcome.time_s[self.rows].tobytes()
         asked_s = outcome.asked_s
+        totals = self._totals(milli)
         found: list[Answer] = []
         start = 0
         for place, member in enumerate(self.members):
@@ -102,24 +105,40 @@ class Joined(Struct, eq=False, gc=False):
                 names = member.listed.names
             end = start + _BYTES * len(names)
             columns = SampleColumns(
-                names, numbers[start:end], times[start:end], member.origin.window_s
+                names,
+                numbers[start:end],
+                times[start:end],
+                member.origin.window_s,
+                None if totals is None else totals[place],
             )
             answer = PodSamples(columns, asked_s)
             found.append(answer if names else readings.or_nothing(answer))
             start = end
         return found
 
+    def _totals(self, milli: NDArray[np.int64]) -> list[int] | None:
+        """Return the sum of each member's values; None: none is known without a look at each."""
+        if self.starts is None or int(np.abs(milli).max()) > _LARGEST_SUM // len(milli):
+            return None
+        found: list[int] = np.add.reduceat(milli, self.starts).tolist()
+        return found
+
     def _lay_out(self, objects: Mapping[str, int]) -> None:
         rows: list[int] = []
+        starts: list[int] = []
         reported = {}
         for place, member in enumerate(self.members):
             names = member.listed.names
+            starts.append(len(rows))
             try:
                 rows += [objects[name] for name in names]
             except KeyError:
                 names = reported[place] = tuple(name for name in names if name in objects)
                 rows += [objects[name] for name in names]
         self.objects, self.rows, self.reported = objects, np.array(rows, np.int32), reported
+        # Of an empty stretch ``reduceat`` returns the value at its start, not 0.
+        is_full = bool(rows) and all(one < other for one, other in pairwise([*starts, len(rows)]))
+        self.starts = np.array(starts, np.intp) if is_full else None
 
 
 class Standings:

@@ -33,10 +33,10 @@ class Entry:
     """One autoscaler and what was derived from it."""
 
     __slots__ = (
-        "asks_plainly", "describes_objects", "hpa", "is_busy", "is_gone", "key", "looked_at",
-        "pods", "pods_found", "pods_found_by", "pods_version", "problem", "questions",
-        "questions_for", "rivals", "rivals_version", "scale", "seen_pods", "selector",
-        "selector_text", "target", "uid", "written",
+        "asks_plainly", "describes_objects", "hpa", "is_busy", "is_gone", "key", "look",
+        "look_for", "looked_at", "pods", "pods_found", "pods_found_by", "pods_version", "problem",
+        "questions", "questions_for", "repeat", "rivals", "rivals_version", "scale", "seen_pods",
+        "selector", "selector_text", "target", "uid", "written",
     )  # fmt: skip
 
     def __init__(self, written: Autoscaler) -> None:
@@ -63,6 +63,9 @@ class Entry:
         self.questions_for: object = None  # what the questions were derived from
         self.asks_plainly = False  # every one of ``questions`` is one
         self.describes_objects = False  # a metric is of an object, whose kind is mapped
+        self.look: object = None  # of ``Observer``: the last one, ...
+        self.look_for: object = None  # ... and what everything was like then
+        self.repeat: object = None  # of ``Passes``: a decision that may come again
         self.read(written, None)
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
@@ -116,6 +119,7 @@ class Catalog:
     ) -> None:
         self._entries: dict[str, dict[str, Entry]] = {}
         self._by_target: dict[TargetKey, tuple[str, ...]] = {}  # nearly always one name
+        self.targets_changed = 0  # how often ``same_target`` may have come to answer differently
         self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
@@ -217,14 +221,17 @@ class Catalog:
         self._unindex(entry.target, key[1])
         self._count -= 1
         entry.is_gone = True
+        entry.look = entry.repeat = None  # they hold each other, out of the collector's sight
         self._listener.gone(entry)
 
     def _index(self, entry: Entry) -> None:
+        self.targets_changed += 1
         names, name = self._by_target.get(entry.target, ()), entry.key[1]
         if name not in names:
             self._by_target[entry.target] = (*names, name)
 
     def _unindex(self, target: TargetKey, name: str) -> None:
+        self.targets_changed += 1
         names = tuple(each for each in self._by_target.get(target, ()) if each != name)
         if names:
             self._by_target[target] = names

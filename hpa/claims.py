@@ -14,6 +14,7 @@ class Claims:
 
     def __init__(self, store: Store[Claim]) -> None:
         self._by_target: dict[TargetKey, set[str]] = {}
+        self.changed = 0  # how often ``of`` may have come to answer differently
         for claim in store.values():
             self._put(claim)
         store.subscribe(self._note)
@@ -24,6 +25,7 @@ class Claims:
         return tuple(f"HorizontalPodAutoscaler/{name}" for name in sorted(names))
 
     def _note(self, change: Change[Claim]) -> None:
+        self.changed += 1
         if change.old is not None:
             target = target_of(change.namespace, change.old.spec.scale_target_ref)
             names = self._by_target.get(target, set())

@@ -126,7 +126,7 @@ class Controller:
         await self._load(term, set_s if behind_s is None else behind_s)
         self.traces.clear()
         for entry in self.catalog:
-            entry.is_busy, entry.looked_at = False, 0.0
+            entry.is_busy, entry.looked_at, entry.repeat = False, 0.0, None
         _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1

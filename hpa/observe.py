@@ -25,9 +25,14 @@ from podscale.kube.pods import PodStore
 from podscale.kube.restmapper import Mapper
 from podscale.kube.wire import OwnerReference
 
+# How often each of these has changed: the pods and the selectors of a namespace, targets of
+# autoscalers anywhere, and those of in-tree ones.
+_State = tuple[int, int, int, int]
 
-class Look(Struct, frozen=True):
-    """One autoscaler as it was found, before its metrics are known."""
+
+class Look(Struct, frozen=True, eq=False):
+    """One autoscaler as it was found, before its metrics are known. It is kept in its ``entry``
+    until that goes or is looked at differently."""
 
     entry: Entry
     hpa: HPA
@@ -66,11 +71,49 @@ class Observer:
         self._pods = pods
         self._settings = settings
         self._columns = Columns(self._topmost)
+        self._states: dict[str, _State] = {}  # by namespace: the last one
         self._adoptions: dict[str, int] = {}  # by namespace: how often a ReplicaSet changed hands
         targets.replica_sets.subscribe(self._note_adoption)
 
     def look(self, entry: Entry, hpa: HPA, seen: Seen, mapper: Mapper) -> Look:
-        """Return what is to be decided on, and what has to be asked for it."""
+        """Return what is to be decided on, and what has to be asked for it: the very same as the
+        last time, while nothing that it depends on has changed."""
+        state = self._state(entry.key[0])
+        kept = entry.look
+        if (
+            isinstance(kept, Look)
+            and kept.hpa is hpa
+            and kept.seen is seen
+            and entry.look_for is state
+            # These depend on what is known of owners at the time, and of kinds.
+            and not hpa.options.pods_by_owner
+            and not entry.describes_objects
+        ):
+            return kept
+        entry.look = entry.look_for = None
+        found = self._look(entry, hpa, seen, mapper)
+        if isinstance(kept, Look) and _are_alike(kept, found):
+            found = kept
+        # Looking registers our selector: now it is the state that was looked at.
+        entry.look, entry.look_for = found, self._state(entry.key[0])
+        return found
+
+    def _state(self, namespace: str) -> _State:
+        """Return what changes with anything that a look depends on beside its own objects."""
+        state = (
+            self._pods.changed(namespace),
+            self._rivals.version(namespace),
+            self._catalog.targets_changed,
+            self._claims.changed,
+        )
+        if len(self._states) > 2 * len(self._catalog) + 1000:
+            self._states.clear()  # of namespaces that went
+        known = self._states.get(namespace)
+        if known != state:  # one for all of the namespace
+            known = self._states[namespace] = state
+        return known
+
+    def _look(self, entry: Entry, hpa: HPA, seen: Seen, mapper: Mapper) -> Look:
         scale, version = seen.scale, entry.written.metadata.resource_version
         if hpa.options.is_paused or not isinstance(scale, Scale):
             return Look(entry, hpa, seen, Pods(), (), (), version=version)
@@ -165,6 +208,19 @@ class Observer:
         if old is None or new is None or old.metadata.controller != new.metadata.controller:
             count = self._adoptions.get(change.namespace, 0)
             self._adoptions[change.namespace] = count + 1
+
+
+def _are_alike(one: Look, other: Look) -> bool:
+    """Whether they are of the same objects; what they are made of is kept where it lasts."""
+    return (
+        one.hpa is other.hpa
+        and one.seen is other.seen
+        and one.pods is other.pods
+        and one.asked == other.asked
+        and one.rivals == other.rivals
+        and one.same_target == other.same_target
+        and one.knows_owners == other.knows_owners
+    )
 
 
 def _selector(entry: Entry, text: str) -> Selector | None:

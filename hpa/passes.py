@@ -27,9 +27,12 @@ from hpa.decide import (
     decide,
 )
 from hpa.decide.conditions import Event
+from hpa.decide.decision import DONE
+from hpa.decide.observation import Past
 from hpa.foreign import Foreign
 from hpa.memory import Memory
 from hpa.observe import Look, Observer
+from hpa.repeats import Again, Repeat
 from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
 from hpa.targets import Seen, Targets
@@ -230,11 +233,18 @@ class Passes:
         settings = self._settings
         if settings.mode != "shadow" and self._must_watch(entry.key, now):
             settings = self._shadow
-        decision = decide(look.observation(answers), past, settings, now)
         if entry.looked_at:
             self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
         entry.looked_at = now
-        outcome = Outcome()
+        repeat, entry.repeat = entry.repeat, None  # put back once nothing can fail any more
+        if isinstance(repeat, Repeat) and not self._traces.is_followed:
+            again = repeat.again(look, answers, past, settings, now)
+            if again is not None and not self._is_refresh_due(entry.key, again, now):
+                self._repeat(look, answers, past, again, settings, size, now, started)
+                entry.repeat = repeat
+                return
+        decision = decide(look.observation(answers), past, settings, now)
+        outcome = DONE
         if decision.replicas is not None and not self._may_act(look, decision):
             outcome = Outcome("not_tried")
         elif decision.replicas is not None:
@@ -245,6 +255,33 @@ class Passes:
             self._group.create_task(self._act(look, decision, size, started, outcome))
             return
         self._finish(look, conclusion, size, now, started)
+        if not self._traces.is_followed:  # who follows is told of every step
+            entry.repeat = Repeat.of(
+                look, decision, conclusion, deadband=self._limits.status_deadband
+            )
+        self._release(entry)
+
+    def _repeat(
+        self,
+        look: Look,
+        answers: Given,
+        past: Past,
+        again: Again,
+        settings: Settings,
+        size: int | None,
+        now: float,
+        started: float,
+    ) -> None:
+        """Finish a pass whose decision is the one before it but for its numbers."""
+        entry, seen = look.entry, look.observation(answers)
+        if again.is_status_changed:
+            self._metrics.saved += 1
+        is_ours = settings.mode != "shadow"
+        self._memory.put(entry, again.past, size, now, is_stored=is_ours)
+        reason = self._traces.repeat(entry.key, seen, past, again.past, settings, now)
+        self._metrics.repeated += 1
+        self._metrics.decided(reason)
+        self._metrics.passed(again.labels, time.monotonic() - started)
         self._release(entry)
 
     async def _act(
@@ -275,7 +312,7 @@ class Passes:
                     )
                     if outcome.scale == "written":
                         size = decision.replicas
-                outcome = outcome or Outcome()
+                outcome = outcome or DONE
                 self.follow_clock()
                 decision = _shifted(decision, self._jumped_s - jumped_s)
                 now = self._wall()
@@ -314,7 +351,7 @@ class Passes:
         entry, hpa = look.entry, look.entry.hpa
         if entry.is_gone or hpa is None:
             return False
-        if structs.replace(hpa, status=look.hpa.status) != look.hpa:
+        if hpa is not look.hpa and structs.replace(hpa, status=look.hpa.status) != look.hpa:
             return False
         return not self._must_watch(entry.key, self._wall())
 
@@ -353,6 +390,13 @@ class Passes:
             return True
         self._metrics.saved += 1
         return False
+
+    def _is_refresh_due(self, key: Key, again: Again, now: float) -> bool:
+        """Whether numbers alone are to be written, however little they moved."""
+        if not again.is_status_changed:
+            return False
+        moment = self._moments.get(key)
+        return moment is None or now - moment >= statuses.REFRESH_S
 
     def _must_watch(self, key: Key, now: float) -> bool:
         foreign = self._foreign

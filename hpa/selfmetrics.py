@@ -83,6 +83,7 @@ class HpaMetrics(Collector):
         self.data_age = Tally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
+        self.repeated = 0
         self.saved = 0
         self.skipped = 0  # own write not visible, or the pass before still under way
         self.autoscalers = 0
@@ -149,6 +150,10 @@ class HpaMetrics(Collector):
         yield _counter(
             OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions
         )
+        yield _counter(
+            OWN + "repeated_decisions", "Passes whose decision was the last one once more.", (),
+            {(): self.repeated},
+        )  # fmt: skip
         yield _counter(OWN + "writes", "Requests that write.", ("kind", "result"), self.writes)
         yield _counter(
             OWN + "writes_saved", "Status writes put off by --status-deadband.", (),

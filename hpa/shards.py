@@ -9,7 +9,7 @@ base64 -d | gunzip``.
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -24,10 +24,11 @@ from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"
-FEWEST = 4  # small clusters write little anyway, and each write costs the API server 2 ms
+FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
-_FULL_GAP_BYTES = 64 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
+_FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
+_MOST_GUESTS_BYTES = 2 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
 _FIELD = "history.json.gz"
 # Packs 40 KB to a quarter of it in a quarter of a millisecond; better takes three times as long.
 _LEVEL = 1
@@ -115,6 +116,8 @@ class Shards:
         else:
             texts[text] = _line(text, record)
         self._dirty.add(shard)
+        if shard not in self._versions:
+            self._dirty.update(_ancestors(shard))  # which hold it as well, until it is stored
         self._changed.set()
 
     async def run(self, clock: Callable[[], float] | None = None) -> None:
@@ -135,8 +138,10 @@ class Shards:
                 self._changed.set()
 
     async def flush(self) -> None:
-        """Write everything that waits; at the end of a term."""
-        for _ in range(2):  # a shard that outgrows its ConfigMap waits to be written as two
+        """Write everything that waits, once; at the end of a term."""
+        count = 0
+        while count != self._count:  # one that outgrows its ConfigMap waits to be written as two
+            count = self._count
             await self._flush_all(list(self._dirty))
 
     async def _flush_all(self, shards: Sequence[int]) -> None:
@@ -149,11 +154,14 @@ class Shards:
 
     async def _flush(self, shard: int) -> None:
         self._dirty.discard(shard)
-        body = self._body(shard)
+        texts = self._texts.get(shard, {})
+        body = _body(texts)
         self._sizes[shard] = len(body)
         if len(body) > LARGEST_BYTES:
             self._double()
             return
+        if guests := self._guests(shard):
+            body = _body(texts | guests)
         is_written = False
         try:
             await self._write(shard, body)
@@ -184,6 +192,9 @@ class Shards:
                 continue
             written = decode(answer.body, PartialObjectMetadata)
             self._versions[shard] = written.metadata.resource_version
+            if not version and (hosts := _ancestors(shard)):
+                self._dirty.update(hosts)  # they have held what is here now
+                self._changed.set()
             return
         raise KubeError(f"ConfigMap {self._name(shard)} keeps changing; who else writes it?")
 
@@ -213,9 +224,15 @@ class Shards:
         share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
         return max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
 
-    def _body(self, shard: int) -> bytes:
-        texts = self._texts.get(shard, {})
-        return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
+    def _guests(self, shard: int) -> dict[str, bytes]:
+        """Return the lines of shards that were split off from this one, or from those that were,
+        and are not stored yet: so long nothing of them stands anywhere else."""
+        found: dict[str, bytes] = {}
+        for other, texts in self._texts.items():
+            if other not in self._versions and shard in _ancestors(other):
+                found |= texts
+        # What would make the API server refuse our own lines as well stays out.
+        return found if sum(map(len, found.values())) <= _MOST_GUESTS_BYTES else {}
 
     def _double(self) -> None:
         self._count *= 2
@@ -231,6 +248,22 @@ class Shards:
 
     def _name(self, shard: int | str) -> str:
         return f"podscale-{self._part}-history-{shard}"
+
+
+def _body(texts: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
+
+
+def _ancestors(shard: int) -> list[int]:
+    """Return the shards that this one was split off from, the nearest first."""
+    found = []
+    while shard >= FEWEST:
+        step = FEWEST
+        while 2 * step <= shard:
+            step *= 2
+        shard -= step
+        found.append(shard)
+    return found
 
 
 def _records(stored: ConfigMap) -> dict[str, Record]:

@@ -14,19 +14,19 @@ from msgspec import Struct, structs
 
 from hpa.catalog import Key
 from hpa.decide import conditions as words
-from hpa.decide.decision import Trace
+from hpa.decide.decision import DONE, Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import (
-    Past,
-    Scale,
-)
+from hpa.decide.observation import Observation, Past, Scale
+from hpa.decide.settings import Settings
 from hpa.decide.steps import Measured
 from hpa.last import Last, encode
 
 MOST = 32
-MOST_BYTES = 8 * 1024  # per autoscaler
+MOST_BYTES = 8 * 1024  # packed, per autoscaler
+MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
 _SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
+_OFTEN_S = 60.0  # what changed so lately will change again
 _RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
 
 
@@ -40,13 +40,13 @@ class Packed(Struct, frozen=True, gc=False):
 
     at: float
     reason: str
-    body: bytes  # told against the next newer decision; the newest one stands alone
+    body: bytes  # told against the next newer decision; the newest stands alone, packed or not
 
 
 class Kept:
     """The traces of one autoscaler."""
 
-    __slots__ = ("at", "decided", "last", "older", "reason", "shape", "since")
+    __slots__ = ("at", "decided", "last", "newest", "older", "reason", "shape", "since")
 
     def __init__(self, first: Trace) -> None:
         self.at = first.now
@@ -55,26 +55,51 @@ class Kept:
         self.shape: Shape = ()
         self.reason = ""
         self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
+        self.newest: bytes | None = None  # the last of ``older`` as it is, until the next decision
         self.since = first.now  # nothing is known before
 
-    def add(self, trace: Trace) -> None:
-        """Keep a decision at which something changed; the oldest ones make room for it."""
+    def add(self, trace: Trace, *, may_wait: bool = False) -> None:
+        """Keep a decision at which something changed; the oldest ones make room for it.
+
+        ``may_wait``: it is not packed yet, if the next decision, too, may be a change.
+        """
         plain = encode(trace)
         older = list(self.older)
+        changes_often = bool(older) and trace.now - older[-1].at < _OFTEN_S
         if older:
             # Each is told against its newer neighbour, which has the same pods, status and
             # recommendations but for a few: so the oldest can go, and nothing leans on it.
-            body = _packed(_plain(older[-1].body, _dictionary()), plain)
+            body = _packed(self._newest(), plain)
             older[-1] = structs.replace(older[-1], body=body)
         else:
             self.since = trace.now  # what came before was too large to be kept
+        older.append(Packed(trace.now, self.reason, b""))
+        self.older, self.newest = tuple(older), plain
+        if may_wait and changes_often and len(plain) <= _SMALL:
+            self._make_room(trace.now)
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Pack the newest one alone. It is packed anew at the next change."""
+        if self.newest is None:
+            return
         # Until the next change only: not worth the search for the best.
-        body = _packed(plain, _dictionary(), level=3)
-        older.append(Packed(trace.now, self.reason, body))
+        body = _packed(self.newest, _dictionary(), level=3)
+        self.newest = None
+        if self.older:
+            self.older = (*self.older[:-1], structs.replace(self.older[-1], body=body))
+            self._make_room(self.older[-1].at)
+
+    def _newest(self) -> bytes:
+        return self.newest or _plain(self.older[-1].body, _dictionary())
+
+    def _make_room(self, now: float) -> None:
+        older = list(self.older)
         size = sum(len(each.body) for each in older)
         while older and (len(older) > MOST or size > MOST_BYTES):
             size -= len(older.pop(0).body)
-            self.since = older[0].at if older else trace.now
+            self.since = older[0].at if older else now
         self.older = tuple(older)
 
     def known_since(self) -> float:
@@ -83,9 +108,9 @@ class Kept:
 
     def before(self, time_s: float) -> Trace | None:
         """Return the newest kept change that is not after ``time_s``."""
-        plain = _dictionary()
+        plain = b""
         for each in reversed(self.older):
-            plain = _plain(each.body, plain)
+            plain = _plain(each.body, plain) if plain else self._newest()
             if each.at <= time_s:
                 return _decoder.decode(plain)
         return None
@@ -114,10 +139,16 @@ class Traces:
         self._first_reason = first_reason
         self._kept: dict[Key, Kept] = {}
         self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
+        self._unpacked: set[Key] = set()
         self.follower: Follower | None = None
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody is told of every decision, with its steps."""
+        return self.follower is not None
 
     def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
         """Keep one decision; returns its first reason, computed only where steps changed.
@@ -129,6 +160,16 @@ class Traces:
             self.follower.decided(key, trace, reason)
         return reason
 
+    def repeat(
+        self, key: Key, seen: Observation, past: Past, after: Past, settings: Settings, now: float
+    ) -> str:
+        """Keep a decision that is the one before it but for its numbers; returns its reason."""
+        kept = self._kept[key]
+        self._settle(key, kept)
+        kept.at = now
+        kept.last = Last.made_of(seen, past, after, settings, now, DONE, now)
+        return kept.reason
+
     def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
         kept = self._kept.get(key)
         if kept is None:
@@ -137,13 +178,25 @@ class Traces:
         kept.last = Last.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
+            self._settle(key, kept)
             return kept.reason
         if len(self._shapes) >= _KEPT_SHAPES:
             self._shapes.clear()
         kept.shape = self._shapes.setdefault(shape, shape)
         kept.reason = self._first_reason(trace)
-        kept.add(trace)
+        # Ten thousand may change together, at a start or an outage.
+        may_wait = key in self._unpacked or len(self._unpacked) < MOST_UNPACKED
+        kept.add(trace, may_wait=may_wait)
+        if kept.newest is None:
+            self._unpacked.discard(key)
+        else:
+            self._unpacked.add(key)
         return kept.reason
+
+    def _settle(self, key: Key, kept: Kept) -> None:
+        if kept.newest is not None:
+            kept.settle()
+            self._unpacked.discard(key)
 
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
@@ -182,12 +235,14 @@ class Traces:
     def forget(self, key: Key) -> None:
         """Drop the traces of a deleted autoscaler."""
         self._kept.pop(key, None)
+        self._unpacked.discard(key)
         if self.follower is not None:
             self.follower.forgotten(key)
 
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
+        self._unpacked.clear()
         if self.follower is not None:
             self.follower.forgotten(None)
 

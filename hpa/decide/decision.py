@@ -38,6 +38,9 @@ class Outcome(Struct, frozen=True, gc=False):
     status_error: str | None = None  # None: written, not needed, or not known yet
 
 
+DONE = Outcome()  # nothing was to be written, or everything was
+
+
 class Trace(Struct, frozen=True, gc=False):
     """One decision, replayable: its inputs, its steps, and what became of it."""
 

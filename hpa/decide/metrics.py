@@ -198,11 +198,11 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
         found = samples
     elif spec.average_value_milli is None or not _is_target(spec.average_value_milli):
         found = _Unusable("invalid pods metric source: no average value target was set", "NoTarget")
-    elif _is_plain(samples.pods, pass_):
+    elif _counts_all(pass_) and is_plain(samples.pods, pass_.pods):
         found = by_plain_average(
             pass_.scale.spec_replicas,
             spec.average_value_milli,
-            sum(samples.pods.values_milli),
+            samples.pods.total_milli,
             Groups(len(samples.pods)),
             pass_.tolerance,
         )
@@ -340,15 +340,15 @@ def _usage(
     return usage, groups
 
 
-def _is_plain(samples: Mapping[str, Sample], pass_: Measuring) -> TypeGuard[SampleColumns]:
-    # The pods that reported are those that there are, all of them count, and nobody asks how
-    # old a sample is or what would be without one.
-    pods = pass_.pods
+def is_plain(samples: Mapping[str, Sample], pods: Pods) -> TypeGuard[SampleColumns]:
+    """Whether the pods that reported are those that there are, and in columns."""
+    return type(samples) is SampleColumns and len(pods) > 0 and samples.names == pods.names
+
+
+def _counts_all(pass_: Measuring) -> bool:
+    # Nobody asks how old a sample is, or what would be without one.
     return (
-        type(samples) is SampleColumns
-        and len(pods) > 0
-        and samples.names == pods.names
-        and pods.all_run()
+        pass_.pods.all_run()
         and pass_.settings.metric_max_age_s is None
         and pass_.variation.averaged is None
     )

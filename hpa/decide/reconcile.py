@@ -22,7 +22,7 @@ from hpa.decide.ratios import Tolerance
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
 from hpa.decide.spec import HPA, Behavior, Condition, MetricStatus, Status
-from hpa.decide.stabilization import stabilize, stabilize_down
+from hpa.decide.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.steps import (
     Corrected,
     KeptAtZero,
@@ -275,12 +275,8 @@ def _nothing(pass_: _Pass, current: int, text: str, label: ErrorLabel) -> Decisi
 def _normalized(pass_: _Pass, current: int, desired: int) -> int:
     hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
     variation, past = pass_.variation, pass_.past
-    recommendations = past.recommendations or ()
     behavior = hpa.behavior
-    if behavior is None:
-        held = stabilize_down(recommendations, desired, settings.downscale_stabilization_s, now)
-    else:
-        held = stabilize(recommendations, current, desired, *_windows(behavior, settings), now)
+    held = stabilized(hpa, past.recommendations or (), current, desired, settings, now)
     pass_.past = structs.replace(past, recommendations=held.stored)
     stable = held.replicas if variation.window else desired
     if stable == desired:
@@ -314,6 +310,21 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
             LimitApplied(stable, bounded.replicas, bounded.reason, bounded.limit, bounded.policy)
         )
     return bounded.replicas
+
+
+def stabilized(
+    hpa: HPA,
+    recommendations: tuple[Recommendation, ...],
+    current: int,
+    desired: int,
+    settings: Settings,
+    now: float,
+) -> Stabilized:
+    """Return what the windows of ``hpa`` leave of ``desired``."""
+    behavior = hpa.behavior
+    if behavior is None:
+        return stabilize_down(recommendations, desired, settings.downscale_stabilization_s, now)
+    return stabilize(recommendations, current, desired, *_windows(behavior, settings), now)
 
 
 def _windows(behavior: Behavior, settings: Settings) -> tuple[float, float]:

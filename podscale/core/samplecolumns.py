@@ -4,32 +4,49 @@ A mapping like any other to whoever reads it; who sums up takes the columns. Ten
 as objects in a dict cost ten times as much to make, to look through and to keep.
 """
 
+import struct
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
 
 from podscale.core.metrics import Sample
 
+_FIRST = struct.Struct("d").unpack_from
+
 
 class SampleColumns(Mapping[str, Sample]):
     """Samples by pod name, in the order of ``names``."""
 
-    __slots__ = ("_by_name", "names", "times_raw", "values_raw", "window_s")
+    __slots__ = ("_by_name", "_total", "names", "times_raw", "values_raw", "window_s")
 
     def __init__(
-        self, names: tuple[str, ...], values: bytes, times: bytes, window_s: float | None
+        self,
+        names: tuple[str, ...],
+        values: bytes,
+        times: bytes,
+        window_s: float | None,
+        total: int | None = None,
     ) -> None:
         """``values`` are milli-units as int64, ``times`` unix seconds as float64 (NaN: not
-        known), both in the machine's order and as long as ``names``, which do not repeat."""
+        known), both in the machine's order and as long as ``names``, which do not repeat.
+        ``total`` is the sum of the values, where somebody knows it."""
         self.names = names
         self.values_raw = values
         self.times_raw = times
         self.window_s = window_s
+        self._total = total
         self._by_name: dict[str, Sample] | None = None  # made when somebody looks one up
 
     @property
     def values_milli(self) -> list[int]:
         """The value of each pod."""
         return memoryview(self.values_raw).cast("q").tolist()
+
+    @property
+    def total_milli(self) -> int:
+        """The sum of the values."""
+        if self._total is None:
+            self._total = sum(self.values_milli)
+        return self._total
 
     @property
     def times_s(self) -> list[float]:
@@ -42,7 +59,7 @@ class SampleColumns(Mapping[str, Sample]):
         """The time of the first sample; None: not known, or there is none."""
         if not self.times_raw:
             return None
-        time_s: float = memoryview(self.times_raw).cast("d")[0]
+        (time_s,) = _FIRST(self.times_raw)
         return None if time_s != time_s else time_s
 
     def as_dict(self) -> dict[str, Sample]:

@@ -20,8 +20,8 @@ V = TypeVar("V")
 CACHE_SIZE = 64 * 1024
 SIMILAR_LIMIT = 10  # more different messages than this of one reason are combined ...
 SIMILAR_S = 600.0  # ... when no longer apart than this
-REPEAT_S = 60.0  # from a series' first write to its second; each gap is longer by as much ...
-REPEAT_MAX_S = 300.0  # ... up to this: client-go's pace, too, once its burst is spent
+SOON_S = 60.0  # from a series' first write to its second: that it goes on is news ...
+REPEAT_S = 300.0  # ... and how often is not: client-go's pace, too, once its burst is spent
 BURST = 25  # writes about one object before the limit ...
 REFILL_S = 300.0  # ... and the time in which one more is allowed
 COMBINED = "(combined from similar events): "
@@ -117,7 +117,7 @@ class Correlator:
         known = self._series.get(key)
         if known is not None:
             writes = known.writes + 1
-            due = now + min(REPEAT_S * writes, REPEAT_MAX_S)
+            due = now + (SOON_S if writes == 1 else REPEAT_S)
             self._series.put(key, replace(known, name=name, writes=writes, due=due))
 
     def _is_flood(self, aggregate: Hashable, seen: Occurrence) -> bool:

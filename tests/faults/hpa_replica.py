@@ -27,7 +27,7 @@ from podscale.kube.pods import PodStore
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
 from tests.faults.hpa_weather import NS, Given, Line, Weather
-from tests.unit.hpa.world import NoKinds, Silent, pod_object
+from tests.unit.hpa.world import NoKinds, Silent, in_columns, pod_object
 
 _ANSWER_TIMEOUT_S = 5.0
 MAX_AGE_S = 60.0
@@ -85,7 +85,7 @@ class Measured:
         stale = frozenset(set(pods) - set(told))
         # Old samples are missing ones; where all are old, nothing was measured at all.
         self._note(question, Given(len(old) < len(told), ratio))
-        return core.PodSamples(samples, now, stale)
+        return core.PodSamples(in_columns(samples), now, stale)
 
     def _failed(self, question: Question, draw: Random, now: float) -> Answer:
         empty: Answer = core.PodSamples({}, now)

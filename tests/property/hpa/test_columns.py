@@ -1,8 +1,6 @@
 """Samples in columns decide as the same samples in a dict do, bit for bit."""
 
-import math
 import os
-from array import array
 from random import Random
 
 import msgspec
@@ -16,6 +14,7 @@ from podscale.core.metrics import PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
+from tests.unit.hpa import world
 
 SEED = 20_270_000
 COUNT = 2_000 if os.environ.get("PODSCALE_SHORT") else 40_000
@@ -47,12 +46,7 @@ def told(draw: Random, answer: MetricAnswer | None, pods: Pods) -> MetricAnswer 
 def in_columns(answer: MetricAnswer | None) -> MetricAnswer | None:
     if not isinstance(answer, PodSamples):
         return answer
-    samples = answer.pods.values()
-    values = array("q", [each.value_milli for each in samples])
-    times = array("d", [math.nan if each.time_s is None else each.time_s for each in samples])
-    window_s = next((each.window_s for each in samples), None)
-    columns = SampleColumns(tuple(answer.pods), values.tobytes(), times.tobytes(), window_s)
-    return structs.replace(answer, pods=columns)
+    return structs.replace(answer, pods=world.in_columns(answer.pods))
 
 
 def test_columns_and_dicts_decide_alike() -> None:

@@ -15,7 +15,14 @@ from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.restmapper import Mapper
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode, parse_time
-from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+from tests.unit.hpa.world import (
+    NS,
+    POD_METRIC,
+    Cluster,
+    deployment_object,
+    hpa_object,
+    pod_object,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -261,3 +268,56 @@ async def test_another_selector_of_the_workload_is_another_text_and_selects_othe
     assert found.seen.scale.selector == "app=api"
     assert found.pods.names == ("api-0",)
     assert [each.selector for each in found.asked if isinstance(each, PodMetric)] == ["app=api"]
+
+
+DESCRIBED = {
+    "type": "Object",
+    "object": {
+        "metric": {"name": "hits"},
+        "describedObject": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+        "target": {"type": "Value", "value": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("metric", [POD_METRIC, DESCRIBED], ids=["Pods", "Object"])
+async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metric: Any) -> None:
+    cluster = Cluster()
+    cluster.put(hpa_object("web", metric), deployment_object("web", 1))
+    cluster.put_pods(pod_object("web", 0), pod_object("other", 0))
+    looks = [look(cluster)]
+    assert look(cluster) is looks[0]
+    cluster.put(hpa_object("other"), deployment_object("other", 1))
+    cluster.put_pods(pod_object("web", 0), pod_object("other", 0), pod_object("other", 1))
+    assert look(cluster) is looks[0], "all of that is another's"
+
+    def differs() -> bool:
+        looks.append(look(cluster))
+        return looks[-1] is not looks[-2] and look(cluster) is looks[-1]
+
+    twin = hpa_object("twin")
+    twin["spec"]["scaleTargetRef"]["name"] = "web"
+    cluster.put(twin)
+    assert differs()
+    assert looks[-1].same_target == ("twin",)
+    del cluster.world.hpas[NS, "twin"]
+    cluster.sync()
+    assert differs()
+    cluster.world.claims[NS, "tree"] = hpa_object("tree") | {"spec": twin["spec"]}
+    cluster.sync()
+    assert differs()
+    assert looks[-1].same_target == ("HorizontalPodAutoscaler/tree",)
+    del cluster.world.claims[NS, "tree"]
+    cluster.sync()
+    assert differs()
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    assert differs()
+    assert len(looks[-1].pods) == 2
+    if metric is POD_METRIC:
+        return
+    assert isinstance(looks[-1].asked[0], NotFound), "no mapper knows the kind"
+    cluster.controller._mapper = lambda: Mapper((DEPLOYMENTS,))
+    assert differs()
+    assert isinstance(looks[-1].asked[0], ObjectMetric)
+    cluster.controller._mapper = lambda: Mapper((DEPLOYMENTS,))
+    assert not differs(), "a new mapper that says the same"

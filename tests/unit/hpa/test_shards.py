@@ -4,13 +4,14 @@ import asyncio
 import base64
 import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
 
 from hpa.history import Record
 from hpa.shards import FEWEST, LARGEST_BYTES, Shards
-from podscale.kube.errors import NotLeading, ServerFailed
+from podscale.kube.errors import Forbidden, NotLeading, ServerFailed
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
@@ -44,7 +45,7 @@ async def test_what_was_put_is_loaded_by_the_next_one() -> None:
     ("others", "fewest", "most"),
     [
         pytest.param(0, 15, 20, id="small: what is not written yet would be forgotten"),
-        pytest.param(5000, 2, 3, id="large: a write costs both sides"),
+        pytest.param(10_000, 2, 3, id="large: a write costs both sides"),
     ],
 )
 async def test_a_shard_is_written_soon_and_then_at_most_every_gap(
@@ -117,6 +118,54 @@ async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
     assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
 
 
+def keys_in(config_maps: dict[str, Any]) -> set[str]:
+    return {key for each in config_maps.values() for key in json.loads(history_of(each))}
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 5.0])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["stored", "new ones are refused"])
+async def test_every_history_stands_somewhere_while_shards_are_split(
+    gap_s: float, is_refused: bool
+) -> None:
+    class Watched(World):
+        least = 10**6
+
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await super().request(*args, **kwargs)
+            finally:
+                if len(self.config_maps) >= FEWEST:
+                    self.least = min(self.least, len(keys_in(self.config_maps)))
+
+    world = Watched()
+    shards = Shards(world, "podscale", "hpa", gap_s=gap_s)
+    keys = [("shop", f"web-{n}") for n in range(170)]
+    for key in keys:
+        shards.put(key, RECORD)
+    await written(shards, 1.0)
+    assert len(world.config_maps) == FEWEST
+    world.least = len(keys)
+    # Only one of them outgrows its ConfigMap; the others have changed a little.
+    long = Record(tuple((n, 1_795_000_000.123 + n) for n in range(220)), at=2.0)
+    for key in keys:
+        is_first = zlib.crc32("/".join(key).encode()) % FEWEST == 0
+        shards.put(key, long if is_first else RECORD)
+    refusal = Forbidden(403, "Forbidden", "exceeded quota")
+    world.fail = lambda method, _path: refusal if method == "POST" and is_refused else None
+    await written(shards, 12.0)
+    assert world.least == len(keys)
+    if is_refused:
+        assert len(world.config_maps) == FEWEST
+        world.fail = lambda _method, _path: None
+        shards.put(("shop", "one-more"), RECORD)
+        await written(shards, 30.0)
+    assert len(world.config_maps) == 2 * FEWEST
+    told = [json.loads(history_of(each)) for each in world.config_maps.values()]
+    assert sum(map(len, told)) == len(keys) + is_refused, "each in one place, at last"
+    assert world.least == len(keys)
+    assert set(await Shards(world, "podscale", "hpa").load()) >= set(keys)
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -153,3 +202,52 @@ async def test_a_damaged_history_costs_no_other_one() -> None:
     found = await Shards(world, "podscale", "hpa").load()
     assert len(found) == 49
     assert tuple(broken.split("/")) not in found
+
+
+async def test_the_last_flush_splits_what_has_grown_since() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa")
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))
+    keys = [("shop", f"web-{n}") for n in range(170)]
+    for key in keys:
+        shards.put(key, Record(runs, at=1.0))
+    await shards.flush()
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+@pytest.mark.parametrize("refused", [(), (2, 3), (6, 7), (2, 3, 4, 5, 6, 7)])
+async def test_histories_stay_whole_and_new_while_some_new_shards_are_refused(
+    refused: tuple[int, ...],
+) -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    keys = [("shop", f"web-{n}") for n in range(170)]
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))  # 170 of these take eight shards
+    refusal = Forbidden(403, "Forbidden", "exceeded quota")
+    for key in keys:
+        shards.put(key, RECORD)
+    await written(shards, 1.0)
+
+    def fail(method: str, _path: str) -> Exception | None:
+        if method != "POST":
+            return None
+        name = world.writes[-1][2]["metadata"]["name"]
+        return refusal if name.rpartition("-")[2] in map(str, refused) else None
+
+    world.fail = fail
+    there = keys[:-1]
+    shards.put(keys[-1], None)
+    homeless = [key for key in there if zlib.crc32("/".join(key).encode()) % 8 in refused]
+    for at, changed in ((2.0, there), (3.0, homeless)):
+        for key in changed:
+            shards.put(key, Record(runs, at=at))
+        await written(shards, 30.0)
+        found = await Shards(world, "podscale", "hpa").load()
+        assert set(keys) >= set(found) >= set(there)
+        assert {found[key].at for key in changed} <= {at}
+    assert len(world.config_maps) == 8 - len(refused)
+    world.fail = lambda _method, _path: None
+    shards.put(keys[0], Record(runs, at=4.0))
+    await written(shards, 30.0)
+    told = [json.loads(history_of(each)) for each in world.config_maps.values()]
+    assert sum(map(len, told)) == len(keys) - 1, "each in one place, at last"

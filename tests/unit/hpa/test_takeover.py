@@ -204,18 +204,23 @@ async def test_a_term_that_ends_in_the_middle_of_several_writes_forgets_none() -
 
     world = Lingering()
     shards = Shards(world, "podscale", "hpa")
-    names = [f"web-{n}" for n in range(20)]
-    for name in names:
-        shards.put((NS, name), Record(size=3, at=1.0))
-    world.delay = lambda _method, _path: 9.0
-    running = asyncio.ensure_future(shards.run())
-    await asyncio.wait({running}, timeout=1.0)
-    running.cancel()
-    await asyncio.wait({running})
+    names = [f"web-{n}" for n in range(100)]
+    runs = tuple((n, 1_795_000_000.123 + n) for n in range(220))  # enough for several shards
+    for size in (3, 4):
+        await asyncio.sleep(10.0)  # all of them may be written again
+        for name in names:
+            shards.put((NS, name), Record(runs, size=size, at=float(size)))
+        world.lingering = 0
+        running = asyncio.ensure_future(shards.run())
+        await asyncio.wait({running}, timeout=8.0)
+        running.cancel()
+        await asyncio.wait({running})
+        world.delay = lambda _method, _path: 9.0
+    assert world.lingering >= 4, "several were on their way"
     world.delay = lambda _method, _path: 0.0
     await shards.flush()
-    assert world.lingering > 4, "several were on their way"
-    assert all(f"shop/{name}" in world.histories() for name in names)
+    found = await Shards(world, "podscale", "hpa").load()
+    assert {key: record.size for key, record in found.items()} == {(NS, name): 4 for name in names}
 
 
 async def test_a_cancelled_write_leaves_its_shard_waiting() -> None:

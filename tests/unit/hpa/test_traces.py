@@ -231,3 +231,27 @@ def test_a_past_that_lives_on_elsewhere_is_told_from_what_became_of_it() -> None
     other = structs.replace(past, scale_ups=(ScaleEvent(1, NOW),))
     traces.put(KEY, made.trace, other)  # more than a slot differs
     assert traces.last(KEY) == made.trace
+
+
+def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hpa.traces.MOST_UNPACKED", 2)
+    traces = Traces(first_reason)
+    keys = [("shop", f"web-{n}") for n in range(4)]
+
+    def waiting() -> list[bool]:
+        return [traces._kept[key].newest is not None for key in keys]
+
+    for n in range(3):  # each of them another size
+        for key in keys:
+            traces.put(key, decided(2000 + 1000 * n, NOW + 15 * n))
+    assert waiting() == [True, True, False, False]
+    traces.put(keys[0], decided(9000, NOW + 300))  # the next change, but not soon
+    for key in keys[1:]:
+        traces.put(key, decided(9000, NOW + 45))
+    assert waiting() == [False, True, True, False]
+    for key in keys:
+        traces.put(key, decided(9000, NOW + 315))
+    assert waiting() == [False] * 4
+    assert traces.at(keys[1], NOW + 31) == decided(4000, NOW + 30)

@@ -8,6 +8,8 @@ raises for a path, ``writes`` remembers what was asked.
 import asyncio
 import base64
 import gzip
+import math
+from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -24,6 +26,7 @@ from hpa.shards import Shards
 from hpa.stores import Stores
 from hpa.traces import Traces
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
+from podscale.core.samplecolumns import SampleColumns
 from podscale.kube.api import Method, Response
 from podscale.kube.errors import Conflict, ObjectNotFound
 from podscale.kube.lease import Term
@@ -214,9 +217,16 @@ class Metrics:
     def _samples(self, question: Question) -> PodSamples:
         now = self.now()
         used = {pod: self.usage(question, pod) for pod in self.pods(question)}
-        return PodSamples(
-            {pod: Sample(v, now, 30.0) for pod, v in used.items() if v is not None}, now
-        )
+        samples = {pod: Sample(v, now, 30.0) for pod, v in used.items() if v is not None}
+        return PodSamples(in_columns(samples), now)
+
+
+def in_columns(samples: Mapping[str, Sample]) -> SampleColumns:
+    """Return samples of one window as the adapter answers them."""
+    values = array("q", [each.value_milli for each in samples.values()])
+    times = [math.nan if each.time_s is None else each.time_s for each in samples.values()]
+    window_s = next((each.window_s for each in samples.values()), None)
+    return SampleColumns(tuple(samples), values.tobytes(), array("d", times).tobytes(), window_s)
 
 
 class Silent:
