@@ -1,7 +1,12 @@
 """Settings of all rings."""
 
 import asyncio
+import signal
 
 # looptime's plugin asks for the current event loop around every test. Until one was set, the
 # policy makes one on demand, which nobody closes: a ResourceWarning in some later test.
 asyncio.set_event_loop(None)
+# What a shell starts in its background ignores Ctrl-C, and so does all that starts from there:
+# the programs whose tests end them with it would never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

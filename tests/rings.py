@@ -36,7 +36,6 @@ class Ring:
 
 
 RINGS = (
-    # Once in a dozen runs two of its tests hung, unseen which: a minute now names them.
     Ring("unit", ("tests/unit",), 300, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
     Ring("property", ("tests/property",), 90, workers=2),
     Ring("conformance", ("tests/conformance",), 120, ("prometheus", "promtool"), workers=2),

@@ -9,7 +9,6 @@ import signal
 import sys
 import termios
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,8 +41,6 @@ async def demo(
         **{"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT, **streams},
         env=environment,
         start_new_session=True,
-        # As in a terminal: what starts in a shell's background ignores Ctrl-C at first.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 

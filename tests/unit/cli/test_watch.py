@@ -59,14 +59,17 @@ def watched(server: str, form: str, until: str) -> tuple[str, str, int]:
     ) as running:  # fmt: skip
         assert running.stdout is not None
         assert running.stderr is not None
-        shown = ""
-        for line in running.stdout:
-            shown += line
-            if until in line:
-                break
-        running.send_signal(signal.SIGINT)
-        shown += running.stdout.read()
-        return shown, running.stderr.read(), running.wait(timeout=20)
+        try:
+            shown = ""
+            for line in running.stdout:
+                shown += line
+                if until in line:
+                    break
+            running.send_signal(signal.SIGINT)
+            shown += running.stdout.read()
+            return shown, running.stderr.read(), running.wait(timeout=20)
+        finally:
+            running.kill()  # a test that timed out would wait for it without end
 
 
 def test_a_watch_prints_changes_only_and_outlives_a_server_that_is_away(server: str) -> None:
