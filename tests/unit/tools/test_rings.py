@@ -82,6 +82,14 @@ def test_the_budgets_fit_into_an_hour():
     assert sum(ring.budget_s for ring in RINGS) < 3600
 
 
+def test_the_long_form_may_take_longer(monkeypatch):
+    ring = Ring("it", (), 60, long_s=600)
+    monkeypatch.setenv("PODSCALE_SHORT", "1")
+    assert (ring.allowed_s, Ring("it", (), 60).allowed_s) == (60, 60)
+    monkeypatch.setenv("PODSCALE_SHORT", "")  # as the Makefile exports it
+    assert (ring.allowed_s, Ring("it", (), 60).allowed_s) == (600, 60)
+
+
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.name)
 def test_every_ring_has_a_target(ring):
     makefile = Path(__file__).parents[3] / "Makefile"
