@@ -15,6 +15,8 @@ from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEven
 from hpa.decide.spec import HPA
 
 LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s
+_GOOD_S = 60.0  # how late a good number may be known again
+_SILENT_S = 60.0  # longer than any hand-over: nobody recommended anything
 
 
 class Record(Struct, frozen=True, omit_defaults=True):
@@ -35,7 +37,7 @@ class Mark(Struct, frozen=True, gc=False):
     newest: int | None
     ups: tuple[ScaleEvent, ...]
     downs: tuple[ScaleEvent, ...]
-    good: tuple[tuple[str, int], ...]
+    good: tuple[tuple[str, int, int], ...]
     size: int | None
 
 
@@ -45,7 +47,11 @@ _at = attrgetter("at")
 def mark(past: Past, size: int | None) -> Mark:
     """Return the mark of a history; while it stays equal the stored form stays good."""
     newest = max(past.recommendations or (), key=_at, default=None)
-    good = tuple((each.metric, each.replicas) for each in past.good) if past.good else ()
+    good = (
+        tuple((each.metric, each.replicas, int(each.at // _GOOD_S)) for each in past.good)
+        if past.good
+        else ()
+    )
     replicas = None if newest is None else newest.replicas
     return Mark(replicas, past.scale_ups, past.scale_downs, good, size)
 
@@ -84,6 +90,32 @@ def from_record(record: Record, alive_until: float | None) -> Past:
         tuple(ScaleEvent(change, at) for change, at in record.downs),
         tuple(GoodProposal(*each) for each in record.good),
     )
+
+
+def taken_over(record: Record, alive_until: float | None, hpa: HPA) -> Past:
+    """Return the history of a leader before us, which recommended the same until it ended.
+
+    Not so where the status tells of a rescale after the record, which then could not be
+    stored: what was recommended at that time led to the size in the status.
+    """
+    status = hpa.status
+    # The status has whole seconds.
+    if status.last_scale_s is None or status.last_scale_s <= record.at + 1:
+        return from_record(record, alive_until)
+    past = from_record(record, None)
+    newest = Recommendation(status.desired_replicas, status.last_scale_s)
+    return structs.replace(past, recommendations=(*(past.recommendations or ()), newest))
+
+
+def resumed(past: Past, size: int, now: float) -> Past:
+    """Return the history after a time in which nobody led: as upstream after a restart, the
+    size that is found counts as recommended."""
+    newest = max((each.at for each in past.recommendations or ()), default=-math.inf)
+    if now - newest <= _SILENT_S:
+        return past
+    # Before what is recommended now, so that of equal times none decides which is the newest.
+    found = (*(past.recommendations or ()), Recommendation(size, now - 0.001))
+    return structs.replace(past, recommendations=found)
 
 
 def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]:

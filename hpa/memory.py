@@ -13,16 +13,15 @@ from hpa.catalog import Entry, Key
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import Past
 from hpa.decide.spec import HPA
-from hpa.history import Mark
+from hpa.history import Mark, Record
 from hpa.shards import Shards
 
 
 class _Loaded(Struct, frozen=True):
     """A stored history that has not been looked at yet."""
 
-    past: Past  # by the clock of who stored it
-    size: int | None
-    uid: str  # "": of a release that did not store it
+    record: Record  # by the clock of who stored it
+    alive_until: float | None
 
 
 class _Sent(Struct, frozen=True):
@@ -64,8 +63,7 @@ class Memory:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
         records = await self._shards.load()
         for key, record in records.items():
-            past = history.from_record(record, alive_until)
-            self._loaded[key] = _Loaded(past, record.size, record.uid)
+            self._loaded[key] = _Loaded(record, alive_until)
         return len(records)
 
     def prune(self, known: Container[Key]) -> None:
@@ -82,15 +80,20 @@ class Memory:
         if known is not None:
             return self._settled(entry, hpa, known, size)
         loaded = self._loaded.get(entry.key)
-        if loaded is not None and loaded.uid not in ("", entry.uid):
-            self.forget(entry.key)  # an earlier object of this name
+        if loaded is not None and loaded.record.uid not in ("", entry.uid):
+            # An earlier object of this name; "" is of a release that stored no uid.
+            self.forget(entry.key)
             loaded = None
-        past = Past() if loaded is None else loaded.past
-        expected = None if loaded is None else loaded.size
+        past, expected = Past(), None
+        if loaded is not None:
+            past = history.taken_over(loaded.record, loaded.alive_until, hpa)
+            expected = loaded.record.size
         past, expected = history.recovered(past, hpa, expected)
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
             past = history.drifted(past, hpa, expected, size, now)
+            if loaded is not None:
+                past = history.resumed(past, size, now)
             self._loaded.pop(entry.key, None)
             self._pasts[entry.key] = past
         return past

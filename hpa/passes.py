@@ -46,6 +46,9 @@ _log = structlog.get_logger()
 
 PAGE = 64  # passes between two looks of the loop at others: some 5 ms
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
+# Writes wait for their turn where the API server hangs, for minutes. What was decided longer
+# ago is not written: by then it is decided anew, from what is measured then.
+LASTS_S = 15.0
 
 
 class Limits(Struct, frozen=True):
@@ -179,23 +182,34 @@ class Passes:
         tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
         done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
         for task in done:
-            self._look(tasks[task], task.result(), mapper, looks)
+            self._look_fetched(tasks[task], task.result(), mapper, looks)
         for task in late:
             self._group.create_task(self._later(tasks[task], task, mapper, started))
 
-    async def _fetched(self, entry: Entry) -> Seen:
+    def _look_fetched(
+        self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]
+    ) -> None:
+        if seen is None:
+            self._release(entry)
+        else:
+            self._look(entry, seen, mapper, looks)
+
+    async def _fetched(self, entry: Entry) -> Seen | None:
+        """Return the scale of the target; None: the object names another one by now."""
         try:
             async with self._reading:
-                return await self._targets.fetch(entry)
+                target = entry.target
+                seen = await self._targets.fetch(entry)
+                return seen if entry.target == target else None
         except Exception as error:  # noqa: BLE001 - as above
             _log.exception("scale not read", key="/".join(entry.key))
             return Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
 
     async def _later(
-        self, entry: Entry, task: "asyncio.Task[Seen]", mapper: Mapper, started: float
+        self, entry: Entry, task: "asyncio.Task[Seen | None]", mapper: Mapper, started: float
     ) -> None:
         looks: list[Look] = []
-        self._look(entry, await task, mapper, looks)
+        self._look_fetched(entry, await task, mapper, looks)
         try:
             await self._decide_all(looks, started)
         except Exception:  # noqa: BLE001 - as above
@@ -294,13 +308,15 @@ class Passes:
     ) -> None:
         entry, jumped_s = look.entry, self._jumped_s
         sent = [0.0, 0.0]
+        clock = asyncio.get_running_loop().time
+        until = clock() + LASTS_S
 
         def may() -> bool:
             sent[:] = self._wall(), self._jumped_s
-            return self._may_act(look, decision)
+            return clock() < until and self._may_act(look, decision)
 
         def lost() -> None:
-            if size is not None and decision.replicas is not None:
+            if size is not None and decision.replicas is not None and not entry.is_gone:
                 at = sent[0] + self._jumped_s - sent[1]
                 self._memory.sent(entry, size, decision.replicas, at)
 
@@ -317,14 +333,16 @@ class Passes:
                 decision = _shifted(decision, self._jumped_s - jumped_s)
                 now = self._wall()
                 conclusion = conclude(decision, outcome, now)
-                if self._is_same(look) and self._is_due(look, conclusion, now):
+                has_scaled = decision.replicas is not None and outcome.scale == "written"
+                is_worth_it = has_scaled or clock() < until
+                if is_worth_it and self._is_same(look) and self._is_due(look, conclusion, now):
                     written = await self._actor.write_status(
                         entry, look.version, look.hpa.status, conclusion.status
                     )
                     if written.error is not None:
                         failed = structs.replace(outcome, status_error=written.error)
                         conclusion = conclude(decision, failed, now)
-                    elif written.is_written:
+                    elif written.is_written and not entry.is_gone:
                         self._moments[entry.key] = _moment(entry.key, now)
             self._finish(look, conclusion, size, now, started)
         except NotLeading:

@@ -8,10 +8,19 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.passes import Limits
-from podscale.kube.errors import Conflict
+from podscale.kube.errors import Conflict, Unreachable
 from podscale.kube.lease import Term
+from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
-from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
+from tests.unit.hpa.world import (
+    NS,
+    Cluster,
+    NoKinds,
+    deployment_object,
+    hpa_object,
+    pod_object,
+    writer,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -65,6 +74,7 @@ def blinded(cluster: Cluster) -> None:
     cluster.stores.pods.apply(Broken("the stream broke", None), scope="", now=0.0)
 
 
+SIZES = (("second", 2), ("other", 7))
 CHANGES = [deleted, replaced, paused, edited, taken]
 
 
@@ -110,6 +120,78 @@ async def test_after_a_conflict_it_is_looked_at_again(change: Change) -> None:
     assert sizes(cluster, "first") == [2]
     assert sizes(cluster, "second")[:1] == [2]
     assert 2 not in sizes(cluster, "second")[1:]
+
+
+async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_then() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))  # two of one namespace
+    for number in range(40):
+        name = f"web{number:02}"
+        cluster.put(hpa_object(name, most=10), deployment_object(name, 5))
+    cluster.put_pods(*(pod_object(f"web{n:02}", row) for n in range(40) for row in range(5)))
+    cluster.provider.usage = lambda _question, _pod: 1000  # as it should be
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(31.0)
+    assert cluster.scales() == []
+    # The API server hangs: what is written takes 10 s, and then it fails.
+    cluster.world.delay = lambda method, _path: 0.0 if method == "GET" else 10.0
+    cluster.world.fail = lambda method, _path: (
+        None if method == "GET" else Unreachable("too late", is_timeout=True)
+    )
+    cluster.provider.usage = lambda _question, _pod: 100  # nobody knows why
+    await asyncio.sleep(25.0)
+    cluster.provider.usage = lambda _question, _pod: 1000
+    await asyncio.sleep(20.0)
+    cluster.world.delay = lambda _method, _path: 0.0
+    cluster.world.fail = lambda _method, _path: None
+    before = len(cluster.scales())
+    await asyncio.sleep(300.0)
+    assert cluster.scales()[before:] == []
+    assert {each["spec"]["replicas"] for each in cluster.world.workloads.values()} == {5}
+    for name in ("web00", "web39"):  # and all are decided on again
+        trace = cluster.controller.traces.last((NS, name))
+        assert trace is not None
+        assert cluster.wall() - trace.now <= 15.0
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    two(cluster, 4)
+    cluster.world.delay = lambda method, path: (
+        16.0 if method == "PATCH" and "first/status" in path else 0.0
+    )
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(16.5)  # so long the second one waits
+    assert [name for name, _ in cluster.statuses()] == ["first"]
+    await asyncio.sleep(31.0)
+    assert "second" in [name for name, _ in cluster.statuses()]
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew() -> None:
+    rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(rollouts))
+    target = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "second"}
+    cluster.put(
+        hpa_object("second", scaleTargetRef=target),
+        {**deployment_object("second", 2), "kind": "ReplicaSet"},
+        {**deployment_object("other", 7), "kind": "ReplicaSet"},
+    )
+    cluster.put_pods(*(pod_object(n, row) for n, size in SIZES for row in range(size)))
+    cluster.world.delay = lambda _method, path: 5.0 if "rollouts/second/scale" in path else 0.0
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(2.0)
+    found = rewritten(cluster, generation=2)
+    found["spec"] = {**found["spec"], "scaleTargetRef": {**target, "name": "other"}}
+    cluster.sync()
+    await asyncio.sleep(20.0)
+    sizes_seen = {status.get("currentReplicas") for _, status in cluster.statuses()}
+    assert sizes_seen == {7}
+    assert cluster.scales() == []
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
 async def test_a_conflict_with_another_size_is_decided_anew_and_not_undone() -> None:

@@ -1,8 +1,10 @@
 """The loop over a scripted API: what the next leader knows."""
 
+import asyncio
+
 import pytest
 
-from podscale.kube.errors import ServerFailed
+from podscale.kube.errors import Forbidden, ServerFailed
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
@@ -53,6 +55,47 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now() -> None
     load(second, 9000)
     await second.run_for(31.0, Term(1, "other", first.wall()))
     assert second.scales() == []
+
+
+@pytest.mark.parametrize("nobody_for_s", [40.0, 400.0, 4000.0])
+async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
+    nobody_for_s: float,
+) -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 6)
+    await first.run_for(61.0)  # recommends 6
+    alive_until = first.wall()
+    await asyncio.sleep(nobody_for_s)
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(6)))
+    load(second, 100)
+    await second.run_for(200.0, Term(1, "other", as_read(alive_until)))
+    assert second.scales() == []
+    assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
+    await second.run_for(310.0, Term(2, "", as_read(second.wall())))
+    assert second.scales() == [("web", 1)]
+
+
+async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back() -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 8)
+    await first.run_for(61.0)  # recommends 8, stored
+    load(first, 300)
+    term = Term(1, "", as_read(first.wall()))
+    first.world.fail = lambda method, path: (
+        Forbidden(403, "Forbidden", "no quota")
+        if "configmaps" in path and method != "GET"
+        else None
+    )
+    await first.run_for(700.0, term)
+    assert first.scales() == [("web", 3)]
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(3)))
+    first.world.fail = lambda _method, _path: None
+    await second.run_for(60.0, Term(2, "other", as_read(first.wall())))
+    assert second.scales() == [("web", 3)]  # that of the first one
 
 
 async def test_histories_that_cannot_be_read_hold_everything_up() -> None:

@@ -3,14 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.decide.observation import Past, Recommendation, ScaleEvent
+from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.history import (
     LONGEST_WINDOW_S,
     drifted,
     from_record,
     mark,
     recovered,
+    resumed,
     shifted,
+    taken_over,
     to_record,
 )
 from tests.unit.hpa.hpas import BEHAVIOR_HPA, with_status
@@ -39,6 +41,29 @@ def test_the_last_run_reaches_to_the_last_sign_of_life() -> None:
     assert again.recommendations == (Recommendation(4, NOW - 60), Recommendation(5, NOW - 2))
 
 
+def test_a_record_from_before_the_last_rescale_reaches_no_further() -> None:
+    record = to_record(Past((Recommendation(8, NOW - 7200),)), 8, NOW - 7200)
+    shrunk = with_status(BEHAVIOR_HPA, current=3, desired=3, last_scale_s=NOW - 100)
+    assert taken_over(record, NOW - 2, shrunk).recommendations == (
+        Recommendation(8, NOW - 7200),
+        Recommendation(3, NOW - 100),
+    )
+    # The status has whole seconds, and is written just before the history.
+    known = with_status(BEHAVIOR_HPA, current=8, desired=8, last_scale_s=NOW - 7200 + 1)
+    assert taken_over(record, NOW - 2, known).recommendations == (Recommendation(8, NOW - 2),)
+
+
+def test_after_a_silence_the_size_that_is_found_counts_as_recommended() -> None:
+    silent = Past((Recommendation(8, NOW - 61),))
+    assert resumed(silent, 3, NOW).recommendations == (
+        Recommendation(8, NOW - 61),
+        Recommendation(3, NOW - 0.001),
+    )
+    assert resumed(Past(()), 3, NOW).recommendations == (Recommendation(3, NOW - 0.001),)
+    handed_over = Past((Recommendation(8, NOW - 35),))
+    assert resumed(handed_over, 3, NOW) is handed_over
+
+
 def test_what_another_clock_dates_ahead_has_happened_by_now() -> None:
     past = Past((Recommendation(4, NOW - 5),), (ScaleEvent(2, NOW + 7200), ScaleEvent(1, NOW - 1)))
     moved = shifted(past, 3.0, NOW)
@@ -60,6 +85,15 @@ def test_only_a_new_value_or_event_makes_a_history_worth_writing() -> None:
     rescaled = Past(first.recommendations, (ScaleEvent(1, NOW),))
     assert mark(first, 5) == mark(same, 5)
     assert len({mark(first, 5), mark(other, 5), mark(rescaled, 5), mark(first, 6)}) == 4
+
+
+def test_a_good_number_that_stays_is_written_again_within_a_minute() -> None:
+    def good(at: float) -> Past:
+        return Past((), good=(GoodProposal("load", 4, at),))
+
+    begun = NOW - NOW % 60
+    assert mark(good(begun), 4) == mark(good(begun + 59), 4)
+    assert mark(good(begun), 4) != mark(good(begun + 60), 4)
 
 
 def test_a_rescale_that_only_the_status_tells_is_recovered_once() -> None:
