@@ -19,6 +19,8 @@ from typing import Self
 
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.05
+_FIRST_PORT, _PORTS, _WORKERS = 18000, 2000, 6  # ports for each worker of a run
+_given: set[int] = set()
 
 # Reads "+PID" and "-PID" lines; the end of input means that the tests are gone.
 _GUARD = """
@@ -212,11 +214,19 @@ def wait_until(
 def free_port() -> int:
     """Return a loopback port that is free now and that no outgoing connection will take.
 
-    Below the kernel's ephemeral range, so a server can be restarted on its old port.
+    Below the kernel's ephemeral range, so a server can be restarted on its old port. No port
+    is soon returned twice, and each worker of a run has its own: until its server listens, a port
+    looks free to everybody.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
+    first = _FIRST_PORT + worker * _PORTS
     chooser = random.SystemRandom()
+    if len(_given) > _PORTS // 2:
+        _given.clear()
     while True:
-        port = chooser.randrange(18000, 30000)
+        port = chooser.randrange(first, first + _PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             # As a listening server would: a port in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -224,4 +234,5 @@ def free_port() -> int:
                 probe.bind((LOOPBACK, port))
             except OSError:
                 continue
+        _given.add(port)
         return port

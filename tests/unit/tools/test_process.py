@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.process import NotReadyError, Program, wait_until
+from tests.tools.process import NotReadyError, Program, free_port, wait_until
 
 ROOT = Path(__file__).parents[3]
 SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
@@ -73,3 +73,12 @@ def test_a_missed_deadline_says_what_was_seen_last(tmp_path: Path) -> None:
 
     with pytest.raises(NotReadyError, match=r"it answers.*nobody listens"):
         wait_until("it answers", refused, 0.1)
+
+
+def test_two_workers_are_never_given_the_same_port(monkeypatch):
+    given = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        given += [free_port() for _ in range(200)]
+    assert len(set(given)) == 400
+    assert max(given[:200]) < min(given[200:])
