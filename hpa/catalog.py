@@ -124,7 +124,7 @@ class Catalog:
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
         self._listener = listener
         self._store = store
-        self.leave = store.subscribe(self._note)
+        store.subscribe(self._note)
         for written in store.values():
             self._add(written)
 
@@ -142,10 +142,6 @@ class Catalog:
         """Return one entry."""
         entries = self._entries.get(key[0])
         return entries.get(key[1]) if entries else None
-
-    def namespaces(self) -> list[str]:
-        """Return the namespaces that have autoscalers."""
-        return list(self._entries)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of autoscalers by namespace."""

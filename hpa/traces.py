@@ -115,10 +115,6 @@ class Kept:
                 return _decoder.decode(plain)
         return None
 
-    def size(self) -> int:
-        """Return the bytes of the packed ones."""
-        return sum(len(each.body) for each in self.older)
-
 
 class Follower(Protocol):
     """Who is told of every decision, from the pass that made it."""
