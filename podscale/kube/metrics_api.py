@@ -203,7 +203,8 @@ def _pod_resources(
         value_milli = _usage_milli(pod, resource, container)
         if value_milli is None:
             continue
-        window_s = duration.parse_go(pod.window) if pod.window else None
+        # As upstream's client reads it: only a custom metric's default is a minute.
+        window_s = duration.parse_go(pod.window) if pod.window else 0.0
         samples[pod.metadata.name] = Sample(value_milli, _taken(pod.timestamp), window_s)
     if is_empty:
         return _nothing("resource")

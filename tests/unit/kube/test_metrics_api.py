@@ -96,6 +96,14 @@ async def test_usage_is_summed_and_a_pod_that_lacks_a_part_is_absent(cluster, pr
     ]
 
 
+async def test_a_resource_metric_without_a_window_has_none(cluster, provider):
+    written = usage("web-1", ("app", {"cpu": "100m"}))
+    del written["window"]
+    cluster.answers[f"{RESOURCE}/namespaces/shop/pods"] = {"items": [written]}
+    answer = await one(provider, PodResource("shop", "app=web", "cpu"))
+    assert answer.pods["web-1"].window_s == 0.0
+
+
 async def test_times_are_plain_floats_that_a_trace_can_hold(cluster, provider):
     path = f"{RESOURCE}/namespaces/shop/pods"
     cluster.answers[path] = {"items": [usage("web-1", ("app", {"cpu": "100m"}))]}
