@@ -4,6 +4,7 @@ Follows the requests of ``metrics/client.go``, Kubernetes 1.37: a metric selecto
 not set and an empty one both ask for every series.
 """
 
+from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec
 from podscale.core import selector as selectors
@@ -56,7 +57,7 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> As
     try:
         wanted = _text(metric.selector)
     except selectors.SelectorError as error:
-        return Refused("BadSelector", str(error))
+        return Refused(BAD_SELECTOR, str(error))
     match metric.type:
         case "Pods":
             return PodMetric(namespace, metric.name, selector, wanted)

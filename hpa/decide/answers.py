@@ -12,9 +12,12 @@ from podscale.core.metrics import (
     NoData,
     ObjectSample,
     PodSamples,
+    Refused,
     Sample,
     Stale,
 )
+
+BAD_SELECTOR = "BadSelector"  # reason: the selector of the spec is none
 
 # Failures that a metrics API's client says in upstream's words already.
 _WHOLE = (
@@ -64,12 +67,17 @@ def failure_of(answer: MetricAnswer | None) -> MetricFailure:
     return answer
 
 
+def is_bad_selector(answer: MetricAnswer | None) -> bool:
+    """Return whether the selector of the metric cannot be parsed: no API was asked."""
+    return isinstance(answer, Refused) and answer.reason == BAD_SELECTOR
+
+
 def text_of(failure: MetricFailure, api: str) -> str:
     """Return upstream's words; ``api`` is resource, custom or external.
 
     ``NoData`` without a message is an answer without items.
     """
-    if failure.message.startswith(_WHOLE):
+    if is_bad_selector(failure) or failure.message.startswith(_WHOLE):
         return failure.message
     if isinstance(failure, NoData) and not failure.message:
         return f"no metrics returned from {api} metrics API"
@@ -77,12 +85,14 @@ def text_of(failure: MetricFailure, api: str) -> str:
 
 
 def summed(values: Sequence[int]) -> int:
-    """Return the sum, held at 2^63 - 1.
+    """Return the sum; 2^63 - 1 as soon as it passes that, whatever comes after.
 
     Upstream turns a genuinely negative sum into 2^63 - 1 under AverageValue and asks for
     2147483647 replicas; here it stays what it is.
     """
     total = 0
     for value in values:
-        total = min(total + value, INT64_MAX)
+        total += value
+        if total > INT64_MAX:
+            return INT64_MAX
     return total

@@ -5,15 +5,20 @@ their own; v2beta2 is v2 under another name. Follows ``pkg/apis/autoscaling/v1``
 ``v2beta1`` conversion, Kubernetes 1.25 to 1.37.
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from hpa.decide import wire
+from hpa.decide.numbers import INT32_MAX, INT32_MIN
+from hpa.decide.reading import read_behavior, read_metric
+from podscale.core import quantity
 
+T = TypeVar("T")
 Json = dict[str, Any]
+_Olds = list[dict[str, str | Json | None]]  # metrics, or their status, before v2
 
 PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = PREFIX + "metrics"
@@ -21,6 +26,8 @@ CURRENT_METRICS = PREFIX + "current-metrics"
 CONDITIONS = PREFIX + "conditions"
 BEHAVIOR = PREFIX + "behavior"
 _OURS = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
+
+_INT64 = ("generation", "observed_generation")  # of Go; every other integer is an int32
 
 _AS_V2 = ("autoscaling/v2", "autoscaling/v2beta2", "autoscaling.podscale.io/v1")
 
@@ -46,24 +53,27 @@ def to_v2(written: Mapping[str, Any]) -> wire.Autoscaler:
     metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
     converted["metadata"] = metadata
     try:
-        return msgspec.convert(converted, wire.Autoscaler)
+        found = msgspec.convert(converted, wire.Autoscaler)
     except msgspec.ValidationError as error:
         raise ConversionError(str(error)) from None
+    for path, number in _beyond_int32(found):
+        raise ConversionError(f"{path}: {number} does not fit into an int32")
+    return found
 
 
 def _from_v1(written: Mapping[str, Any]) -> Json:
     annotations = (written.get("metadata") or {}).get("annotations") or {}
     spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
-    metrics = [_metric(each) for each in _annotation(annotations, METRICS) or []]
+    metrics = _annotation(annotations, METRICS, _metrics) or []
     percent = spec.pop("targetCPUUtilizationPercentage", None)
     if percent is not None:
         target = {"type": "Utilization", "averageUtilization": percent}
         metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
     if metrics:
         spec["metrics"] = metrics
-    behavior = _annotation(annotations, BEHAVIOR)
+    behavior = _annotation(annotations, BEHAVIOR, _behavior)
     if behavior is not None:
-        spec["behavior"] = _lowered(behavior)
+        spec["behavior"] = behavior
     return {
         **written,
         "apiVersion": "autoscaling/v2",
@@ -74,13 +84,13 @@ def _from_v1(written: Mapping[str, Any]) -> Json:
 
 def _status(status: Json, annotations: Mapping[str, str]) -> Json:
     percent = status.pop("currentCPUUtilizationPercentage", None)
-    current = _annotation(annotations, CURRENT_METRICS)
+    current = _annotation(annotations, CURRENT_METRICS, _currents)
     if current is not None:  # wins over the field
-        status["currentMetrics"] = [_current(each) for each in current]
+        status["currentMetrics"] = current
     elif percent is not None:
         resource = {"name": "cpu", "current": {"averageUtilization": percent}}
         status["currentMetrics"] = [{"type": "Resource", "resource": resource}]
-    conditions = _annotation(annotations, CONDITIONS)
+    conditions = _annotation(annotations, CONDITIONS, _conditions)
     if conditions is not None:
         status["conditions"] = conditions
     return status
@@ -95,13 +105,67 @@ def _from_v2beta1(written: Mapping[str, Any]) -> Json:
     return {**written, "apiVersion": "autoscaling/v2", "spec": spec, "status": status}
 
 
-def _annotation(annotations: Mapping[str, str], key: str) -> Any:
+def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any], Any]) -> Any:
+    """Return what v1 keeps under ``key``, in v2's form; None if there is nothing.
+
+    Upstream leaves out, without a word, what it cannot decode.
+    """
     if key not in annotations:
         return None
     try:
-        return json.loads(annotations[key])
-    except ValueError as error:
-        raise ConversionError(f"annotation {key} is not JSON: {error}") from None
+        return turned(msgspec.json.decode(annotations[key]))
+    except (msgspec.MsgspecError, ConversionError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _metrics(value: Any) -> list[Json]:
+    found = [_metric(each) for each in msgspec.convert(value, _Olds | None) or []]
+    for each in _fitting(found, list[wire.Metric]):
+        read_metric(each)  # raises for quantities that are none
+    return found
+
+
+def _behavior(value: Any) -> Json | None:
+    found: Json = _lowered(value)
+    behavior = _fitting(found, wire.ScalingBehavior)
+    read_behavior(behavior)
+    is_set = behavior.scale_up is not None or behavior.scale_down is not None
+    return found if is_set else None
+
+
+def _currents(value: Any) -> list[Json]:
+    found = [_current(each) for each in msgspec.convert(value, _Olds | None) or []]
+    _fitting(found, list[wire.CurrentMetric])
+    return found
+
+
+def _conditions(value: Any) -> Any:
+    found = [] if value is None else value
+    _fitting(found, list[wire.WireCondition])
+    return found
+
+
+def _fitting(value: Any, form: type[T]) -> T:
+    """Return ``value`` in that form; raises where Go could not decode it."""
+    found = msgspec.convert(value, form)
+    for path, number in _beyond_int32(found):
+        raise ConversionError(f"{path}: {number} does not fit into an int32")
+    return found
+
+
+def _beyond_int32(value: Any, path: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the integers of a decoded object that Go has no room for, with their fields."""
+    if isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _beyond_int32(each, f"{path}[{index}]")
+    elif isinstance(value, Struct):
+        for field in msgspec.structs.fields(value):
+            found = getattr(value, field.name)
+            where = f"{path}.{field.encode_name}".lstrip(".")
+            if field.type not in (int, int | None):  # amounts are of another type
+                yield from _beyond_int32(found, where)
+            elif field.name not in _INT64 and not INT32_MIN <= (found or 0) <= INT32_MAX:
+                yield where, found
 
 
 def _metric(old: Mapping[str, Any]) -> Json:
@@ -130,7 +194,7 @@ def _metric(old: Mapping[str, Any]) -> Json:
         new["object"] = {
             "metric": _identifier(source, "selector"),
             "describedObject": source.get("target", {}),
-            "target": _value_target(source.get("targetValue"), source.get("averageValue")),
+            "target": _object_target(source.get("targetValue"), source.get("averageValue")),
         }
     if source := old.get("external"):
         new["external"] = {
@@ -138,6 +202,18 @@ def _metric(old: Mapping[str, Any]) -> Json:
             "target": _value_target(source.get("targetValue"), source.get("targetAverageValue")),
         }
     return new
+
+
+def _object_target(value: Any, average: Any) -> Json:
+    # Before v2 the field could not be left out: beside an average zero stands for nothing.
+    return _value_target(None if average is not None and _is_zero(value) else value, average)
+
+
+def _is_zero(amount: Any) -> bool:
+    try:
+        return amount is not None and quantity.from_wire(amount).nano == 0
+    except quantity.QuantityError:
+        return False
 
 
 def _value_target(value: Any, average: Any) -> Json:

@@ -27,7 +27,10 @@ def remember_scale(
 def stored(
     events: tuple[ScaleEvent, ...], change: int, rules: Rules, now: float
 ) -> tuple[ScaleEvent, ...]:
-    """Return the events with one more, in the last slot that no policy can reach any more."""
+    """Return the events with one more, in the last slot that no policy could reach once.
+
+    The mark stays: a longer period makes the time of a slot recent again, not the slot.
+    """
     longest = max((policy.period_seconds for policy in rules.policies), default=0)
     cutoff = now - longest
     kept = [
@@ -35,7 +38,7 @@ def stored(
     ]
     entry = ScaleEvent(change, now)
     for index in range(len(kept) - 1, -1, -1):
-        if kept[index].at < cutoff:
+        if kept[index].is_outdated:
             kept[index] = entry
             return tuple(kept)
     return (*kept, entry)

@@ -10,7 +10,7 @@ from typing import Literal, TypeGuard
 
 from msgspec import Struct
 
-from hpa.decide.answers import checked, failure_of, summed, text_of, too_old
+from hpa.decide.answers import checked, failure_of, is_bad_selector, summed, text_of, too_old
 from hpa.decide.numbers import Amount
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
 from hpa.decide.pods import Groups, Pods, group
@@ -229,6 +229,9 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
 
 def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Valid | Invalid:
     outer = "failed to get object metric value: "
+    if is_bad_selector(answer):  # upstream parses it before it looks at the target
+        unusable = _failed(answer, "custom", "")
+        return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
     described = spec.described
     by_object_value = spec.target_type == "Value" and _is_target(spec.value_milli)
     if not by_object_value and not (
@@ -246,7 +249,7 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
     prefix = f"unable to get metric {spec.name}: {about}"
     if not isinstance(sample, ObjectSample):
         unusable = _failed(sample, "custom", prefix)
-        middle = f"failed to get {spec.name} object metric: "
+        middle = "" if by_object_value else f"failed to get {spec.name} object metric: "
         return _invalid("FailedGetObjectMetric", unusable.text, outer + middle, unusable)
     found: Calculation | _Unusable
     usage = sample.sample.value_milli
@@ -374,6 +377,8 @@ def _pod_samples(
 
 def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
     failure = failure_of(answer)
+    if is_bad_selector(failure):
+        prefix = ""  # nothing was asked for
     return _Unusable(prefix + text_of(failure, api), "Failure", failure)
 
 

@@ -4,6 +4,7 @@ Follows ``groupPods``, Kubernetes 1.37. Columns instead of objects because ten t
 HPAs with ten pods each would otherwise make a hundred thousand objects a period.
 """
 
+import math
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -63,7 +64,8 @@ class Pods(Struct, frozen=True, gc=False):
     ready: bytes = b""  # Ready
     deleted: bytes = b""  # 1: deletionTimestamp is set
     started: tuple[float | None, ...] = ()  # status.startTime
-    ready_since: tuple[float | None, ...] = ()  # lastTransitionTime of the Ready condition
+    # lastTransitionTime of the Ready condition; None where it is null, or ``ready`` ABSENT
+    ready_since: tuple[float | None, ...] = ()
     template: tuple[int, ...] = ()  # position in ``templates``
     templates: tuple[PodTemplate, ...] = ()
     owner: tuple[int, ...] = ()  # position in ``owners``; no entries: owners are not known
@@ -191,8 +193,10 @@ def _bucket(
     if resource != "cpu":
         return ""
     started, since = pods.started[row], pods.ready_since[row]
-    if pods.ready[row] == Ready.ABSENT or started is None or since is None:
+    if pods.ready[row] == Ready.ABSENT or started is None:
         return "never_ready"
+    if since is None:
+        since = -math.inf  # a null lastTransitionTime is Go's zero time, before every start
     if started + settings.cpu_initialization_s > now:
         # The window of the sample must lie wholly after the last change of readiness.
         taken = asked_s if sample.time_s is None else sample.time_s

@@ -68,7 +68,7 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
         default.policies
         if policies is None
         else tuple(Policy(each.type, each.value, each.period_seconds) for each in policies),
-        None if rules.tolerance is None else float(quantity.from_wire(rules.tolerance)),
+        None if rules.tolerance is None else quantity.from_wire(rules.tolerance).approximate,
     )
 
 

@@ -1,7 +1,8 @@
 """What is wrong with a hand-written HPA, in the words of the API server.
 
-Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.37. Objects behind an API
-server have passed this; files and the CRD of own mode come here.
+Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.36.3. Objects behind an API
+server have passed this; files and the CRD of own mode come here. Metric selectors are
+looked at too: upstream lets them through and fails at them in every pass.
 """
 
 import re
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hpa.decide import wire
-from hpa.decide.reading import source_of
 from podscale.core import quantity
+from podscale.core.labels import key_problems
 from podscale.core.selector import SelectorError, from_wire
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -23,6 +24,24 @@ _SOURCES = {
     "Object": "object",
     "External": "external",
 }
+_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+# Standard without being a container's: what a ResourceQuota may count.
+_QUOTAS = frozenset(
+    (
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "storage",
+        "requests.storage",
+        "services.nodeports",
+        "services.loadbalancers",
+        *(f"{part}.{each}" for part in ("requests", "limits") for each in _CONTAINER_RESOURCES),
+    )
+)
 MAX_WINDOW_S = 3600
 MAX_PERIOD_S = 1800
 
@@ -38,7 +57,8 @@ class FieldError(Struct, frozen=True):
     def __str__(self) -> str:
         shown = f'"{self.value}"' if isinstance(self.value, str) else self.value
         value = "" if self.value is None else f": {shown}"
-        return f"{self.field}: {self.kind}{value}: {self.detail}"
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{self.field}: {self.kind}{value}{detail}"
 
 
 def validate(
@@ -63,19 +83,25 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
     if minimum is not None and minimum < lowest:
         detail = f"must be greater than or equal to {lowest}"
         yield _invalid("spec.minReplicas", minimum, detail)
-    if spec.max_replicas < 1:
-        yield _invalid("spec.maxReplicas", spec.max_replicas, "must be greater than 0")
+    if spec.max_replicas == 0:
+        yield _required("spec.maxReplicas", "must be set and greater than 0")
+    elif spec.max_replicas < 0:
+        detail = "must be greater than or equal to 1"
+        yield _invalid("spec.maxReplicas", spec.max_replicas, detail)
     if minimum is not None and spec.max_replicas < minimum:
         detail = "must be greater than or equal to `minReplicas`"
         yield _invalid("spec.maxReplicas", spec.max_replicas, detail)
-    yield from _reference(spec.scale_target_ref, "spec.scaleTargetRef")
+    target = spec.scale_target_ref
+    # The only kind of the core group that scales.
+    may_be_core = target.kind == "ReplicationController"
+    yield from _reference(target, "spec.scaleTargetRef", needs_group=not may_be_core)
     yield from _metrics(spec, minimum)
     if spec.behavior is not None:
         yield from _rules(spec.behavior.scale_up, "spec.behavior.scaleUp")
         yield from _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
 
 
-def _reference(reference: wire.Reference, path: str) -> Iterator[FieldError]:
+def _reference(reference: wire.Reference, path: str, *, needs_group: bool) -> Iterator[FieldError]:
     for field, text in (("kind", reference.kind), ("name", reference.name)):
         if not text:
             yield _required(f"{path}.{field}", "")
@@ -83,6 +109,9 @@ def _reference(reference: wire.Reference, path: str) -> Iterator[FieldError]:
             yield from _path_segment(text, f"{path}.{field}")
     if reference.api_version.count("/") > 1:
         detail = f"unexpected GroupVersion string: {reference.api_version}"
+        yield _invalid(f"{path}.apiVersion", reference.api_version, detail)
+    elif needs_group and not reference.api_version.rpartition("/")[0]:
+        detail = "apiVersion must specify API group"
         yield _invalid(f"{path}.apiVersion", reference.api_version, detail)
 
 
@@ -110,34 +139,37 @@ def _metrics(spec: wire.Spec, minimum: int | None) -> Iterator[FieldError]:
 def _metric(metric: wire.Metric, path: str) -> Iterator[FieldError]:
     if not metric.type:
         yield _required(f"{path}.type", "must specify a metric source type")
-        return
-    if metric.type not in _SOURCES:
+    is_known = metric.type in _SOURCES
+    if not is_known:
         yield _unsupported(f"{path}.type", metric.type, sorted(_SOURCES))
-        return
     written = {
-        "resource": metric.resource,
-        "containerResource": metric.container_resource,
-        "pods": metric.pods,
-        "object": metric.object,
-        "external": metric.external,
+        "Object": metric.object,
+        "External": metric.external,
+        "Pods": metric.pods,
+        "Resource": metric.resource,
+        "ContainerResource": metric.container_resource,
     }
-    expected = _SOURCES[metric.type]
-    for field, source in written.items():
-        if source is not None and field != expected:
-            detail = "must populate the given metric source only"
-            yield FieldError(f"{path}.{field}", "Forbidden", detail)
-    source = source_of(metric)
-    if source is None:
+    present = {kind: source for kind, source in written.items() if source is not None}
+    for kind, source in present.items():  # the first one alone is looked at, whatever the type
+        yield from _source(kind, source, f"{path}.{_SOURCES[kind]}")
+        break
+    if not is_known:
+        yield _unsupported(f"{path}.type", metric.type, sorted(_SOURCES))  # upstream says it twice
+    elif metric.type not in present:
         detail = "must populate information for the given metric source"
-        yield _required(f"{path}.{expected}", detail)
-        return
-    yield from _source(metric.type, source, f"{path}.{expected}")
+        yield _required(f"{path}.{_SOURCES[metric.type]}", detail)
+    for kind in present if len(present) > 1 else ():
+        if kind != metric.type:
+            detail = "must populate the given metric source only"
+            yield FieldError(f"{path}.{_SOURCES[kind]}", "Forbidden", detail)
 
 
 def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
     if kind in ("Resource", "ContainerResource"):
         if not source.name:
             yield _required(f"{path}.name", "must specify a resource name")
+        elif kind == "ContainerResource":
+            yield from _container_resource(source.name, f"{path}.name")
     else:
         yield from _identifier(source.metric, f"{path}.metric")
     if kind == "ContainerResource":
@@ -147,11 +179,27 @@ def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
             detail = "a lowercase RFC 1123 label of at most 63 characters is expected"
             yield _invalid(f"{path}.container", source.container, detail)
     if kind == "Object":
-        yield from _reference(
-            source.described_object or wire.Reference(), f"{path}.describedObject"
-        )
+        described = source.described_object or wire.Reference()
+        yield from _reference(described, f"{path}.describedObject", needs_group=False)
     yield from _target(source.target, f"{path}.target")
     yield from _target_of(kind, source.target, f"{path}.target")
+
+
+def _container_resource(name: str, path: str) -> Iterator[FieldError]:
+    # Follows ValidateContainerResourceName. Of a Resource metric no name is looked at.
+    problems = key_problems(name)
+    for problem in problems:
+        yield _invalid(path, name, problem)
+    if "/" not in name:
+        if name in _CONTAINER_RESOURCES or name.startswith("hugepages-"):
+            return
+        if not problems and name not in _QUOTAS and not name.startswith("requests.hugepages-"):
+            yield _invalid(path, name, "must be a standard resource type or fully qualified")
+        yield _invalid(path, name, "must be a standard resource for containers")
+    elif "kubernetes.io/" not in name and (
+        name.startswith("requests.") or key_problems(f"requests.{name}")
+    ):
+        yield _invalid(path, name, "doesn't follow extended resource name standard")
 
 
 def _identifier(identifier: wire.Identifier, path: str) -> Iterator[FieldError]:
@@ -177,9 +225,9 @@ def _identifier(identifier: wire.Identifier, path: str) -> Iterator[FieldError]:
 def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
     if not target.type:
         yield _required(f"{path}.type", "must specify a metric target type")
-    elif target.type not in ("Utilization", "Value", "AverageValue"):
-        kinds = ["AverageValue", "Utilization", "Value"]
-        yield _unsupported(f"{path}.type", target.type, kinds)
+    if target.type not in ("Utilization", "Value", "AverageValue"):
+        detail = "must be either Utilization, Value, or AverageValue"
+        yield _invalid(f"{path}.type", target.type, detail)
     for field, amount in (("value", target.value), ("averageValue", target.average_value)):
         if amount is None:
             continue
@@ -206,6 +254,8 @@ def _target_of(kind: str, target: wire.Target, path: str) -> Iterator[FieldError
         case "Object" | "External":
             if not has_value and not has_average:
                 detail = "must set either a target value for metric or a per-pod target"
+                if kind == "Object":
+                    detail = "must set either a target value or averageValue"
                 yield _required(f"{path}.averageValue", detail)
             if kind == "External" and has_value and has_average:
                 detail = "may not set both a target value for metric and a per-pod target"
@@ -248,7 +298,7 @@ def _tolerance(amount: wire.Amount, path: str) -> Iterator[FieldError]:
         yield _invalid(path, str(amount), error.reason)
         return
     if is_negative:
-        yield _invalid(path, str(amount), "must be greater than or equal to zero")
+        yield _invalid(path, str(amount), "must be greater than or equal to 0")
 
 
 def _policy(policy: wire.ScalingPolicy, path: str) -> Iterator[FieldError]:

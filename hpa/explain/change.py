@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Mapping
 
+from hpa.decide.answers import is_bad_selector
 from hpa.decide.spec import MetricSpec
 from hpa.explain.amounts import age, amount, listed, verb
 from hpa.explain.facts import Fact, spec_of, window_of
 from hpa.explain.reading import Told
 from hpa.explain.sentences import why_not
+from hpa.explain.whatif import within_tolerance
 
 Ask = Callable[[Told, Mapping[str, Fact]], str]
 
@@ -19,7 +21,8 @@ def change(told: Told, reason: str, facts: Mapping[str, Fact]) -> str:
 
 
 def _tolerance(told: Told, facts: Mapping[str, Fact]) -> str:
-    spec = spec_of(told)
+    held = within_tolerance(told)
+    spec = spec_of(told) if held is None else told.spec(held)
     up, down = facts.get("tolerance_up"), facts.get("tolerance_down")
     if spec is None or not isinstance(up, float) or not isinstance(down, float):
         return "The value leaves the tolerance."
@@ -69,17 +72,25 @@ def _rate(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one s
 
 
 def _failed_metric(told: Told, facts: Mapping[str, Fact]) -> str:
-    metric = facts.get("metric")
+    metric = facts.get("metric") or "The metric"
     invalid = told.invalid()
     text = why_not(invalid[0][1]) if invalid else ""
-    return f"{metric} becomes readable ({text}), or podscale.io/fallback names what stands in."
+    needed = f"{metric} becomes readable"
+    if invalid and is_bad_selector(invalid[0][1].failure):
+        needed = f"The selector of {metric} is corrected in the HPA"
+    return f"{needed} ({text}), or podscale.io/fallback names what stands in."
 
 
-def _request(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+def _request(told: Told, facts: Mapping[str, Fact]) -> str:
     container, resource = facts.get("container"), facts.get("resource")
+    problem = next((result.problem for _, result in told.invalid()), None)
+    who = f"Container {container} gets" if container else "The pods get"
+    if not container and problem is not None:
+        who = f"Pod {problem.pod} gets"
+    much = " above zero" if problem is None else ""  # every pod has one, of nothing
     return (
-        f"Container {container} gets a request for {resource}, or the metric uses averageValue "
-        "or ContainerResource."
+        f"{who} a request for {resource}{much}, or the metric uses averageValue or "
+        "ContainerResource."
     )
 
 

@@ -8,23 +8,46 @@ from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.spec import MetricSpec
-from hpa.decide.steps import Measured
-from hpa.explain.reading import Told
-from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
+from hpa.decide.steps import Measured, Woken
+from hpa.explain.reading import Told, step_of
+from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
 
 Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
 Facts = dict[str, Fact]
 
 
+# What says which metric it is, and what is said of it.
+_NAMES = ("metric", "metric_type", "container")
+_OF_METRIC = frozenset(
+    (
+        *_NAMES,
+        "resource",
+        "target_utilization",
+        "target_average_value",
+        "target_value",
+        "ratio",
+        "corrected_ratio",
+        "utilization",
+        "value",
+        "average_value",
+        "ready_pods",
+        "message",
+    )
+)
+
+
 def facts(told: Told, reasons: Sequence[str]) -> Facts:
-    """Return the facts of ``reasons``; where two use one key, the earlier reason's stands."""
+    """Return the facts of ``reasons``; where two use one key, the earlier reason's stands.
+
+    Numbers of one metric only: those of the metric that the earliest reason is about.
+    """
     found: Facts = {}
-    for reason in reasons:
-        for key, value in _BY_REASON.get(reason, _none)(told).items():
-            found.setdefault(key, value)
-    for key, value in _always(told).items():
-        found.setdefault(key, value)
+    for more in (*(_BY_REASON.get(reason, _none)(told) for reason in reasons), _always(told)):
+        is_other = any(key in found and more.get(key, found[key]) != found[key] for key in _NAMES)
+        for key, value in more.items():
+            if not (is_other and key in _OF_METRIC):
+                found.setdefault(key, value)
     return found
 
 
@@ -211,11 +234,19 @@ def events_within(told: Told, events: Sequence[ScaleEvent], period_s: float) -> 
 
 
 def _bound(told: Told) -> Facts:
-    return {} if told.limit is None else {"desired": told.limit.before}
+    if told.limit is not None:
+        return {"desired": told.limit.before}
+    woken = step_of(told.trace, Woken)  # comes after every limit
+    return {} if woken is None else {"desired": woken.before}
 
 
 def _winner(told: Told) -> Facts:
     return {} if told.winner is None else metric_facts(told, told.winner)
+
+
+def _held(told: Told) -> Facts:
+    held = within_tolerance(told)
+    return {} if held is None else metric_facts(told, held)
 
 
 def _rivals(told: Told) -> Facts:
@@ -288,7 +319,7 @@ _BY_REASON: Mapping[str, Callable[[Told], Facts]] = {
     "FinishedPodsIgnored": _bucket("finished"),
     "TerminatingPodsIgnored": _bucket("terminating"),
     "LargestProposalWins": _winner,
-    "WithinTolerance": _winner,
+    "WithinTolerance": _held,
     "MetricAboveTarget": _winner,
     "ScaleUpStabilized": _recommendation,
     "ScaleDownStabilized": _recommendation,

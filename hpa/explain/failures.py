@@ -1,5 +1,6 @@
 """The kind of failure of a metric that could not be used, as one reason."""
 
+from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.metrics import Invalid
 from hpa.decide.observation import MetricFailure
 from hpa.decide.steps import Measured
@@ -13,6 +14,7 @@ _BY_REASON = {
     "MetricNotANumber": "MetricNotANumber",
     "Ambiguous": "MetricAmbiguous",
     "MetricAmbiguous": "MetricAmbiguous",
+    BAD_SELECTOR: "MetricNotFound",  # the spec names no series; nobody refused anything
 }
 
 

@@ -6,10 +6,18 @@ from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Groups
 from hpa.decide.spec import MetricSpec
-from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Measured, Paused, TargetUnreadable
+from hpa.decide.steps import (
+    Conflict,
+    Corrected,
+    KeptAtZero,
+    Measured,
+    Paused,
+    TargetUnreadable,
+    Woken,
+)
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
-from hpa.explain.reading import Told
+from hpa.explain.reading import Told, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 
@@ -44,6 +52,7 @@ def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
     yield from _choice(told)
     yield from _window(told)
     yield from _limit(told)
+    yield from _woken(told)
     yield from _done(told)
     for problem in hpa.options.problems:
         yield f"An annotation could not be read: {problem}."
@@ -221,6 +230,12 @@ def _limit(told: Told) -> Iterator[str]:
             yield f"One pass goes at most to {step.limit}: {step.before} becomes {step.replicas}."
         case _:
             yield f"The direction is disabled: {step.before} becomes {step.replicas}."
+
+
+def _woken(told: Told) -> Iterator[str]:
+    step = step_of(told.trace, Woken)
+    if step is not None:
+        yield f"minReplicas raises {step.before} to {step.replicas}."
 
 
 def _done(told: Told) -> Iterator[str]:

@@ -11,8 +11,9 @@ from hpa.decide import Observation, decide
 from hpa.decide.metrics import Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Phase, Ready
+from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
-from hpa.explain.reading import Told
+from hpa.explain.reading import Told, tell
 from podscale.core.metrics import ExternalSamples, PodSamples
 
 WhatIf = Callable[[Told], int | None]
@@ -186,6 +187,18 @@ def without_bound(told: Told) -> int | None:
 def is_within_tolerance(result: Valid, current: int | None) -> bool:
     """Return whether the metric keeps the size because its ratio lies in the band."""
     return result.calculation.outcome == "WithinTolerance" and result.replicas == current
+
+
+def within_tolerance(told: Told) -> Measured | None:
+    """Return the metric that the tolerance holds: the winner, or of the others the one that
+    would ask for most without it."""
+    held = [each for each, result in told.valid() if is_within_tolerance(result, told.current)]
+    if told.winner in held or len(held) < 2:
+        return told.winner if told.winner in held else next(iter(held), None)
+    trace = told.trace
+    free = Variation(tolerance=False)
+    other = tell(decide(trace.observation, trace.past, trace.settings, trace.now, free).trace)
+    return max(held, key=lambda each: other.measured[each.index].replicas or 0)
 
 
 def _without(

@@ -31,6 +31,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX = ("", *_BINARY)
+_POWER = {0: 1.0, -3: 1e-3, -6: 1e-6, -9: 1e-9}
 
 
 class QuantityError(ValueError):
@@ -63,8 +64,21 @@ class Quantity(Struct, frozen=True):
         """Whole units, rounded away from zero as Go's ``Value``."""
         return _away_from_zero(self.nano, NANO)
 
+    @property
+    def approximate(self) -> float:
+        """The float of Go's ``AsApproximateFloat64``, from the canonical decimal form.
+
+        Mantissa times power of ten, which is not always the nearest float: 410m is
+        0.41000000000000003. Decisions that upstream makes on this float need it exactly.
+        """
+        mantissa, exponent = self.nano, -9
+        while exponent < 0 and mantissa % 1000 == 0:
+            mantissa //= 1000
+            exponent += 3
+        return mantissa * _POWER[exponent]
+
     def __float__(self) -> float:
-        """Return the nearest float, as Go's ``AsFloat64Slow``."""
+        """Return the nearest float, as Go's ``AsFloat64Slow``; for amounts that are shown."""
         return self.nano / NANO
 
 

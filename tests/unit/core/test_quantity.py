@@ -124,3 +124,22 @@ def test_a_quantity_reads_as_a_float():
 
 def test_binary_amounts_with_a_fraction_are_written_as_decimals():
     assert str(Quantity(1024_500_000_000, "BinarySI")) == "1024500m"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("410m", 0.41000000000000003),
+        ("0.41", 0.41000000000000003),  # canonical first: 410m
+        ("235m", 0.23500000000000001),
+        ("100m", 0.1),
+        ("1", 1.0),
+        ("1500m", 1.5),
+        ("0.0005", 0.0005),
+        ("-410m", -0.41000000000000003),
+        ("1Gi", float(2**30)),
+        ("0", 0.0),
+    ],
+)
+def test_the_approximate_float_is_mantissa_times_power(text: str, expected: float) -> None:
+    assert quantity.parse(text).approximate == expected

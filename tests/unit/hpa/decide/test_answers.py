@@ -2,7 +2,8 @@
 
 import pytest
 
-from hpa.decide.answers import text_of
+from hpa.decide.answers import summed, text_of
+from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import MetricFailure
 from podscale.core.metrics import NoData, NotFound, Unavailable
 
@@ -29,3 +30,16 @@ def test_a_failure_is_told_in_upstreams_words_once(
     failure: MetricFailure, api: str, text: str
 ) -> None:
     assert text_of(failure, api) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [
+        ((1, 2, -4), -1),
+        ((INT64_MAX, -5), INT64_MAX - 5),  # full, and not over it
+        ((INT64_MAX, 1, -5), INT64_MAX),
+        ((INT64_MAX, 1, -INT64_MAX), INT64_MAX),
+    ],
+)
+def test_a_sum_stays_where_it_passed_the_end(values: tuple[int, ...], total: int) -> None:
+    assert summed(values) == total

@@ -4,18 +4,32 @@ from typing import Any
 
 import pytest
 
-from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
+from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide, wire
 from hpa.decide.decision import Conclusion, Decision, MetricLabels
+from hpa.decide.history import stored
 from hpa.decide.limits import down_limit, limit, up_limit
-from hpa.decide.observation import Observation, Recommendation
-from hpa.decide.pods import Phase, Ready
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Condition, MetricSpec, Policy, Rules, Status
+from hpa.decide.observation import Observation, Recommendation, ScaleEvent
+from hpa.decide.pods import Phase, Ready, group
+from hpa.decide.reading import DOWN, UP, read_rules
+from hpa.decide.spec import (
+    Behavior,
+    Condition,
+    Expression,
+    MetricSelector,
+    MetricSpec,
+    ObjectReference,
+    Policy,
+    Rules,
+    Status,
+)
 from hpa.decide.stabilization import stabilize_down
 from hpa.decide.steps import Measured
-from podscale.core.metrics import NoData, Unavailable
+from hpa.questions import questions
+from podscale.core.metrics import NoData, Refused, Unavailable
+from podscale.kube.restmapper import Mapper
 from tests.unit.hpa.decide.situations import (
     NOW,
+    OLD,
     cpu,
     listed,
     per_pod,
@@ -70,6 +84,43 @@ def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window
     step = decision.trace.steps[0]
     assert isinstance(step, Measured)
     assert step.result.calculation.groups.initializing == ("web-1",)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("ready", "started", "since", "bucket"),
+    [
+        pytest.param(Ready.TRUE, NOW - 60, None, "ready", id="long ready, of a young pod"),
+        pytest.param(Ready.FALSE, NOW - 60, None, "initializing", id="not ready and young"),
+        pytest.param(Ready.TRUE, OLD, None, "ready", id="ready and old"),
+        pytest.param(Ready.FALSE, OLD, None, "never_ready", id="not ready since ever"),
+        pytest.param(Ready.ABSENT, OLD, None, "never_ready", id="no condition"),
+        pytest.param(Ready.TRUE, None, NOW, "never_ready", id="no start"),
+    ],
+)
+def test_a_condition_without_a_time_is_one_of_the_zero_time(
+    ready: Ready, started: float | None, since: float | None, bucket: str
+) -> None:
+    one = pod(ready=ready, started=started, since=since)
+    found = group(listed(one), usage(500).pods, "cpu", UPSTREAM, NOW, NOW)
+    assert (found.ready if bucket == "ready" else len(getattr(found, bucket))) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "used", "tolerance", "replicas"),
+    [
+        # 1 - 0.41 is above 0.59 and 1 - 410 * 0.001 is not.
+        pytest.param(100, 59, "410m", 10, id="410m is a little more"),
+        pytest.param(100, 58, "410m", 6, id="beyond it"),
+    ],
+)
+def test_the_tolerance_is_the_float_that_upstream_makes_of_it(
+    target: int, used: int, tolerance: str, replicas: int
+) -> None:
+    rules = read_rules(wire.ScalingRules(tolerance=tolerance), DOWN)
+    hpa = web(cpu(target), behavior=Behavior(UP, rules))
+    pods = listed(*[pod()] * 10)
+    decision = made(seen(hpa, 10, pods, [usage(*[used * 10] * 10)]))
+    assert proposal(decision) == replicas
 
 
 def test_5_disabled_shows_as_a_rate_limit() -> None:
@@ -127,6 +178,24 @@ def test_12_the_last_obsolete_slot_is_reused() -> None:
     assert [each.replicas for each in found.stored] == [10, 3]
 
 
+@pytest.mark.parametrize(
+    ("events", "stored_at"),
+    [
+        pytest.param((100, 20), (100, 20, 0), id="none marked"),
+        pytest.param((100, 2000), (100, 0), id="beyond the longest period"),
+        pytest.param((-100, 20), (0, 20), id="marked by a shorter one before"),
+        pytest.param((-100, -20, 10), (-100, 0, 10), id="the last marked"),
+    ],
+)
+def test_a_slot_once_out_of_reach_stays_free(
+    events: tuple[int, ...], stored_at: tuple[int, ...]
+) -> None:
+    # Ages; those below zero carry the mark.
+    past = tuple(ScaleEvent(1, NOW - abs(each), each < 0) for each in events)
+    found = stored(past, 3, Rules(0, "Max", (Policy("Pods", 4, 1800),)), NOW)
+    assert [NOW - each.at for each in found] == [abs(each) for each in stored_at]
+
+
 def test_13_without_behavior_min_wins_over_the_rate_limit() -> None:
     woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
     hpa = web(queue(1000), low=9, status=Status(conditions=woken))
@@ -158,6 +227,69 @@ def test_16_a_woken_hpa_without_a_waking_metric_stays_at_zero() -> None:
 
 def growing(**rest: Any) -> Observation:
     return seen(web(cpu(50), **rest), 2, listed(pod(), pod()), [usage(1000, 1000)])
+
+
+def on_ingress(kind: str, selector: MetricSelector | None = None) -> MetricSpec:
+    return MetricSpec(
+        "Object",
+        "hits",
+        described=ObjectReference("Ingress", "web", "networking.k8s.io/v1"),
+        selector=selector,
+        target_type=kind,
+        value_milli=1000 if kind == "Value" else None,
+        average_value_milli=1000 if kind == "AverageValue" else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "middle"), [("Value", ""), ("AverageValue", "failed to get hits object metric: ")]
+)
+def test_only_an_average_of_an_object_is_prefixed_twice(kind: str, middle: str) -> None:
+    fetched = "unable to fetch metrics from custom metrics API: down"
+    text = f"unable to get metric hits: Ingress on shop web/{fetched}"
+    decision = made(
+        seen(web(on_ingress(kind)), 1, listed(pod()), [Unavailable("Unreachable", "down")])
+    )
+    active = {each.type: each.message for each in decision.status.conditions}["ScalingActive"]
+    assert active == f"the HPA was unable to compute the replica count: {text}"
+    assert decision.error is not None
+    assert decision.error.endswith(f"failed to get object metric value: {middle}{text}")
+
+
+NEAR = MetricSelector((), (Expression("a", "Foo", ()),))
+NO_OPERATOR = '"Foo" is not a valid label selector operator'
+EXTERNAL = "failed to get queue external metric value: "
+
+
+@pytest.mark.parametrize(
+    ("spec", "prefix"),
+    [
+        (on_ingress("Value", NEAR), "failed to get object metric value: "),
+        (on_ingress("AverageValue", NEAR), "failed to get object metric value: "),
+        (on_ingress("", NEAR), "failed to get object metric value: "),  # before the target
+        (
+            MetricSpec("Pods", "load", selector=NEAR, average_value_milli=1),
+            "failed to get pods metric value: ",
+        ),
+        (
+            MetricSpec("External", "queue", selector=NEAR, average_value_milli=1),
+            f"{EXTERNAL}failed to get queue external metric: ",
+        ),
+        (
+            MetricSpec("External", "queue", selector=NEAR, value_milli=1),
+            f"{EXTERNAL}failed to get external metric queue: ",
+        ),
+    ],
+)
+def test_a_selector_that_cannot_be_parsed_is_told_bare(spec: MetricSpec, prefix: str) -> None:
+    hpa = web(spec)
+    (answer,) = questions(hpa, "app=web", Mapper([]))
+    assert isinstance(answer, Refused)
+    decision = made(seen(hpa, 1, listed(pod()), [answer]))
+    active = {each.type: each.message for each in decision.status.conditions}["ScalingActive"]
+    assert active == f"the HPA was unable to compute the replica count: {NO_OPERATOR}"
+    assert decision.error is not None
+    assert decision.error.endswith(f"first error is: {prefix}{NO_OPERATOR}")
 
 
 def concluded(observation: Observation, outcome: Outcome) -> Conclusion:

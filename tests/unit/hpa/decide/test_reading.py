@@ -179,10 +179,50 @@ def test_v1_annotations_on_a_v2_object_have_no_effect() -> None:
     assert read(found).metrics == (DEFAULT_METRIC,)
 
 
-def test_a_broken_annotation_of_v1_is_an_error() -> None:
-    annotations = {"autoscaling.alpha.kubernetes.io/metrics": "{"}
-    with pytest.raises(ConversionError, match=r"kubernetes\.io/metrics"):
-        to_v2(written({}, "autoscaling/v1", metadata={"annotations": annotations}))
+def v1_with(key: str, text: str, **rest: Any) -> HPA:
+    annotations = {f"autoscaling.alpha.kubernetes.io/{key}": text}
+    return hpa({}, "autoscaling/v1", metadata={"annotations": annotations}, **rest)
+
+
+@pytest.mark.parametrize("key", ["metrics", "behavior", "current-metrics", "conditions"])
+@pytest.mark.parametrize("text", ["{", "", "5", '["text"]', '[{"type": 5}]', '{"ScaleUp": 5}'])
+def test_an_annotation_of_v1_that_cannot_be_decoded_is_left_out(key: str, text: str) -> None:
+    status = {"currentCPUUtilizationPercentage": 40}
+    assert v1_with(key, text, status=status) == hpa({}, "autoscaling/v1", status=status)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("metrics", [{"type": "Pods", "pods": {"metricName": "q", "targetAverageValue": "ten"}}]),
+        ("metrics", [{"type": "Resource", "resource": {"targetAverageUtilization": 2**31}}]),
+        ("behavior", {"ScaleUp": {"Tolerance": "wide"}}),
+        ("behavior", {"ScaleUp": {"StabilizationWindowSeconds": 2**31}}),
+    ],
+)
+def test_amounts_that_are_none_make_an_annotation_undecodable(key: str, value: Any) -> None:
+    assert v1_with(key, json.dumps(value)) == hpa({}, "autoscaling/v1")
+
+
+@pytest.mark.parametrize("text", ["{}", "null", '{"ScaleUp": null, "ScaleDown": null}'])
+def test_a_behavior_annotation_without_a_direction_sets_none(text: str) -> None:
+    assert v1_with("behavior", text).behavior is None
+    assert v1_with("behavior", '{"ScaleUp": {}}').behavior is not None
+
+
+@pytest.mark.parametrize(("zero", "kept"), [("0", None), ("0m", None), ("7", "7")])
+def test_beside_an_average_a_zero_of_v1_is_no_value(zero: str, kept: str | None) -> None:
+    source = {"metricName": "hits", "target": TARGET, "targetValue": zero, "averageValue": "5"}
+    annotations = {
+        "autoscaling.alpha.kubernetes.io/metrics": json.dumps(
+            [{"type": "Object", "object": source}]
+        )
+    }
+    found = to_v2(written({}, "autoscaling/v1", metadata={"annotations": annotations}))
+    assert found.spec.metrics is not None
+    assert found.spec.metrics[0].object is not None
+    assert found.spec.metrics[0].object.target == wire.Target("AverageValue", kept, "5")
+    assert validate(found) == []
 
 
 @pytest.mark.parametrize("version", ["autoscaling/v3", "apps/v1"])
@@ -194,6 +234,39 @@ def test_other_versions_are_refused(version: str) -> None:
 def test_a_field_of_the_wrong_type_is_named() -> None:
     with pytest.raises(ConversionError, match="maxReplicas"):
         to_v2(written({"maxReplicas": "ten"}))
+
+
+POLICY = {"type": "Pods", "value": 2**31, "periodSeconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"maxReplicas": 2**31}, r"spec\.maxReplicas: 2147483648 does not fit"),
+        ({"minReplicas": -(2**31) - 1}, r"spec\.minReplicas"),
+        (
+            {"metrics": [resource(type="Utilization", averageUtilization=2**40)]},
+            r"spec\.metrics\[0\]\.resource\.target\.averageUtilization",
+        ),
+        (
+            {"behavior": {"scaleUp": {"policies": [POLICY]}}},
+            r"spec\.behavior\.scaleUp\.policies\[0\]\.value",
+        ),
+    ],
+)
+def test_what_go_has_no_room_for_is_refused(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConversionError, match=field):
+        to_v2(written(spec))
+
+
+def test_what_is_wide_in_go_is_read() -> None:
+    found = hpa(
+        {"metrics": [resource(type="AverageValue", averageValue=2**40)]},
+        metadata={"generation": 2**40},
+        status={"observedGeneration": 2**40},
+    )
+    assert found.generation == found.status.observed_generation == 2**40
+    assert found.metrics[0].average_value_milli == 2**40 * 1000
 
 
 def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
@@ -232,7 +305,11 @@ def test_a_sound_object_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        ({"maxReplicas": 0}, "spec.maxReplicas: Invalid value: 0: must be greater than 0"),
+        ({"maxReplicas": 0}, "spec.maxReplicas: Required value: must be set and greater than 0"),
+        (
+            {"maxReplicas": -1},
+            "spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1",
+        ),
         (
             {"minReplicas": 11},
             "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`",
@@ -254,6 +331,14 @@ def test_a_sound_object_has_no_findings() -> None:
             {"scaleTargetRef": {**TARGET, "apiVersion": "a/b/c"}},
             "unexpected GroupVersion string: a/b/c",
         ),
+        (
+            {"scaleTargetRef": {**TARGET, "apiVersion": "v1"}},
+            'scaleTargetRef.apiVersion: Invalid value: "v1": apiVersion must specify API group',
+        ),
+        (
+            {"scaleTargetRef": {"kind": "Deployment", "name": "web"}},
+            'scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group',
+        ),
         ({"metrics": [{"type": "Pods"}]}, "must populate information for the given metric source"),
         (
             {"metrics": [{**resource(type="Utilization", averageUtilization=1), "pods": {}}]},
@@ -262,6 +347,23 @@ def test_a_sound_object_has_no_findings() -> None:
         ({"metrics": [{"type": "Cheese"}]}, 'Unsupported value: "Cheese"'),
         ({"metrics": [resource(type="Utilization", averageUtilization=0)]}, "greater than 0"),
         ({"metrics": [resource(type="Value", averageValue="0")]}, "must be positive"),
+        (
+            {"metrics": [resource(type="Average", averageUtilization=1)]},
+            'target.type: Invalid value: "Average": must be either Utilization, Value, or',
+        ),
+        ({"metrics": [resource(averageUtilization=1)]}, "must specify a metric target type"),
+        (
+            {"metrics": [resource(averageUtilization=1)]},
+            'target.type: Invalid value: "": must be either Utilization, Value, or AverageValue',
+        ),
+        (
+            {
+                "metrics": [
+                    {"type": "Object", "object": {**QUEUE, "target": {"type": "AverageValue"}}}
+                ]
+            },
+            "averageValue: Required value: must set either a target value or averageValue",
+        ),
         ({"metrics": [resource(type="Value", averageValue="1x")]}, "averageValue: Invalid value"),
         ({"metrics": [resource(type="Utilization")]}, "averageUtilization: Required value"),
         (
@@ -324,12 +426,50 @@ def test_a_sound_object_has_no_findings() -> None:
             },
             "policies[0].value: Invalid value: 0",
         ),
-        ({"behavior": {"scaleUp": {"tolerance": "-0.1"}}}, "tolerance: Invalid value"),
+        (
+            {"behavior": {"scaleUp": {"tolerance": "-0.1"}}},
+            'tolerance: Invalid value: "-0.1": must be greater than or equal to 0',
+        ),
     ],
 )
 def test_findings_are_told_in_the_servers_words(spec: dict[str, Any], text: str) -> None:
     found = problems({**OK, **spec})
     assert any(text in each for each in found), found
+
+
+def test_only_the_core_group_has_no_name() -> None:
+    core = {"apiVersion": "v1", "kind": "ReplicationController", "name": "web"}
+    assert problems({**OK, "scaleTargetRef": core}) == []
+    service = {"apiVersion": "v1", "kind": "Service", "name": "web"}
+    metric = {"type": "Object", "object": {**QUEUE, "describedObject": service}}
+    assert problems({"metrics": [metric]}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cpu", []),
+        ("ephemeral-storage", []),
+        ("hugepages-2Mi", []),
+        ("nvidia.com/gpu", []),
+        ("kubernetes.io/batteries", []),
+        ("pods", ["must be a standard resource for containers"]),
+        (
+            "gpu",
+            [
+                "must be a standard resource type or fully qualified",
+                "must be a standard resource for containers",
+            ],
+        ),
+        ("requests.example.com/gpu", ["doesn't follow extended resource name standard"]),
+    ],
+)
+def test_a_container_has_standard_and_qualified_resources(name: str, expected: list[str]) -> None:
+    target = {"type": "Utilization", "averageUtilization": 1}
+    source = {"name": name, "container": "app", "target": target}
+    found = problems({"metrics": [{"type": "ContainerResource", "containerResource": source}]})
+    field = "spec.metrics[0].containerResource.name"
+    assert found == [f'{field}: Invalid value: "{name}": {each}' for each in expected]
 
 
 def test_zero_needs_the_gate_or_a_zero_before() -> None:

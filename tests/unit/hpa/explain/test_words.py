@@ -1,18 +1,25 @@
 """Sentences agree in number with what they tell of."""
 
 import pytest
+from msgspec import structs
 
 from hpa.decide import Observation, Settings, decide
-from hpa.decide.pods import Ready
-from hpa.explain import explain
+from hpa.decide.answers import BAD_SELECTOR
+from hpa.decide.pods import ContainerRequest, PodTemplate, Ready
+from hpa.decide.reading import DOWN, UP
+from hpa.decide.spec import Behavior, Condition, MetricSpec, Status
+from hpa.explain import Explanation, explain
+from podscale.core.metrics import Refused
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
     listed,
     per_pod,
     pod,
+    queue,
     remembered,
     seen,
+    series,
     usage,
     web,
 )
@@ -57,3 +64,80 @@ def test_one_is_told_as_one_and_two_as_two(observation: Observation, expected: s
 def test_a_window_that_ends_now_is_not_told_to_end_in_no_time(age_s: float, expected: str) -> None:
     idle = seen(web(cpu(50)), 4, listed(*[pod()] * 4), [usage(*[50] * 4)])
     assert expected in words(idle, (4, age_s))
+
+
+def explained(observation: Observation) -> Explanation:
+    return explain(decide(observation, remembered(), Settings(), NOW).trace)
+
+
+def test_a_target_woken_to_min_tells_what_the_metrics_ask_for() -> None:
+    zeroed = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+    hpa = web(queue(1000), low=4, status=zeroed, behavior=Behavior(UP, DOWN))
+    found = explained(seen(hpa, 0, listed(), [series(2000)]))
+    assert found.change == "minReplicas is lowered from 4 (the metrics ask for 2)."
+    assert found.facts["desired"] == 2
+    assert "minReplicas raises 2 to 4." in found.sentences
+
+
+WHOLE = ContainerRequest("app", {"memory": 0})
+
+
+@pytest.mark.parametrize(
+    ("container", "template", "expected"),
+    [
+        pytest.param(
+            "",
+            PodTemplate((WHOLE,)),
+            "The pods get a request for memory above zero, or the metric uses averageValue",
+            id="requests of nothing",
+        ),
+        pytest.param(
+            "app",
+            PodTemplate((WHOLE,)),
+            "Container app gets a request for memory above zero, or",
+            id="of nothing in one container",
+        ),
+        pytest.param(
+            "",
+            PodTemplate((ContainerRequest("app", {}),), {"cpu": 1000}),
+            "Pod web-0 gets a request for memory, or",
+            id="not at the level of pods",
+        ),
+        pytest.param(
+            "",
+            PodTemplate((ContainerRequest("app", {}),)),
+            "Container app gets a request for memory, or",
+            id="none in a container",
+        ),
+    ],
+)
+def test_a_request_is_asked_for_where_it_is_missing(
+    container: str, template: PodTemplate, expected: str
+) -> None:
+    kind = "ContainerResource" if container else "Resource"
+    memory = MetricSpec(kind, "memory", container, average_utilization=50)
+    pods = structs.replace(listed(pod()), templates=(template,))
+    found = explained(seen(web(memory), 1, pods, [usage(900)]))
+    assert found.first_reason == "RequestMissing"
+    assert found.change.startswith(expected)
+
+
+def test_the_tolerance_is_told_of_the_metric_that_it_holds() -> None:
+    # queue asks for 2 in any case; load would ask for 3 without its tolerance.
+    hpa = web(queue(1000), per_pod(1000, "load"))
+    answers = [series(700), usage(1050, 1050)]
+    found = explained(seen(hpa, 2, listed(pod(), pod()), answers))
+    assert found.first_reason == "WithinTolerance"
+    assert found.facts["metric"] == "load"
+    assert found.change.startswith("load rises above 1.1 or falls below 0.9")
+    assert "target_value" not in found.facts
+
+
+def test_a_selector_that_cannot_be_parsed_is_the_specs_fault() -> None:
+    bad = Refused(BAD_SELECTOR, '"Foo" is not a valid label selector operator')
+    found = explained(seen(web(queue(1000)), 1, listed(pod()), [bad]))
+    assert found.first_reason == "MetricNotFound"
+    assert found.change == (
+        'The selector of queue is corrected in the HPA ("Foo" is not a valid label selector '
+        "operator), or podscale.io/fallback names what stands in."
+    )

@@ -1,0 +1,148 @@
+"""What is wrong with a hand-written HPA, in the very words of the API server.
+
+``podscale hpa eval`` and the CRD of own mode tell it without one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hpa.decide.conversion import to_v2
+from hpa.decide.validation import validate
+from tests.cluster.plane import Plane
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+HALF = {"type": "Utilization", "averageUtilization": 50}
+ONE = {"type": "AverageValue", "averageValue": "1"}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": HALF}}
+QUEUE = {"type": "External", "external": {"metric": {"name": "queue"}, "target": ONE}}
+POLICY = {"type": "Pods", "value": 1, "periodSeconds": 60}
+
+
+def resource(**target: Any) -> list[Any]:
+    return [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+
+
+def pods(name: str = "load", **target: Any) -> list[Any]:
+    return [{"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}]
+
+
+def external(**target: Any) -> list[Any]:
+    return [{"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}]
+
+
+def on_object(described: Any = None, **target: Any) -> list[Any]:
+    about = described or {"apiVersion": "v1", "kind": "Service", "name": "web"}
+    source = {"describedObject": about, "metric": {"name": "hits"}, "target": target}
+    return [{"type": "Object", "object": source}]
+
+
+def container(name: str = "cpu", of: str = "app", **target: Any) -> list[Any]:
+    source = {"name": name, "container": of, "target": target or HALF}
+    return [{"type": "ContainerResource", "containerResource": source}]
+
+
+def up(**rules: Any) -> dict[str, Any]:
+    return {"scaleUp": rules}
+
+
+SPECS: Mapping[str, dict[str, Any]] = {
+    "good": {},
+    "max-0": {"maxReplicas": 0},
+    "max-negative": {"maxReplicas": -1},
+    "max-under-min": {"minReplicas": 5, "maxReplicas": 3},
+    "min-negative": {"minReplicas": -1},
+    "min-0-without-a-waker": {"minReplicas": 0},
+    "min-0": {"minReplicas": 0, "metrics": [QUEUE]},
+    "no-kind": {"scaleTargetRef": {**TARGET, "kind": ""}},
+    "no-name": {"scaleTargetRef": {**TARGET, "name": ""}},
+    "name-with-a-slash": {"scaleTargetRef": {**TARGET, "name": "a/b%c"}},
+    "name-of-dots": {"scaleTargetRef": {**TARGET, "name": ".."}},
+    "no-group": {"scaleTargetRef": {**TARGET, "apiVersion": "v1"}},
+    "no-version": {"scaleTargetRef": {**TARGET, "apiVersion": ""}},
+    "three-parts": {"scaleTargetRef": {**TARGET, "apiVersion": "a/b/c"}},
+    "replication-controller": {
+        "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "web"}
+    },
+    "no-target-type": {"metrics": resource(averageUtilization=50)},
+    "unknown-target-type": {"metrics": resource(type="Best", averageUtilization=50)},
+    "no-utilization": {"metrics": resource(type="Utilization")},
+    "utilization-0": {"metrics": resource(type="Utilization", averageUtilization=0)},
+    "both-targets": {
+        "metrics": resource(type="Utilization", averageUtilization=5, averageValue="1")
+    },
+    "average-0": {"metrics": resource(type="AverageValue", averageValue="0")},
+    "average-negative": {"metrics": pods(type="AverageValue", averageValue="-1")},
+    "pods-without-average": {"metrics": pods(type="Value", value="1")},
+    "pods-without-name": {"metrics": pods("", **ONE)},
+    "pods-with-a-slash": {"metrics": pods("a/b", **ONE)},
+    "external-without-target": {"metrics": external(type="Value")},
+    "external-with-both": {"metrics": external(type="Value", value="1", averageValue="2")},
+    "external-0": {"metrics": external(type="Value", value="0")},
+    "object-without-target": {"metrics": on_object(type="Value")},
+    "object-without-group": {"metrics": on_object(type="Value", value="1")},
+    "object-of-three-parts": {
+        "metrics": on_object(
+            {"apiVersion": "a/b/c", "kind": "Service", "name": "web"}, type="Value", value="1"
+        )
+    },
+    "object-without-kind": {
+        "metrics": on_object({"apiVersion": "v1", "name": "web"}, type="Value", value="1")
+    },
+    "container": {"metrics": container()},
+    "container-without-name": {"metrics": container(of="")},
+    "container-of-foo": {"metrics": container("foo")},
+    "container-of-hugepages": {"metrics": container("hugepages-2Mi", **ONE)},
+    "container-of-a-device": {"metrics": container("example.com/gpu", **ONE)},
+    "container-of-storage": {"metrics": container("storage", **ONE)},
+    "unknown-type": {"metrics": [{"type": "Best"}]},
+    "no-source": {"metrics": [{"type": "Pods"}]},
+    "another-source": {"metrics": [{"type": "Pods", "resource": CPU["resource"]}]},
+    "two-sources": {"metrics": [{**CPU, "pods": pods(**ONE)[0]["pods"]}]},
+    "window-negative": {"behavior": up(stabilizationWindowSeconds=-1)},
+    "window-of-an-hour-and-more": {"behavior": up(stabilizationWindowSeconds=3601)},
+    "unknown-select": {"behavior": up(selectPolicy="Best")},
+    "no-policies": {"behavior": up(policies=[])},
+    "unknown-policy": {"behavior": up(policies=[{**POLICY, "type": "Best"}])},
+    "policy-0": {"behavior": up(policies=[{**POLICY, "value": 0}])},
+    "period-0": {"behavior": up(policies=[{**POLICY, "periodSeconds": 0}])},
+    "period-long": {"behavior": up(policies=[{**POLICY, "periodSeconds": 1801}])},
+    "tolerance-negative": {"behavior": up(tolerance="-1")},
+    "several": {
+        "maxReplicas": 0,
+        "metrics": [*resource(type="Best"), *pods("", type="AverageValue")],
+        "behavior": up(selectPolicy="Best", policies=[{**POLICY, "value": -1}]),
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def said(plane: Plane) -> Mapping[str, list[str]]:
+    """What the API server has against each spec; nothing is stored."""
+    found = {}
+    with plane.namespace() as namespace:
+        path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers?dryRun=All"
+        for name in SPECS:
+            answer = plane.admin.request("POST", path, written(name))
+            assert answer.status in (201, 422), answer.raw
+            causes = answer.body.get("details", {}).get("causes", ())
+            found[name] = sorted(f"{each['field']}: {each['message']}" for each in causes)
+    return found
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_hpa_is_found_wrong_in_the_words_of_the_api_server(
+    name: str, said: Mapping[str, list[str]]
+) -> None:
+    assert sorted(map(str, validate(to_v2(written(name))))) == said[name]
+
+
+def written(name: str) -> dict[str, Any]:
+    spec = {"scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": 3, "metrics": [CPU]}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": {**spec, **SPECS[name]},
+    }
