@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import structlog
 
 from hpa.decide.observation import MetricAnswer
@@ -18,11 +19,13 @@ from podscale.core.metrics import (
     Answer,
     ExternalSamples,
     MetricsProvider,
+    NoData,
     NotFound,
     ObjectSample,
     PodSamples,
     Question,
     Refused,
+    Stale,
     Unavailable,
 )
 from podscale.core.samplecolumns import SampleColumns
@@ -31,6 +34,8 @@ _log = structlog.get_logger()
 
 _SLOW_S = 2.0  # an answer that took longer makes metrics be asked for apart ...
 _APART_S = 300.0  # ... for so long
+_NONE = float("inf")  # the time of no sample
+_FEW_BYTES = 400  # of times; numpy needs a microsecond to begin, and then next to nothing
 
 Given = tuple[MetricAnswer | None, ...]  # one for each of a look's ``asked``, in order
 
@@ -82,6 +87,20 @@ class Asking:
         self._note_ages(found)
         return found
 
+    def _note_ages(self, found: list[Given]) -> None:
+        """Observe the oldest sample of each look; what cannot be read is a failed metric."""
+        now, unreadable = self._wall(), 0
+        for row, given in enumerate(found):
+            try:
+                oldest = _oldest(given)
+                if -_NONE < oldest < _NONE:  # NaN is not, either
+                    self._metrics.data_age.add((), max(now - oldest, 0.0))
+            except Exception:  # noqa: BLE001 - as below; no other autoscaler hears of it
+                unreadable += 1
+                found[row] = tuple(map(_readable, given))
+        if unreadable:
+            _log.error("metrics provider failed", error="WrongAnswer", autoscalers=unreadable)
+
     async def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
         began = time.monotonic()
         try:
@@ -105,26 +124,45 @@ class Asking:
                 self._apart_until = time.monotonic() + _APART_S
         return [failure] * len(questions)
 
-    def _note_ages(self, found: Sequence[Given]) -> None:
-        now = self._wall()
-        for given in found:
-            if given:
-                oldest = min([_sampled(each, now) for each in given])
-                self._metrics.data_age.add((), max(now - oldest, 0.0))
+
+def _oldest(answers: Given) -> float:
+    """Return when the oldest sample was taken; infinite where there is none: all failed."""
+    times, asked_s, oldest = b"", 0.0, _NONE
+    for answer in answers:
+        if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
+            times += answer.pods.times_raw
+            asked_s = answer.asked_s
+        else:
+            oldest = min(oldest, *_times(answer))
+    if not times:
+        return oldest
+    if len(times) <= _FEW_BYTES:
+        found = min(memoryview(times).cast("d"))
+        if found == found:
+            return min(found, oldest)
+    # Leaves out NaN (not known) wherever it stands; min() does unless it is the first.
+    found = float(np.fmin.reduce(np.frombuffer(times)))
+    return min(found if found == found else asked_s, oldest)
 
 
-def _sampled(answer: MetricAnswer | None, now: float) -> float:
-    if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
-        taken = answer.pods.first_time_s
-        return answer.asked_s if taken is None else taken
+def _times(answer: MetricAnswer | None) -> list[float]:
     match answer:
         case PodSamples(pods=pods, asked_s=asked_s):
-            first = next(iter(pods.values()), None)
-            at = None if first is None else first.time_s
+            samples = list(pods.values())
         case ObjectSample(sample=sample, asked_s=asked_s):
-            at = sample.time_s
+            samples = [sample]
         case ExternalSamples(series=series, asked_s=asked_s):
-            at = series[0].sample.time_s if series else None
+            samples = [each.sample for each in series]
+        case None | NotFound() | NoData() | Stale() | Unavailable() | Refused():
+            return [_NONE]
         case _:
-            return now
-    return asked_s if at is None else at
+            raise TypeError(f"{type(answer).__name__} is no answer")
+    return [_NONE, *(asked_s if each.time_s is None else each.time_s for each in samples)]
+
+
+def _readable(answer: MetricAnswer | None) -> MetricAnswer | None:
+    try:
+        _oldest((answer,))
+    except Exception as error:  # noqa: BLE001 - a provider of another package may answer anything
+        return Unavailable("WrongAnswer", f"not readable: {type(error).__name__}: {error}")
+    return answer

@@ -117,6 +117,7 @@ class Controller:
         stores.deployments.subscribe(self._scaled("Deployment"))
         stores.stateful_sets.subscribe(self._scaled("StatefulSet"))
         metrics.replicas = self._sizes
+        metrics.events_dropped = lambda: recorder.dropped
 
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored."""
@@ -135,6 +136,7 @@ class Controller:
                 self._passes = self._passes_of(group)
                 if self._shards is not None:
                     group.create_task(self._store(self._shards), name="store histories")
+                    self._metrics.unsaved_s = self._unsaved(self._shards)
                 is_small = len(self.catalog) <= _AT_ONCE
                 if is_small:
                     self._urgent |= dict.fromkeys(entry.key for entry in self.catalog)
@@ -144,7 +146,9 @@ class Controller:
                 await self._tick(group, first=1 if is_small else 0)
         finally:
             self._passes = None
-            self._metrics.is_leader = 0
+            # Who leads next says how these stand; ours would be added to what it says.
+            self._metrics.is_leader = self._metrics.foreign = 0
+            self._metrics.unsaved_s = lambda: 0.0
             if self._shards is not None:
                 await self._flush(self._shards)
 
@@ -326,6 +330,10 @@ class Controller:
         except (KubeError, TimeoutError) as error:
             _log.warning("histories not flushed", error=str(error))
 
+    def _unsaved(self, shards: Shards) -> Callable[[], float]:
+        now = asyncio.get_running_loop().time
+        return lambda: shards.unsaved_s(now())  # scrapes are answered in a thread without a loop
+
     def _entries(self, keys: Iterable[Key]) -> list[Entry]:
         found = (self.catalog.get(key) for key in keys)
         return [entry for entry in found if entry is not None]
@@ -370,6 +378,8 @@ class Controller:
         self._recorder.event(about, event.type, event.reason, event.message)
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
+        if self._passes is None:
+            return
         for entry in self.catalog:
             decided = self.traces.decided(entry.key)
             if decided is not None:

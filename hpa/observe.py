@@ -5,6 +5,7 @@ entry until something they depend on changes.
 """
 
 from collections.abc import Mapping
+from itertools import count
 
 from msgspec import Struct
 
@@ -72,7 +73,11 @@ class Observer:
         self._settings = settings
         self._columns = Columns(self._topmost)
         self._states: dict[str, _State] = {}  # by namespace: the last one
-        self._adoptions: dict[str, int] = {}  # by namespace: how often a ReplicaSet changed hands
+        # Of namespaces that have a ReplicaSet: how many, and when one changed hands last.
+        self._sets: dict[str, int] = {}
+        self._adoptions: dict[str, int] = {}
+        # One for all: a namespace that went and came back shows no number that it had before.
+        self._moments = count(1)
         targets.replica_sets.subscribe(self._note_adoption)
 
     def look(self, entry: Entry, hpa: HPA, seen: Seen, mapper: Mapper) -> Look:
@@ -204,10 +209,17 @@ class Observer:
         )
 
     def _note_adoption(self, change: Change[Workload]) -> None:
-        old, new = change.old, change.new
-        if old is None or new is None or old.metadata.controller != new.metadata.controller:
-            count = self._adoptions.get(change.namespace, 0)
-            self._adoptions[change.namespace] = count + 1
+        old, new, namespace = change.old, change.new, change.namespace
+        if old is not None and new is not None:
+            if old.metadata.controller != new.metadata.controller:
+                self._adoptions[namespace] = next(self._moments)
+            return
+        sets = self._sets.get(namespace, 0) + (new is not None) - (old is not None)
+        if sets:
+            self._sets[namespace], self._adoptions[namespace] = sets, next(self._moments)
+        else:
+            self._sets.pop(namespace, None)
+            self._adoptions.pop(namespace, None)
 
 
 def _are_alike(one: Look, other: Look) -> bool:

@@ -6,7 +6,8 @@ deleted registers nothing. Each selector lies under one of the label values it r
 that the check looks at few of them. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 
 from podscale.core.selector import NOTHING, Selector
 
@@ -18,11 +19,15 @@ class Rivals:
     """The selectors of all HPAs known."""
 
     def __init__(self) -> None:
-        self._spaces: dict[str, _Space] = {}
+        self._spaces: dict[str, _Space] = {}  # of namespaces that have an HPA
+        # One for all: a namespace that went and came back shows no version that it had before.
+        self._versions = count(1)
 
     def add(self, namespace: str, name: str, selector: Selector = NOTHING) -> bool:
         """Register an HPA; False where it is registered already."""
-        space = self._spaces.setdefault(namespace, _Space())
+        space = self._spaces.get(namespace)
+        if space is None:
+            space = self._spaces[namespace] = _Space(self._versions)
         if name in space:
             return False
         space.put(name, selector)
@@ -39,10 +44,14 @@ class Rivals:
     def drop(self, namespace: str, name: str) -> bool:
         """Forget an HPA; False where it is not registered."""
         space = self._spaces.get(namespace)
-        return space is not None and space.drop(name)
+        if space is None or not space.drop(name):
+            return False
+        if not space:
+            del self._spaces[namespace]
+        return True
 
     def version(self, namespace: str) -> int:
-        """Return a number that changes whenever ``of`` may answer differently."""
+        """Return a number that changes whenever ``of`` may answer differently; 0: no HPA."""
         space = self._spaces.get(namespace)
         return space.version if space is not None else 0
 
@@ -61,10 +70,14 @@ class Rivals:
 class _Space:
     """The selectors of one namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Iterator[int]) -> None:
         self.version = 0
+        self._versions = versions
         self._selectors: dict[str, Selector] = {}
         self._under: dict[_Pair, str | dict[str, None]] = {}  # one name, as mostly, as it is
+
+    def __len__(self) -> int:
+        return len(self._selectors)
 
     def __contains__(self, name: str) -> bool:
         return name in self._selectors
@@ -74,7 +87,7 @@ class _Space:
         if known is not None and known == selector:
             return
         self.drop(name)
-        self.version += 1
+        self.version = next(self._versions)
         self._selectors[name] = selector
         for pair in _pairs(selector):
             members = self._under.get(pair)
@@ -89,7 +102,7 @@ class _Space:
         known = self._selectors.pop(name, None)
         if known is None:
             return False
-        self.version += 1
+        self.version = next(self._versions)
         for pair in _pairs(known):
             members = self._under[pair]
             if isinstance(members, dict):

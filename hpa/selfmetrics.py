@@ -5,7 +5,7 @@ for a label lookup each.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client.core import (
@@ -90,6 +90,8 @@ class HpaMetrics(Collector):
         self.foreign = 0
         self.is_leader = 0
         self.replicas: Replicas = lambda: ()
+        self.unsaved_s: Callable[[], float] = lambda: 0.0
+        self.events_dropped: Callable[[], int] = lambda: 0
 
     def passed(self, labels: Labels, seconds: float) -> None:
         """Count one pass with its metrics."""
@@ -161,6 +163,14 @@ class HpaMetrics(Collector):
         )  # fmt: skip
         yield _gauge(
             OWN + "foreign_controllers", "Autoscalers that another controller scales.", self.foreign
+        )
+        yield _gauge(
+            OWN + "history_unsaved_seconds",
+            "Age of the oldest change of a history that is not stored yet; 0: all are.",
+            self.unsaved_s(),
+        )
+        yield _counter(
+            OWN + "events_dropped", "Writes of Events lost.", (), {(): self.events_dropped()}
         )
         yield _gauge(OWN + "leader", "1 while this process acts.", self.is_leader)
 

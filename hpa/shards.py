@@ -9,15 +9,16 @@ base64 -d | gunzip``.
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from hpa.catalog import Key
 from hpa.history import Record
 from podscale.kube.api import Api
-from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.errors import ApiError, Conflict, KubeError, NotLeading, ObjectNotFound
 from podscale.kube.objects.cluster import ConfigMap
 from podscale.kube.resource import CONFIG_MAPS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
@@ -25,7 +26,11 @@ from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"
 FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
+MOST = 1024  # shards: room for 200 MB of text; a larger one is written as it is
 LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
+# One history longer than this stands beside the others, up to as much again: a shard is split
+# for what many hold, never for one, which would move from half to half for ever.
+_LONG_BYTES = LARGEST_BYTES // 4
 _FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
 _MOST_GUESTS_BYTES = 2 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
@@ -34,10 +39,20 @@ _FIELD = "history.json.gz"
 _LEVEL = 1
 _TOGETHER = 8  # one by one they would cost the API server twice as much
 _TIMEOUT_S = 10.0
+_PAUSE_S = 1.0  # after a write that was refused, doubled ...
+_PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
 _HISTORY = msgspec.json.Decoder(dict[str, Record])
 _LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RECORD = msgspec.json.Decoder(Record)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+
+
+class _Refusal(Struct, frozen=True):
+    """Why a shard could not be written, and when to try again."""
+
+    reason: str  # the kind of it: what a warning is given for once
+    pause_s: float
+    until: float
 
 
 class Shards:
@@ -60,6 +75,11 @@ class Shards:
         self._dirty: set[int] = set()
         self._written: dict[int, float] = {}
         self._sizes: dict[int, int] = {}  # bytes of text, as last written
+        self._refusals: dict[int, _Refusal] = {}
+        self._left_out: set[str] = set()  # objects whose history is too long to be stored
+        # Since when a shard has had changes that are not stored: not sent, and on their way.
+        self._unsaved: dict[int, float] = {}
+        self._sending: dict[int, float] = {}
         self._changed = asyncio.Event()
 
     async def load(self) -> dict[Key, Record]:
@@ -82,6 +102,9 @@ class Shards:
         self._count = FEWEST
         self._texts, self._versions, self._written = {}, {}, {}
         self._dirty.clear()
+        self._refusals.clear()
+        self._left_out.clear()
+        self._unsaved.clear()
         found: dict[str, Record] = {}
         moved: list[tuple[int, str]] = []
         for stored in config_maps:
@@ -95,10 +118,11 @@ class Shards:
                 if key not in found or found[key].at < record.at:
                     found[key] = record
                 moved.append((int(number), key))
-        while self._count <= max(self._versions, default=0):
+        while self._count <= max(self._versions, default=0) and self._count < MOST:
             self._count *= 2
         for key, record in found.items():
-            self._texts.setdefault(self._shard(key), {})[key] = _line(key, record)
+            if line := self._line(key, record):
+                self._texts.setdefault(self._shard(key), {})[key] = line
         for shard, key in moved:
             if self._shard(key) != shard:
                 self._dirty |= {shard, self._shard(key)}
@@ -110,28 +134,35 @@ class Shards:
         text = "/".join(key)
         shard = self._shard(text)
         texts = self._texts.setdefault(shard, {})
+        line = b""
         if record is None:
-            if texts.pop(text, None) is None:
-                return
+            self._left_out.discard(text)
         else:
-            texts[text] = _line(text, record)
+            line = self._line(text, record)
+        if line:
+            texts[text] = line
+        elif texts.pop(text, None) is None:
+            return
         self._dirty.add(shard)
+        self._unsaved.setdefault(shard, asyncio.get_running_loop().time())
         if shard not in self._versions:
             self._dirty.update(_ancestors(shard))  # which hold it as well, until it is stored
         self._changed.set()
 
-    async def run(self, clock: Callable[[], float] | None = None) -> None:
+    def unsaved_s(self, now: float) -> float:
+        """Return the age of the oldest change that is not stored yet, 0 where all are, at
+        ``now`` (the loop's time)."""
+        oldest = min([*self._unsaved.values(), *self._sending.values()], default=now)
+        return max(now - oldest, 0.0)
+
+    async def run(self) -> None:
         """Write what changed, for ever."""
-        now = clock or asyncio.get_running_loop().time
+        now = asyncio.get_running_loop().time
         while True:
             await self._changed.wait()
             await asyncio.sleep(self._gather_s)
             self._changed.clear()
-            waiting = [
-                shard
-                for shard in self._dirty
-                if now() - self._written.get(shard, float("-inf")) >= self._gap(shard)
-            ]
+            waiting = [shard for shard in self._waiting() if self._is_due(shard, now())]
             self._written |= dict.fromkeys(waiting, now())
             await self._flush_all(waiting)
             if self._dirty:
@@ -142,7 +173,19 @@ class Shards:
         count = 0
         while count != self._count:  # one that outgrows its ConfigMap waits to be written as two
             count = self._count
-            await self._flush_all(list(self._dirty))
+            await self._flush_all(self._waiting())
+
+    def _waiting(self) -> list[int]:
+        """Return what is to be written, those that others were split off from first. Shards
+        beyond the count (stored when there were more) come when all that stood in them stands
+        elsewhere."""
+        return sorted([each for each in self._dirty if each < self._count] or self._dirty)
+
+    def _is_due(self, shard: int, now: float) -> bool:
+        refusal = self._refusals.get(shard)
+        if refusal is not None:
+            return now >= refusal.until
+        return now - self._written.get(shard, float("-inf")) >= self._gap(shard)
 
     async def _flush_all(self, shards: Sequence[int]) -> None:
         """Write shards, a few at a time; however it ends, none of them is left on its way."""
@@ -157,23 +200,44 @@ class Shards:
         texts = self._texts.get(shard, {})
         body = _body(texts)
         self._sizes[shard] = len(body)
-        if len(body) > LARGEST_BYTES:
+        if self._is_too_large(texts, len(body)):
             self._double()
             return
+        sent = [shard]
         if guests := self._guests(shard):
-            body = _body(texts | guests)
+            body = _body(texts | {key: line for each in guests for key, line in each[1].items()})
+            sent += [other for other, _ in guests]
+        since = {each: self._unsaved.pop(each) for each in sent if each in self._unsaved}
+        if since:
+            self._sending[shard] = min(since.values())
         is_written = False
         try:
             await self._write(shard, body)
             is_written = True
+            self._refusals.pop(shard, None)
         except NotLeading:
             raise
         except (KubeError, msgspec.DecodeError) as error:
-            _log.warning("history not written", shard=shard, error=str(error))
+            self._refused(shard, error)
         finally:
+            self._sending.pop(shard, None)
             # Cancelled in the middle, too: the end of the term writes what waits.
             if not is_written:
                 self._dirty.add(shard)
+                self._unsaved |= since
+
+    def _refused(self, shard: int, error: Exception) -> None:
+        before = self._refusals.get(shard)
+        reason = type(error).__name__
+        pause_s = _PAUSE_S if before is None else min(before.pause_s * 2, _PAUSE_MAX_S)
+        asked_s = 0.0
+        if isinstance(error, ApiError):
+            reason = f"{error.status} {error.reason}"  # the text may tell another number each time
+            asked_s = min(error.retry_after_s or 0.0, _PAUSE_MAX_S)
+        until = asyncio.get_running_loop().time() + max(pause_s, asked_s)
+        self._refusals[shard] = _Refusal(reason, pause_s, until)
+        if before is None or before.reason != reason:
+            _log.warning("history not written, trying on", shard=shard, error=str(error))
 
     async def _write(self, shard: int, body: bytes) -> None:
         path = CONFIG_MAPS.path(self._namespace, self._name(shard))
@@ -224,15 +288,40 @@ class Shards:
         share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
         return max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
 
-    def _guests(self, shard: int) -> dict[str, bytes]:
-        """Return the lines of shards that were split off from this one, or from those that were,
-        and are not stored yet: so long nothing of them stands anywhere else."""
-        found: dict[str, bytes] = {}
-        for other, texts in self._texts.items():
-            if other not in self._versions and shard in _ancestors(other):
-                found |= texts
+    def _guests(self, shard: int) -> list[tuple[int, dict[str, bytes]]]:
+        """Return shards that were split off from this one, or from those that were, with their
+        lines, and are not stored yet: so long nothing of them stands anywhere else."""
+        found = [
+            (other, texts)
+            for other, texts in self._texts.items()
+            if other not in self._versions and shard in _ancestors(other)
+        ]
+        size = sum(len(line) for _, texts in found for line in texts.values())
         # What would make the API server refuse our own lines as well stays out.
-        return found if sum(map(len, found.values())) <= _MOST_GUESTS_BYTES else {}
+        return found if size <= _MOST_GUESTS_BYTES else []
+
+    def _is_too_large(self, texts: Mapping[str, bytes], size: int) -> bool:
+        """Whether a shard of so many bytes is to be split."""
+        if size <= LARGEST_BYTES or self._count >= MOST:
+            return False
+        longest = max(map(len, texts.values()))
+        return longest <= _LONG_BYTES or size - longest > LARGEST_BYTES
+
+    def _line(self, key: str, record: Record) -> bytes:
+        """Return the line of an object, nothing where it is too long to be stored."""
+        line = encode(key) + b":" + encode(record)
+        if len(line) <= LARGEST_BYTES:
+            self._left_out.discard(key)
+            return line
+        if key not in self._left_out:
+            self._left_out.add(key)
+            _log.warning(
+                "history left out: too long to be stored, a new leader starts without it",
+                autoscaler=key,
+                bytes=len(line),
+                most_bytes=LARGEST_BYTES,
+            )
+        return b""
 
     def _double(self) -> None:
         self._count *= 2
@@ -241,6 +330,8 @@ class Shards:
         for key, text in texts:
             self._texts.setdefault(self._shard(key), {})[key] = text
         self._dirty.update(range(self._count))
+        if self._unsaved:
+            self._unsaved = dict.fromkeys(range(self._count), min(self._unsaved.values()))
         self._changed.set()
 
     def _shard(self, key: str) -> int:
@@ -289,7 +380,3 @@ def _records(stored: ConfigMap) -> dict[str, Record]:
         except _UNREADABLE as error:
             _log.warning("history not readable", name=name, key=key, error=str(error))
     return found
-
-
-def _line(key: str, record: Record) -> bytes:
-    return encode(key) + b":" + encode(record)

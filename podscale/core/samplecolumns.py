@@ -4,13 +4,10 @@ A mapping like any other to whoever reads it; who sums up takes the columns. Ten
 as objects in a dict cost ten times as much to make, to look through and to keep.
 """
 
-import struct
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
 
 from podscale.core.metrics import Sample
-
-_FIRST = struct.Struct("d").unpack_from
 
 
 class SampleColumns(Mapping[str, Sample]):
@@ -53,14 +50,6 @@ class SampleColumns(Mapping[str, Sample]):
         """The time of each sample; NaN: not known."""
         times: list[float] = memoryview(self.times_raw).cast("d").tolist()  # type: ignore[assignment]
         return times
-
-    @property
-    def first_time_s(self) -> float | None:
-        """The time of the first sample; None: not known, or there is none."""
-        if not self.times_raw:
-            return None
-        (time_s,) = _FIRST(self.times_raw)
-        return None if time_s != time_s else time_s
 
     def as_dict(self) -> dict[str, Sample]:
         """Return the samples as objects."""

@@ -34,6 +34,7 @@ _log = structlog.get_logger()
 FLUSH_S = 0.5  # at the end, while the Lease is still held: the next leader waits for it
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
+_PAUSE_MAX_S = 30.0  # whatever a Retry-After asks for: those behind this one wait as long
 _NEW = float("-inf")  # when a series may be written that never was, or says something new
 # Writes that come together cost the API server and etcd less than half of what they cost one
 # by one: so many at once, and counts, which nobody waits for, four times a minute.
@@ -172,7 +173,7 @@ class Recorder:
                 return await self._put(seen, series)
             except (ServerFailed, TooManyRequests, Unreachable) as error:
                 asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-                await asyncio.sleep(asked_s or _PAUSE_S * 2**attempt)
+                await asyncio.sleep(min(asked_s or _PAUSE_S * 2**attempt, _PAUSE_MAX_S))
         return await self._put(seen, series)
 
     async def _put(self, seen: Occurrence, series: Series) -> str:

@@ -6,15 +6,12 @@ And what it shows outside: the label that the Service of the leader's API select
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-import structlog
-
 from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, MERGE_PATCH, Api, Method, Response
 from podscale.kube.errors import KubeError, ObjectNotFound
 from podscale.kube.lease import Elector
 from podscale.kube.resource import PODS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 
-_log = structlog.get_logger()
 _LABEL_TIMEOUT_S = 4.0
 
 
@@ -86,6 +83,7 @@ def leader_label(
 
     Each part has a key of its own, because one pod may lead several (``podscale control``).
     A leader that was killed or frozen cannot take its own label off, so the next one does.
+    It raises where that fails, and may be called again.
     """
     key = f"leader.podscale.io/{part}"
 
@@ -110,6 +108,7 @@ def leader_label(
             query={"labelSelector": f"{key}=true"},
             timeout_s=_LABEL_TIMEOUT_S,
         )
+        failure: KubeError | None = None
         for other in decode(answer.body, ListOf[PartialObjectMetadata]).items or []:
             if other.metadata.name == pod:
                 continue
@@ -118,6 +117,8 @@ def leader_label(
             except ObjectNotFound:
                 continue
             except KubeError as error:
-                _log.warning("leader label not removed", pod=other.metadata.name, error=str(error))
+                failure = error  # once the others have lost theirs
+        if failure is not None:
+            raise failure  # half of all that the Service selects answers NotLeader: try again
 
     return on_change

@@ -23,6 +23,8 @@ from podscale.kube.wire import decode, encode, format_micro_time
 
 _log = structlog.get_logger()
 _TELL_TIMEOUT_S = 5.0
+_TELL_PAUSE_S = 1.0  # before the second try of a term, doubled ...
+_TELL_PAUSE_MAX_S = 30.0  # ... up to this
 _AFTER_EXPIRY_S = 0.01
 _SLACK_S = 2.0  # between a renewal and its sight, beyond our pause between two looks
 
@@ -96,7 +98,8 @@ class Elector:
         wall: Callable[[], float] = time.time,
         chosen_by: str = "--leader-elect-resource-namespace",
     ) -> None:
-        """``on_change`` is told of gain and loss (it labels the pod); what it raises is logged.
+        """``on_change`` is told of gain and loss (it labels the pod); a gain that it fails to
+        take is told again for as long as we lead.
 
         ``chosen_by`` is the flag that names the namespace, for whoever has to mend it.
         ``clock`` must go on while the process is frozen: not a loop's time, which uvloop
@@ -135,16 +138,19 @@ class Elector:
         is_done = False
         working = asyncio.ensure_future(work(term))
         renewing = asyncio.create_task(self._renew_until_lost(), name=f"renew {self._path}")
+        # A task of its own: the Lease is renewed and the work goes on, however long it takes.
+        telling = asyncio.create_task(self._tell_of_gain(), name=f"label {self._path}")
         try:
-            await self._tell(True)
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             is_done = working.done()
         finally:
             await _cancelled(renewing)
+            await _cancelled(telling)
             # The work ends before the Lease is given away, never after.
             await _cancelled(working)
             await self._release()
-            await self._tell(False)
+            if error := await self._tell(False):
+                _log.warning("leader label not written", lease=self._path, error=str(error))
         if is_done and not _has_lost(working):
             await working
             return True
@@ -370,14 +376,35 @@ class Elector:
         remaining = self.remaining_s()
         return max(min(limit, remaining), 0.1) if remaining > 0 else limit
 
-    async def _tell(self, is_leader: bool) -> None:
+    async def _tell_of_gain(self) -> None:
+        """Tell until it is taken: a Service selects nobody, or the leader before, until then."""
+        pause_s, has_warned = _TELL_PAUSE_S, False
+        while self.may_write():
+            error = await self._tell(True)
+            if error is None:
+                if has_warned:
+                    _log.info("leader label written", lease=self._path)
+                return
+            if not has_warned:
+                _log.warning(
+                    "leader label not written, trying on", lease=self._path, error=str(error)
+                )
+                has_warned = True
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _TELL_PAUSE_MAX_S)
+
+    async def _tell(self, is_leader: bool) -> Exception | None:
+        """Return why it was not taken, or None."""
         if self._on_change is None:
-            return
+            return None
         try:
             async with asyncio.timeout(_TELL_TIMEOUT_S):
                 await self._on_change(is_leader)
-        except (KubeError, TimeoutError, msgspec.DecodeError) as error:
-            _log.warning("leader label not written", lease=self._path, error=str(error))
+        except TimeoutError:
+            return TimeoutError(f"no answer within {_TELL_TIMEOUT_S:g} s")
+        except (KubeError, msgspec.DecodeError) as error:
+            return error
+        return None
 
 
 def _lease(body: bytes) -> Lease:

@@ -384,6 +384,9 @@ class _Pause:
         self._next_s = self._rhythm.backoff_s
 
     async def after(self, error: KubeError | None) -> None:
+        most_s = self._rhythm.backoff_max_s
         asked = error.retry_after_s if isinstance(error, ApiError) else None
-        await asyncio.sleep(max(self._next_s * random.uniform(0.5, 1.0), asked or 0.0))
-        self._next_s = min(self._next_s * 2, self._rhythm.backoff_max_s)
+        # A proxy in between may ask for an hour, through which we would be blind.
+        asked_s = min(asked or 0.0, most_s)
+        await asyncio.sleep(max(self._next_s * random.uniform(0.5, 1.0), asked_s))
+        self._next_s = min(self._next_s * 2, most_s)

@@ -38,7 +38,6 @@ def test_they_are_equal_to_the_dict_of_samples(rows: Rows) -> None:
     assert found.get("not there at all") is None
     assert "not there at all" not in found
     assert found.values_milli == [value for value, _ in rows.values()]
-    assert found.first_time_s == next((at for _, at in rows.values()), None)
 
 
 def test_other_values_times_or_windows_are_not_equal() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from hpa.decide import Settings
+from podscale.kube.errors import ServerFailed
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
@@ -241,3 +242,38 @@ async def test_a_status_that_was_read_is_not_kept_twice_and_the_next_one_is_read
     assert entry.hpa.status.metrics
     assert entry.written.status.conditions is None
     assert cluster.stores.autoscalers.get(NS, "web") is entry.written
+
+
+async def test_a_former_leader_says_no_more_what_it_decided_and_who_else_scales() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    world, metrics = cluster.world, cluster.metrics
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(20.0)
+    written = world.hpas[NS, "web"]
+    # Written by somebody else, later than by us.
+    for minute in (1, 2):
+        written["metadata"] |= {
+            "resourceVersion": world.next_version(),
+            "managedFields": [writer("kube-controller-manager", f"2026-11-21T11:0{minute}:00Z")],
+        }
+        cluster.sync()
+        await asyncio.sleep(16.0)
+    world.fail = lambda _method, path: (
+        ServerFailed(500, "", "etcd is full") if "configmaps" in path else None
+    )
+    cluster.controller._shards.put((NS, "web"), None)  # type: ignore[union-attr]
+    await asyncio.sleep(5.0)
+    assert list(metrics.replicas()) == [(NS, "web", 2)]
+    assert metrics.foreign == 1
+    assert metrics.unsaved_s() == 5.0
+    leading.cancel()
+    await asyncio.wait({leading})
+    assert list(metrics.replicas()) == []
+    assert (metrics.foreign, metrics.is_leader, metrics.unsaved_s()) == (0, 0, 0.0)
+
+
+async def test_events_that_were_lost_are_counted() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    cluster.recorder.dropped = 7
+    assert cluster.metrics.events_dropped() == 7

@@ -25,6 +25,8 @@ def exposed() -> str:
     for tally in (metrics.tick_lag, metrics.gap, metrics.data_age):
         tally.add((), 0.5)
     metrics.replicas = lambda: [("shop", "web", 3)]
+    metrics.unsaved_s = lambda: 12.5
+    metrics.events_dropped = lambda: 7
     return generate_latest(registry).decode()
 
 
@@ -52,6 +54,8 @@ def test_the_exposition_has_upstreams_names_and_labels() -> None:
     ):
         line = f"{name}{{{labels}}} {value}.0"
         assert line in text.splitlines()
+    assert "podscale_hpa_history_unsaved_seconds 12.5" in text.splitlines()
+    assert "podscale_hpa_events_dropped_total 7.0" in text.splitlines()
 
 
 @pytest.mark.parametrize("kind", ["alerts", "dashboard"])

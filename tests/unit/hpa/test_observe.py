@@ -321,3 +321,24 @@ async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metr
     assert isinstance(looks[-1].asked[0], ObjectMetric)
     cluster.controller._mapper = lambda: Mapper((DEPLOYMENTS,))
     assert not differs(), "a new mapper that says the same"
+
+
+async def test_a_namespace_without_a_replica_set_leaves_nothing_and_repeats_no_number() -> None:
+    cluster = Cluster()
+    cluster.put(by_owner("web"), deployment_object("web", 2))
+    cluster.put_pods(owned(pod_object("web", 0), "ReplicaSet", "web-1"))
+    observer = cluster.controller._observer
+    seen: list[int] = []
+    for _ in range(5):
+        put_replica_sets(cluster, "web-1", "web-2")
+        seen.append(observer._adoptions[NS])
+        assert look(cluster).knows_owners
+        put_replica_sets(cluster, "web-1")
+        seen.append(observer._adoptions[NS])
+        assert look(cluster).pods.owners[-1] == "Deployment/web"
+        put_replica_sets(cluster)
+        assert not look(cluster).knows_owners
+        assert look(cluster).pods.owners[-1] == "ReplicaSet/web-1"
+        assert not observer._adoptions
+        assert not observer._sets
+    assert sorted(set(seen)) == seen

@@ -85,3 +85,19 @@ def test_the_index_finds_what_looking_at_every_selector_does(
             assert rivals.of("ns", each, pods) == expected
         if rivals.version("ns") == before[0]:
             assert {n: rivals.of("ns", n, pods) for n in "abcd"} == before[1]
+
+
+def test_a_namespace_without_an_hpa_leaves_nothing_and_shows_no_version_twice() -> None:
+    rivals = Rivals()
+    seen: list[int] = []
+    for n in range(100):
+        namespace = f"review-{n % 3}"
+        rivals.add(namespace, "web")
+        seen.append(rivals.version(namespace))
+        rivals.change(namespace, "web", parse("app=web"))
+        seen.append(rivals.version(namespace))
+        assert rivals.drop(namespace, "web")
+        assert not rivals.drop(namespace, "web")
+        assert rivals.version(namespace) == 0
+    assert len(set(seen)) == len(seen) == 200
+    assert not rivals._spaces

@@ -5,13 +5,15 @@ import base64
 import gzip
 import json
 import zlib
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from hpa.history import Record
-from hpa.shards import FEWEST, LARGEST_BYTES, Shards
-from podscale.kube.errors import Forbidden, NotLeading, ServerFailed
+from hpa.shards import FEWEST, LARGEST_BYTES, MOST, Shards
+from podscale.kube.errors import Forbidden, KubeError, NotLeading, ServerFailed, TooManyRequests
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
@@ -251,3 +253,181 @@ async def test_histories_stay_whole_and_new_while_some_new_shards_are_refused(
     await written(shards, 30.0)
     told = [json.loads(history_of(each)) for each in world.config_maps.values()]
     assert sum(map(len, told)) == len(keys) - 1, "each in one place, at last"
+
+
+def of_bytes(size: int) -> Record:
+    """Return a history whose line takes about so many bytes."""
+    return Record(tuple((n, 1_795_000_000.123 + n) for n in range(size // 22)), at=1.0)
+
+
+@pytest.mark.parametrize("long", [100_000, 180_000, 300_000])
+async def test_one_long_history_makes_no_shards_and_costs_no_other_one(long: int) -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=0.5)
+    keys = [("shop", f"web-{n}") for n in range(100)]
+    for key in keys:
+        shards.put(key, of_bytes(3000))
+    with capture_logs() as logs:
+        task = asyncio.ensure_future(shards.run())
+        for _ in range(20):
+            shards.put(("shop", "long"), of_bytes(long))
+            await asyncio.sleep(1.0)
+        task.cancel()
+        await asyncio.wait({task})
+    assert len(world.config_maps) <= 2 * FEWEST
+    is_stored = long < LARGEST_BYTES
+    expected = {*keys, ("shop", "long")} if is_stored else set(keys)
+    assert set(await Shards(world, "podscale", "hpa").load()) == expected
+    told = [(each["log_level"], each["autoscaler"]) for each in logs]
+    assert told == ([] if is_stored else [("warning", "shop/long")])
+
+
+async def test_a_history_that_became_too_long_is_forgotten_and_stored_when_it_fits_again() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa")
+    for size, stored in ((3000, 1), (300_000, 0), (3000, 1), (300_000, 0)):
+        with capture_logs() as logs:
+            shards.put(("shop", "web"), of_bytes(size))
+            await written(shards, 5.0)
+        assert len(await Shards(world, "podscale", "hpa").load()) == stored
+        assert len(logs) == 1 - stored
+
+
+async def test_many_long_histories_are_spread_over_no_more_shards_than_they_fill() -> None:
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    keys = [("shop", f"web-{n}") for n in range(40)]
+    for key in keys:
+        shards.put(key, of_bytes(80_000))
+    await written(shards, 30.0)
+    assert 8 <= len(world.config_maps) <= 32
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+async def test_there_are_never_more_shards_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpa.shards.MOST", 4)
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    keys = [("shop", f"web-{n}") for n in range(400)]
+    for key in keys:
+        shards.put(key, of_bytes(6000))
+    await written(shards, 30.0)
+    assert len(world.config_maps) == 4
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_shards_beyond_the_most_are_taken_over_and_emptied_last(is_refused: bool) -> None:
+    world = World()
+    before = Shards(world, "podscale", "hpa")
+    before._count = 4 * MOST
+    keys = [("shop", f"web-{n}") for n in range(50)]
+    for key in keys:
+        before.put(key, RECORD)
+    await before.flush()
+    after = Shards(world, "podscale", "hpa")
+    assert set(await after.load()) == set(keys)
+
+    def fail(_method: str, path: str) -> Exception | None:
+        number = path.rpartition("-")[2]
+        is_among = number.isdecimal() and int(number) < MOST
+        return Forbidden(403, "Forbidden", "no") if is_among and is_refused else None
+
+    world.fail = fail
+    await written(after, 30.0)
+    world.fail = lambda _method, _path: None
+    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    numbers = {
+        int(name.rpartition("-")[2]) for name, each in world.config_maps.items()
+        if "shop/" in history_of(each)
+    }  # fmt: skip
+    assert (max(numbers) < MOST) is not is_refused
+
+
+@pytest.mark.parametrize(
+    ("error", "pauses"),
+    [
+        (Forbidden(403, "Forbidden", "no"), [1, 2, 4, 8, 16, 30, 30]),
+        (TooManyRequests(429, "", "slow", retry_after_s=5.0), [5, 5, 5, 8, 16, 30]),
+        (TooManyRequests(429, "", "slow", retry_after_s=3600.0), [30, 30, 30]),
+        (KubeError("keeps changing"), [1, 2, 4, 8, 16, 30, 30]),
+    ],
+)
+async def test_a_refused_shard_is_tried_less_and_less_often_and_told_of_once(
+    error: Exception, pauses: list[int]
+) -> None:
+    world = World()
+    tried: list[float] = []
+
+    def fail(_method: str, _path: str) -> Exception:
+        tried.append(asyncio.get_running_loop().time())
+        return error
+
+    world.fail = fail
+    shards = Shards(world, "podscale", "hpa")
+    shards.put(("shop", "web"), RECORD)
+    with capture_logs() as logs:
+        task = asyncio.ensure_future(shards.run())
+        for n in range(1200):
+            shards.put(("shop", "web"), Record(size=n, at=float(n)))
+            await asyncio.sleep(0.1)
+        found = [b - a for a, b in pairwise(tried)]
+        for gap, pause in zip(found, pauses, strict=False):
+            assert pause - 0.01 <= gap <= pause + 0.41
+        assert len(found) >= len(pauses) - 2
+        assert len(logs) == 1
+        world.fail = lambda _method, _path: ServerFailed(500, "", "etcd is full")
+        await asyncio.sleep(90.0)
+        assert len(logs) == 2
+        world.fail = lambda _method, _path: None
+        await asyncio.sleep(31.0)
+        assert "shop/web" in world.histories()
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_the_oldest_change_that_is_not_stored_has_an_age() -> None:
+    now = asyncio.get_running_loop().time
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    task = asyncio.ensure_future(shards.run())
+    shards.put(("shop", "web"), RECORD)
+    assert shards.unsaved_s(now() + 1.0) == 1.0
+    await asyncio.sleep(1.0)
+    assert shards.unsaved_s(now()) == 0.0
+    world.delay = lambda _method, _path: 9.0
+    world.fail = lambda _method, _path: ServerFailed(500, "", "etcd is full")
+    shards.put(("shop", "web"), Record(size=1, at=1.0))
+    for second in range(200):
+        await asyncio.sleep(1.0)  # on its way, or waiting to be: it is as old
+        assert shards.unsaved_s(now()) == second + 1
+        shards.put(("shop", "web"), Record(size=second, at=1.0))
+    world.fail = lambda _method, _path: None
+    await asyncio.sleep(50.0)
+    assert shards.unsaved_s(now()) == 0.0
+    # What changes while a write is on its way is not in it.
+    shards.put(("shop", "web"), Record(size=1, at=2.0))
+    await asyncio.sleep(5.0)
+    shards.put(("shop", "web"), Record(size=2, at=3.0))
+    await asyncio.sleep(5.0)
+    assert shards.unsaved_s(now()) == pytest.approx(5.0)
+    await asyncio.sleep(10.0)
+    assert shards.unsaved_s(now()) == 0.0
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_what_stands_with_the_shard_it_was_split_off_from_is_stored() -> None:
+    now = asyncio.get_running_loop().time
+    world = World()
+    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    for n in range(170):
+        shards.put(("shop", f"web-{n}"), RECORD)
+    await written(shards, 1.0)
+    refusal = Forbidden(403, "Forbidden", "exceeded quota")
+    world.fail = lambda method, _path: refusal if method == "POST" else None
+    for n in range(170):
+        shards.put(("shop", f"web-{n}"), of_bytes(4000))
+    await written(shards, 10.0)
+    assert len(world.config_maps) == FEWEST < shards._count
+    assert shards.unsaved_s(now()) == 0.0

@@ -232,6 +232,8 @@ def in_columns(samples: Mapping[str, Sample]) -> SampleColumns:
 class Silent:
     """A recorder that keeps what it is told."""
 
+    dropped = 0
+
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str, str]] = []
 

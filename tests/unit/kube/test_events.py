@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from podscale.kube.correlation import BURST, COMBINED, Correlator, Occurrence, Series
-from podscale.kube.errors import NotLeading
+from podscale.kube.errors import NotLeading, TooManyRequests
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
@@ -286,3 +286,27 @@ async def test_counts_leave_room_to_what_is_new():
     assert recorder.dropped == 2
     await drained(recorder)
     assert sorted(event["count"] for event in events(cluster)) == [1, 1, 1, 2, 2]
+
+
+@pytest.mark.looptime
+async def test_one_that_is_to_wait_for_an_hour_waits_half_a_minute_as_do_those_behind_it():
+    class Proxied(MemoryApi):
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append(loop.time())
+            if len(asked) == 1:
+                raise TooManyRequests(429, "", "later", retry_after_s=3600.0)
+            return await super().request(*args, **kwargs)
+
+    loop, asked = asyncio.get_running_loop(), list[float]()
+    cluster = LittleCluster()
+    recorder = Recorder(Proxied(cluster), "hpa")
+    for n in range(2):
+        recorder.event(HPA, "Normal", f"R{n}", "m")
+    task = asyncio.create_task(recorder.run())
+    await asyncio.sleep(1.0)
+    recorder.event(HPA, "Normal", "behind", "m")
+    await asyncio.sleep(31.0)
+    assert len(events(cluster)) == 3
+    assert recorder.dropped == 0
+    task.cancel()
+    await asyncio.wait({task})

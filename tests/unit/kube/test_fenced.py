@@ -64,6 +64,30 @@ async def test_the_leader_label_goes_with_the_lease():
     assert label("one") is None
 
 
+async def test_a_label_that_another_pod_keeps_is_taken_off_in_the_same_term():
+    cluster = LittleCluster()
+    key = "leader.podscale.io/hpa"
+    for name, labels in (("one", {}), ("dead", {key: "true"}), ("left", {key: "true"})):
+        cluster.put(pods_path("podscale", name), pod(labels))
+    cluster.fault = lambda method, path, _query: (
+        Refusal(503, "ServiceUnavailable") if method == "PATCH" and "dead" in path else None
+    )
+
+    def leaders() -> set[str]:
+        names = ("one", "dead", "left")
+        labels = {n: cluster.objects[pods_path("podscale", n)]["metadata"]["labels"] for n in names}  # type: ignore[index]
+        return {name for name in names if labels[name].get(key) == "true"}
+
+    on_change = leader_label(MemoryApi(cluster), namespace="podscale", pod="one", part="hpa")
+    one = Replica(cluster, "one", on_change)
+    await asyncio.sleep(20)
+    assert leaders() == {"one", "dead"}
+    cluster.fault = lambda *_: None
+    await asyncio.sleep(31)
+    assert leaders() == {"one"}
+    await one.stop()
+
+
 async def test_one_pod_bears_a_label_for_each_part_that_it_leads():
     cluster = LittleCluster()
     cluster.put(pods_path("podscale", "one"), pod())

@@ -1,10 +1,13 @@
 """Elections in virtual time, against a little API server that can be cut off."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
+from podscale.kube.errors import ServerFailed
 from podscale.kube.lease import Elector, LeaseTimes, Term
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 from tests.unit.kube.replicas import PATH, Replica, spec
@@ -265,6 +268,75 @@ async def test_labels_of_the_lease_survive_renewals():
     await asyncio.sleep(10)
     assert one.elector.is_leader
     assert cluster.objects[PATH]["metadata"]["labels"] == {"kept": "yes"}  # type: ignore[index]
+    await one.stop()
+
+
+class Label:
+    """An ``on_change`` that fails as it is told to, and knows when it was tried."""
+
+    def __init__(self) -> None:
+        self.fail: Callable[[], Awaitable[None]] | None = None
+        self.tried: list[tuple[float, bool]] = []
+        self.shown = False
+
+    async def __call__(self, is_leader: bool) -> None:
+        self.tried.append((asyncio.get_running_loop().time(), is_leader))
+        if self.fail is not None:
+            await self.fail()
+        self.shown = is_leader
+
+
+async def _refused() -> None:
+    raise ServerFailed(503, "ServiceUnavailable", "overloaded")
+
+
+async def _hanging() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("failure", [_refused, _hanging])
+async def test_a_label_that_is_refused_is_written_later_in_the_same_term(
+    failure: Callable[[], Awaitable[None]],
+):
+    cluster, label = LittleCluster(), Label()
+    label.fail = failure
+    with capture_logs() as logs:
+        one = Replica(cluster, "one", label)
+        await asyncio.sleep(300)
+        renewals = [method for method, *_ in cluster.requests].count("PUT")
+        assert renewals >= 300 / 2 - 1, "one each retry period, as with a label"
+        lasts_s = 5.0 if failure is _hanging else 0.0
+        times = [at for at, _ in label.tried]
+        pauses = [round(b - a - lasts_s) for a, b in pairwise(times)]
+        assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+        label.fail = None
+        await asyncio.sleep(36)
+        assert label.shown
+        told = len(label.tried)
+        await asyncio.sleep(300)
+        assert len(label.tried) == told
+    assert len(one.terms) == 1
+    events = [(each["log_level"], each["event"]) for each in logs if "label" in each["event"]]
+    assert events == [
+        ("warning", "leader label not written, trying on"),
+        ("info", "leader label written"),
+    ]
+    await one.stop()
+    assert not label.shown
+
+
+async def test_a_label_is_not_tried_for_any_more_once_the_lease_is_lost():
+    cluster, label = LittleCluster(), Label()
+    label.fail = _refused
+    one = Replica(cluster, "one", label)
+    await asyncio.sleep(20)
+    taken = {**cluster.objects[PATH], "spec": {**spec(cluster), "holderIdentity": "thief"}}
+    cluster.put(PATH, taken)
+    await asyncio.sleep(3)
+    assert [is_leader for _, is_leader in label.tried][-1] is False
+    label.fail = None
+    await asyncio.sleep(10)
+    assert not label.shown
     await one.stop()
 
 

@@ -1,7 +1,7 @@
 """Lists and watches that make a store, and every way in which they break."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -305,3 +305,20 @@ def test_a_process_that_slept_does_not_believe_its_store():
         store.apply(step, scope="", now=1000.0)
     assert store.is_current(1089.0)
     assert not store.is_current(1091.0)
+
+
+async def test_a_server_that_asks_for_an_hour_is_asked_again_after_the_longest_pause():
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.put(pods_path("shop", "web"), pod())
+    asked = 0
+
+    def fault(_method: str, _path: str, query: Mapping[str, str]) -> Refusal | None:
+        nonlocal asked
+        asked += "watch" in query
+        later = Refusal(503, "ServiceUnavailable", retry_after="3600")
+        return later if "watch" in query and asked <= 2 else None
+
+    cluster.fault = fault
+    async with reflected(cluster, store, ALL):
+        await until(store.is_current)
+    assert asked == 3
