@@ -207,7 +207,7 @@ class Controller:
         pause_s = 1.0
         while True:
             try:
-                count = await self.memory.load(term.previous_renew_time, behind_s)
+                count = await self.memory.load(term.previous_renew_time, self._wall(), behind_s)
             except NotLeading:
                 raise
             except KubeError as error:

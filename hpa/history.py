@@ -16,7 +16,6 @@ from hpa.decide.spec import HPA
 
 LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s
 _GOOD_S = 60.0  # how late a good number may be known again
-_SILENT_S = 60.0  # longer than any hand-over: nobody recommended anything
 
 
 class Record(Struct, frozen=True, omit_defaults=True):
@@ -92,30 +91,33 @@ def from_record(record: Record, alive_until: float | None) -> Past:
     )
 
 
+def is_behind(record: Record, hpa: HPA) -> bool:
+    """Return whether the status tells of a rescale after the record, which then could not be
+    stored: what was recommended since nobody knows."""
+    # The status has whole seconds.
+    return hpa.status.last_scale_s is not None and hpa.status.last_scale_s > record.at + 1
+
+
 def taken_over(record: Record, alive_until: float | None, hpa: HPA) -> Past:
     """Return the history of a leader before us, which recommended the same until it ended.
 
-    Not so where the status tells of a rescale after the record, which then could not be
-    stored: what was recommended at that time led to the size in the status.
+    Not so where the record is behind: what was recommended at the time of the rescale that
+    the status tells of led to the size in it.
     """
     status = hpa.status
-    # The status has whole seconds.
-    if status.last_scale_s is None or status.last_scale_s <= record.at + 1:
+    if status.last_scale_s is None or not is_behind(record, hpa):
         return from_record(record, alive_until)
     past = from_record(record, None)
     newest = Recommendation(status.desired_replicas, status.last_scale_s)
     return structs.replace(past, recommendations=(*(past.recommendations or ()), newest))
 
 
-def resumed(past: Past, size: int, now: float) -> Past:
-    """Return the history after a time in which nobody led: as upstream after a restart, the
-    size that is found counts as recommended."""
-    newest = max((each.at for each in past.recommendations or ()), default=-math.inf)
-    if now - newest <= _SILENT_S:
-        return past
-    # Before what is recommended now, so that of equal times none decides which is the newest.
-    found = (*(past.recommendations or ()), Recommendation(size, now - 0.001))
-    return structs.replace(past, recommendations=found)
+def resumed(past: Past, size: int, at: float) -> Past:
+    """Return the history of an object of which nobody knows what was recommended before ``at``:
+    as upstream after a restart, the size that is found counts."""
+    # Before what is recommended then: of equal times none says which is the newest.
+    found = Recommendation(size, at - 0.001)
+    return structs.replace(past, recommendations=(*(past.recommendations or ()), found))
 
 
 def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]:

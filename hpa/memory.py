@@ -16,12 +16,17 @@ from hpa.decide.spec import HPA
 from hpa.history import Mark, Record
 from hpa.shards import Shards
 
+_SILENT_S = 60.0  # longer than a hand-over, under the default lease
+
 
 class _Loaded(Struct, frozen=True):
     """A stored history that has not been looked at yet."""
 
-    record: Record  # by the clock of who stored it
+    # All times are by the clock of who stored it.
+    record: Record
     alive_until: float | None
+    taken_over_at: float
+    is_silent: bool  # nobody led for so long that nobody recommended anything
 
 
 class _Sent(Struct, frozen=True):
@@ -45,7 +50,7 @@ class Memory:
         self._sent: dict[Key, tuple[_Sent, ...]] = {}
         self._behind_s = 0.0
 
-    async def load(self, alive_until: float | None, behind_s: float = 0.0) -> int:
+    async def load(self, alive_until: float | None, now: float, behind_s: float = 0.0) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
 
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
@@ -61,9 +66,11 @@ class Memory:
             return 0
         if alive_until is not None:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
+        at = now - behind_s
+        is_silent = alive_until is None or at - alive_until > _SILENT_S
         records = await self._shards.load()
         for key, record in records.items():
-            self._loaded[key] = _Loaded(record, alive_until)
+            self._loaded[key] = _Loaded(record, alive_until, at, is_silent)
         return len(records)
 
     def prune(self, known: Container[Key]) -> None:
@@ -88,12 +95,13 @@ class Memory:
         if loaded is not None:
             past = history.taken_over(loaded.record, loaded.alive_until, hpa)
             expected = loaded.record.size
+            is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
+            if size is not None and is_unknown:
+                past = history.resumed(past, size, loaded.taken_over_at)
         past, expected = history.recovered(past, hpa, expected)
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
             past = history.drifted(past, hpa, expected, size, now)
-            if loaded is not None:
-                past = history.resumed(past, size, now)
             self._loaded.pop(entry.key, None)
             self._pasts[entry.key] = past
         return past

@@ -31,6 +31,7 @@ from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
 from hpa.foreign import Foreign
 from hpa.memory import Memory
+from hpa.objects import TargetKey
 from hpa.observe import Look, Observer
 from hpa.repeats import Again, Repeat
 from hpa.selfmetrics import HpaMetrics
@@ -46,8 +47,8 @@ _log = structlog.get_logger()
 
 PAGE = 64  # passes between two looks of the loop at others: some 5 ms
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
-# Writes wait for their turn where the API server hangs, for minutes. What was decided longer
-# ago is not written: by then it is decided anew, from what is measured then.
+# Writes wait for their turn where more are wanted than go in, for minutes. What was decided
+# longer ago is not begun: it is decided anew, from what is measured then, and comes first.
 LASTS_S = 15.0
 
 
@@ -108,6 +109,7 @@ class Passes:
         self._writers = Writers(limits.writes)
         self._reading = asyncio.Semaphore(limits.reads)
         self._moments: dict[Key, float] = {}  # ``own_moment`` at the last status write
+        self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
 
     async def run(self, entries: Sequence[Entry]) -> None:
         """Take every entry through one pass; those still in an earlier one are left out."""
@@ -140,6 +142,7 @@ class Passes:
     def forget(self, key: Key) -> None:
         """Drop what is kept of a deleted object."""
         self._moments.pop(key, None)
+        self._dropped.pop(key, None)
 
     async def _look_at_hand(
         self, free: Sequence[Entry], mapper: Mapper, looks: list[Look], waiting: list[Entry]
@@ -182,34 +185,38 @@ class Passes:
         tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
         done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
         for task in done:
-            self._look_fetched(tasks[task], task.result(), mapper, looks)
+            self._look_fetched(tasks[task], *task.result(), mapper, looks)
         for task in late:
             self._group.create_task(self._later(tasks[task], task, mapper, started))
 
     def _look_fetched(
-        self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]
+        self, entry: Entry, target: TargetKey, seen: Seen, mapper: Mapper, looks: list[Look]
     ) -> None:
-        if seen is None:
-            self._release(entry)
-        else:
+        if entry.target == target:
             self._look(entry, seen, mapper, looks)
+        else:
+            self._release(entry)  # it names another one by now
 
-    async def _fetched(self, entry: Entry) -> Seen | None:
-        """Return the scale of the target; None: the object names another one by now."""
+    async def _fetched(self, entry: Entry) -> tuple[TargetKey, Seen]:
+        """Return the target and its scale."""
+        target = entry.target
         try:
             async with self._reading:
                 target = entry.target
-                seen = await self._targets.fetch(entry)
-                return seen if entry.target == target else None
+                return target, await self._targets.fetch(entry)
         except Exception as error:  # noqa: BLE001 - as above
             _log.exception("scale not read", key="/".join(entry.key))
-            return Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
+            return target, Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
 
     async def _later(
-        self, entry: Entry, task: "asyncio.Task[Seen | None]", mapper: Mapper, started: float
+        self,
+        entry: Entry,
+        task: "asyncio.Task[tuple[TargetKey, Seen]]",
+        mapper: Mapper,
+        started: float,
     ) -> None:
         looks: list[Look] = []
-        self._look_fetched(entry, await task, mapper, looks)
+        self._look_fetched(entry, *await task, mapper, looks)
         try:
             await self._decide_all(looks, started)
         except Exception:  # noqa: BLE001 - as above
@@ -247,6 +254,7 @@ class Passes:
         settings = self._settings
         if settings.mode != "shadow" and self._must_watch(entry.key, now):
             settings = self._shadow
+        waits_since = self._dropped.pop(entry.key, None) if self._dropped else None
         if entry.looked_at:
             self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
         entry.looked_at = now
@@ -262,11 +270,11 @@ class Passes:
         if decision.replicas is not None and not self._may_act(look, decision):
             outcome = Outcome("not_tried")
         elif decision.replicas is not None:
-            self._group.create_task(self._act(look, decision, size, started))
+            self._group.create_task(self._act(look, decision, size, started, waits_since))
             return
         conclusion = conclude(decision, outcome, now)
         if settings.mode != "shadow" and self._is_due(look, conclusion, now):
-            self._group.create_task(self._act(look, decision, size, started, outcome))
+            self._group.create_task(self._act(look, decision, size, started, waits_since, outcome))
             return
         self._finish(look, conclusion, size, now, started)
         if not self._traces.is_followed:  # who follows is told of every step
@@ -304,12 +312,14 @@ class Passes:
         decision: Decision,
         size: int | None,
         started: float,
+        waits_since: float | None,
         outcome: Outcome | None = None,
     ) -> None:
         entry, jumped_s = look.entry, self._jumped_s
         sent = [0.0, 0.0]
         clock = asyncio.get_running_loop().time
         until = clock() + LASTS_S
+        since = clock() if waits_since is None else waits_since
 
         def may() -> bool:
             sent[:] = self._wall(), self._jumped_s
@@ -321,7 +331,7 @@ class Passes:
                 self._memory.sent(entry, size, decision.replicas, at)
 
         try:
-            async with self._writers.turn(entry.key[0]):
+            async with self._writers.turn(entry.key[0], since):
                 if outcome is None and decision.replicas is not None:
                     outcome = await self._actor.rescale(
                         entry, look.seen, decision.replicas, may=may, lost=lost
@@ -333,9 +343,11 @@ class Passes:
                 decision = _shifted(decision, self._jumped_s - jumped_s)
                 now = self._wall()
                 conclusion = conclude(decision, outcome, now)
-                has_scaled = decision.replicas is not None and outcome.scale == "written"
-                is_worth_it = has_scaled or clock() < until
-                if is_worth_it and self._is_same(look) and self._is_due(look, conclusion, now):
+                was_tried = decision.replicas is not None and outcome.scale != "not_tried"
+                is_late = not was_tried and clock() >= until
+                if is_late and not entry.is_gone:
+                    self._dropped[entry.key] = since
+                if not is_late and self._is_same(look) and self._is_due(look, conclusion, now):
                     written = await self._actor.write_status(
                         entry, look.version, look.hpa.status, conclusion.status
                     )

@@ -379,8 +379,9 @@ class Elector:
     async def _tell_of_gain(self) -> None:
         """Tell until it is taken: a Service selects nobody, or the leader before, until then."""
         pause_s, has_warned = _TELL_PAUSE_S, False
-        while self.may_write():
-            error = await self._tell(True)
+        while True:
+            # A renewal that is late may still come: then we go on leading, and telling.
+            error = await self._tell(True) if self.may_write() else NotLeading("renewing")
             if error is None:
                 if has_warned:
                     _log.info("leader label written", lease=self._path)

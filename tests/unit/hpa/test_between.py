@@ -8,7 +8,7 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.passes import Limits
-from podscale.kube.errors import Conflict, Unreachable
+from podscale.kube.errors import Conflict, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
@@ -155,6 +155,50 @@ async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_the
     await asyncio.wait({leading})
 
 
+async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))  # two of one namespace
+    names = [f"web{number:02}" for number in range(12)]
+    for name in names:
+        cluster.put(hpa_object(name, most=10), deployment_object(name, 4))
+    cluster.put_pods(*(pod_object(name, row) for name in names for row in range(4)))
+    cluster.world.delay = lambda method, _path: 0.0 if method == "GET" else 5.0
+
+    def usage(_question: object, pod: str) -> int:
+        if pod[:5] in names[-4:]:
+            return 2000  # the last ones are to be doubled, the others have a status to write
+        return 1050 if asyncio.get_running_loop().time() // 15.0 % 2 else 920
+
+    cluster.provider.usage = usage
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(300.0)
+    assert {name for name, _ in cluster.scales()} == {*names[-4:]}
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_refusal_that_came_late_is_told() -> None:
+    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    two(cluster, 4)
+    cluster.provider.usage = lambda _question, _pod: 500
+    cluster.world.delay = lambda _method, path: 9.0 if path.endswith("/scale") else 0.0
+    cluster.world.fail = lambda method, path: (
+        ServerFailed(500, "InternalError", "the webhook hangs")
+        if method == "PUT" and path.endswith("/scale")
+        else None
+    )
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(45.0)
+    told = {
+        name
+        for name, status in cluster.statuses()
+        for each in status.get("conditions", ())
+        if each["reason"] == "FailedUpdateScale"
+    }
+    assert told == {"first", "second"}
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
 async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> None:
     cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
     two(cluster, 4)
@@ -170,7 +214,11 @@ async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> Non
     await asyncio.wait({leading})
 
 
-async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew() -> None:
+# While its scale is read, and while those of others of its batch still are.
+@pytest.mark.parametrize(("read_s", "edited_s"), [(5.0, 2.0), (0.1, 0.5)])
+async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew(
+    read_s: float, edited_s: float
+) -> None:
     rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
     cluster = Cluster(settings=SETTINGS, kinds=NoKinds(rollouts))
     target = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "second"}
@@ -180,15 +228,19 @@ async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew() 
         {**deployment_object("other", 7), "kind": "ReplicaSet"},
     )
     cluster.put_pods(*(pod_object(n, row) for n, size in SIZES for row in range(size)))
-    cluster.world.delay = lambda _method, path: 5.0 if "rollouts/second/scale" in path else 0.0
+    cluster.put(hpa_object("third", scaleTargetRef={**target, "name": "other"}))
+    delays = {"second": read_s, "other": 0.9}
+    cluster.world.delay = lambda _method, path: next(
+        (each for name, each in delays.items() if f"rollouts/{name}/scale" in path), 0.0
+    )
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
-    await asyncio.sleep(2.0)
+    await asyncio.sleep(edited_s)
     found = rewritten(cluster, generation=2)
     found["spec"] = {**found["spec"], "scaleTargetRef": {**target, "name": "other"}}
     cluster.sync()
     await asyncio.sleep(20.0)
-    sizes_seen = {status.get("currentReplicas") for _, status in cluster.statuses()}
-    assert sizes_seen == {7}
+    statuses = [status for name, status in cluster.statuses() if name == "second"]
+    assert {status["currentReplicas"] for status in statuses if "currentReplicas" in status} <= {7}
     assert cluster.scales() == []
     leading.cancel()
     await asyncio.wait({leading})

@@ -77,7 +77,31 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     assert second.scales() == [("web", 1)]
 
 
-async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back() -> None:
+async def test_who_looks_late_after_an_ordinary_hand_over_finds_its_window_as_it_was() -> None:
+    period = {"podscale.io/sync-period": "5m"}
+    first = Cluster(settings=SETTINGS)
+    web(first, 6)
+    first.world.hpas[(NS, "web")]["metadata"]["annotations"] = period
+    first.sync()
+    load(first, 1000)
+    await first.run_for(61.0)
+    alive_until = first.wall()
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(6)))
+    memory, now = second.controller.memory, alive_until + 2.0
+    await memory.load(as_read(alive_until), now)
+    entry = second.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert entry.hpa is not None
+    past = memory.past(entry, entry.hpa, 6, now + 300.0)
+    assert [each.at for each in past.recommendations or ()] == [as_read(alive_until)]
+
+
+@pytest.mark.parametrize("is_low", [False, True])
+async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back(
+    *, is_low: bool
+) -> None:
     first = Cluster(settings=SETTINGS)
     web(first, 8)
     await first.run_for(61.0)  # recommends 8, stored
@@ -94,6 +118,7 @@ async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back() -
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(3)))
     first.world.fail = lambda _method, _path: None
+    load(second, 100 if is_low else 1000)
     await second.run_for(60.0, Term(2, "other", as_read(first.wall())))
     assert second.scales() == [("web", 3)]  # that of the first one
 

@@ -53,15 +53,13 @@ def test_a_record_from_before_the_last_rescale_reaches_no_further() -> None:
     assert taken_over(record, NOW - 2, known).recommendations == (Recommendation(8, NOW - 2),)
 
 
-def test_after_a_silence_the_size_that_is_found_counts_as_recommended() -> None:
+def test_where_nobody_knows_the_size_that_is_found_counts_as_recommended() -> None:
     silent = Past((Recommendation(8, NOW - 61),))
     assert resumed(silent, 3, NOW).recommendations == (
         Recommendation(8, NOW - 61),
         Recommendation(3, NOW - 0.001),
     )
     assert resumed(Past(()), 3, NOW).recommendations == (Recommendation(3, NOW - 0.001),)
-    handed_over = Past((Recommendation(8, NOW - 35),))
-    assert resumed(handed_over, 3, NOW) is handed_over
 
 
 def test_what_another_clock_dates_ahead_has_happened_by_now() -> None:
