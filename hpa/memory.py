@@ -4,7 +4,7 @@ A history taken over from another leader is completed when its object is first d
 on: only then the size of the target is known.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from msgspec import Struct, structs
 
@@ -48,6 +48,7 @@ class Memory:
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
         self._sent: dict[Key, tuple[_Sent, ...]] = {}
+        self._doubted: dict[Key, int] = {}  # sizes that a watch tells which may be behind
         self._behind_s = 0.0
 
     async def load(self, alive_until: float | None, now: float, behind_s: float = 0.0) -> int:
@@ -62,6 +63,7 @@ class Memory:
         self._marks.clear()
         self._loaded.clear()
         self._sent.clear()
+        self._doubted.clear()
         if self._shards is None:
             return 0
         if alive_until is not None:
@@ -81,8 +83,19 @@ class Memory:
         for key in [key for key in self._loaded if key not in known]:
             self.forget(key)
 
-    def past(self, entry: Entry, hpa: HPA, size: int | None, now: float) -> Past:
-        """Return the past of one object; ``size`` is its target's now (None: not known)."""
+    def past(
+        self,
+        entry: Entry,
+        hpa: HPA,
+        size: int | None,
+        now: float,
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> Past:
+        """Return the past of one object; ``size`` is its target's now (None: not known).
+
+        A history taken over is completed once the size ``is_current``: what a watch tells that
+        is behind would count as a rescale that never was.
+        """
         known = self._pasts.get(entry.key)
         if known is not None:
             return self._settled(entry, hpa, known, size)
@@ -93,6 +106,9 @@ class Memory:
             loaded = None
         past, expected = Past(), None
         if loaded is not None:
+            if size is not None and not is_current():
+                self._doubted[entry.key] = size
+                size = None
             past = history.taken_over(loaded.record, loaded.alive_until, hpa)
             expected = loaded.record.size
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
@@ -111,11 +127,13 @@ class Memory:
     ) -> None:
         """Remember; what is stored is written only where something in it changed.
 
-        ``size`` None: it was not looked at, or could not be. The last known one stays, and a
-        history taken over stays as it is until it can be completed.
+        ``size`` None: it was not looked at, or could not be; or it is the one in doubt, and not
+        one that was just written. The last known one stays, and a history taken over stays as
+        it is until it can be completed.
         """
         key = entry.key
-        if size is None:
+        doubted = self._doubted.pop(key, None)
+        if size is None or size == doubted:
             if key not in self._pasts:
                 return
             size = self._sizes.get(key)
@@ -170,5 +188,6 @@ class Memory:
         self._marks.pop(key, None)
         self._loaded.pop(key, None)
         self._sent.pop(key, None)
+        self._doubted.pop(key, None)
         if self._shards is not None:
             self._shards.put(key, None)

@@ -250,7 +250,9 @@ class Passes:
         size = scale.spec_replicas if isinstance(scale, Scale) else None
         if look.hpa.options.is_paused:
             size = None
-        past = self._memory.past(entry, look.hpa, size, now)
+        past = self._memory.past(
+            entry, look.hpa, size, now, lambda: self._targets.is_current(entry)
+        )
         settings = self._settings
         if settings.mode != "shadow" and self._must_watch(entry.key, now):
             settings = self._shadow

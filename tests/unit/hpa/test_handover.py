@@ -6,6 +6,7 @@ import pytest
 
 from podscale.kube.errors import Forbidden, ServerFailed
 from podscale.kube.lease import Term
+from podscale.kube.watching import Broken
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
@@ -57,9 +58,10 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now() -> None
     assert second.scales() == []
 
 
+@pytest.mark.parametrize("is_blind", [False, True])  # its watch is broken at first
 @pytest.mark.parametrize("nobody_for_s", [40.0, 400.0, 4000.0])
 async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
-    nobody_for_s: float,
+    *, nobody_for_s: float, is_blind: bool
 ) -> None:
     first = Cluster(settings=SETTINGS)
     web(first, 6)
@@ -70,11 +72,41 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(6)))
     load(second, 100)
+    if is_blind:
+        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+        asyncio.get_running_loop().call_later(40.0, second.sync)
     await second.run_for(200.0, Term(1, "other", as_read(alive_until)))
     assert second.scales() == []
     assert second.controller.traces.reason((NS, "web")) == "ScaleDownStabilized"
     await second.run_for(310.0, Term(2, "", as_read(second.wall())))
     assert second.scales() == [("web", 1)]
+
+
+async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> None:
+    policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
+    down = {"policies": policy, "stabilizationWindowSeconds": 0}
+    first = Cluster(settings=SETTINGS)
+    web(first, 10, behavior={"scaleDown": down})
+    load(first, 850)
+    await first.run_for(31.0)
+    assert first.scales() == [("web", 9)]
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    workload = first.world.workloads[(NS, "web")]
+    before = {**workload, "spec": {**workload["spec"], "replicas": 10}}
+    before["metadata"] = {**workload["metadata"], "resourceVersion": "1"}
+    first.world.workloads[(NS, "web")] = before
+    second.sync()  # as it was before the first one wrote, and then its watch breaks
+    first.world.workloads[(NS, "web")] = workload
+    second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+    second.put_pods(*(pod_object("web", n) for n in range(9)))
+    load(second, 100)
+    leading = asyncio.ensure_future(second.controller.run(Term(1, "", as_read(first.wall()))))
+    await asyncio.sleep(40.0)
+    second.sync()
+    await asyncio.sleep(60.0)
+    assert first.scales() == [("web", 9), ("web", 7)]  # of ten, three in ten minutes
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
 async def test_who_looks_late_after_an_ordinary_hand_over_finds_its_window_as_it_was() -> None:
