@@ -108,6 +108,20 @@ def check_histogram(saved: HistogramCheckpoint, buckets: int) -> None:
             raise CheckpointError("negative_weight", f"bucket {bucket} weighs {weight}")
 
 
+def check_times(checkpoint: Checkpoint, latest_s: float) -> None:
+    """Raise CheckpointError for times far ahead: beside such a reference every new sample
+    weighs nothing, so what the checkpoint holds would stand for ever.
+    """
+    for time_s in (
+        checkpoint.cpu.reference_s,
+        checkpoint.memory.reference_s,
+        checkpoint.first_sample_s,
+        checkpoint.last_sample_s,
+    ):
+        if time_s > latest_s:
+            raise CheckpointError("future", f"a time in it is {wire_time(time_s)}, far ahead")
+
+
 def to_wire(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return ``status`` as JSON, with upstream's field names."""
     return {

@@ -15,8 +15,8 @@ from vpa.model import open_windows
 from vpa.model.aggregates import AggregateKey, Aggregates
 from vpa.model.annotations import HalfLives, VpaSettings, settings_from
 from vpa.model.autopilot.recommender import without_margin
-from vpa.model.checkpoint import Checkpoint
-from vpa.model.entries import ContainerKey, PodEntry, Taken, VpaEntry
+from vpa.model.checkpoint import Checkpoint, check_times
+from vpa.model.entries import ContainerKey, Parked, PodEntry, Taken, VpaEntry
 from vpa.model.held import holding
 from vpa.model.histograms import Columns
 from vpa.model.intake import Intake
@@ -54,10 +54,12 @@ class Cluster:
         self._row_of: dict[ContainerKey, int] = {}
         self._column_of: dict[AggregateKey, int] = {}
         self._labels_of: dict[AggregateKey, Labels] = {}
+        self._with_labels: dict[tuple[str, Labels], list[AggregateKey]] = {}  # by namespace
         self._windows_of: dict[AggregateKey, Windows] = {}
         self._users: dict[AggregateKey, set[ContainerKey]] = {}
         self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
         self._presence = Presence()
+        self._parked: dict[VpaKey, Parked] = {}  # what checkpoints brought, of VPAs that left
         self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
@@ -67,8 +69,9 @@ class Cluster:
     ) -> VpaEntry:
         """Add a VPA or take over its new version; ``selector`` None: target not resolved.
 
-        A selector that changes, or cannot be resolved for a while, moves the VPA to other
-        aggregates and keeps what its checkpoints brought.
+        A selector that changes moves the VPA to other aggregates and keeps what its
+        checkpoints brought. While the target cannot be resolved the VPA stays with what it
+        had: a Deployment that is made anew would otherwise fall back to the checkpoint.
         """
         key = VpaKey(vpa.metadata.namespace, vpa.metadata.name)
         defaults = self._autopilot_defaults if is_autopilot else self.defaults
@@ -76,38 +79,42 @@ class Cluster:
         mistakes += mistakes_of(vpa.spec.resource_policy) if self.per_vpa_config else ()
         entry = self.vpas.get(key)
         if entry is None:
-            entry = VpaEntry(vpa, settings, mistakes, {}, {}, {})
+            parked = self._parked.pop(key, Parked(now, {}, {}))
+            entry = VpaEntry(vpa, settings, mistakes, {}, parked.initial, parked.pending)
             self.vpas[key] = entry
+            self.version += 1
         if (
             entry.vpa.spec.resource_policy != vpa.spec.resource_policy
             or entry.settings.is_autopilot != is_autopilot
         ):
             self.version += 1
         entry.vpa, entry.settings, entry.mistakes = vpa, settings, mistakes
-        changed = self._membership.put(key, selector)
-        if changed:
+        entry.is_resolved = selector is not None
+        matched = self._membership.put(key, selector) if selector is not None else None
+        if matched is not None:
             self.version += 1
             entry.columns = {}
-            for aggregate, labels in self._labels_of.items():
-                if aggregate.namespace == key.namespace and key in self._membership.of(
-                    key.namespace, labels
-                ):
+            for labels in matched:
+                for aggregate in self._with_labels.get((key.namespace, labels), ()):
                     self._link(entry, aggregate)
         for named in entry.columns.values():
             for aggregate in named:
                 self._configure(aggregate, entry, now)
         return entry
 
-    def remove_vpa(self, key: VpaKey) -> None:
-        """Forget a VPA; its aggregates stay, another VPA may use them."""
+    def remove_vpa(self, key: VpaKey, now: float) -> None:
+        """Take a VPA out; its aggregates stay, another VPA may use them.
+
+        What its checkpoints brought waits as long as a silent aggregate: one that is made
+        anew, or was out of sight for a pass, goes on where it was.
+        """
         entry = self.vpas.pop(key, None)
         if entry is None:
             return
         self._membership.remove(key)
         self.version += 1
-        columns = np.array(list(entry.initial.values()), dtype=np.intp)
-        if columns.size:
-            self.aggregates.close(columns)
+        if entry.initial:
+            self._parked[key] = Parked(now, entry.initial, entry.pending)
 
     def put_pod(
         self,
@@ -194,10 +201,13 @@ class Cluster:
         """Take over what an earlier process had learned; raises CheckpointError."""
         entry = self.vpas[key]
         settings = self._windows(entry, container)
+        # A memory sample is stamped with the end of its window, ahead of the clock.
+        latest_s = now + settings.interval_s * settings.interval_count
+        check_times(checkpoint, latest_s)
         column = int(self.aggregates.open(1, now, settings)[0])
         self._pace(np.array([column], dtype=np.intp), entry.settings.half_lives, now)
         try:
-            open_ones = open_windows.load(self.aggregates, column, checkpoint, extra)
+            open_ones = open_windows.load(self.aggregates, column, checkpoint, extra, latest_s)
         except ValueError:
             self.aggregates.close(np.array([column], dtype=np.intp))
             raise
@@ -209,7 +219,7 @@ class Cluster:
         entry.pending[container] = open_ones
         for pod in list(open_ones):
             row = self._row_of.get((key.namespace, pod, container))
-            if row is not None:
+            if row is not None and self.rows.window(row) is None:
                 self._resume(entry, container, pod, row)
 
     def checkpoints(
@@ -246,16 +256,17 @@ class Cluster:
         return holding(sums.memory, 0, self.windows_of(key, container), fraction)
 
     def matched(self) -> dict[VpaKey, int]:
-        """Return the number of active pods per VPA, of VPAs that have any."""
+        """Return the number of active pods per VPA, of VPAs that have a target and any."""
         counts: dict[VpaKey, int] = {}
         for namespace, labels, live in self._presence:
             for key in self._membership.of(namespace, labels):
-                counts[key] = counts.get(key, 0) + live
+                if self.vpas[key].is_resolved:
+                    counts[key] = counts.get(key, 0) + live
         return counts
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether any VPA means pods with these labels."""
-        return bool(self._membership.of(namespace, canonical(labels)))
+        return bool(self._membership.asked(namespace, canonical(labels)))
 
     @property
     def tracked(self) -> int:
@@ -264,6 +275,10 @@ class Cluster:
 
     def collect(self, now: float) -> int:
         """Forget aggregates that are silent for too long, or empty with no pod behind."""
+        kept_s = self.windows.interval_s * self.windows.interval_count
+        for vpa in [vpa for vpa, each in self._parked.items() if now - each.since_s >= kept_s]:
+            initial = self._parked.pop(vpa).initial
+            self.aggregates.close(np.array(list(initial.values()), dtype=np.intp))
         keys = list(self._column_of)
         if not keys:
             return 0
@@ -283,6 +298,7 @@ class Cluster:
         if aggregate not in self._column_of:
             self._column_of[aggregate] = int(self.aggregates.open(1, now, self.windows)[0])
             self._labels_of[aggregate] = labels
+            self._with_labels.setdefault((namespace, labels), []).append(aggregate)
             for vpa in self._membership.of(namespace, labels):
                 self._link(self.vpas[vpa], aggregate)
                 self._configure(aggregate, self.vpas[vpa], now)
@@ -357,7 +373,11 @@ class Cluster:
             self._close(namespace, pod, {container})
         self._users.pop(aggregate, None)
         self.aggregates.close(column)
-        self._membership.forget([(aggregate.namespace, labels)])
+        alike = self._with_labels[aggregate.namespace, labels]
+        alike.remove(aggregate)
+        if not alike:
+            del self._with_labels[aggregate.namespace, labels]
+            self._membership.forget(aggregate.namespace, labels)
         self.version += 1
 
 

@@ -31,6 +31,7 @@ class VpaEntry(Struct):
     columns: dict[str, dict[AggregateKey, int]]  # by container name
     initial: dict[str, int]  # columns that checkpoints filled
     pending: dict[str, dict[str, OpenWindow]]  # open windows of checkpoints, by pod
+    is_resolved: bool = True  # whether its target is known now
 
     def group(self, container: str) -> Columns:
         """Return all columns of one container name, the checkpoint's last."""
@@ -44,6 +45,14 @@ class VpaEntry(Struct):
         policy = self.vpa.spec.resource_policy
         names = sorted({*self.columns, *self.initial})
         return [name for name in names if not is_off(policy, name)]
+
+
+class Parked(Struct, frozen=True):
+    """What checkpoints brought of a VPA that is not in the model now, as ``VpaEntry`` has it."""
+
+    since_s: float
+    initial: dict[str, int]
+    pending: dict[str, dict[str, OpenWindow]]
 
 
 class Taken(Struct, frozen=True):

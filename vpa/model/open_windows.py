@@ -12,6 +12,7 @@ The annotation holds only for the status it was written with: it repeats lastUpd
 which upstream changes when it writes the status and does not touch annotations.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -150,11 +151,16 @@ def decode(text: str | None, last_update: str | None) -> Extra | None:
 
 
 def load(
-    aggregates: Aggregates, column: int, checkpoint: Checkpoint, extra: Extra | None
+    aggregates: Aggregates,
+    column: int,
+    checkpoint: Checkpoint,
+    extra: Extra | None,
+    latest_s: float = math.inf,
 ) -> dict[str, OpenWindow]:
     """Fill an empty column from a checkpoint; raises CheckpointError and changes nothing.
 
-    Returns the open windows by pod, whose peaks are in the column until ``resume``.
+    Returns the open windows by pod, whose peaks are in the column until ``resume``. Those
+    that end after ``latest_s`` are left out.
     """
     columns = np.array([column], dtype=np.intp)
     try:
@@ -177,14 +183,15 @@ def load(
     if extra.memory is not None:
         saved = extra.memory
         _fill(aggregates.memory_span, column, saved.first_s, saved.last_s, saved.samples)
-    for window in extra.windows:
+    windows = [window for window in extra.windows if window.end_s <= latest_s]
+    for window in windows:
         aggregates.memory.add(
             columns,
             np.array([float(window.window.peak)]),
             MEMORY_WEIGHT,
             np.array([window.end_s]),
         )
-    return {window.pod: window.window for window in extra.windows}
+    return {window.pod: window.window for window in windows}
 
 
 def resume(

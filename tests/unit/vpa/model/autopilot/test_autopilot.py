@@ -249,7 +249,7 @@ def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
     for minute in range(12):
         cluster.take(usage(NOW + minute * 60.0, 0.2, 5e8, pods=("web-0", "web-1")))
     assert set(usages(autopilot, WEB, ["app"])[0].resources) == {"cpu", "memory"}
-    cluster.remove_vpa(WEB)
+    cluster.remove_vpa(WEB, NOW)
     cluster.take(usage(NOW + 1200.0, 0.2, 5e8))
     assert usages(autopilot, WEB, ["app"])[0].resources == {}
 
