@@ -43,11 +43,13 @@ class Saver:
         self._now: NDArray[np.uint16] = self._saved
         self._saved_at = np.empty(0)
         self._saved_peak = np.empty(0)
+        self._failed_at: dict[Named, float] = {}
 
     def due(self, now: float, band: SaveBand, interval_s: float = 60.0) -> list[Named]:
         """Return the checkpoints to write, those of OOMs and peaks first, then the oldest.
 
-        ``interval_s`` is the time to the next pass.
+        What failed last time comes behind all others: a write that hangs takes its time
+        from those that would go through. ``interval_s`` is the time to the next pass.
         """
         self._follow()
         size = len(self._keys)
@@ -65,7 +67,8 @@ class Saver:
         first = [self._keys[i] for i in np.flatnonzero(urgent & filled)]
         first += [key for key in self._keys if key in kept]
         rest = [self._keys[i] for i in self._in_turn(filled, now, band, interval_s)]
-        return list(dict.fromkeys([*first, *rest]))
+        found = list(dict.fromkeys([*first, *rest]))
+        return sorted(found, key=lambda key: self._failed_at.get(key, -np.inf))
 
     def _in_turn(
         self, filled: NDArray[np.bool_], now: float, band: SaveBand, interval_s: float
@@ -77,7 +80,8 @@ class Saver:
             apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
             far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
         moved = np.flatnonzero((far | np.isinf(ages)) & filled)
-        moved = moved[np.argsort(-ages[moved], kind="stable")]
+        failed_at = np.array([self._failed_at.get(self._keys[i], -np.inf) for i in moved])
+        moved = moved[np.lexsort((-ages[moved], failed_at))]
         if band.fraction > 0:
             pace = _PACE * share(filled.size, band.age_s, interval_s)
             moved = moved[: max(pace, _NO_BURST)]
@@ -85,8 +89,14 @@ class Saver:
         old = known[paced(ages[known], filled.size, band.age_s, interval_s)]
         return np.concatenate([moved, old])
 
+    def failed(self, named: list[Named], now: float) -> None:
+        """Note that writes were tried; ``saved`` takes back those that went through."""
+        self._failed_at.update(dict.fromkeys(named, now))
+
     def saved(self, named: list[Named], now: float) -> None:
         """Note that checkpoints were written as they were when they became due."""
+        for key in named:
+            self._failed_at.pop(key, None)
         numbers = {key: row for row, key in enumerate(self._keys)}
         rows = np.array([numbers[key] for key in named if key in numbers], dtype=np.intp)
         if not rows.size:
@@ -113,3 +123,6 @@ class Saver:
             at[new], peak[new] = self._saved_at[old], self._saved_peak[old]
         self._keys, self._saved = self._groups.keys, saved
         self._saved_at, self._saved_peak = at, peak
+        if self._failed_at:
+            here = set(self._keys)
+            self._failed_at = {key: at for key, at in self._failed_at.items() if key in here}

@@ -47,10 +47,12 @@ class Saving:
                   if not self._is_loading(named[0])]  # fmt: skip
         saved = dict(zip(wanted, self._cluster.checkpoints(wanted, now), strict=True))
         written: list[Named] = []
+        tried: list[Named] = []
 
         async def write(named: Named) -> None:
+            tried.append(named)
             try:
-                await self._checkpoints.write(named, *saved[named])
+                is_written = await self._checkpoints.write(named, *saved[named])
             except NotLeading:
                 raise
             except KubeError as error:
@@ -58,8 +60,9 @@ class Saving:
                 _log.warning("checkpoint not written", namespace=named[0].namespace,
                              vpa=named[0].name, error=str(error))  # fmt: skip
             else:
-                self._metrics.wrote("checkpoint", "ok")
-                written.append(named)
+                if is_written:
+                    self._metrics.wrote("checkpoint", "ok")
+                    written.append(named)
 
         try:
             async with asyncio.timeout(self._options.checkpoints_timeout_s):
@@ -67,7 +70,8 @@ class Saving:
         except TimeoutError:
             _log.warning("checkpoints took too long", written=len(written), due=len(wanted))
         finally:
-            # The next pass begins with what has waited longest.
+            # The next pass begins with what has waited longest, and ends with what fails.
+            self._saver.failed(tried, now)
             self._saver.saved(written, now)
         if now - self._collected_at >= self._options.checkpoints_gc_s:
             self._collected_at = now

@@ -105,3 +105,35 @@ def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
     assert second[0] == first[0]
     assert set(second[1:]).isdisjoint(first)
     assert len(second) == 501
+
+
+def test_those_that_fail_come_behind_those_that_go_through() -> None:
+    world, pods = fleet(20)
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
+    first = saver.due(NOW, BAND)
+    stuck, late = first[:8], first[8:]
+    saver.failed(stuck[:4], NOW)
+    saver.failed(stuck[4:], NOW + 60)
+    assert saver.due(NOW + 120, BAND) == [*late, *stuck]
+    saver.failed(stuck[:4], NOW + 120)
+    assert saver.due(NOW + 180, BAND) == [*late, *stuck[4:], *stuck[:4]], "and take turns"
+    at = datetime.fromtimestamp(NOW + 180, UTC)
+    world.record_oom(Oom("shop", pods[0], "app", 10**9, at))
+    assert saver.due(NOW + 180, BAND)[:12] == late, "with news or without"
+    saver.saved([*late, *stuck], NOW + 180)
+    web(world)  # other columns than before
+    world.take(usage(NOW + 300, 3.0, 5e9, pods=tuple(pods)))
+    assert saver.due(NOW + 300, BAND)[:8] == stuck, "what went through is as good as the others"
+
+
+def test_thousands_that_fail_leave_room_for_one_that_does_not() -> None:
+    world, pods = fleet(1500)
+    saver = Saver(world)
+    world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
+    first = saver.due(NOW, BAND)
+    saver.failed(first, NOW)
+    second = saver.due(NOW + 60, BAND)
+    assert set(second[:500]).isdisjoint(first)
+    saver.saved(second[:500], NOW + 60)
+    assert set(saver.due(NOW + 120, BAND)) == set(first)
