@@ -1,5 +1,7 @@
-"""Checkpoint objects: listed once, written when the model says so, deleted when orphaned.
+"""Checkpoint objects: loaded before they are written, deleted when orphaned.
 
+All are listed once, at the start. One whose VPA is not there then, or that somebody else
+has stored since, is read when it is met: written over, it would take history with it.
 A name ``<vpa>-<container>`` can mean two pairs (D9): the spec says which one an object is
 of, and the second pair gets a name of its own.
 """
@@ -13,7 +15,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import JSON_PATCH, Api
-from podscale.kube.errors import ObjectNotFound
+from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
 from podscale.kube.resource import VPA_CHECKPOINTS, VPAS
 from podscale.kube.wire import ListOf, decode, encode
 from vpa.model.checkpoint import Checkpoint, CheckpointError, from_wire, to_wire
@@ -28,6 +30,7 @@ _log = structlog.get_logger()
 
 _PAGE = "500"
 _TIMEOUT_S = 10.0
+_LATE_TIMEOUT_S = 30.0  # of a pass, for those that were not there at the start
 
 
 class _Spec(Struct, frozen=True, rename="camel"):
@@ -48,7 +51,10 @@ class Checkpoints:
         self._api = api
         self._scopes = scopes
         self._known: dict[Named, _Known] = {}
-        self._names: dict[tuple[str, str], Named] = {}  # namespace and object name
+        # By namespace and object name; None: its spec does not say whose it is.
+        self._names: dict[tuple[str, str], Named | None] = {}
+        self._unread: dict[Named, None] = {}  # exist, and are not in the model
+        self._sent: set[Named] = set()  # creations without an answer: they may have come about
         self.loaded_until: dict[tuple[str, str], float] = {}  # namespace, container: last write
 
     async def load(self, cluster: Cluster, now: float) -> int:
@@ -65,13 +71,31 @@ class Checkpoints:
             _log.warning("no checkpoints: their CRD is not installed")
         return loaded
 
-    async def write(self, named: Named, checkpoint: Checkpoint, extra: str | None) -> None:
-        """Write one checkpoint; raises ``KubeError``."""
+    async def load_late(self, cluster: Cluster, now: float) -> None:
+        """Load what belongs to VPAs that were not in the model before; never raises
+        ``KubeError``: what cannot be read now is read in the next pass.
+        """
+        late = [named for named in self._unread if named[0] in cluster.vpas]
+        try:
+            async with asyncio.timeout(_LATE_TIMEOUT_S if late else None):
+                for named in late:
+                    del self._unread[named]
+                    self._unread[named] = None  # the last in the next pass, should it fail
+                    await self._load_one(cluster, named, now)
+        except TimeoutError:
+            _log.warning("checkpoints of new VPAs took too long, the rest follows")
+
+    async def write(self, named: Named, checkpoint: Checkpoint, extra: str | None) -> bool:
+        """Write one checkpoint; False where one is stored that has to be loaded first.
+
+        Raises ``KubeError``.
+        """
         key, container = named
+        if named in self._unread:
+            return False
         known = self._known.get(named)
         if known is None:
-            await self._create(key, container, checkpoint, extra)
-            return
+            return await self._create(key, container, checkpoint, extra)
         annotations = _annotated(known.annotations, extra)
         patch = [
             {"op": "add", "path": "/metadata/annotations", "value": annotations},
@@ -87,9 +111,9 @@ class Checkpoints:
             )
         except ObjectNotFound:
             self._forget(named)
-            await self._create(key, container, checkpoint, extra)
-            return
+            return await self._create(key, container, checkpoint, extra)
         self._known[named] = _Known(known.name, annotations)
+        return True
 
     async def collect(self, exists: Callable[[VpaKey], bool]) -> int:
         """Delete checkpoints whose VPA is gone, as the store and the API server both say."""
@@ -116,12 +140,17 @@ class Checkpoints:
 
     def _load(self, cluster: Cluster, stored: StoredCheckpoint, now: float) -> int:
         named = _named(stored)
-        if named is None:
-            return 0
         meta = stored.metadata
+        if named is None:
+            self._names[meta.namespace, meta.name] = None
+            return 0
+        # Its name is taken, whatever it holds and whoever's it is.
+        self._remember(named, meta.name, meta.annotations or {})
         key, container = named
         if key not in cluster.vpas:
+            self._unread[named] = None
             return 0
+        self._unread.pop(named, None)  # one that is damaged is mended by the next write
         try:
             status = msgspec.json.decode(stored.status)
             checkpoint = from_wire(status)
@@ -132,17 +161,28 @@ class Checkpoints:
             _log.warning("checkpoint not loaded", namespace=meta.namespace, name=meta.name,
                          error=str(error))  # fmt: skip
             return 0
-        finally:
-            # Its name is taken, whatever it holds; the next write mends it.
-            self._remember(named, meta.name, meta.annotations or {})
         place = (key.namespace, container)
         at = checkpoint.updated_s
         self.loaded_until[place] = max(self.loaded_until.get(place, at), at)
         return 1
 
+    async def _load_one(self, cluster: Cluster, named: Named, now: float) -> None:
+        place = named[0].namespace, self._known[named].name
+        try:
+            stored = await self._get(*place)
+            _log.info("checkpoint loaded late", namespace=place[0], name=place[1],
+                      loaded=bool(self._load(cluster, stored, now)))  # fmt: skip
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            self._forget(named)
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("checkpoint not readable yet", namespace=place[0], name=place[1],
+                         error=str(error))  # fmt: skip
+
     async def _create(
         self, key: VpaKey, container: str, checkpoint: Checkpoint, extra: str | None
-    ) -> None:
+    ) -> bool:
         named = (key, container)
         name = self._free_name(named)
         annotations = _annotated({}, extra)
@@ -153,19 +193,50 @@ class Checkpoints:
             "spec": {"vpaObjectName": key.name, "containerName": container},
             "status": to_wire(checkpoint),
         }
-        await self._api.request(
-            "POST",
-            VPA_CHECKPOINTS.path(key.namespace),
-            body=encode(body),
-            timeout_s=_TIMEOUT_S,
-        )
+        was_sent = named in self._sent
+        self._sent.add(named)
+        try:
+            await self._api.request(
+                "POST",
+                VPA_CHECKPOINTS.path(key.namespace),
+                body=encode(body),
+                timeout_s=_TIMEOUT_S,
+            )
+        except Conflict as error:
+            if error.reason != "AlreadyExists":
+                raise
+            if not was_sent:
+                self._sent.discard(named)
+            if not await self._adopt(named, name):
+                raise
+            return await self.write(named, checkpoint, extra)
+        self._sent.discard(named)
         self._remember(named, name, annotations)
+        return True
+
+    async def _adopt(self, named: Named, name: str) -> bool:
+        # Learn whose the object is that has the name; False where there is no other name.
+        place = named[0].namespace, name
+        stored = await self._get(*place)
+        owner = _named(stored)
+        if owner is not None and owner not in self._known:
+            self._remember(owner, name, stored.metadata.annotations or {})
+            # What is not in the model is loaded before it is written, but for our own.
+            if owner not in self._sent:
+                self._unread[owner] = None
+        self._names[place] = owner
+        self._sent.discard(named)
+        return owner == named or self._free_name(named) != name
+
+    async def _get(self, namespace: str, name: str) -> StoredCheckpoint:
+        path = VPA_CHECKPOINTS.path(namespace, name)
+        answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        return decode(answer.body, StoredCheckpoint)
 
     def _free_name(self, named: Named) -> str:
         key, container = named
         name = f"{key.name}-{container}"
-        other = self._names.get((key.namespace, name))
-        if other is None or other == named:
+        if self._names.get((key.namespace, name), named) == named:
             return name
         mark = hashlib.sha256(f"{key.name}/{container}".encode()).hexdigest()[:8]
         return f"{name}-{mark}"
@@ -175,6 +246,7 @@ class Checkpoints:
         self._names[named[0].namespace, name] = named
 
     def _forget(self, named: Named) -> None:
+        self._unread.pop(named, None)
         known = self._known.pop(named, None)
         if known is not None:
             self._names.pop((named[0].namespace, known.name), None)
