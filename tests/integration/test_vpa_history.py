@@ -285,6 +285,57 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
     assert not small.objects.list("verticalpodautoscalercheckpoints", "default")
 
 
+def directory(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+async def test_an_empty_history_of_pods_that_run_is_asked_for_again_and_changes_nothing(
+    small, tmp_path
+):
+    await deployed(small, [made(120)])
+    small.usage.cores, small.usage.now = 0.01, END_S
+    before = {"containerRecommendations": [
+        {"containerName": "main", "target": {"cpu": "1", "memory": "1Gi"}}]}  # fmt: skip
+    web = small.vpa()
+    small.objects.update("verticalpodautoscalers", "default", "web",
+                         {**web, "status": {"recommendation": before}}, "status")  # fmt: skip
+    urls: list[str] = []
+
+    def find() -> Past:
+        return by_rules(small, urls[-1])()
+
+    async with (
+        seeded(directory(tmp_path / "other"), [made(120, "other")]) as other,
+        seeded(directory(tmp_path / "own"), [made(120)]) as own,
+    ):
+        urls.append(other.url)
+        async with started(small, find, Span(7200.0, STEP_S)):
+            await small.until(lambda: told(small, "web") is not None, 90.0)
+            condition = told(small, "web")
+            assert condition is not None
+            assert (condition["status"], condition["reason"]) == ("False", "HistoryEmpty")
+            await asyncio.sleep(1.0)
+            assert small.vpa()["status"]["recommendation"] == before
+            urls.append(own.url)
+            await small.until(lambda: told(small, "web")["status"] == "True", 90.0)
+            await small.until(lambda: small.vpa()["status"]["recommendation"] != before, 90.0)
+    ours = bounds(small.vpa()["status"])
+    assert ours is not None
+    assert ours["target"]["cpu"].milli == 247
+
+
+async def test_a_new_cluster_has_no_history_and_starts_without_it(small, tmp_path):
+    await deployed(small, [made(120)])
+    small.usage.now = END_S
+    async with (
+        seeded(tmp_path, [made(120, "other")]) as server,
+        started(small, by_rules(small, server.url), Span(7200.0, STEP_S)),
+    ):
+        await small.until(lambda: bounds(small.vpa().get("status") or {}) is not None, 90.0)
+    assert told(small, "web")["status"] == "True"
+
+
 async def test_a_rule_that_asks_nonsense_is_a_condition_not_an_end(small, tmp_path):
     one = made(10)
     await deployed(small, [one])

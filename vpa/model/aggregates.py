@@ -155,6 +155,19 @@ class Aggregates:
         expired = now - since >= self.kept_s[columns]
         return np.asarray(expired | (empty & ~contributive))
 
+    def begins(self, resource: str) -> Floats:
+        """Return when the samples of one resource begin, of every column; inf: there are none.
+
+        Upstream's checkpoints tell the span of CPU only, which is then that of both.
+        """
+        if resource == "cpu":
+            return self.cpu_span.first
+        first = self.memory_span.first
+        untold = np.flatnonzero(~np.isfinite(first) & (self.memory.total > 0.0))
+        found = first.copy()
+        found[untold] = self.cpu_span.first[untold]
+        return found
+
     def read(self, resource: str, columns: Columns, settings: RecommenderSettings) -> "Read":
         """Return what the estimators need of one resource, per column.
 

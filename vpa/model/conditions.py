@@ -2,7 +2,7 @@
 
 RecommendationProvided, NoPodsMatched and ConfigUnsupported as upstream sets them; beside
 them what upstream has no condition for: amounts cut to a node, annotations that cannot be
-read, how much history was loaded.
+read, how much history was loaded, and that what was published was learned from more.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ _OWNED = frozenset(
         "CappedToNodeSize",
         "AnnotationInvalid",
         "HistoryLoaded",
+        "LowConfidence",
     }
 )
 
@@ -45,12 +46,14 @@ def conditions(
     node_caps: Sequence[str] = (),
     mistakes: Sequence[str] = (),
     history: History | None = None,
+    lost: str | None = None,
 ) -> list[Condition]:
     """Return the conditions sorted by type, times kept where the status did not change.
 
     ``unsupported`` is the message of ConfigUnsupported; ``no_samples`` names containers
     that match and were never measured; ``node_caps`` says which amounts were cut to a node,
-    ``mistakes`` which annotations have no effect, ``history`` what is loaded or being loaded.
+    ``mistakes`` which annotations have no effect, ``history`` what is loaded or being loaded,
+    ``lost`` which amounts stand although their history is gone.
     """
     wanted: list[Condition] = []
     reason, message = "", ""
@@ -74,6 +77,9 @@ def conditions(
         wanted.append(Condition("AnnotationInvalid", "True", "AnnotationInvalid", text))
     if history is not None:
         wanted.append(_history(history))
+    if lost is not None:
+        # Upstream declares the type and never sets it.
+        wanted.append(Condition("LowConfidence", "True", "HistoryLost", lost))
     kept = [condition for condition in before if condition.type not in _OWNED]
     return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
 

@@ -67,6 +67,12 @@ class Groups:
             return np.empty(0)
         return np.maximum.reduceat(of_columns[self._flat], self._starts)
 
+    def least(self, of_columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the least value among the columns of each group."""
+        if not self._flat.size:
+            return np.empty(0)
+        return np.minimum.reduceat(of_columns[self._flat], self._starts)
+
     def places(self, size: int) -> Columns:
         """Return the number of the group of each column, -1 where it is in none; of several
         groups the last.

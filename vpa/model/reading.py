@@ -67,6 +67,19 @@ class Estimates(Struct, frozen=True):
         ]
 
 
+class Begins(Struct, frozen=True):
+    """When what is known begins: an array of shape (containers, resources), inf for nothing."""
+
+    rows: dict[Named, int]
+    first_s: Floats
+
+    def of(self, key: VpaKey, container: str, resource: str) -> float | None:
+        """Return the time of the first sample; None where there is none."""
+        row = self.rows.get((key, container))
+        first_s = np.inf if row is None else float(self.first_s[row, RESOURCES.index(resource)])
+        return first_s if np.isfinite(first_s) else None
+
+
 class DeadBand(Struct, frozen=True):
     """How far bounds must move to be written at once; targets always are. 0: upstream's way."""
 
@@ -108,6 +121,14 @@ class Reader:
         return Estimates(
             groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
         )
+
+    def begins(self) -> Begins:
+        """Return when what is known of each container begins."""
+        self._follow()
+        aggregates = self._cluster.aggregates
+        firsts = [self._groups.least(aggregates.begins(resource)) for resource in RESOURCES]
+        rows = {named: row for row, named in enumerate(self._keys)}
+        return Begins(rows, np.stack(firsts, axis=1))
 
     def places(self, size: int) -> Columns:
         """Return which row of the estimates each aggregate feeds, -1 for none."""

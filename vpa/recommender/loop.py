@@ -51,6 +51,7 @@ _log = structlog.get_logger()
 _AGGREGATE_GC_S = 3600.0
 _HEALTHY_PASSES = 5
 _OOM_MARGIN_S = 300.0
+_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 
 class _Held(Struct):
@@ -111,6 +112,7 @@ class Recommender:
         self._comparing = Comparing(self._metrics.quality, self.cluster, self.reader, self._stores)
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
+        self._gone: list[tuple[str, str]] = []  # pods that are still in the model
         self._collected_at = now
 
     async def run(self, term: Term) -> None:
@@ -154,12 +156,18 @@ class Recommender:
         with step("total"):
             with step("LoadVPAs"):
                 await self._load_vpas()
+                if self._find_past is None:
+                    await self._checkpoints.load_late(self.cluster, self._wall())
+                self._publisher.lost.meet(
+                    ((key, held.vpa) for key, held in self.held.items()), self._wall()
+                )
             with step("LoadPods"):
-                gone = self._feed.load(self.cluster, self._wall(), self._is_wanted)
+                self._gone += self._feed.load(self.cluster, self._wall(), self._is_wanted)
             with step("LoadMetrics"):
                 await self._load_metrics()
             with step("DeleteRemovedPods"):
-                self._feed.remove(self.cluster, gone)
+                self._feed.remove(self.cluster, self._gone)
+                self._gone = []
             with step("UpdateVPAs"):
                 await self._update_vpas()
             with step("MaintainCheckpoints"):
@@ -231,6 +239,7 @@ class Recommender:
     async def _load_vpas(self) -> None:
         now = self._wall()
         seen = set()
+        rested_at = time.perf_counter()
         for key, vpa in self._stores.all_vpas():
             if not self._is_mine(vpa):
                 continue
@@ -240,10 +249,16 @@ class Recommender:
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 self._metrics.failed("LoadVPAs")
                 _log.exception("VPA left out", namespace=key.namespace, name=key.name)
+            # Thousands may come at once, and the Lease wants to be renewed meanwhile.
+            if time.perf_counter() - rested_at > _LONGEST_WORK_S:
+                await asyncio.sleep(0)
+                rested_at = time.perf_counter()
         if not self._stores.vpas.is_current():
             return  # what a broken watch does not show is not gone
         for key in [key for key in self.held if key not in seen]:
-            self.cluster.remove_vpa(key)
+            if self._stores.vpa(key) is None and self._stores.vpas.get(*key) is not None:
+                continue  # it is there and cannot be read: it stays as it last was
+            self.cluster.remove_vpa(key, now)
             del self.held[key]
             self._publisher.forget(key)
 

@@ -1,7 +1,8 @@
 """What goes into a VPA's status: the new recommendation, beside what it must not lose.
 
 Pure. A container or resource without a sample keeps the amounts that were published before
-(by an earlier process, whose checkpoint is gone): silence is not zero.
+(by an earlier process, whose checkpoint is gone): silence is not zero. Nor does a first
+sample lower what was learned from many (``lost``).
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from vpa.model.policy import Windows, settings_of
 from vpa.model.quantities import ResourceList
 from vpa.model.recommendation import RecommendationTrace
 from vpa.model.status import node_caps, status_wire
+from vpa.recommender.lost import Held
 
 
 def status_of(
@@ -33,11 +35,16 @@ def status_of(
     unsupported: str | None,
     history: History | None = None,
     is_young: bool = False,
+    held: Held | None = None,
 ) -> dict[str, Any]:
-    """Return the status to write; ``is_young``: too little is known to lower anything."""
+    """Return the status to write; ``is_young``: too little is known to lower anything,
+    ``held``: to lower these amounts.
+    """
     before = vpa.status
     policy = vpa.spec.resource_policy
     recommendation = with_kept(trace, before.recommendation, policy, is_young=is_young)
+    if held is not None:
+        recommendation = _not_below(recommendation, held.amounts, policy)
     found = conditions(
         before.conditions or (),
         now,
@@ -48,6 +55,7 @@ def status_of(
         node_caps=node_caps(trace),
         mistakes=[f"{mistake.annotation}: {mistake.message}" for mistake in entry.mistakes],
         history=history,
+        lost=held.message if held is not None else None,
     )
     shown = recommendation if recommendation.container_recommendations else None
     return status_wire(shown, found, before.observed_generation)
@@ -74,15 +82,30 @@ def with_kept(
         name = old.container_name
         if is_off(policy, name) or not (name in new or name in silent or not trace.containers):
             continue
-        controlled = settings_of(
-            container_policy(policy, name), Windows(), per_vpa_config=False
-        ).controlled_resources
         entry = new.get(name) or ContainerRecommendation(name)
-        new[name] = _completed(entry, old, controlled, is_young=is_young)
+        new[name] = _completed(entry, old, _controlled(policy, old), is_young=is_young)
     entries = (new[name] for name in sorted(new))
     return Recommendation(
         container_recommendations=tuple(entry for entry in entries if entry.target)
     )
+
+
+def _not_below(
+    new: Recommendation, floor: Recommendation, policy: ResourcePolicy | None
+) -> Recommendation:
+    def raised(entry: ContainerRecommendation) -> ContainerRecommendation:
+        least = floor.of(entry.container_name)
+        if least is None:
+            return entry
+        return _completed(entry, least, _controlled(policy, entry), is_young=True)
+
+    entries = new.container_recommendations or ()
+    return Recommendation(container_recommendations=tuple(raised(entry) for entry in entries))
+
+
+def _controlled(policy: ResourcePolicy | None, entry: ContainerRecommendation) -> tuple[str, ...]:
+    own = container_policy(policy, entry.container_name)
+    return settings_of(own, Windows(), per_vpa_config=False).controlled_resources
 
 
 def _completed(

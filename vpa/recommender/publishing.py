@@ -26,6 +26,7 @@ from vpa.model.reading import Estimates, Reader
 from vpa.model.recommendation import RecommendationTrace
 from vpa.model.status import says_the_same
 from vpa.recommender.flags import Options
+from vpa.recommender.lost import Held, Lost
 from vpa.recommender.published import status_of, with_history
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
@@ -47,6 +48,7 @@ class _Facts(Struct, frozen=True):
     mistakes: tuple[str, ...]
     shapes: tuple[NodeShape, ...]
     history: History | None
+    held: Held | None
 
 
 class Publisher:
@@ -72,6 +74,8 @@ class Publisher:
         self._facts: dict[VpaKey, _Facts] = {}
         self._asked_at: dict[VpaKey, float] = {}
         self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
+        self.lost = Lost(cluster, reader)
+        self._told: set[VpaKey] = set()  # of what was lost
 
     async def publish(
         self,
@@ -85,6 +89,7 @@ class Publisher:
         due = dict.fromkeys(
             self._reader.due(estimates, now, options.status_band, options.interval_s)
         )
+        held = self._held(now)
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():
             found = facts[key] = _Facts(
@@ -93,6 +98,7 @@ class Publisher:
                 tuple(mistake.message for mistake in entry.mistakes),
                 self._shapes_of(entry),
                 self.history.get(key),
+                held.get(key),
             )
             if self._facts.get(key) != found:
                 due[key] = None
@@ -134,6 +140,17 @@ class Publisher:
         self._facts.pop(key, None)
         self._asked_at.pop(key, None)
         self.history.pop(key, None)
+        self.lost.forget(key)
+        self._told.discard(key)
+
+    def _held(self, now: float) -> dict[VpaKey, Held]:
+        held = self.lost.held(now)
+        for key in sorted(held.keys() - self._told)[:1]:
+            _log.warning("history lost: what was published before stands for a day",
+                         vpas=len(held), namespace=key.namespace, name=key.name,
+                         message=held[key].message)  # fmt: skip
+        self._told |= held.keys()
+        return held
 
     async def _publish(self, key: VpaKey, estimates: Estimates, facts: _Facts, now: float) -> None:
         vpa = self._stores.vpa(key)
@@ -144,7 +161,7 @@ class Publisher:
         wanted = status_of(
             vpa, entry, trace, now,
             pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,
-            is_young=self._reader.is_young(key),
+            is_young=self._reader.is_young(key), held=facts.held,
         )  # fmt: skip
         if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
             return

@@ -67,9 +67,23 @@ async def from_prometheus(
     except ValueError as error:
         _log.warning("history cannot be asked for", error=str(error))
         return History(False, "QueryInvalid", str(error))
+    if not loaded.containers and _is_known_otherwise(cluster):
+        text = (
+            "Prometheus has no sample of any container, although there are recommendations "
+            "for pods that run: what it answers is not their history. It is asked again; see "
+            "that its queries find containers, or start with --storage=checkpoint"
+        )
+        _log.warning("history is empty", unknown=loaded.unknown)
+        return History(False, "HistoryEmpty", text)
     _log.info("history loaded", containers=loaded.containers, samples=loaded.samples,
               unknown=loaded.unknown)  # fmt: skip
     return None
+
+
+def _is_known_otherwise(cluster: Cluster) -> bool:
+    # A VPA without pods may well have no history: those of a new cluster, or at rest.
+    published = (cluster.vpas[key].vpa.status.recommendation for key in cluster.matched())
+    return any(each is not None and each.container_recommendations for each in published)
 
 
 def told(cluster: Cluster, entry: VpaEntry) -> History:
