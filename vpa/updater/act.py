@@ -1,5 +1,6 @@
 """What the updater does to pods: evictions, resizes, and the events that tell of them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -24,7 +25,7 @@ from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.resource import PODS, VPAS
 from podscale.kube.wire import decode, encode
-from vpa.admission.patch import ResizePatch, resize_patch
+from vpa.admission.patch import PatchEntry, ResizePatch, resize_patch
 from vpa.admission.resources import Unavailable
 from vpa.capping.processor import LimitRanges
 from vpa.model.objects import ObjectError, Pod, Recommendation, Vpa
@@ -87,12 +88,17 @@ class Actor:
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
-        text = f"VPA Updater evicted Pod {meta.name!r} to apply resource recommendation."
+        text = f"VPA Updater evicted Pod {meta.name} to apply resource recommendation."
         self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
         return Acted("done")
 
-    async def resize(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> Acted:
-        """Resize in place, from the pod as it is now."""
+    async def resize(
+        self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float, *, only_unboost: bool = False
+    ) -> Acted:
+        """Resize in place, from the pod as it is now.
+
+        ``only_unboost``: not without a boost that is over.
+        """
         try:
             present = await self._read(pod)
             if present is None:
@@ -100,7 +106,13 @@ class Actor:
             patch = resize_patch(present, vpa, ranges, now)
             if isinstance(patch, Unavailable):
                 return Acted("failed", patch.message)
+            ended = [entry for entry in patch.annotations if entry.op == "remove"]
+            if only_unboost and not ended:
+                return Acted("nothing")
             if not patch.resize:
+                # The boost changed nothing, or all but its annotation was taken back already.
+                if ended:
+                    await self._mark(present, ended)
                 return Acted("nothing")
             acted = await self._resize(present, patch)
         except NotLeading:
@@ -134,12 +146,11 @@ class Actor:
 
     async def _resize(self, pod: Pod, patch: ResizePatch) -> Acted:
         meta = pod.metadata
-        same: dict[str, object] = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         try:
             answer = await self._api.request(
                 "PATCH",
                 PODS.path(meta.namespace, meta.name, "resize"),
-                body=encode([same, *(entry.wire() for entry in patch.resize)]),
+                body=encode([_same(pod), *(entry.wire() for entry in patch.resize)]),
                 content_type=JSON_PATCH,
                 timeout_s=_TIMEOUT_S,
             )
@@ -155,9 +166,12 @@ class Actor:
         except KubeError as error:
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         self._accept(answer.body)
-        marks = encode([same, *(entry.wire() for entry in patch.annotations)])
-        await self._patch(pod, marks, JSON_PATCH)
+        await self._mark(pod, patch.annotations)
         return Acted("done")
+
+    async def _mark(self, pod: Pod, entries: Sequence[PatchEntry]) -> None:
+        body = encode([_same(pod), *(entry.wire() for entry in entries)])
+        await self._patch(pod, body, JSON_PATCH)
 
     async def _patch(self, pod: Pod, body: bytes, kind: str) -> None:
         meta = pod.metadata
@@ -183,6 +197,10 @@ class Actor:
             self._stores.pods.accept(decode(body, KubePod))
         except msgspec.DecodeError as error:
             _log.warning("answer not read", error=str(error))
+
+
+def _same(pod: Pod) -> dict[str, object]:
+    return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
 
 
 def _is_open(error: KubeError) -> bool:

@@ -13,7 +13,7 @@ from vpa.admission.matching import seniority
 from vpa.admission.resources import ContainerResources, Unavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.objects import Pod, Recommendation, Vpa, requests_and_limits, update_mode
-from vpa.model.quantities import EMPTY
+from vpa.model.quantities import EMPTY, ResourceList
 from vpa.updater import preflight, priority, requirements, resize
 from vpa.updater.disruption import Budget, Group, TooFew
 from vpa.updater.lease import Lease
@@ -129,14 +129,20 @@ def decide_update(
 
 def changes(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
-    for container, resources in zip(pod.spec.containers, wanted, strict=True):
-        requests, limits = requests_and_limits(pod, container.name)
-        for present, listed in ((requests, resources.requests), (limits, resources.limits)):
-            held = present or EMPTY
-            for name, value in listed.items():
-                if name not in held or held[name].nano != value.nano:
-                    return True
-    return False
+    return any(
+        _differ(*requests_and_limits(pod, container.name), resources)
+        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+    )
+
+
+def asks_anew(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
+    """Return whether any container would get other requests or limits than its spec asks
+    for, which are those of the last resize.
+    """
+    return any(
+        _differ(container.resources.requests, container.resources.limits, resources)
+        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+    )
 
 
 class _Gate:
@@ -175,7 +181,8 @@ class _Gate:
         )
         if step.decision == "InPlaceInfeasibleCached":
             return self._refuse("ResizeInfeasible", self._resize_facts())
-        if self.state != "ResizeNone":
+        is_revised = self._is_revised()
+        if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
         if view.pod.status.phase == "Pending":
             # Nothing runs yet that could be resized; the kubelet starts it with its requests.
@@ -186,9 +193,11 @@ class _Gate:
             if update_mode(view.vpa) == "InPlace":
                 return self._refuse(refusal.reason, facts)
             return self.evict(refusal.reason, facts)
-        if step.decision == "InPlaceApproved":
-            return self._go("resize", [self.due.reason], {})
-        return self._refuse("BudgetExhausted", self._budget_facts())
+        if not resize.has_room(view.pod, self.budget, self.group, self.settings):
+            return self._refuse("BudgetExhausted", self._budget_facts())
+        if is_revised:
+            return self._go("resize", [self.due.reason, self._state_reason()], self._resize_facts())
+        return self._go("resize", [self.due.reason], {})
 
     def evict(
         self, fallback: str | None = None, facts: Mapping[str, Fact] | None = None
@@ -210,6 +219,15 @@ class _Gate:
         if fallback is not None:
             return self._go("evict", [fallback, "FellBackToEviction", self.due.reason], given)
         return self._go("evict", [self.due.reason], given)
+
+    def _is_revised(self) -> bool:
+        # Mode InPlace waits for ever for a resize, but not for one that nobody wants any
+        # more. The API server takes another size at any time, and the kubelet works towards
+        # the last one; the same size once more would only be noise (D4). An infeasible
+        # resize has a record, which says what is worth a try.
+        waits = self.state not in ("ResizeNone", "ResizeInfeasible")
+        pod = self.view.pod
+        return waits and update_mode(self.view.vpa) == "InPlace" and asks_anew(pod, self.wanted)
 
     def _resizing(self, step: resize.InPlaceDecision) -> UpdateDecision:
         reason, facts = self._state_reason(), self._resize_facts()
@@ -267,6 +285,17 @@ class _Gate:
 
 def _no(reason: str, facts: Mapping[str, Fact], *also: str) -> UpdateDecision:
     return UpdateDecision("none", tuple(dict.fromkeys((reason, *also))), dict(facts))
+
+
+def _differ(
+    requests: ResourceList | None, limits: ResourceList | None, wanted: ContainerResources
+) -> bool:
+    for present, listed in ((requests, wanted.requests), (limits, wanted.limits)):
+        held = present or EMPTY
+        for name, value in listed.items():
+            if name not in held or held[name].nano != value.nano:
+                return True
+    return False
 
 
 def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:

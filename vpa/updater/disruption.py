@@ -29,7 +29,6 @@ class OwnerSize(Struct, frozen=True):
 
     replicas: int | None = None  # spec.replicas, of the object or of its scale
     desired: int | None = None  # status.desiredNumberScheduled of a DaemonSet
-    ready: int | None = None  # status.numberReady of a DaemonSet
 
 
 class Group(Struct, frozen=True):
@@ -38,7 +37,7 @@ class Group(Struct, frozen=True):
     owner: Owner
     live: int
     pending: int
-    running: int  # live and not pending; of a DaemonSet only the ready ones
+    running: int  # live and not pending, ready or not
     configured: int
     tolerance: int
     required: int  # of live pods, before anything is touched
@@ -115,16 +114,11 @@ def budget_for(
             groups[owner] = TooFew(owner, len(live), required, "OwnerUnknown")
             continue
         pending = sum(pod.status.phase == "Pending" for pod in live)
-        running = len(live) - pending
-        if owner.kind == "DaemonSet" and size.ready is not None:
-            # Upstream takes the ready ones for the desired size, so that every daemon that
-            # is not ready widens the budget instead of using it up (D21).
-            running = min(running, size.ready)
         groups[owner] = Group(
             owner=owner,
             live=len(live),
             pending=pending,
-            running=running,
+            running=len(live) - pending,
             configured=configured,
             tolerance=int(configured * settings.eviction_tolerance),
             required=required,
@@ -140,10 +134,8 @@ def configured_size(owner: Owner, size: OwnerSize, live: int) -> int | None:
     pods that live: upstream gives unknown kinds 0, and with it no budget at all (D2).
     """
     if owner.kind == "DaemonSet":
-        if size.ready == 0:
-            return None
-        known = size.desired if size.desired is not None else size.ready
-        return None if not known else max(known, live)
+        # Not numberReady: daemons that all fail for lack of memory need the update most.
+        return size.desired or None
     if owner.kind in _SIZED:
         return size.replicas or None
     if owner.kind == "Job":

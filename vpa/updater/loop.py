@@ -13,6 +13,7 @@ import structlog
 from podscale.kube.api import Api
 from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
+from vpa.admission.boost import is_boosted
 from vpa.admission.matching import Candidate
 from vpa.model.membership import VpaKey
 from vpa.model.objects import update_mode
@@ -22,8 +23,8 @@ from vpa.updater.act import Actor
 from vpa.updater.decide import LoopView
 from vpa.updater.disruption import budget_for
 from vpa.updater.flags import Options
-from vpa.updater.observe import Observer
-from vpa.updater.pace import PaceError, Tokens, pace_of
+from vpa.updater.observe import Observer, acts
+from vpa.updater.pace import Pace, PaceError, Tokens, pace_of
 from vpa.updater.selfmetrics import Tally, UpdaterMetrics
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
@@ -123,8 +124,12 @@ class Updater:
                         self._api, options.lease_namespace, options.lease
                     )
             view = LoopView(self.wall(), lease, options.lease_timeout_s)
+            if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
+                reason = "invalid" if lease.was_read else "error"
+                metrics.admission_invalid.labels(reason).inc()
             with metrics.step("ListVPAs"):
-                index = await self._hands.observer.index()
+                unboosts = options.settings.cpu_startup_boost
+                index = await self._hands.observer.index(unboosts=unboosts)
             with metrics.step("EvictPods"):
                 if not await self._go_round(index, view, deadline):
                     return
@@ -168,18 +173,25 @@ class Updater:
     ) -> None:
         vpa = rivals[0].vpa
         pods = await self._hands.observer.pods_of(rivals)
+        updates = acts(vpa)
+        if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
+            return
         self._pass.seen.update(seen.view.uid for seen in pods)
         size = (str(int(log2(len(pods))) if pods else 0), update_mode(vpa))
-        self._pass.tally.add("controlled_pods_total", size, len(pods))
+        if updates:
+            self._pass.tally.add("controlled_pods_total", size, len(pods))
         if not pods:
             return
+        pace = Pace()
         try:
             pace = pace_of(vpa.metadata.annotations)
         except PaceError as error:
             # An unreadable window must not mean any time.
             _log.warning("VPA left alone", namespace=key.namespace, name=key.name,
                          error=str(error))  # fmt: skip
-            return
+            updates = False
+            if not self._options.settings.cpu_startup_boost:
+                return
         live = [seen.pod for seen in pods]
         sizes = await self._hands.observer.sizes(live)
         turn = Turn(
@@ -194,5 +206,6 @@ class Updater:
             wall=self.wall,
             size=size,
             tally=self._pass.tally,
+            updates=updates,
         )
         await turn.run(pods)

@@ -55,32 +55,39 @@ class Observer:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._resizing: dict[str, tuple[str, float]] = {}  # pod UID: state, first seen
+        self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
         self._refused: dict[str, Recommendation] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
         self._topmost: dict[str, Controller | None] = {}
 
-    async def index(self) -> Mapping[VpaKey, Sequence[Candidate]]:
-        """Return the VPAs that may act, each with all that share its target, itself first."""
+    async def index(self, *, unboosts: bool = False) -> Mapping[VpaKey, Sequence[Candidate]]:
+        """Return the VPAs that may act, each with all that share its target, itself first.
+
+        ``unboosts``: those too that can only take back a boost which somebody configured
+        once, of pods that no other VPA acts on.
+        """
         self._topmost.clear()
-        index = TargetIndex()
-        acting: dict[VpaKey, Candidate] = {}
+        acting, idle = TargetIndex(), TargetIndex()
+        named: dict[VpaKey, Candidate] = {}
         for key, vpa in self._stores.all_vpas():
             # Modes that touch no running pod still win over younger VPAs only if they would act.
-            if target_of(vpa) is None or not _acts(vpa):
+            if target_of(vpa) is None or not (unboosts or acts(vpa)):
                 continue
             try:
                 resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
                 continue
-            acting[key] = Candidate(vpa, resolved.selector)
-            index.put(acting[key])
+            named[key] = Candidate(vpa, resolved.selector)
+            (acting if acts(vpa) else idle).put(named[key])
         found: dict[VpaKey, Sequence[Candidate]] = {}
-        for key, candidate in acting.items():
+        for key, candidate in named.items():
             target = target_of(candidate.vpa)
-            rivals = index.of(target) if target is not None else ()
-            found[key] = (candidate, *(other for other in rivals if other is not candidate))
+            # One target has one selector: who shares the target shares all pods.
+            rivals = (acting.of(target) or idle.of(target)) if target is not None else ()
+            others = tuple(other for other in rivals if other is not candidate)
+            if len(others) < len(rivals):
+                found[key] = (candidate, *others)
         return found
 
     async def pods_of(self, rivals: Sequence[Candidate]) -> list[Seen]:
@@ -132,15 +139,14 @@ class Observer:
         )
 
     def resize_since_s(self, seen: Seen, now: float) -> float:
-        """Return for how long the pod's resize has been seen in its present state."""
-        uid, state = seen.view.uid, resize.state_of(seen.pod)
-        if state == "ResizeNone":
+        """Return for how long the pod's resize has been seen, in whatever states: one that
+        alternates between them is waited for no longer than one that stays in the last.
+        """
+        uid = seen.view.uid
+        if resize.state_of(seen.pod) == "ResizeNone":
             self._resizing.pop(uid, None)
             return 0.0
-        known = self._resizing.get(uid)
-        if known is None or known[0] != state:
-            known = self._resizing[uid] = (state, now)
-        return now - known[1]
+        return now - self._resizing.setdefault(uid, now)
 
     def acted(self, pod: Pod, now: float, *, in_place: bool) -> None:
         """Note an act whose effect no watch has shown yet, or that may have had none."""
@@ -175,9 +181,7 @@ class Observer:
             found = self._stores.workloads.find(namespace, owner.kind, owner.name)
             if isinstance(found, Workload):
                 status = found.status
-                sizes[owner] = OwnerSize(
-                    found.spec.replicas, status.desired_number_scheduled, status.number_ready
-                )
+                sizes[owner] = OwnerSize(found.spec.replicas, status.desired_number_scheduled)
             elif isinstance(found, ReplicationController):
                 sizes[owner] = OwnerSize(found.spec.replicas)
             elif found is None:
@@ -212,7 +216,8 @@ class Observer:
             return None
 
 
-def _acts(vpa: Vpa) -> bool:
+def acts(vpa: Vpa) -> bool:
+    """Return whether the VPA may touch running pods, be it to end the boosts that it gives."""
     return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
 
 

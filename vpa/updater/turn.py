@@ -11,18 +11,19 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from vpa.admission.boost import expired, is_boosted
+from vpa.admission.boost import expired
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod, Recommendation, Vpa, has_startup_boost, update_mode
+from vpa.model.objects import Pod, Recommendation, Vpa, update_mode
 from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import Acted, Actor
 from vpa.updater.decide import Act, LoopView, Pdb, UpdateDecision, decide_update
-from vpa.updater.disruption import Budget, Group, Owner
+from vpa.updater.disruption import Budget, Group
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
 from vpa.updater.pace import SPENT, Pace, Tokens
+from vpa.updater.pdbs import Alike, alike_to
 from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
@@ -74,16 +75,19 @@ class Turn:
         wall: Callable[[], float],
         size: Sized,
         tally: Tally,
+        updates: bool,
     ) -> None:
-        """``deadline`` is a time of the event loop, ``wall`` the time of day."""
+        """``deadline`` is a time of the event loop, ``wall`` the time of day; without
+        ``updates`` only boosts end.
+        """
         self._hands = hands
         self._key, self._vpa, self._rivals = key, vpa, rivals
         self._budget, self._pace, self._loop = budget, pace, loop
         self._deadline, self._wall = deadline, wall
-        self._size, self._tally = size, tally
+        self._size, self._tally, self._updates = size, tally, updates
         self._done: set[str] = set()
         self._spent_today = 0
-        self._holding: set[Owner] = set()  # groups whose budget the API server refused
+        self._holding: set[Alike] = set()  # pods whose budget the API server refused
 
     async def run(self, pods: Sequence[Seen]) -> None:
         """Update what is due; raises ``OutOfTime`` and ``NotCurrent``."""
@@ -98,15 +102,20 @@ class Turn:
     async def _run(self, pods: Sequence[Seen]) -> None:
         settings = self._hands.options.settings
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
+        if settings.cpu_startup_boost:
+            # Whatever the VPA says by now and whether or not admission lives: the annotation
+            # promises that the boost ends.
+            for seen in free:
+                await self._unboost(seen)
+        if not self._updates:
+            return
         if self._pace.per_day is not None:
             spent = await self._hands.spending.today(self._key, self._loop.now)
             self._spent_today = spent if spent is not None else self._pace.per_day
-        if settings.cpu_startup_boost and has_startup_boost(self._vpa) and self._admission_lives():
-            for seen in free:
-                await self._unboost(seen)
         waiting = []
         for seen in free:
-            if settings.cpu_startup_boost and is_boosted(seen.pod.metadata.annotations):
+            over = expired(seen.pod, self._vpa, self._loop.now)
+            if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
                 continue
             decision = self._decide(seen, asks_budgets=False)
             if decision.due is not None and decision.due.is_due:
@@ -203,9 +212,9 @@ class Turn:
 
     async def _evict(self, seen: Seen, decision: UpdateDecision) -> None:
         hands, pod = self._hands, seen.pod
-        group = self._budget.group(pod)
-        if isinstance(group, Group) and group.owner in self._holding:
-            self._decide(seen, asks_budgets=False, pdb=Pdb(group.owner.name, True))
+        alike = alike_to(seen.view)
+        if alike in self._holding:
+            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
             return
         if not await self._spend():
             return
@@ -219,9 +228,7 @@ class Turn:
             hands.told.did(seen, self._key, Act(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            # The group's other pods have the same labels, and would hear the same.
-            if isinstance(group, Group):
-                self._holding.add(group.owner)
+            self._holding.add(alike)
             self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
             self._failed(acted, hands.metrics.failed_evictions, "EvictionError")
@@ -233,11 +240,12 @@ class Turn:
             return
         await self._wait(hands.resizes)
         # Taking a boost back is what was promised at admission: no disruption of the day's.
-        acted = await hands.actor.resize(
-            pod, self._vpa, hands.stores.ranges(self._key.namespace), self._loop.now
-        )
+        ranges = hands.stores.ranges(self._key.namespace)
+        acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
         if acted.outcome in ("done", "unknown"):
             self._began(pod, in_place=True, is_shown=acted.outcome == "done")
+        if acted.outcome == "done":
+            hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
         if acted.outcome not in ("done", "gone", "nothing"):
             self._failed(acted, hands.metrics.failed_updates, "UnboostError")
 
@@ -285,7 +293,7 @@ class Turn:
     def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
             self._hands.actor.tell_skipped(pod)
-            self._hands.metrics.skipped.labels(*self._size).inc()
+            self._hands.metrics.skipped.labels(*self._size, *self._key_labels).inc()
 
     def _failed(self, acted: Acted, counter: object, reason: str) -> None:
         if acted.outcome == "node-capacity":
@@ -299,10 +307,6 @@ class Turn:
             number = sum(decision.action == action for decision in decisions)
             self._tally.add(f"{name}_pods_total", self._size, number)
             self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
-
-    def _admission_lives(self) -> bool:
-        lease = self._loop.lease
-        return lease is None or lease.is_alive(self._loop.now, self._loop.lease_timeout_s)
 
     @property
     def _key_labels(self) -> tuple[str, str]:
