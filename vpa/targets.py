@@ -66,6 +66,12 @@ class Resolved(Struct, frozen=True):
     state: TargetState = TargetState(True)
 
 
+class _Climbed(Struct, frozen=True):
+    # The last controller on the way up; a problem: nobody could say who stands there.
+    top: Controller | None
+    problem: str = ""
+
+
 class _Asked(Struct, frozen=True):
     # A scale, or why there is none.
     at: float
@@ -193,36 +199,52 @@ class Workloads:
             text = f"{target.kind} {target.name} does not say which pods are its own"
             return _unreadable(text, TargetState(True, has_selector=False))
         owner = OwnerReference(target.kind, target.name, "", target.api_version, True)
-        top = await self.topmost(namespace, owner, asks=asks)
-        if top is not None and (top.kind, top.name) != (target.kind, target.name):
-            above = f"{top.kind}/{top.name}"
+        climbed = await self._climb(namespace, owner, asks=asks)
+        named = f"{target.api_version}.{target.kind}/{target.name}"
+        if climbed.problem:
             text = (
-                f"The targetRef controller has a parent, {above}, but it should point to the "
-                "topmost well-known or scalable controller"
+                f"Error checking if target {named} is a topmost well-known or scalable "
+                f"controller: {climbed.problem}"
             )
-            return Resolved(None, text, TargetState(True, topmost=above))
+            return Resolved(None, text, TargetState(True))
+        top = climbed.top
+        if top is not None and (top.kind, top.name) != (target.kind, target.name):
+            text = (
+                f"The target {named} has a parent controller but it should point to a topmost "
+                "well-known or scalable controller"
+            )
+            return Resolved(None, text, TargetState(True, topmost=f"{top.kind}/{top.name}"))
         return Resolved(selector)
 
     async def topmost(
         self, namespace: str, owner: OwnerReference | None, *, asks: bool = False
     ) -> Controller | None:
-        """Return the last well-known or scalable controller on the way up from ``owner``."""
+        """Return the last well-known or scalable controller on the way up from ``owner``.
+
+        None also where somebody stands above and nobody could say who: a lower one would be
+        sized although it may not be the topmost (``FindTopMostWellKnownOrScalable``).
+        """
+        return (await self._climb(namespace, owner, asks=asks)).top
+
+    async def _climb(self, namespace: str, owner: OwnerReference | None, *, asks: bool) -> _Climbed:
         look = self.find_or_get if asks else self._found
         top: Controller | None = None
         for _ in range(_DEEPEST):
             if owner is None or owner.kind == "Node":
-                return top
+                return _Climbed(top)
             if not is_well_known(owner.kind):
                 asked = await self.scale(namespace, owner.api_version, owner.kind, owner.name)
+                if not asked.is_answered:
+                    return _Climbed(None, asked.problem)
                 if asked.scale is None:
-                    return top
+                    return _Climbed(top)
                 top = Controller(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
             found = await look(namespace, owner.kind, owner.name)
             top = Controller(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
-        return top  # owners in a circle
+        return _Climbed(top)  # owners in a circle
 
     async def scale(
         self, namespace: str, api_version: str, kind: str, name: str, *, fresh_s: float = _FRESH_S
@@ -239,8 +261,8 @@ class Workloads:
         if len(self._scales) >= _MOST_SCALES:
             self._scales.clear()
         asked = await self._ask(namespace, group, version, kind, name)
-        if not asked.is_answered and known is not None and known.scale is not None:
-            return known  # silence does not take a scale away
+        if not asked.is_answered and known is not None and known.is_answered:
+            return known  # silence neither takes a scale away nor makes one likely
         self._scales[key] = asked
         return asked
 

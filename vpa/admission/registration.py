@@ -35,7 +35,6 @@ class Registration(Struct, frozen=True):
     url: str = ""  # instead of the Service
     service: str = "vpa-webhook"
     namespace: str = "kube-system"
-    port: int | None = None
     timeout_s: int = 30
     fails: bool = False  # failurePolicy Fail
     labels: tuple[tuple[str, str], ...] = ()
@@ -48,8 +47,8 @@ class Registration(Struct, frozen=True):
         if self.url:
             where["url"] = self.url
         else:
-            service: dict[str, Any] = {"namespace": self.namespace, "name": self.service}
-            where["service"] = service | ({"port": self.port} if self.port else {})
+            # No port, as upstream: the API server calls a Service's 443.
+            where["service"] = {"namespace": self.namespace, "name": self.service}
         return {
             "apiVersion": MUTATING_WEBHOOKS.api_version,
             "kind": MUTATING_WEBHOOKS.kind,

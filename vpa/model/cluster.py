@@ -246,11 +246,11 @@ class Cluster:
         return holding(sums.memory, 0, self.windows_of(key, container), fraction)
 
     def matched(self) -> dict[VpaKey, int]:
-        """Return the number of active pods per VPA, of VPAs that have any."""
+        """Return the number of pods per VPA, finished ones too, of VPAs that have any."""
         counts: dict[VpaKey, int] = {}
-        for namespace, labels, live in self._presence:
+        for namespace, labels, count in self._presence:
             for key in self._membership.of(namespace, labels):
-                counts[key] = counts.get(key, 0) + live
+                counts[key] = counts.get(key, 0) + count
         return counts
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:

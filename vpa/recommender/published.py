@@ -33,11 +33,17 @@ def status_of(
     unsupported: str | None,
     history: History | None = None,
     is_young: bool = False,
+    has_moved: bool = False,
 ) -> dict[str, Any]:
-    """Return the status to write; ``is_young``: too little is known to lower anything."""
+    """Return the status to write, of the generation that the model knows.
+
+    ``is_young``: too little is known to lower anything; ``has_moved``: what was published
+    before is of another workload.
+    """
     before = vpa.status
     policy = vpa.spec.resource_policy
-    recommendation = with_kept(trace, before.recommendation, policy, is_young=is_young)
+    published = None if has_moved else before.recommendation
+    recommendation = with_kept(trace, published, policy, is_young=is_young)
     found = conditions(
         before.conditions or (),
         now,
@@ -50,7 +56,7 @@ def status_of(
         history=history,
     )
     shown = recommendation if recommendation.container_recommendations else None
-    return status_wire(shown, found, before.observed_generation)
+    return status_wire(shown, found, entry.vpa.metadata.generation)
 
 
 def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
