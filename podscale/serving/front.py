@@ -34,6 +34,7 @@ from podscale.serving.peer import Peer
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target
+from podscale.serving.transformed import transformed
 from podscale.serving.user import ANONYMOUS_USER, User
 
 _COMPRESSED_FROM = 128 * 1024  # upstream's threshold
@@ -219,6 +220,12 @@ class Front:
             body = answer.body
             if answer.value is not UNSET:
                 body = msgspec.json.encode(answer.value) + b"\n"
+            if (wanted.as_table or wanted.as_metadata) and answer.status < 400:
+                include = (exchange.target.query.get("includeObject") or ("",))[0]
+                made = transformed(body, wanted, include)
+                if isinstance(made, Status):
+                    answer, made = ApiResponse.of(made), made.json()
+                body = made
             if wanted.is_pretty or wanted.content_type != JSON:
                 body = formatted(body, wanted)
             content_type = wanted.content_type
@@ -245,7 +252,9 @@ class Front:
 
     def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
         seconds = asyncio.get_running_loop().time() - started
-        self._metrics.requests.observe(request.method, target.info, reply.status, seconds)
+        self._metrics.requests.observe(
+            request.method, target.info, reply.status, seconds, len(reply.body)
+        )
 
 
 def _same(reply: Reply) -> Reply:
