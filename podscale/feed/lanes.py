@@ -1,9 +1,9 @@
 """Places for queries that run at once, shared among those who want them.
 
 A rule that hangs, or a tenant with many slow selectors, would hold every place for as long as
-a query may take, and nobody else would be answered. So no owner holds more than half of the
-places, and all rules whose last query did not end in time hold no more than half together.
-Those who wait come in turn.
+a query may take, again and again, and nobody else would be answered. So all rules whose last
+query did not end in time hold no more than half of the places together, and those who wait come
+in turn, owner by owner.
 """
 
 import asyncio
@@ -26,11 +26,12 @@ class _Waiter(Struct, eq=False):
 
 
 class Lane:
-    """So many places."""
+    """So many places, ``most`` of them for one owner."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, most: int) -> None:
         self._free = places
-        self._share = max(places // 2, 1)
+        self._most = most
+        self._most_slow = max(places // 2, 1)
         self._held: Counter[str] = Counter()  # by owner
         self._held_by_slow = 0
         self._slow: set[str] = set()
@@ -81,9 +82,9 @@ class Lane:
             waiter.let_in.set_result(None)
 
     def _may(self, waiter: _Waiter) -> bool:
-        if waiter.let_in.cancelled() or self._held[waiter.owner] >= self._share:
+        if waiter.let_in.cancelled() or self._held[waiter.owner] >= self._most:
             return False
-        return waiter.rule not in self._slow or self._held_by_slow < self._share
+        return waiter.rule not in self._slow or self._held_by_slow < self._most_slow
 
     def _take_out(self, waiter: _Waiter) -> bool:
         """Return whether others wait behind it."""

@@ -35,8 +35,10 @@ class Queries:
     def __init__(self, client: PrometheusClient, options: FeedOptions, stats: FeedStats) -> None:
         self._client = client
         self._stats = stats
-        self._batches = Lane(options.batches_in_flight)
-        self._singles = Lane(options.queries_in_flight)
+        # A batch reads for many who would all wait for a rule that hangs, be it only once.
+        batches, singles = options.batches_in_flight, options.queries_in_flight
+        self._batches = Lane(batches, max(batches // 2, 1))
+        self._singles = Lane(singles, singles)
 
     async def ask(
         self,
