@@ -7,17 +7,15 @@ remembered for a while. Follows upstream's ``target/fetcher.go`` and
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from podscale.core import selector as selectors
 from podscale.core.selector import Selector, SelectorError
 from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.objects.scale import CronJob, ReplicationController, Scale, Workload
+from podscale.kube.errors import Forbidden, ObjectNotFound
+from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import (
     CRON_JOBS,
@@ -35,6 +33,7 @@ from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
 from vpa.admission.matching import Controller
 from vpa.explain.recommendation import TargetState
 from vpa.model.objects import TargetRef
+from vpa.scales import FRESH_S, Asked, Kinds, Scales
 
 _KINDS: Mapping[str, Resource] = {
     "DaemonSet": DAEMON_SETS,
@@ -43,19 +42,11 @@ _KINDS: Mapping[str, Resource] = {
     "StatefulSet": STATEFUL_SETS,
     "Job": JOBS,
 }
-_FRESH_S = 600.0  # how long a scale is believed
-_FAILED_S = 60.0  # how long a kind without one is not asked for again
-_MOST_SCALES = 20_000
+_MOST_SELECTORS = 20_000
 _DEEPEST = 10
 _LOOK_S = 0.05
 
 Found = Workload | ReplicationController | CronJob
-
-
-class Kinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
-
-    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
 class Resolved(Struct, frozen=True):
@@ -72,14 +63,6 @@ class _Climbed(Struct, frozen=True):
     problem: str = ""
 
 
-class _Asked(Struct, frozen=True):
-    # A scale, or why there is none.
-    at: float
-    scale: Scale | None
-    problem: str = ""
-    is_answered: bool = True  # False: nobody could say
-
-
 class Workloads:
     """The watches of well-known controllers, and scales of all others."""
 
@@ -93,18 +76,22 @@ class Workloads:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._kinds = kinds
         self._scopes = scopes
         self._timeout_s = timeout_s
-        self._clock = clock
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
-        self._scales: dict[tuple[str, str, str, str], _Asked] = {}
+        self._scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
     async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
+        try:
+            await self._feed(rhythm)
+        finally:
+            await self._scales.stop()
+
+    async def _feed(self, rhythm: Rhythm) -> None:
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
                 sources = [Source(resource, Workload, namespace=s, rhythm=rhythm)
@@ -158,7 +145,8 @@ class Workloads:
     async def find_or_get(self, namespace: str, kind: str, name: str) -> Found | None:
         """Return a well-known controller; one that no watch has shown yet is asked for.
 
-        The first pod of a Deployment is created milliseconds after its ReplicaSet.
+        The first pod of a Deployment is created milliseconds after its ReplicaSet. Raises
+        ``KubeError`` or ``DecodeError`` when nobody can say; what may not be read is not there.
         """
         found = self.find(namespace, kind, name)
         resource = _KINDS.get(kind)
@@ -168,7 +156,7 @@ class Workloads:
             path = resource.path(namespace, name)
             answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
             workload = decode(answer.body, Workload)
-        except (KubeError, msgspec.DecodeError):
+        except (ObjectNotFound, Forbidden):
             return None
         self.by_kind[kind].accept(workload)
         return workload
@@ -187,7 +175,7 @@ class Workloads:
             look = self.find_or_get if asks else self._found
             found = await look(namespace, target.kind, target.name)
             if found is None:
-                text = f"{target.kind} {namespace}/{target.name} does not exist"
+                text = f"{target.kind} {namespace}/{target.name} {self._absent(target.kind)}"
                 return _unreadable(text, TargetState(False))
             selector = self._selector_of(found)
         else:
@@ -247,51 +235,36 @@ class Workloads:
         return _Climbed(top)  # owners in a circle
 
     async def scale(
-        self, namespace: str, api_version: str, kind: str, name: str, *, fresh_s: float = _FRESH_S
-    ) -> _Asked:
-        """Return the scale of an object of any kind, remembered for ``fresh_s``."""
-        group, _, version = api_version.rpartition("/")
-        key = (namespace, group, kind, name)
-        known = self._scales.get(key)
-        now = self._clock()
-        if known is not None:
-            kept_s = fresh_s if known.scale is not None else _FAILED_S
-            if now - known.at < kept_s:
-                return known
-        if len(self._scales) >= _MOST_SCALES:
-            self._scales.clear()
-        asked = await self._ask(namespace, group, version, kind, name)
-        if not asked.is_answered and known is not None and known.is_answered:
-            return known  # silence neither takes a scale away nor makes one likely
-        self._scales[key] = asked
-        return asked
+        self,
+        namespace: str,
+        api_version: str,
+        kind: str,
+        name: str,
+        *,
+        fresh_s: float = FRESH_S,
+        waits: bool = False,
+    ) -> Asked:
+        """Return the scale of an object of any kind, as ``Scales.get`` does."""
+        return await self._scales.get(
+            namespace, api_version, kind, name, fresh_s=fresh_s, waits=waits
+        )
+
+    def ask_ahead(self, targets: Iterable[tuple[str, TargetRef | None]]) -> None:
+        """Begin to ask for what ``resolve`` will want to know, all at once."""
+        for namespace, target in targets:
+            if target is not None and not is_well_known(target.kind):
+                self._scales.begin(namespace, target.api_version, target.kind, target.name)
 
     def _stores(self) -> list[Store[Workload] | Store[ReplicationController] | Store[CronJob]]:
         return [*self.by_kind.values(), self.controllers, self.cron_jobs]
 
+    def _absent(self, kind: str) -> str:
+        store = self.by_kind.get(kind)
+        error = store.freshness().error if store is not None and not store.is_synced else None
+        return f"may not be read: {error}" if isinstance(error, Forbidden) else "does not exist"
+
     async def _found(self, namespace: str, kind: str, name: str) -> Found | None:
         return self.find(namespace, kind, name)
-
-    async def _ask(self, namespace: str, group: str, version: str, kind: str, name: str) -> _Asked:
-        problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                for resource in await self._kinds.for_kind(kind, group, version):
-                    try:
-                        answer = await self._api.request(
-                            "GET",
-                            resource.path(namespace, name, "scale"),
-                            timeout_s=self._timeout_s,
-                        )
-                        return _Asked(self._clock(), decode(answer.body, Scale))
-                    except (ObjectNotFound, msgspec.DecodeError) as error:
-                        problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
-        except NoMatch as error:
-            problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
-        except (KubeError, TimeoutError) as error:
-            problem = f"{kind} {namespace}/{name} cannot be read: {error}"
-            return _Asked(self._clock(), None, problem, is_answered=False)
-        return _Asked(self._clock(), None, problem)
 
     def _selector_of(self, found: Found) -> Selector | None:
         if isinstance(found, CronJob):
@@ -304,7 +277,7 @@ class Workloads:
         if known is not None and known[0] is written:
             return known[1]
         made = _made(written)
-        if len(self._selectors) >= _MOST_SCALES:
+        if len(self._selectors) >= _MOST_SELECTORS:
             self._selectors.clear()
         self._selectors[uid] = (written, made)
         return made

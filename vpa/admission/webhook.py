@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from msgspec import Raw, Struct
 
+from podscale.kube.errors import KubeError
 from podscale.kube.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResponse
@@ -160,7 +161,13 @@ class Webhook:
             return Answer(outcome="error")
         # The object may not carry its namespace yet; the request does.
         meta = msgspec.structs.replace(meta, namespace=asked.namespace)
-        found = await self.match(pod, meta)
+        try:
+            found = await self.match(pod, meta)
+        except (KubeError, msgspec.DecodeError) as error:
+            # Whose pod it is would have to be known: it may go unsized where it should not.
+            _log.warning("let through unchanged", reason="OwnerUnknown",
+                         namespace=asked.namespace, error=str(error))  # fmt: skip
+            return Answer(outcome="error")
         if found.chosen is None:
             return UNCHANGED
         ranges = self._stores.ranges(asked.namespace)

@@ -233,6 +233,9 @@ class Recommender:
     async def _load_vpas(self) -> None:
         now = self._wall()
         seen = set()
+        self._stores.workloads.ask_ahead(
+            (key.namespace, vpa.spec.target_ref) for key, vpa in self._stores.all_vpas()
+        )
         for key, vpa in self._stores.all_vpas():
             if not self._is_mine(vpa):
                 continue

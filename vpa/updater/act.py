@@ -10,6 +10,7 @@ from msgspec import Struct
 from podscale.kube.api import JSON_PATCH, MERGE_PATCH, Api
 from podscale.kube.errors import (
     BadRequest,
+    Conflict,
     Forbidden,
     KubeError,
     MethodNotAllowed,
@@ -39,11 +40,16 @@ _TIMEOUT_S = 10.0
 # Refused sizes, kept on the pod so that they survive a restart of ours.
 INFEASIBLE = "vpa.podscale.io/infeasible"
 
-# unknown: no answer came, so it may have happened; failed: it did not, and may another time.
-Outcome = Literal["done", "gone", "refused", "node-capacity", "pdb", "failed", "unknown", "nothing"]
+# unknown: no answer came, so it may have happened; failed: it did not, and may another time;
+# busy: the API server did not look at it.
+Outcome = Literal[
+    "done", "gone", "refused", "node-capacity", "pdb", "busy", "failed", "unknown", "nothing"
+]
 # What the API server says about the resize itself, and will say again.
 _DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
-_INTERNAL = 500  # the only 5xx that the server itself decided on
+_BUDGET = "DisruptionBudget"  # the cause of an eviction's 429; flow control names none
+# A 500 that says no, always: the only one after which nothing can have happened.
+_SEVERAL = "more than one PodDisruptionBudget"
 
 
 class Acted(Struct, frozen=True):
@@ -80,11 +86,14 @@ class Actor:
             )
         except NotLeading:
             raise
-        except ObjectNotFound:
-            return Acted("gone")
+        except (ObjectNotFound, Conflict) as error:  # a conflict: another one has the name
+            return Acted("gone", error.message)
         except TooManyRequests as refused:
-            return Acted("pdb", refused.message)
+            is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
+            return Acted("pdb" if is_budget else "busy", refused.message)
         except KubeError as error:
+            if isinstance(error, ServerFailed) and _SEVERAL in error.message:
+                return Acted("pdb", error.message)
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
@@ -163,6 +172,8 @@ class Actor:
             return Acted("gone")
         except _DEFINITE as refused:
             return Acted("refused", refused.message)
+        except TooManyRequests as refused:
+            return Acted("busy", refused.message)
         except KubeError as error:
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         self._accept(answer.body)
@@ -205,8 +216,8 @@ def _same(pod: Pod) -> dict[str, object]:
 
 def _is_open(error: KubeError) -> bool:
     # A refused connection is no answer as well: what went out before it broke is not known.
-    unanswered = isinstance(error, Unreachable)
-    return unanswered or (isinstance(error, ServerFailed) and error.status != _INTERNAL)
+    # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
+    return isinstance(error, Unreachable | ServerFailed)
 
 
 def _about_pod(pod: Pod) -> ObjectReference:

@@ -43,6 +43,8 @@ class PodView(Struct, frozen=True):
     allocatable: Mapping[str, Quantity] | None = None  # of the pod's node
     pdb: Pdb | None = None
     disrupted_today: int = 0  # pods of this VPA
+    held_by: str | None = None  # what ended the turn of the pod's group
+    unsized_s: float | None = None  # evicted pods came back unsized: tried again in so long
 
 
 class LoopView(Struct, frozen=True):
@@ -118,7 +120,9 @@ def decide_update(
     group = budget.group(pod)
     if not isinstance(group, Group):
         return _no("TooFewReplicas", {**_group_facts(group), **why}, due.reason)
-    held = pace.allows(loop.now if loop.present is None else loop.present, view.disrupted_today)
+    held = view.held_by or pace.allows(
+        loop.now if loop.present is None else loop.present, view.disrupted_today
+    )
     if held is not None:
         return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
     gate = _Gate(view, budget, group, settings, due, why, wanted.containers)
@@ -212,6 +216,9 @@ class _Gate:
         overdue = resize.is_overdue(self.state, view.resize_since_s)
         if not pending and self.state != "ResizeNone" and not overdue and fallback is None:
             return self._refuse(self._state_reason(), self._resize_facts())
+        if view.unsized_s is not None:
+            given |= {"held_by": "PodsReturnUnsized", "again_s": view.unsized_s}
+            return self._no([*first, "AdmissionNotAlive"], given)
         if not pending and not self.budget.allows(self.group):
             return self._no([*first, "BudgetExhausted"], {**given, **self._budget_facts()})
         if view.pdb is not None and view.pdb.refuses:
@@ -263,7 +270,9 @@ class _Gate:
 
     def _budget_facts(self) -> dict[str, Fact]:
         group, begun = self.group, self.budget.disrupted(self.group)
-        return {**_group_facts(group), "disrupted": begun}
+        facts: dict[str, Fact] = {**_group_facts(group), "disrupted": begun}
+        lost = self.budget.lost(group)
+        return {**facts, "lost": lost} if lost else facts
 
     def _refuse(self, reason: str, facts: Mapping[str, Fact]) -> UpdateDecision:
         return self._no([reason], facts)

@@ -6,6 +6,7 @@ evictions and in-place updates that have begun count against it. Follows upstrea
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -59,6 +60,8 @@ class Budget:
     def __init__(self, groups: Mapping[Owner, Group | TooFew]) -> None:
         self.groups = groups
         self._disrupted: dict[Owner, int] = {}
+        self._lost: dict[Owner, int] = {}
+        self._least: dict[Owner, float] = {}
 
     def group(self, pod: Pod) -> Group | TooFew | None:
         """Return the pod's group; None for a pod without a controller."""
@@ -74,10 +77,23 @@ class Budget:
     def allows(self, group: Group) -> bool:
         """Return whether one more running pod may go down."""
         begun = self.disrupted(group)
-        least = group.configured - group.tolerance
+        running = group.running - self.lost(group)
+        configured = max(group.configured, self._least.get(group.owner, 0))
         # A tolerance that truncates to nothing still lets one go while all are running.
-        alone = group.tolerance == 0 and begun == 0 and group.running == group.configured
-        return group.running - begun > least or alone
+        alone = group.tolerance == 0 and begun == 0 and running == configured
+        return running - begun > configured - group.tolerance or alone
+
+    def lost(self, group: Group) -> int:
+        """Return how many of its running pods the group has lost by others since."""
+        return self._lost.get(group.owner, 0)
+
+    def recount(self, group: Group, lost: int, configured: int | None) -> None:
+        """Take in what became of the group since the loop began; None: nobody can say.
+
+        What came back meanwhile counts in the next loop.
+        """
+        self._lost[group.owner] = lost
+        self._least[group.owner] = inf if configured is None else configured
 
     def began(self, group: Group, pod: Pod, *, in_place: bool) -> None:
         """Count an eviction or an in-place update; evicting a pending pod costs nothing."""

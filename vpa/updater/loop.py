@@ -18,14 +18,15 @@ from vpa.admission.matching import Candidate
 from vpa.model.membership import VpaKey
 from vpa.model.objects import update_mode
 from vpa.stores import Stores
-from vpa.updater import sign_of_life
 from vpa.updater.act import Actor
 from vpa.updater.decide import LoopView
 from vpa.updater.disruption import budget_for
 from vpa.updater.flags import Options
 from vpa.updater.observe import Observer, acts
 from vpa.updater.pace import Pace, PaceError, Tokens, pace_of
+from vpa.updater.returns import Returns
 from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.sign_of_life import SignOfLife
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
 from vpa.updater.turn import Hands, NotCurrent, OutOfTime, Turn
@@ -56,9 +57,9 @@ class Updater:
         metrics: UpdaterMetrics,
         *,
         wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``api`` is fenced by the Lease, where there is one."""
-        self._api = api
+        """``api`` is fenced by the Lease, where there is one; ``clock`` is monotonic."""
         self._stores = stores
         self._options = options
         self._metrics = metrics
@@ -67,13 +68,17 @@ class Updater:
         self._is_running = False
         self._pass = _Pass()
         self.ended = 0  # loops
+        self._sign: SignOfLife | None = None
+        if options.lease:
+            self._sign = SignOfLife(api, options.lease_namespace, options.lease, clock=clock)
         self.told = Told()
         self._hands = Hands(
             stores,
-            Observer(stores),
+            Observer(stores, max(options.interval_s, 1.0), clock=clock),
             actor,
             Spending(api, stores),
             self.told,
+            Returns(clock),
             options,
             metrics,
             Tokens(options.rate),
@@ -118,12 +123,9 @@ class Updater:
                 _log.warning("nothing updated: the watches are not current")
                 return
             with metrics.step("AdmissionInit"):
-                lease = None
-                if options.lease:
-                    lease = await sign_of_life.read(
-                        self._api, options.lease_namespace, options.lease
-                    )
-            view = LoopView(self.wall(), lease, options.lease_timeout_s)
+                now = self.wall()
+                lease = await self._sign.read(now) if self._sign is not None else None
+            view = LoopView(now, lease, options.lease_timeout_s)
             if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
                 reason = "invalid" if lease.was_read else "error"
                 metrics.admission_invalid.labels(reason).inc()
@@ -134,6 +136,7 @@ class Updater:
                 if not await self._go_round(index, view, deadline):
                     return
             self._hands.observer.forget(self._pass.seen)
+            self._hands.returns.forget()
             self.told.forget(self._stores)
             metrics.count(self._pass.tally)
             self._pass = _Pass()
