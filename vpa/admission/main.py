@@ -21,7 +21,7 @@ from vpa import process
 from vpa.admission import flags as flags_
 from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
-from vpa.admission.webhook import Webhook
+from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.monitoring import monitored
 from vpa.stores import Stores
 
@@ -102,7 +102,13 @@ async def serving(
                         served,
                         clusters=Clusters(),
                         routes=[
-                            Route("/", webhook.handle, methods=("POST",), is_public=True),
+                            Route(
+                                "/",
+                                webhook.handle,
+                                methods=("POST",),
+                                is_public=True,
+                                body_limit=MOST_BODY,
+                            ),
                         ],
                         health=ground.health,
                         metrics=ground.metrics,
