@@ -25,13 +25,13 @@ LARGE = 1024 * 1024
 class Line(Recorder):
     """A transport that knows whether it is read from."""
 
-    is_reading = True
+    is_read = True
 
     def pause_reading(self) -> None:
-        self.is_reading = False
+        self.is_read = False
 
     def resume_reading(self) -> None:
-        self.is_reading = True
+        self.is_read = True
 
     @property
     def codes(self) -> list[int]:
@@ -148,12 +148,12 @@ async def test_a_body_counts_until_its_request_is_answered() -> None:
         second.data_received(posted(10) + b"x" * 10)
         assert (refused.codes, len(echo.asked)) == ([503], 1)
         first.data_received(GET % 1)
-        assert not answered.is_reading  # no room for what it did not wait to send
+        assert not answered.is_read  # no room for what it did not wait to send
         echo.go.set()
         for _ in range(10):
             await asyncio.sleep(0)
         assert answered.codes == [200, 200]
-        assert (answered.is_reading, server.held) == (True, 0)
+        assert (answered.is_read, server.held) == (True, 0)
 
 
 async def test_nothing_is_handled_after_connection_close() -> None:
@@ -177,7 +177,7 @@ async def test_a_flood_of_pipelined_requests_lets_others_in_between() -> None:
         at_first = len(echo.asked)
         assert at_first <= 16
         connection.data_received(everything[100_000:])
-        assert (len(echo.asked), line.is_reading) == (at_first, False)
+        assert (len(echo.asked), line.is_read) == (at_first, False)
         turns = 0
         while len(echo.asked) < 8000:
             before = len(echo.asked)
@@ -186,7 +186,7 @@ async def test_a_flood_of_pipelined_requests_lets_others_in_between() -> None:
             assert len(echo.asked) - before <= 16
             assert turns < 10_000
         assert [one.target for one in echo.asked] == [f"/{number}" for number in range(8000)]
-        assert (line.is_reading, connection.is_busy, server.held) == (True, False, 0)
+        assert (line.is_read, connection.is_busy, server.held) == (True, False, 0)
 
 
 async def _nothing(_request: ApiRequest) -> ApiResponse:
