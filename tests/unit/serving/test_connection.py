@@ -26,6 +26,10 @@ class Line(Recorder):
     """A transport that knows whether it is read from."""
 
     is_read = True
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -163,7 +167,10 @@ async def test_nothing_is_handled_after_connection_close() -> None:
         last = b"GET /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         connection.data_received(last + GET % 1)
         connection.data_received(GET % 2)
+        assert connection.give_up_at <= server.now() + server.limits.write_s
+        assert not line.is_aborted
         connection.give_up()  # the other end does not close
+        assert line.is_aborted
     assert [one.target for one in echo.asked] == ["/0"]
     assert (line.codes, line.is_closed) == ([200], True)
 

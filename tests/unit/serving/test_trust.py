@@ -208,11 +208,21 @@ async def test_nothing_ends_following_the_config_map(
     monkeypatch.setattr(trust_module, "happenings", happenings)
     monkeypatch.setattr(trust_module, "_AGAIN_S", 0.0)
     trust = source()
+    refused: list[Trust] = []
+
+    def refuse(now: Trust) -> None:
+        refused.append(now)
+        raise TlsError("no file descriptor left")
+
+    trust.listeners.append(refuse)
     task = asyncio.create_task(trust.follow(ScriptedApi()))
     async with asyncio.timeout(5):
-        while not trust.current.client_ca:  # noqa: ASYNC110 - it says nothing when it is done
+        while not refused:  # noqa: ASYNC110 - it says nothing when it is done
             await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
     assert (len(asked), task.done()) == (3, False)
+    assert trust.current.client_ca == (authority(pki.clients),)
     task.cancel()
 
 
