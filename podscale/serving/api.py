@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from podscale.serving.http1 import SMALL_BODY
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import Status
 from podscale.serving.user import User
@@ -129,10 +130,19 @@ class ApiGroup(Protocol):
 
 
 class Route(Struct, frozen=True):
-    """One path outside the APIs."""
+    """One path outside the APIs.
+
+    Raises ``ValueError`` for a large body behind authentication: a body is read before it is
+    known who sends it, so strangers could fill our memory in somebody else's name.
+    """
 
     path: str  # exact, or a prefix when it ends in "/*"
     handler: Handler
     methods: tuple[str, ...] = ("GET",)
     is_public: bool = False  # True: neither authentication nor authorization (webhooks)
     is_listed: bool = True  # in the index at "/"
+    body_limit: int = SMALL_BODY  # bytes; beyond it a request gets 413
+
+    def __post_init__(self) -> None:
+        if self.body_limit > SMALL_BODY and not self.is_public:
+            raise ValueError(f"{self.path} takes large bodies and is not public")

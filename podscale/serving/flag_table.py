@@ -65,7 +65,7 @@ AUTHORIZATION: tuple[Flag, ...] = (
     Flag("authorization-always-allow-paths", "strings", ("/healthz", "/readyz", "/livez"),
          "Paths open to everybody; a trailing * makes a prefix."),
     Flag("authorization-cluster-first", "bool", True,
-         "Ask once a minute whether a user may use a whole API group; sound for RBAC."),
+         "Ask first whether a user may use a whole API group; sound for RBAC."),
 )  # fmt: skip
 
 AUDIT: tuple[Flag, ...] = (

@@ -28,7 +28,7 @@ from podscale.serving.api import (
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.connection import Reply, encoded
-from podscale.serving.http1 import HttpRequest
+from podscale.serving.http1 import SMALL_BODY, HttpRequest
 from podscale.serving.negotiate import JSON, formatted, media
 from podscale.serving.peer import Peer
 from podscale.serving.selfmetrics import SelfMetrics
@@ -119,6 +119,12 @@ class Front:
             outcome = encoded(status.too_many_requests())
         self._count(request, target, outcome, started)
         return outcome
+
+    def body_limit(self, method: str, target: str) -> int:
+        """Return how large a body may be. A ``BodyLimit``: the large ones are declared."""
+        parsed = parse_target(method, target)
+        route = None if parsed.info.is_resource else self._route(parsed.path)
+        return route.body_limit if route is not None and method in route.methods else SMALL_BODY
 
     def _exchange(
         self, request: HttpRequest, target: Target, started: float

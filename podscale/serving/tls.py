@@ -108,7 +108,7 @@ class ServingTls:
             if self._offer.ciphers:
                 context.set_ciphers(self._offer.ciphers)
             _load(context, pair)
-        except (ssl.SSLError, ValueError) as error:
+        except (OSError, ValueError) as error:  # ssl.SSLError, and no file descriptor left
             raise TlsError(f"the serving certificate or its key cannot be used: {error}") from error
         if self._authorities:
             context.verify_mode = ssl.CERT_OPTIONAL

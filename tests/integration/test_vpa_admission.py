@@ -201,6 +201,8 @@ async def test_garbage_is_answered_and_never_blocks(small, tmp_path):
         assert (await post(served, b"[]"))[0] == 400
         assert (await post(served, b"{}", "text/plain"))[0] == 415
         assert (await post(served, b" " * (6 * 1024 * 1024)))[0] == 413
+        large = b'{"apiVersion": "v9"}' + b" " * (4 * 1024 * 1024)  # is read: it may be a review
+        assert (await post(served, large))[0] == 400
         unknown = {"apiVersion": "admission.k8s.io/v9", "kind": "AdmissionReview", "request": {}}
         assert (await post(served, msgspec.json.encode(unknown)))[0] == 400
         for odd in ({"spec": {"containers": 7}}, {}, {"spec": None}, {"metadata": []}):

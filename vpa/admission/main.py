@@ -23,7 +23,7 @@ from vpa.admission import flags as flags_
 from vpa.admission.ability import hindrance
 from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
-from vpa.admission.webhook import Webhook
+from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.monitoring import monitored
 from vpa.stores import Stores
 
@@ -104,7 +104,13 @@ async def serving(
                         served,
                         clusters=Clusters(),
                         routes=[
-                            Route("/", webhook.handle, methods=("POST",), is_public=True),
+                            Route(
+                                "/",
+                                webhook.handle,
+                                methods=("POST",),
+                                is_public=True,
+                                body_limit=MOST_BODY,
+                            ),
                         ],
                         health=ground.health,
                         metrics=ground.metrics,

@@ -37,7 +37,7 @@ from vpa.stores import Stores
 
 _log = structlog.get_logger()
 
-_MOST_BODY = 5 * 1024 * 1024  # upstream's limit
+MOST_BODY = 5 * 1024 * 1024  # upstream's limit
 _API_VERSION = "admission.k8s.io/v1"
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
 
@@ -109,8 +109,8 @@ class Webhook:
 
     async def handle(self, request: ApiRequest) -> Answered:
         """Answer one HTTP request."""
-        if len(request.body) > _MOST_BODY:
-            return status.request_entity_too_large(f"a review has at most {_MOST_BODY} bytes")
+        if len(request.body) > MOST_BODY:
+            return status.request_entity_too_large(f"a review has at most {MOST_BODY} bytes")
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             return status.unsupported_media_type("expected application/json")
         try:
