@@ -138,13 +138,7 @@ class Relister:
         async with self._slots:
             started = time.monotonic()
             now = self._clock()
-            outcome: Series | RelistFailure
-            try:
-                outcome = await self._lister.series(query, now - self._options.reach_s)
-            except QueryError as error:
-                invalid = error.kind == "bad-data"
-                stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
-                outcome = RelistFailure(stage, error.failure.message)
+            outcome = await self._ask(query, now)
             for rule in rules:
                 state = await self._state(rule, outcome, now)
                 if rule.id not in self._states or self._states[rule.id].rule is not rule:
@@ -155,11 +149,30 @@ class Relister:
                     self._seen.relisted(state, time.monotonic() - started, count)
             self._publish()
 
+    async def _ask(self, query: str, now: float) -> Series | RelistFailure:
+        try:
+            return await self._lister.series(query, now - self._options.reach_s)
+        except QueryError as error:
+            invalid = error.kind == "bad-data"
+            stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
+            return RelistFailure(stage, error.failure.message)
+        except Exception as error:  # noqa: BLE001 - one list must not end all
+            return _bug("asking for its series failed", error, series_query=query)
+
     async def _state(self, rule: Rule, outcome: Series | RelistFailure, now: float) -> RuleState:
+        """Return what is known of ``rule`` now; a failed list leaves the one before."""
         before = self._states.get(rule.id, RuleState(rule))
-        if isinstance(outcome, RelistFailure):
-            log.warning("relist failed", rule=rule.id, stage=outcome.stage, error=outcome.message)
-            return structs.replace(before, rule=rule, failure=outcome)
+        if isinstance(outcome, Series):
+            try:
+                return await self._listed(before, rule, outcome, now)
+            except Exception as error:  # noqa: BLE001 - one list must not end all
+                outcome = _bug("working off its series failed", error, rule=rule.id)
+        log.warning("relist failed", rule=rule.id, stage=outcome.stage, error=outcome.message)
+        return structs.replace(before, rule=rule, failure=outcome)
+
+    async def _listed(
+        self, before: RuleState, rule: Rule, outcome: Series, now: float
+    ) -> RuleState:
         builder = ListingBuilder(rule)
         taken = 0
         for name, shapes in outcome.names.items():
@@ -185,6 +198,14 @@ class Relister:
         external = tuple(s for s in states if s.rule.section == "externalRules")
         self.custom = merge(custom, self.custom)
         self.external = merge(external, self.external)
+
+
+def _bug(what: str, error: Exception, **about: str) -> RelistFailure:
+    # Whatever one list raises is that rule's failure: it must not end the process, and
+    # with it every replica at the same moment. Its words may hold secrets: the log's only.
+    log.error("relist failed unexpectedly", **about, exc_info=error)
+    said = f"{what} ({type(error).__name__}): see the log, and report it"
+    return RelistFailure(Stage.PROMETHEUS_UNREACHABLE, said)
 
 
 def _still_in_grace(

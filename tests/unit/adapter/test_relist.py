@@ -1,6 +1,8 @@
 """Relists: each rule on its own, the last good list kept, a deterministic winner."""
 
 import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
 
 from adapter.registry import is_namespaced, why_unknown
 from adapter.relist import Relister, RelistOptions
@@ -88,6 +90,43 @@ async def test_a_failing_rule_keeps_its_list_and_holds_nobody_up():
     prometheus.answers["second"] = {}
     await made.relist()
     assert made.custom.find("pods", "same").series == "c"
+
+
+async def test_whatever_a_list_raises_is_that_rules_failure():
+    prometheus = Prometheus(first=pods("a"), second=pods("b"))
+    made = relister(prometheus)
+    await made.relist()
+    prometheus.answers |= {"first": pods("c"), "second": ValueError("token: s3cret")}
+    with capture_logs() as logged:
+        await made.relist()
+    assert made.custom.find("pods", "same").series == "b"
+    assert made.states["rules[0]"].listing.exposed["pods", "same"].series == "c"
+    failure = made.states["rules[1]"].failure
+    assert failure.stage is Stage.PROMETHEUS_UNREACHABLE
+    assert "ValueError" in failure.message
+    assert "s3cret" not in failure.message
+    told = [(line["log_level"], line.get("rule"), line.get("series_query")) for line in logged]
+    assert told == [("error", None, "second"), ("warning", "rules[1]", None)]
+
+
+async def test_whatever_working_off_a_list_raises_is_that_rules_failure():
+    text = TWO.replace("seriesQuery: second", "seriesQuery: first")
+    prometheus = Prometheus(first=pods("a"))
+    made = relister(prometheus, text)
+    await made.relist()
+
+    class Broken:
+        def name(self, series):
+            raise ZeroDivisionError
+
+    states = made.states
+    broken = structs.replace(states["rules[0]"].rule, namer=Broken())
+    states["rules[0]"] = structs.replace(states["rules[0]"], rule=broken)
+    prometheus.answers["first"] = pods("b")
+    await made.relist()
+    assert "ZeroDivisionError" in states["rules[0]"].failure.message
+    assert states["rules[0]"].listing.exposed["pods", "same"].series == "a"
+    assert states["rules[1]"].listing.exposed["pods", "same"].series == "b"
 
 
 async def test_a_refused_series_query_is_the_rules_fault():
