@@ -19,6 +19,7 @@ from adapter.listing import Listing, ListingBuilder
 from adapter.registry import Registry, RelistFailure, RuleState, merge
 from adapter.rules import Rule, RuleSet
 from adapter.stages import Stage
+from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.client import Series
 from podscale.feed.errors import QueryError
 
@@ -155,7 +156,7 @@ class Relister:
         except QueryError as error:
             invalid = error.kind == "bad-data"
             stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
-            return RelistFailure(stage, error.failure.message)
+            return _failed(stage, error.failure)
         except Exception as error:  # noqa: BLE001 - one list must not end all
             return _bug("asking for its series failed", error, series_query=query)
 
@@ -198,6 +199,14 @@ class Relister:
         external = tuple(s for s in states if s.rule.section == "externalRules")
         self.custom = merge(custom, self.custom)
         self.external = merge(external, self.external)
+
+
+def _failed(stage: Stage, failure: Failure) -> RelistFailure:
+    if not isinstance(failure, Unavailable):
+        return RelistFailure(stage, failure.message, failure.reason)
+    return RelistFailure(
+        stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s
+    )
 
 
 def _bug(what: str, error: Exception, **about: str) -> RelistFailure:

@@ -1,13 +1,14 @@
 """Relists: each rule on its own, the last good list kept, a deterministic winner."""
 
+import json
+
 import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from adapter.registry import is_namespaced, why_unknown
+from adapter.registry import is_namespaced, unlisted, why_unknown
 from adapter.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.core.metrics import Unavailable
 from podscale.feed import refusals
 from podscale.feed.client import Series
 from tests.unit.adapter.world import rules
@@ -240,15 +241,61 @@ async def test_an_unknown_metric_names_the_stage_that_lost_it(resource, metric, 
     assert finding.message
 
 
-async def test_an_unlisted_rule_may_be_the_reason():
-    made = relister(Prometheus())
-    assert "not listed yet" in why_unknown(made.custom, "pods", "same").message
-    failed = relister(Prometheus(first=refusals.error("unreachable"),
-                                 second=refusals.error("unreachable")))  # fmt: skip
-    await failed.relist()
-    finding = why_unknown(failed.custom, "pods", "same")
-    assert finding.stage is Stage.PROMETHEUS_UNREACHABLE
-    assert isinstance(refusals.error("unreachable").failure, Unavailable)
+async def test_what_a_rule_without_a_list_may_have_is_unavailable_and_not_unknown():
+    prometheus = Prometheus(first=refusals.error("deadline"), second=pods("b"))
+    made = relister(prometheus, TWO.replace("as: same", "matches: .*", 1))
+    assert unlisted(made.custom, "pods", "first").reason == "NotListedYet"
+    await made.relist()
+    failed = unlisted(made.custom, "pods", "first")
+    assert (failed.reason, failed.is_timeout) == ("PrometheusTimeout", True)
+    assert unlisted(made.custom, "pods", "other") is None  # the seriesQuery names its metric
+    assert why_unknown(made.custom, "pods", "other").stage is Stage.NO_SERIES
+    assert unlisted(made.custom, "pods", "same") is None  # listed: the place was wrong
+    prometheus.answers["first"] = {}
+    await made.relist()
+    assert unlisted(made.custom, "pods", "first") is None
+    prometheus.answers["first"] = refusals.error("unreachable")
+    await made.relist()
+    assert unlisted(made.custom, "pods", "first") is None  # its last good list says no
+
+
+@pytest.mark.parametrize(("kind", "reason"), [
+    ("unreachable", "PrometheusUnreachable"), ("gateway", "PrometheusError"),
+    ("unauthorized", "PrometheusUnauthorized"), ("execution", "QueryFailed"),
+])  # fmt: skip
+async def test_a_rule_without_a_list_fails_by_the_class_of_its_failure(kind, reason):
+    made = relister(Prometheus(second=refusals.error(kind)))
+    await made.relist()
+    found = unlisted(made.custom, "pods", "second")
+    assert found is None  # ``name.as`` gives it another name
+    assert unlisted(made.custom, "pods", "same").reason == reason
+    assert "rules[1]" in unlisted(made.custom, "pods", "same").message
+
+
+async def test_a_refused_series_query_makes_nothing_else_unavailable():
+    made = relister(Prometheus(second=refusals.error("bad-data")))
+    await made.relist()
+    assert unlisted(made.custom, "pods", "same") is None
+    assert why_unknown(made.custom, "pods", "same").stage is Stage.SERIES_QUERY_INVALID
+
+
+@pytest.mark.parametrize(("query", "metric", "may"), [
+    ("http_total", "http", True), (" http_total {pod!=''} ", "http", True),
+    ("http_total{pod!=''}", "other", False), ("http_total", "http_total", False),
+    ("dropped_total", "dropped", False), ("http", "http", False),
+    ('{__name__=~"^http_.*"}', "other", True), ("{job='a'}", "http", True),
+])  # fmt: skip
+def test_a_rule_may_expose_what_its_series_query_can_select(query, metric, may):
+    text = """
+    rules:
+    - seriesQuery: QUERY
+      seriesFilters: [{isNot: "^dropped"}]
+      resources: {template: <<.Resource>>}
+      name: {matches: "^(.*)_total$"}
+      metricsQuery: x
+    """
+    (rule,) = rules(text.replace("QUERY", json.dumps(query))).custom
+    assert rule.may_expose(metric) is may
 
 
 async def test_a_series_is_not_lost_if_one_of_its_shapes_is_exposed():
