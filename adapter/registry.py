@@ -22,6 +22,7 @@ class RelistFailure(Struct, frozen=True):
     reason: str = Stage.PROMETHEUS_UNREACHABLE  # the class of the failure, as readers see it
     is_timeout: bool = False
     retry_after_s: float | None = None
+    seconds: float = 0.0  # what the attempt took
 
     @property
     def is_final(self) -> bool:
@@ -51,10 +52,15 @@ class Registry(Struct, frozen=True):
         return self.sources.get((resource, metric))
 
 
-def merge(states: Sequence[RuleState], before: Registry) -> Registry:
-    """Return the registry of these listings: a later rule wins, as upstream."""
+def merge(
+    states: Sequence[RuleState], before: Registry, leaving: Sequence[RuleState] = ()
+) -> Registry:
+    """Return the registry of these listings: a later rule wins, as upstream.
+
+    Rules that are ``leaving`` are no part of it any more; what only they have is served.
+    """
     sources: dict[tuple[str, str], Source] = {}
-    for state in states:
+    for state in (*leaving, *states):
         if state.listing is not None:
             sources.update(state.listing.exposed)
     same = sources.keys() == before.sources.keys()

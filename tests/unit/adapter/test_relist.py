@@ -106,8 +106,15 @@ async def test_whatever_a_list_raises_is_that_rules_failure():
     assert failure.stage is Stage.PROMETHEUS_UNREACHABLE
     assert "ValueError" in failure.message
     assert "s3cret" not in failure.message
-    told = [(line["log_level"], line.get("rule"), line.get("series_query")) for line in logged]
-    assert told == [("error", None, "second"), ("warning", "rules[1]", None)]
+    told = [(line["log_level"], line.get("rules"), line.get("rule")) for line in logged]
+    assert told == [("error", ["rules[1]"], None), ("warning", None, "rules[1]")]
+    with capture_logs() as logged:
+        await made.relist()
+    assert {line["log_level"] for line in logged} == {"debug"}  # told once
+    prometheus.answers["second"] = pods("b")
+    with capture_logs() as logged:
+        await made.relist()
+    assert [line["event"] for line in logged] == ["relist works again"]
 
 
 async def test_whatever_working_off_a_list_raises_is_that_rules_failure():
@@ -175,24 +182,6 @@ async def test_revision_changes_only_with_the_list():
     prometheus.answers["second"] = {}
     await made.relist()
     assert made.custom.revision != first
-
-
-async def test_new_rules_are_listed_before_they_replace_the_old():
-    prometheus = Prometheus(first=pods("a"), second=pods("b"), third=pods("c"))
-    made = relister(prometheus)
-    await made.relist()
-    prometheus.asked.clear()
-    await made.replace(rules(TWO.replace("seriesQuery: second", "seriesQuery: third")))
-    assert [match for match, _ in prometheus.asked] == ["third"]  # the first is kept
-    assert made.custom.find("pods", "same").series == "c"
-
-
-async def test_rules_that_are_taken_out_are_gone():
-    made = relister(Prometheus(first=pods("a"), second=pods("b")))
-    await made.relist()
-    await made.replace(rules("rules: []"))
-    assert not made.custom.sources
-    assert not made.states
 
 
 async def test_external_metrics_need_no_resource():
