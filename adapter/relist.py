@@ -160,7 +160,7 @@ class Relister:
                 self._behind.clear()
                 behind = (s.rule.series_query for s in self._states.values() if _is_behind(s))
                 for query in dict.fromkeys(behind):
-                    if query not in self._asking and query not in self._insisting:
+                    if query not in self._insisting:
                         self._insisting.add(query)
                         group.create_task(self._insist(query))
 
