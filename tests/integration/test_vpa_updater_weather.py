@@ -142,7 +142,7 @@ async def test_a_refusal_says_nothing_about_pods_with_other_labels(small):
         if not is_eviction(method, path):
             return None
         asked[path.split("/")[-2]] += 1
-        return TooManyRequests(429, "TooManyRequests", "Cannot evict pod: budget")
+        return TooManyRequests(429, "TooManyRequests", "Cannot evict pod: budget", causes=BUDGET)
 
     weather.refuse = refuse
     async with updating(small, weather) as part:

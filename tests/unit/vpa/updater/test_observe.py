@@ -28,23 +28,46 @@ def seen(*conditions: dict[str, str], uid: str = "1") -> Seen:
     return Seen(view, pod_of(view))
 
 
+class Moments:
+    """A monotonic clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def observer() -> Observer:
+def clock() -> Moments:
+    return Moments()
+
+
+@pytest.fixture
+def observer(clock: Moments) -> Observer:
     stores: Any = None  # a clock needs none
-    return Observer(stores)
+    return Observer(stores, clock=clock)
 
 
-def test_a_resize_is_timed_from_when_it_was_first_seen_in_any_state(observer: Observer) -> None:
-    states = (DEFERRED, WORKING, DEFERRED, WORKING)
-    ages = [observer.resize_since_s(seen(each), 100.0 * n) for n, each in enumerate(states)]
+def test_a_resize_is_timed_from_when_it_was_first_seen_in_any_state(
+    observer: Observer, clock: Moments
+) -> None:
+    ages = []
+    for state in (DEFERRED, WORKING, DEFERRED, WORKING):
+        ages.append(observer.resize_since_s(seen(state)))
+        clock.now += 100.0
     assert ages == [0.0, 100.0, 200.0, 300.0]
 
 
-def test_the_next_resize_has_a_clock_of_its_own(observer: Observer) -> None:
-    observer.resize_since_s(seen(DEFERRED), 0.0)
-    assert observer.resize_since_s(seen(), 100.0) == 0.0
-    assert observer.resize_since_s(seen(WORKING), 200.0) == 0.0
-    assert observer.resize_since_s(seen(WORKING, uid="2"), 300.0) == 0.0
+def test_the_next_resize_has_a_clock_of_its_own(observer: Observer, clock: Moments) -> None:
+    observer.resize_since_s(seen(DEFERRED))
+    clock.now = 100.0
+    assert observer.resize_since_s(seen()) == 0.0
+    clock.now = 200.0
+    assert observer.resize_since_s(seen(WORKING)) == 0.0
+    clock.now = 300.0
+    assert observer.resize_since_s(seen(WORKING, uid="2")) == 0.0
     observer.forget({"2"})
-    assert observer.resize_since_s(seen(WORKING), 400.0) == 0.0
-    assert observer.resize_since_s(seen(WORKING, uid="2"), 400.0) == 100.0
+    clock.now = 400.0
+    assert observer.resize_since_s(seen(WORKING)) == 0.0
+    assert observer.resize_since_s(seen(WORKING, uid="2")) == 100.0
