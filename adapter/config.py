@@ -8,6 +8,7 @@ or looked up here: that is ``adapter.rules``.
 from collections.abc import Mapping
 
 from msgspec import Struct
+from yaml import Node
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.strict_yaml import Fields, Reader
@@ -108,7 +109,7 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
     root = reader.document(text)
     config = Config()
     if root is not None:
-        fields = reader.fields(root, "", ("rules", "externalRules", "resourceRules"))
+        fields = reader.fields([root], "", ("rules", "externalRules", "resourceRules"))
         config = Config(
             rules=_rules(reader, fields, "rules"),
             external_rules=_rules(reader, fields, "externalRules"),
@@ -121,9 +122,9 @@ def _rules(reader: Reader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:
     return tuple(_rule(reader, item, path) for item, path in reader.items(parent, key))
 
 
-def _rule(reader: Reader, node: object, path: str) -> RuleConfig:
+def _rule(reader: Reader, node: Node, path: str) -> RuleConfig:
     fields = reader.fields(
-        node, path, ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery")
+        [node], path, ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery")
     )
     name = reader.child(fields, "name", ("matches", "as"))
     return RuleConfig(
@@ -137,8 +138,8 @@ def _rule(reader: Reader, node: object, path: str) -> RuleConfig:
     )
 
 
-def _filter(reader: Reader, node: object, path: str) -> SeriesFilter:
-    fields = reader.fields(node, path, ("is", "isNot"))
+def _filter(reader: Reader, node: Node, path: str) -> SeriesFilter:
+    fields = reader.fields([node], path, ("is", "isNot"))
     return SeriesFilter(reader.text(fields, "is"), reader.text(fields, "isNot"))
 
 
@@ -146,7 +147,7 @@ def _resources(reader: Reader, parent: Fields) -> ResourceMapping:
     fields = reader.child(parent, "resources", ("template", "overrides", "namespaced"))
     overrides = {}
     for label, node, path in reader.entries(fields, "overrides"):
-        entry = reader.fields(node, path, ("group", "resource"))
+        entry = reader.fields([node], path, ("group", "resource"))
         overrides[label] = GroupResource(
             resource=reader.text(entry, "resource"), group=reader.text(entry, "group")
         )

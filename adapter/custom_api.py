@@ -95,7 +95,7 @@ class CustomApi:
             return status.method_not_allowed()
         key = Reuse.key(request)
         found = self._reuse.find(key)
-        if found is not None:
+        if found is not None and not options.has_checked(request):
             return found
         try:
             asked = _asked(request)
@@ -197,10 +197,9 @@ _GET = ("get",)
 def _asked(request: ApiRequest) -> _Asked:
     """Return what the request asks for; raises ``StatusError``."""
     written, namespace, name, metric = _target(request)
-    terms = options.field_terms(request)
-    selector = options.label_selector(request)
-    options.refuse_other_name(terms, name)
-    return _Asked(written, namespace, name, metric, selector, options.metric_selector(request))
+    wanted = options.list_options(request, is_validated=False)
+    options.require_name(wanted, name)
+    return _Asked(written, namespace, name, metric, wanted.labels, options.metric_selector(request))
 
 
 def _target(request: ApiRequest) -> tuple[str, str, str, str]:

@@ -79,12 +79,14 @@ class ExternalApi:
         if request.method != "GET" or request.info.verb == "watch":
             return status.method_not_allowed()
         key = Reuse.key(request)
-        return self._reuse.find(key) or self._answer(request, key, namespace, parts[0])
+        found = self._reuse.find(key)
+        if found is not None and not options.has_checked(request):
+            return found
+        return self._answer(request, key, namespace, parts[0])
 
     async def _answer(self, request: ApiRequest, key: Key, namespace: str, metric: str) -> Answered:
         try:
-            options.field_terms(request)
-            selector = options.label_selector(request)
+            selector = options.list_options(request).labels
         except StatusError as error:
             return error.status
         answer = await self._sources.external(namespace, metric, str(selector))

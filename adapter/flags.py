@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from adapter.clusters import Targets
 from adapter.relist import RelistOptions
 from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
-from podscale.kube.connect import Target
+from podscale.kube.connect import Target, is_in_pod
 from podscale.kube.credentials import SERVICE_ACCOUNT
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
@@ -37,7 +38,9 @@ OWN: tuple[Flag, ...] = (
          "How long after a relist of the metrics the next one starts."),
     Flag("metrics-max-age", "duration", 0.0,
          "How far back a relist looks for series; 0: the relist interval."),
-    Flag("lister-kubeconfig", help="Kubeconfig for the cluster's objects; in-cluster when empty."),
+    Flag("lister-kubeconfig",
+         help="Kubeconfig for the cluster's objects; in-cluster when empty. Outside a pod it is "
+         "enough by itself."),
     Flag("client-qps", "float", 5.0, ignored=_SHARED),
     Flag("client-burst", "int", 10, ignored=_SHARED),
     Flag("discovery-interval", "duration", 0.0,
@@ -199,10 +202,21 @@ def relist_options(flags: Flags, *, has_rules: bool) -> RelistOptions:
     )
 
 
+def targets(flags: Flags, *, is_in_pod: bool) -> Targets:
+    """Return how to reach each cluster.
+
+    Without its flag each is the one that this pod runs in, as upstream. Outside a pod,
+    where upstream ends, it is what the other flags name: one kubeconfig is enough there.
+    """
+    names = ("lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    given = [flags.text(name) for name in names]
+    otherwise = "" if is_in_pod else next(filter(None, given), "")
+    return Targets(*(Target(kubeconfig=path or otherwise) for path in given))
+
+
 def target(flags: Flags) -> Target:
-    """Return how to reach the cluster."""
-    named = ("lister-kubeconfig", "authorization-kubeconfig", "authentication-kubeconfig")
-    return Target(kubeconfig=next((flags.text(name) for name in named if flags.text(name)), ""))
+    """Return how to reach the cluster of the objects. Blocking: looks for a ServiceAccount."""
+    return targets(flags, is_in_pod=is_in_pod()).objects
 
 
 _SWITCH = {"on": True, "off": False, "true": True, "false": False}

@@ -17,6 +17,7 @@ from msgspec import Struct
 from adapter import flags as flags_
 from adapter import precheck, registration, rights
 from adapter.announcing import announcing
+from adapter.clusters import reached
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter, Ground
 from adapter.registration import Behind
@@ -24,7 +25,7 @@ from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.api import Api, user_agent
-from podscale.kube.connect import connect
+from podscale.kube.connect import is_in_pod
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError, NotConfigured
 from podscale.kube.events import FLUSH_S, Recorder
@@ -125,7 +126,9 @@ async def serving(
     server_metrics = SelfMetrics()
     metrics = AdapterMetrics(server_metrics.registry)
     health = Health()
-    async with connect(flags_.target(flags), user_agent=user_agent("adapter")) as api:
+    where = flags_.targets(flags, is_in_pod=await asyncio.to_thread(is_in_pod))
+    async with reached(where, user_agent=user_agent("adapter")) as clusters:
+        api = clusters.objects
         period_s = flags.seconds("discovery-interval") or 60.0
         discovery = Discovery(api, period_s=period_s)
         await _discover(discovery)
@@ -150,7 +153,10 @@ async def serving(
                 group.create_task(discovery.run(), name="discovery"),
                 group.create_task(Reflector(api, source, pods).run(), name="pods"),
                 group.create_task(adapter.run(), name="adapter"),
-                group.create_task(rights.warn_of_missing(api), name="rights"),
+                *(
+                    group.create_task(rights.warn_of_missing(asked, needed), name="rights")
+                    for asked, needed in clusters.needs(rights.NEEDED)
+                ),
                 group.create_task(recorder.run(), name="events"),
             ]
             keeper, elector = await _certificates(flags, api, is_launcher=is_launcher)
@@ -159,7 +165,7 @@ async def serving(
             try:
                 async with running(
                     flags,
-                    clusters=Clusters(api, api),
+                    clusters=Clusters(clusters.authentication, clusters.authorization),
                     groups=adapter.groups,
                     health=health,
                     metrics=server_metrics,

@@ -1,7 +1,8 @@
 """Which objects a request means, from watches: no LIST per request.
 
 Pods come from the pod store (also for everybody else in the process), other kinds from
-metadata-only watches that start when a kind is first asked for.
+metadata-only watches that start when a kind is first asked for. What may not be listed in
+all namespaces is watched in those that are asked for.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,10 +33,20 @@ class Objects:
 
     async def names(self, resource: Resource, namespace: str, selector: Selector) -> Names:
         """Return the objects that match; raises ``KubeError`` when they cannot be listed."""
-        if resource.group_resource == PODS.group_resource:
+        if resource.group_resource != PODS.group_resource:
+            store = await self._others.describe(resource, namespace=namespace)
+            return Names(tuple(store.names(namespace, selector)))
+        if self.pods.refusal is None:
             return self.pod_names(namespace, selector)
-        store = await self._others.describe(resource)
-        return Names(tuple(store.names(namespace, selector)))
+        if not namespace:
+            self.require_pods()
+        own = await self._others.within(resource, namespace)
+        return Names(tuple(own.names(namespace, selector)), own.count(namespace))
+
+    def require_pods(self) -> None:
+        """Raise ``Forbidden`` where the pods of all namespaces may not be listed."""
+        if (refusal := self.pods.refusal) is not None:
+            raise refusal.with_traceback(None)
 
     def pod_names(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match, in any phase."""

@@ -131,8 +131,9 @@ class Adapter:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether pods are there and every rule has been listed, or has failed to be."""
-        return self._ground.pods.is_synced and self.relister.is_tried
+        """Whether pods are there and every rule has been listed, or have failed to be."""
+        pods = self._ground.pods
+        return (pods.is_synced or pods.refusal is not None) and self.relister.is_tried
 
     async def prepare(self) -> None:
         """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
@@ -206,8 +207,12 @@ class Adapter:
         )
 
     def _pods_synced(self) -> Verdict:
-        if self._ground.pods.is_synced:
+        pods = self._ground.pods
+        if pods.is_synced:
             return Verdict()
+        if pods.refusal is not None:
+            # Metrics of anything else need no pods, and no right to see them.
+            return Verdict(True, "they may not be listed in all namespaces; it is tried again")
         return Verdict(False, "pods are not listed yet")
 
     def _relist_tried(self) -> Verdict:

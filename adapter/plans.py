@@ -15,8 +15,10 @@ from podscale.core import duration
 from podscale.core.selector import Selector
 from podscale.feed.plan import Api, KeyLabels, Plan, Render
 
-# Metric selectors come from clients: this many plans are kept, then all are made anew.
+# Metric selectors come from clients: so many plans are kept, and so much of their texts, then
+# all are made anew.
 _MOST_PLANS = 50_000
+_MOST_BYTES = 16 * 1024 * 1024
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
 _RANGE = re.compile(r"\[\s*([0-9a-z]+)\s*\]")
 
@@ -27,6 +29,7 @@ class Plans:
     def __init__(self) -> None:
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._windows: dict[Plan, float | None] = {}
+        self._bytes = 0  # of selectors
 
     def custom(
         self, source: Source, resource: str, is_scoped: bool, selector: Selector, text: str
@@ -98,6 +101,7 @@ class Plans:
         """Forget everything; after a reload plans of old rules are of no use."""
         self._plans.clear()
         self._windows.clear()
+        self._bytes = 0
 
     def _resource(
         self,
@@ -117,8 +121,9 @@ class Plans:
 
     def _keep(self, key: tuple[object, ...], plan: Plan) -> Plan:
         plan.text("x", ("x",))  # a template that can never be executed is refused here, once
-        if len(self._plans) >= _MOST_PLANS:
+        if len(self._plans) >= _MOST_PLANS or self._bytes >= _MOST_BYTES:
             self.clear()
+        self._bytes += sum(map(len, plan.matchers))
         self._plans[key] = plan
         return plan
 

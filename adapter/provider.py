@@ -15,7 +15,7 @@ from adapter.objects import Objects
 from adapter.plans import Plans
 from adapter.readings import Origin
 from adapter.registry import Registry
-from adapter.stages import Finding, Stage
+from adapter.stages import Stage
 from adapter.standing import Standing, Standings, parse
 from adapter.usage import Usage
 from podscale.core import selector as selectors
@@ -34,6 +34,7 @@ from podscale.core.metrics import (
     PodSamples,
     Question,
     Refused,
+    Unavailable,
 )
 from podscale.feed.feed import Feed
 from podscale.feed.plan import Demand, Plan
@@ -159,6 +160,11 @@ class FeedProvider:
             question.metric, question.metric_selector,
         )  # fmt: skip
 
+    def is_listed(self, resource: str, metric: str) -> bool:
+        """Return whether a rule has ``metric`` of ``resource[.group]``; "": an external one."""
+        listed = self._custom() if resource else self._external()
+        return listed.find(resource, metric) is not None
+
     def several(
         self,
         resource: str,
@@ -198,7 +204,7 @@ class FeedProvider:
         known = self._external()
         source = known.find("", metric)
         if source is None:
-            return _not_found(registry.why_unknown(known, "", metric))
+            return _unknown(known, "", metric)
         try:
             plan = self._plans.external(source, namespace, parse(metric_selector), metric_selector)
         except QueryError as error:
@@ -229,7 +235,7 @@ class FeedProvider:
         listed = self._custom()
         source = self._source(listed, resource, namespace, metric)
         if source is None:
-            return _not_found(registry.why_unknown(listed, resource, metric))
+            return _unknown(listed, resource, metric)
         try:
             plan = self._plans.custom(
                 source, resource, bool(namespace), parse(metric_selector), metric_selector
@@ -252,5 +258,10 @@ class FeedProvider:
         return None if described is None or described.namespaced else source
 
 
-def _not_found(finding: Finding) -> NotFound:
+def _unknown(listed: Registry, resource: str, metric: str) -> NotFound | Unavailable:
+    # Of what was never listed nobody knows whether it is there: that is no "not found".
+    waiting = registry.unlisted(listed, resource, metric)
+    if waiting is not None:
+        return waiting
+    finding = registry.why_unknown(listed, resource, metric)
     return NotFound(finding.stage, finding.message)

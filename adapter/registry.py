@@ -11,6 +11,7 @@ from adapter.labels import ROOT_RESOURCES
 from adapter.listing import Listing, Source
 from adapter.rules import Rule
 from adapter.stages import Finding, Stage
+from podscale.core.metrics import Unavailable
 
 
 class RelistFailure(Struct, frozen=True):
@@ -18,6 +19,15 @@ class RelistFailure(Struct, frozen=True):
 
     stage: Stage
     message: str
+    reason: str = Stage.PROMETHEUS_UNREACHABLE  # the class of the failure, as readers see it
+    is_timeout: bool = False
+    retry_after_s: float | None = None
+    seconds: float = 0.0  # what the attempt took
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the rule's own fault: another attempt would end alike."""
+        return self.stage is Stage.SERIES_QUERY_INVALID
 
 
 class RuleState(Struct, frozen=True):
@@ -42,10 +52,15 @@ class Registry(Struct, frozen=True):
         return self.sources.get((resource, metric))
 
 
-def merge(states: Sequence[RuleState], before: Registry) -> Registry:
-    """Return the registry of these listings: a later rule wins, as upstream."""
+def merge(
+    states: Sequence[RuleState], before: Registry, leaving: Sequence[RuleState] = ()
+) -> Registry:
+    """Return the registry of these listings: a later rule wins, as upstream.
+
+    Rules that are ``leaving`` are no part of it any more; what only they have is served.
+    """
     sources: dict[tuple[str, str], Source] = {}
-    for state in states:
+    for state in (*leaving, *states):
         if state.listing is not None:
             sources.update(state.listing.exposed)
     same = sources.keys() == before.sources.keys()
@@ -55,6 +70,27 @@ def merge(states: Sequence[RuleState], before: Registry) -> Registry:
 def is_namespaced(resource: str) -> bool:
     """Return how discovery lists metrics of ``resource[.group]``, as upstream does."""
     return resource not in ROOT_RESOURCES
+
+
+def unlisted(registry: Registry, resource: str, metric: str) -> Unavailable | None:
+    """Return why it cannot be said whether there is ``metric``; ``None``: it can.
+
+    A rule that could expose it was never listed, so it may well be there. A rule whose
+    seriesQuery Prometheus refuses exposes nothing until it is mended.
+    """
+    if registry.find(resource, metric) is not None:
+        return None  # known, and asked for at the wrong place
+    for state in reversed(registry.states):
+        failure = state.failure
+        if state.listing is not None or not state.rule.may_expose(metric):
+            continue
+        if failure is None:
+            text = f"{state.rule.id} is not listed yet; its first list is under way"
+            return Unavailable("NotListedYet", text)
+        if not failure.is_final:
+            text = f"{state.rule.id} could not be listed: {failure.message}"
+            return Unavailable(failure.reason, text, failure.is_timeout, failure.retry_after_s)
+    return None
 
 
 def why_unknown(registry: Registry, resource: str, metric: str) -> Finding:
@@ -128,12 +164,12 @@ def _under_another_name(state: RuleState, metric: str) -> Finding | None:
 
 def _rules_without_series(registry: Registry, metric: str) -> Finding:
     for state in registry.states:
-        if state.failure is not None:
+        if state.failure is not None and state.rule.may_expose(metric):
             text = f"{state.rule.id} could not be listed: {state.failure.message}"
             return Finding(state.failure.stage, text, state.rule.id)
-    unlisted = [s.rule.id for s in registry.states if s.listing is None]
-    if unlisted:
-        text = f"{', '.join(unlisted)} not listed yet; the first relist is under way"
+    waiting = [s.rule.id for s in registry.states if s.listing is None]
+    if waiting:
+        text = f"{', '.join(waiting)} not listed yet; the first relist is under way"
         return Finding(Stage.NO_SERIES, text)
     empty = [s.rule.id for s in registry.states if s.listing is not None and not s.listing.shapes]
     if empty:

@@ -1,8 +1,8 @@
 """Keeps the list of metrics: asks Prometheus for the series of every rule, again and again.
 
 Each seriesQuery is asked once for all rules that share it, on its own: a rule that fails
-keeps its last good list and holds nobody up (upstream discards everybody's). Hands out
-immutable ``Registry`` values.
+keeps its last good list, holds nobody up (upstream discards everybody's) and is asked
+again soon, not at the next relist only. Hands out immutable ``Registry`` values.
 """
 
 import asyncio
@@ -15,16 +15,22 @@ from typing import Protocol
 import structlog
 from msgspec import Struct, structs
 
-from adapter.listing import Listing, ListingBuilder
+from adapter.listing import Listing, ListingBuilder, Source
 from adapter.registry import Registry, RelistFailure, RuleState, merge
 from adapter.rules import Rule, RuleSet
 from adapter.stages import Stage
+from podscale.core.metrics import Failure, Unavailable
 from podscale.feed.client import Series
 from podscale.feed.errors import QueryError
 
 log = structlog.get_logger(__name__)
 
 _PAGE = 200  # shapes between two looks at the event loop, some 2 ms
+_MOVED_PAGE = 5_000  # metrics, likewise
+_RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
+_SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
+
+_Content = tuple[str, str]  # section and fingerprint: the same rule, wherever it stands
 
 
 class Lister(Protocol):
@@ -80,22 +86,39 @@ class Relister:
         self.custom = Registry()
         self.external = Registry()
         self.is_tried = False  # every rule has succeeded or failed at least once
-        every = (*rules.custom, *rules.external)
-        self._states = {rule.id: RuleState(rule) for rule in every}
+        self._states = {rule.id: RuleState(rule) for rule in _every(rules)}
+        # Rules of before a reload, which serve on until those that came with it are listed.
+        self._leaving: dict[_Content, RuleState] = {}
+        self._awaited: set[_Content] = set()
+        self._asking: set[str] = set()  # series queries on their way
+        self._insisting: set[str] = set()  # those that ``_insist`` sees to
+        self._behind = asyncio.Event()  # something is new or has failed
         self._publish()
 
     async def replace(self, rules: RuleSet) -> None:
-        """Work with other rules: list those that are new, then take over all at once.
+        """Work with other rules from now on. Prometheus is not waited for.
 
-        A rule that is unchanged keeps its list, and the old rules answer until the new
-        ones are listed, so that a reload interrupts nothing.
+        A rule that was there before keeps its list, wherever it stands now. What has gone
+        serves on, behind the others, until every rule that has come is listed: a reload
+        interrupts nothing, and in an outage takes nothing away.
         """
-        fresh = Relister(self._lister, rules, self._options, seen=self._seen, clock=self._clock)
-        fresh.keep(self._states)
-        await fresh.relist(only_new=True)
-        self._states = fresh.states
+        before = {_content(state.rule): state for state in self._states.values()}
+        known = {**self._leaving, **before}
+        states = {}
+        for rule in _every(rules):
+            old = known.get(_content(rule))
+            states[rule.id] = RuleState(rule) if old is None else await _moved(old, rule)
+        come = {_content(state.rule) for state in states.values()}
+        self._states = states
+        self._awaited = (self._awaited | (come - before.keys())) & come
+        self._leaving = {
+            content: state
+            for content, state in known.items()
+            if content not in come and state.listing is not None
+        }
         self._publish()
         self._renewed()
+        self._behind.set()
 
     @property
     def reach_s(self) -> float:
@@ -107,59 +130,125 @@ class Relister:
         """What is known about each rule, by its id."""
         return self._states
 
-    def keep(self, before: Mapping[str, RuleState]) -> None:
-        """Take over the lists of rules that do the same as ours."""
-        for id_, state in self._states.items():
-            old = before.get(id_)
-            if old is not None and old.rule.fingerprint == state.rule.fingerprint:
-                self._states[id_] = old
-
     async def run(self) -> None:
         """Relist for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._renew())
+            group.create_task(self._catch_up())
+
+    async def relist(self) -> None:
+        """Ask for every seriesQuery once; never raises for a failed one."""
+        queries = dict.fromkeys(state.rule.series_query for state in self._states.values())
+        async with asyncio.TaskGroup() as group:
+            for query in queries:
+                if query not in self._asking:
+                    group.create_task(self._list(query))
+        self.is_tried = True
+        self._renewed()
+
+    async def _renew(self) -> None:
         while True:
             await self.relist()
             pause = self._options.interval_s * (1 - self._options.jitter * random.random())
             await asyncio.sleep(pause)
 
-    async def relist(self, *, only_new: bool = False) -> None:
-        """Ask for every seriesQuery once; never raises for a failed one."""
-        queries: dict[str, list[Rule]] = {}
-        for state in self._states.values():
-            if only_new and state.listing is not None:
-                continue
-            queries.setdefault(state.rule.series_query, []).append(state.rule)
+    async def _catch_up(self) -> None:
+        """See to what is new or has failed, each seriesQuery at its own pace."""
         async with asyncio.TaskGroup() as group:
-            for query, rules in queries.items():
-                group.create_task(self._list(query, rules))
-        self.is_tried = True
-        self._renewed()
+            while True:
+                await self._behind.wait()
+                self._behind.clear()
+                behind = (s.rule.series_query for s in self._states.values() if _is_behind(s))
+                for query in dict.fromkeys(behind):
+                    if query not in self._insisting:
+                        self._insisting.add(query)
+                        group.create_task(self._insist(query))
 
-    async def _list(self, query: str, rules: Sequence[Rule]) -> None:
-        async with self._slots:
-            started = time.monotonic()
-            now = self._clock()
-            outcome: Series | RelistFailure
-            try:
-                outcome = await self._lister.series(query, now - self._options.reach_s)
-            except QueryError as error:
-                invalid = error.kind == "bad-data"
-                stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
-                outcome = RelistFailure(stage, error.failure.message)
-            for rule in rules:
-                state = await self._state(rule, outcome, now)
-                if rule.id not in self._states or self._states[rule.id].rule is not rule:
-                    continue  # replaced while we were asking
-                self._states[rule.id] = state
-                if self._seen is not None:
-                    count = outcome.count if isinstance(outcome, Series) else 0
-                    self._seen.relisted(state, time.monotonic() - started, count)
-            self._publish()
+    async def _insist(self, query: str) -> None:
+        """Ask until ``query`` is listed: at once if it is new, then ever less often."""
+        try:
+            tries = 0
+            while behind := [state for state in self._sharing(query) if _is_behind(state)]:
+                if all(state.failure is not None for state in behind):
+                    await asyncio.sleep(_pause_s(tries, behind))
+                    tries += 1
+                if query in self._asking:  # a relist was faster
+                    await asyncio.sleep(_RETRY_LEAST_S)
+                elif any(_is_behind(state) for state in self._sharing(query)):
+                    await self._list(query)
+                    if not any(_is_behind(state) for state in self._sharing(query)):
+                        self._renewed()
+        finally:
+            self._insisting.discard(query)
+
+    def _sharing(self, query: str) -> list[RuleState]:
+        return [state for state in self._states.values() if state.rule.series_query == query]
+
+    async def _list(self, query: str) -> None:
+        """Ask for one seriesQuery, for all rules that share it."""
+        self._asking.add(query)
+        try:
+            async with self._slots:
+                await self._list_now(query)
+        finally:
+            self._asking.discard(query)
+
+    async def _list_now(self, query: str) -> None:
+        started = time.monotonic()
+        now = self._clock()
+        outcome = await self._ask(query, now)
+        for rule in [state.rule for state in self._sharing(query)]:
+            state = await self._state(rule, outcome, now)
+            if rule.id not in self._states or self._states[rule.id].rule is not rule:
+                continue  # replaced while we worked
+            seconds = time.monotonic() - started
+            if state.failure is not None:
+                failure = structs.replace(state.failure, seconds=seconds)
+                state = structs.replace(state, failure=failure)
+            self._states[rule.id] = state
+            if self._seen is not None:
+                count = outcome.count if isinstance(outcome, Series) else 0
+                self._seen.relisted(state, seconds, count)
+        self._publish()
+        if any(_is_behind(state) for state in self._sharing(query)):
+            self._behind.set()
+
+    async def _ask(self, query: str, now: float) -> Series | RelistFailure:
+        try:
+            return await self._lister.series(query, now - self._options.reach_s)
+        except QueryError as error:
+            invalid = error.kind == "bad-data"
+            stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE
+            return _failed(stage, error.failure)
+        except Exception as error:  # noqa: BLE001 - one list must not end all
+            return self._bug("asking for its series failed", error, self._sharing(query))
+
+    def _bug(self, what: str, error: Exception, states: Sequence[RuleState]) -> RelistFailure:
+        # Whatever one list raises is that rule's failure: it must not end the process, and
+        # with it every replica at the same moment. Its words may hold secrets: the log's only.
+        said = f"{what} ({type(error).__name__}): see the log, and report it"
+        news = [s.rule.id for s in states if s.failure is None or s.failure.message != said]
+        if news:
+            log.error("relist failed unexpectedly", rules=news, exc_info=error)
+        return RelistFailure(Stage.PROMETHEUS_UNREACHABLE, said)
 
     async def _state(self, rule: Rule, outcome: Series | RelistFailure, now: float) -> RuleState:
+        """Return what is known of ``rule`` now; a failed list leaves the one before."""
         before = self._states.get(rule.id, RuleState(rule))
-        if isinstance(outcome, RelistFailure):
-            log.warning("relist failed", rule=rule.id, stage=outcome.stage, error=outcome.message)
-            return structs.replace(before, rule=rule, failure=outcome)
+        if isinstance(outcome, Series):
+            try:
+                return await self._listed(before, rule, outcome, now)
+            except Exception as error:  # noqa: BLE001 - one list must not end all
+                outcome = self._bug("working off its series failed", error, [before])
+        # Attempts are many while Prometheus is down: each is counted, only news are told.
+        is_news = before.failure is None or before.failure.message != outcome.message
+        tell = log.warning if is_news else log.debug
+        tell("relist failed", rule=rule.id, stage=outcome.stage, error=outcome.message)
+        return structs.replace(before, rule=rule, failure=outcome)
+
+    async def _listed(
+        self, before: RuleState, rule: Rule, outcome: Series, now: float
+    ) -> RuleState:
         builder = ListingBuilder(rule)
         taken = 0
         for name, shapes in outcome.names.items():
@@ -175,16 +264,75 @@ class Relister:
         if gone:
             kept = {key: before.listing.exposed[key] for key in gone} if before.listing else {}
             listing = structs.replace(listing, exposed={**kept, **listing.exposed})
+        if before.failure is not None:
+            log.info("relist works again", rule=rule.id)
         if listing.conflicts:
             log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
         return RuleState(rule, listing, now, gone=gone)
 
     def _publish(self) -> None:
         states = tuple(self._states.values())
-        custom = tuple(s for s in states if s.rule.section == "rules")
-        external = tuple(s for s in states if s.rule.section == "externalRules")
-        self.custom = merge(custom, self.custom)
-        self.external = merge(external, self.external)
+        unlisted = {_content(state.rule) for state in states if state.listing is None}
+        self._awaited &= unlisted
+        if not self._awaited:
+            self._leaving = {}
+        leaving = tuple(self._leaving.values())
+        self.custom = merge(_of("rules", states), self.custom, _of("rules", leaving))
+        self.external = merge(
+            _of("externalRules", states), self.external, _of("externalRules", leaving)
+        )
+
+
+def _every(rules: RuleSet) -> tuple[Rule, ...]:
+    return (*rules.custom, *rules.external)
+
+
+def _content(rule: Rule) -> _Content:
+    return rule.section, rule.fingerprint
+
+
+def _of(section: str, states: Sequence[RuleState]) -> list[RuleState]:
+    return [state for state in states if state.rule.section == section]
+
+
+def _is_behind(state: RuleState) -> bool:
+    # Another attempt may bring a list, or a newer one.
+    if state.failure is None:
+        return state.listing is None
+    return not state.failure.is_final
+
+
+def _pause_s(tries: int, failed: Sequence[RuleState]) -> float:
+    """Return how long to wait before asking again after ``tries`` such pauses."""
+    # Of a Prometheus that comes back, replicas and rules must not all ask in one moment.
+    most_s = min(_RETRY_MOST_S, _RETRY_LEAST_S * 2 ** min(tries + 1, 10))
+    pause_s = random.uniform(most_s / 2, most_s)
+    if any(state.listing is None for state in failed):
+        return pause_s
+    # An older list serves: a query that takes a minute to fail is better left alone.
+    took_s = max((state.failure.seconds for state in failed if state.failure), default=0.0)
+    return max(pause_s, _SERVED_REST * took_s)
+
+
+async def _moved(state: RuleState, rule: Rule) -> RuleState:
+    """Return what is known of a rule under the name that its new place gives it."""
+    if state.listing is None or state.rule.id == rule.id:
+        return structs.replace(state, rule=rule)
+    exposed = {}
+    for count, (key, source) in enumerate(state.listing.exposed.items(), 1):
+        if count % _MOVED_PAGE == 0:
+            await asyncio.sleep(0)
+        exposed[key] = Source(rule, source.series)
+    listing = structs.replace(state.listing, rule=rule, exposed=exposed)
+    return structs.replace(state, rule=rule, listing=listing)
+
+
+def _failed(stage: Stage, failure: Failure) -> RelistFailure:
+    if not isinstance(failure, Unavailable):
+        return RelistFailure(stage, failure.message, failure.reason)
+    return RelistFailure(
+        stage, failure.message, failure.reason, failure.is_timeout, failure.retry_after_s
+    )
 
 
 def _still_in_grace(

@@ -1,27 +1,64 @@
 """Query parameters of the metrics APIs, and the answers to wrong ones.
 
-Texts are those of apimachinery's ``fields`` and ``labels`` packages: they reach users.
+Texts and their order follow ListOptions' decoding and validation (apimachinery
+``pkg/apis/meta/internalversion``, apiserver ``handlers/get.go``): they reach users.
 """
 
-from collections.abc import Mapping
+import re
 
 from msgspec import Struct
 
+from podscale.core import fields
 from podscale.core import selector as selectors
+from podscale.core.fields import FieldRequirement
+from podscale.core.goquote import quote
 from podscale.core.selector import Selector
 from podscale.serving import status
 from podscale.serving.api import ApiRequest
-from podscale.serving.status import StatusError
+from podscale.serving.status import Cause, StatusError
 
 _FIELDS = ("metadata.name", "metadata.namespace")
+_NUMBERS = ("timeoutSeconds", "limit")  # int64, in the order in which Go reads them
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MATCHES = ("Exact", "NotOlderThan")
+# What may be wrong and changes no answer that is right.
+_CHECKED = frozenset((*_NUMBERS, "resourceVersionMatch", "sendInitialEvents"))
 
 
-class FieldTerm(Struct, frozen=True):
-    """One condition of a field selector."""
+class ListOptions(Struct, frozen=True):
+    """Which objects a list is asked for."""
 
-    field: str
-    is_negated: bool
-    value: str
+    labels: Selector
+    fields: tuple[FieldRequirement, ...]
+
+
+def list_options(request: ApiRequest, *, is_validated: bool = True) -> ListOptions:
+    """Return the options of a list; raises ``StatusError`` 400 or 422.
+
+    ``is_validated``: combinations are looked at too, as everywhere but on custom paths, where
+    custom-metrics-apiserver decodes only.
+    """
+    _check_numbers(request)
+    labels = label_selector(request)
+    try:
+        text = request.parameter("fieldSelector")
+        found = fields.parse(text) if text else ()
+    except fields.FieldSelectorError as error:
+        raise StatusError(status.bad_request(str(error))) from None
+    if is_validated and (causes := _contradictions(request)):
+        raise StatusError(status.invalid("ListOptions", causes, group="meta.k8s.io"))
+    for each in found:
+        if each.field not in _FIELDS:
+            known = f'only "{_FIELDS[0]}", "{_FIELDS[1]}"'
+            message = f'"{each.field}" is not a known field selector: {known}'
+            raise StatusError(status.bad_request(message))
+    return ListOptions(labels, found)
+
+
+def has_checked(request: ApiRequest) -> bool:
+    """Return whether an option is there that can be wrong, and by which kept answers are not
+    told apart."""
+    return not _CHECKED.isdisjoint(request.query)
 
 
 def label_selector(request: ApiRequest) -> Selector:
@@ -40,36 +77,16 @@ def metric_selector(request: ApiRequest) -> Selector:
         raise StatusError(status.bare_error(str(error))) from None
 
 
-def field_terms(request: ApiRequest) -> tuple[FieldTerm, ...]:
-    """Return the ``fieldSelector``; raises ``StatusError`` 400."""
-    text = request.parameter("fieldSelector")
-    terms = []
-    for part in text.split(",") if text else ():
-        sign = next((sign for sign in ("!=", "==", "=") if sign in part), "")
-        if not sign:
-            message = f"invalid selector: '{text}'; can't understand '{part}'"
-            raise StatusError(status.bad_request(message))
-        field, _, value = part.partition(sign)
-        if field not in _FIELDS:
-            message = (
-                f'"{field}" is not a known field selector: only "{_FIELDS[0]}", "{_FIELDS[1]}"'
-            )
-            raise StatusError(status.bad_request(message))
-        terms.append(FieldTerm(field, sign == "!=", value))
-    return tuple(terms)
+def require_name(options: ListOptions, name: str) -> None:
+    """Raise ``StatusError`` 400 unless a field selector, where there is one, demands ``name``."""
+    if options.fields and fields.exact_match(options.fields, "metadata.name") != name:
+        message = "fieldSelector metadata.name doesn't match requested name"
+        raise StatusError(status.bad_request(message))
 
 
-def refuse_other_name(terms: tuple[FieldTerm, ...], name: str) -> None:
-    """Raise ``StatusError`` 400 when the field selector demands another name than the path."""
-    for term in terms:
-        if term.field == "metadata.name" and not term.is_negated and term.value != name:
-            message = "fieldSelector metadata.name doesn't match requested name"
-            raise StatusError(status.bad_request(message))
-
-
-def fits(terms: tuple[FieldTerm, ...], fields: Mapping[str, str]) -> bool:
-    """Return whether an object with these fields is selected."""
-    return all((fields[t.field] == t.value) is not t.is_negated for t in terms)
+def selects(options: ListOptions, name: str, namespace: str) -> bool:
+    """Return whether the field selector takes the object of this name."""
+    return fields.matches(options.fields, {_FIELDS[0]: name, _FIELDS[1]: namespace})
 
 
 def echo(selector: Selector) -> dict[str, object] | None:
@@ -79,3 +96,42 @@ def echo(selector: Selector) -> dict[str, object] | None:
     has done the work (adapter.md 12).
     """
     return selectors.to_wire(selector)
+
+
+def _check_numbers(request: ApiRequest) -> None:
+    for name in _NUMBERS:
+        if name not in request.query:
+            continue
+        text = request.parameter(name)
+        problem = ""
+        if not _INTEGER.fullmatch(text):
+            problem = "invalid syntax"
+        elif not -(2**63) <= int(text) < 2**63:
+            problem = "value out of range"
+        if problem:
+            message = f"strconv.ParseInt: parsing {quote(text)}: {problem}"
+            raise StatusError(status.bad_request(message))
+
+
+def _contradictions(request: ApiRequest) -> list[Cause]:
+    found: list[Cause] = []
+    if match := request.parameter("resourceVersionMatch"):
+        version = request.parameter("resourceVersion")
+        field = "resourceVersionMatch"
+        if not version:
+            found.append(_forbidden(field, "is forbidden unless resourceVersion is provided"))
+        if request.parameter("continue"):
+            found.append(_forbidden(field, "is forbidden when continue is provided"))
+        if match not in _MATCHES:
+            known = ", ".join(quote(each) for each in (*_MATCHES, ""))
+            message = f"Unsupported value: {quote(match)}: supported values: {known}"
+            found.append(Cause("FieldValueNotSupported", message, field))
+        if match == "Exact" and version == "0":
+            found.append(_forbidden(field, '"exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in request.query:
+        found.append(_forbidden("sendInitialEvents", "is forbidden for list"))
+    return found
+
+
+def _forbidden(field: str, why: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {field} {why}", field)

@@ -7,6 +7,7 @@ as "nothing runs" (adapter.md 12).
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from prometheus_client import Histogram
@@ -15,12 +16,11 @@ from adapter import failures, schemas, usage_bodies
 from adapter import request_options as options
 from adapter.inquiry import ask
 from adapter.objects import Objects
-from adapter.request_options import FieldTerm
+from adapter.request_options import ListOptions
 from adapter.usage import Usage
 from adapter.usage_bodies import Measured
 from podscale.core import duration
 from podscale.core.metrics import Failure
-from podscale.core.selector import Selector
 from podscale.feed.feed import Feed
 from podscale.kube.errors import KubeError
 from podscale.kube.metadata import Described
@@ -91,24 +91,25 @@ class ResourceApi:
 
     async def _answer(self, request: ApiRequest, kind: str, namespace: str, name: str) -> Answered:
         try:
+            wanted = None if name else options.list_options(request)
             if kind == "pods":
-                if name:
+                self._objects.require_pods()
+                if wanted is None:
                     return await self._pod(request, namespace, name)
-                return await self._pods(request, namespace)
+                return await self._pods(request, namespace, wanted)
             nodes = await self._objects.nodes()
-            if name:
+            if wanted is None:
                 return await self._node(request, nodes, name)
-            return await self._nodes(request, nodes)
+            return await self._nodes(request, nodes, wanted)
         except StatusError as error:
             return error.status
         except KubeError as error:
-            cause = Cause(reason=type(error).__name__, message="nodes cannot be watched")
+            cause = Cause(reason=type(error).__name__, message=f"{kind} cannot be watched")
             return failures.internal("unable to list matching resources", cause)
 
-    async def _pods(self, request: ApiRequest, namespace: str) -> Answered:
-        selector, terms = options.label_selector(request), options.field_terms(request)
+    async def _pods(self, request: ApiRequest, namespace: str, wanted: ListOptions) -> Answered:
         namespaces = [namespace] if namespace else self._objects.namespaces()
-        found, failure = await self._measured(namespaces, selector, terms)
+        found, failure = await self._measured(namespaces, wanted)
         # A namespace that fails affects itself only, unless nothing is left.
         if failure is not None and not found:
             return failures.source_failed(failure)
@@ -125,12 +126,9 @@ class ResourceApi:
             return status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
         return self._one(request, found[0])
 
-    async def _nodes(self, request: ApiRequest, nodes: Described) -> Answered:
-        selector, terms = options.label_selector(request), options.field_terms(request)
+    async def _nodes(self, request: ApiRequest, nodes: Described, wanted: ListOptions) -> Answered:
         names = [
-            name
-            for name in nodes.names("", selector)
-            if options.fits(terms, {"metadata.name": name, "metadata.namespace": ""})
+            name for name in nodes.names("", wanted.labels) if options.selects(wanted, name, "")
         ]
         found, failure = await self._measure_nodes(nodes, names)
         if failure is not None:
@@ -148,19 +146,13 @@ class ResourceApi:
         return self._one(request, found[0])
 
     async def _measured(
-        self, namespaces: Sequence[str], selector: Selector, terms: Sequence[FieldTerm]
+        self, namespaces: Sequence[str], wanted: ListOptions
     ) -> tuple[list[Measured], Failure | None]:
         inquiries = []
         asked: list[str] = []
         for namespace in namespaces:
-            running = self._objects.running(namespace, selector)
-            names = [
-                name
-                for name in running.names
-                if options.fits(
-                    tuple(terms), {"metadata.name": name, "metadata.namespace": namespace}
-                )
-            ]
+            running = self._objects.running(namespace, wanted.labels)
+            names = [name for name in running.names if options.selects(wanted, name, namespace)]
             if names:
                 asked.append(namespace)
                 inquiries.append(self._usage.pods(namespace, names, running.known))
@@ -214,7 +206,8 @@ class ResourceApi:
         if found:
             self._age.observe(max(0.0, now - min(one.time_s for one in found)))
         as_table = request.media.as_table
-        write = usage_bodies.rows if as_table else usage_bodies.items
+        rows = partial(usage_bodies.rows, is_whole=_is_whole(request))
+        write = rows if as_table else usage_bodies.items
         pages = []
         for start in range(0, len(found), _PAGE):
             pages.append(write(found[start : start + _PAGE], self._window, now))
@@ -226,10 +219,15 @@ class ResourceApi:
     def _one(self, request: ApiRequest, one: Measured) -> Answered:
         now = self._clock()
         if request.media.as_table:
-            return ApiResponse(usage_bodies.table([usage_bodies.rows([one], self._window, now)]))
+            row = usage_bodies.rows([one], self._window, now, is_whole=_is_whole(request))
+            return ApiResponse(usage_bodies.table([row]))
         return ApiResponse(value=usage_bodies.single(one, self._window, now))
 
     @property
     def _window(self) -> str:
         rules = self._usage.rules
         return duration.format_go(rules.window_s if rules is not None else 0.0)
+
+
+def _is_whole(request: ApiRequest) -> bool:
+    return request.parameter("includeObject") == "Object"

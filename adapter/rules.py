@@ -6,6 +6,7 @@ provider (queries). All problems of a file are found in one pass.
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -29,6 +30,9 @@ from adapter.naming import Namer
 from adapter.queries import QueryTemplate
 from podscale.core import gotemplate
 
+# A selector that names its metric; of any other it is not known what it selects.
+_NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)
+
 
 class Rule(Struct, frozen=True):
     """One entry of ``rules`` or ``externalRules``."""
@@ -50,6 +54,11 @@ class Rule(Struct, frozen=True):
     def keeps(self, series: str) -> bool:
         """Return whether a series of this name passes the filters."""
         return filters_.keeps_all(self.filters, series)
+
+    def may_expose(self, metric: str) -> bool:
+        """Return whether ``metric`` could be among what the rule lists; in doubt it could."""
+        named = _NAMED.fullmatch(self.series_query)
+        return named is None or (self.keeps(named[1]) and self.namer.name(named[1]) == metric)
 
 
 class ResourceRule(Struct, frozen=True):

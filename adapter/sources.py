@@ -98,7 +98,7 @@ class Sources:
             key, namespace, found.names, found.known, metric, metric_selector
         )
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if isinstance(answer, NotFound):
+        if isinstance(answer, Failure) and self._is_unknown(answer, key, metric):
             answer = await self._elsewhere_objects(
                 key, namespace, found.names, str(selector), metric, metric_selector, answer
             )
@@ -110,10 +110,12 @@ class Sources:
         """Return one metric of one object; whether it exists is not looked up."""
         inquiry = self.provider.single(resource, namespace, name, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if not isinstance(answer, NotFound) or not self.others:
+        if not self.others:
             return answer
         described = mapping.resolve(self.provider.mapper, *mapping.split(resource))
         key = described.group_resource if described is not None else resource
+        if not self._is_unknown(answer, key, metric):
+            return answer
         question = ObjectMetric(namespace, key, name, metric, metric_selector)
         for answers in await self._elsewhere([question]):
             if isinstance(answers[0], ObjectSample | Failure) and not isinstance(
@@ -128,7 +130,7 @@ class Sources:
         """Return the values of an external metric."""
         inquiry = self.provider.external(namespace, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if not isinstance(answer, NotFound) or not self.others:
+        if not self.others or not self._is_unknown(answer, "", metric):
             return answer
         question = ExternalMetric(namespace, metric, metric_selector)
         for answers in await self._elsewhere([question]):
@@ -147,6 +149,12 @@ class Sources:
             if lister is not None:
                 yield from lister()
 
+    def _is_unknown(self, answer: object, resource: str, metric: str) -> bool:
+        # Nobody's fault but our list's: that must not hide what another provider has.
+        if isinstance(answer, Unavailable):
+            return not self.provider.is_listed(resource, metric)
+        return isinstance(answer, NotFound)
+
     async def _elsewhere_objects(
         self,
         resource: str,
@@ -155,7 +163,7 @@ class Sources:
         selector: str,
         metric: str,
         metric_selector: str,
-        unknown: NotFound,
+        unknown: Failure,
     ) -> PodSamples | Failure:
         if not self.others:
             return unknown

@@ -5,7 +5,6 @@ namespace is joined once for all who ask, and comes out of a snapshot together, 
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Generic, TypeVar
 
@@ -218,7 +217,6 @@ class Standings:
         return found
 
 
-@lru_cache(maxsize=1000)
 def parse(text: str) -> Selector:
     """Return the selector; raises ``SelectorError``."""
     return selectors.parse(text) if text else Selector()

@@ -4,6 +4,10 @@ Follows yaml.v2's ``UnmarshalStrict`` into Go structs: unknown and repeated keys
 errors, keys are case-sensitive, any scalar serves where a text is expected (``5`` is
 "5"), booleans are those of YAML 1.1, ``null`` is the zero value. Where Go stops at one
 problem of a kind, this reads on, so that one round of editing is enough.
+
+A merge (``<<``) writes into the same struct, where it stands among the keys: what comes
+later, merged or not, fills structs further, replaces texts and lists, and adds to mappings
+with free keys, of which none may be set twice. ``null`` empties what is there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,23 +16,28 @@ import yaml
 from msgspec import Struct
 
 from adapter.errors import Problem
+from adapter.yaml_nodes import is_merge, is_null, is_text, kind, root
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 _FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
-_NULLS = frozenset(["", "~", "null", "Null", "NULL"])
-_STR = "tag:yaml.org,2002:str"
-_NULL = "tag:yaml.org,2002:null"
 
 
 class Fields(Struct, frozen=True):
-    """The keys of one mapping that carry a value, and where the mapping stands."""
+    """The keys of one struct, and where it stands."""
 
     path: str
-    nodes: dict[str, yaml.Node]
+    # What is written to each key, by merges too, in the order in which it takes effect.
+    nodes: dict[str, list[yaml.Node]]
 
     def has(self, key: str) -> bool:
-        """Return whether ``key`` is written with a value other than null."""
-        return key in self.nodes and not _is_null(self.nodes[key])
+        """Return whether ``key`` ends up with a value other than null."""
+        return key in self.nodes and not is_null(self.nodes[key][-1])
+
+    def since_null(self, key: str) -> Sequence[yaml.Node]:
+        """Return what is written to ``key`` and not emptied again by a null."""
+        nodes = self.nodes.get(key, [])
+        start = max((at + 1 for at, node in enumerate(nodes) if is_null(node)), default=0)
+        return nodes[start:]
 
     def at(self, key: str) -> str:
         """Return the path of ``key``."""
@@ -41,157 +50,138 @@ class Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.places: dict[str, tuple[int, int]] = {}
+        self._told: set[tuple[int, int, str]] = set()
 
     def document(self, text: str) -> yaml.Node | None:
         """Return the root of the first document; ``None`` when it is empty or unreadable."""
-        try:
-            loader = yaml.SafeLoader(text)
-            root: yaml.Node | None = loader.get_node() if loader.check_node() else None
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-            what = ", ".join(part for part in (error.problem, error.context) if part)
-            self.problems.append(Problem("", f"not YAML: {what}", line, column))
+        found = root(text)
+        if isinstance(found, Problem):
+            self.problems.append(found)
             return None
-        except yaml.YAMLError as error:  # a character that YAML does not allow has no mark
-            self.problems.append(Problem("", f"not YAML: {_words(error)}"))
-            return None
-        except RecursionError:
-            self.problems.append(Problem("", "not YAML: nested too deeply"))
-            return None
-        return None if root is None or _is_null(root) else root
+        return found
 
-    def fields(self, node: object, path: str, known: Sequence[str]) -> Fields:
-        """Return the entries of a mapping whose keys must be among ``known``."""
-        nodes: dict[str, yaml.Node] = {}
-        for key, value in self._pairs(node, path):
-            if key in known:
-                nodes[key] = value
-                self._place(f"{path}.{key}" if path else key, value)
-            elif not self._is_merge_into(nodes, key, value, path, known):
-                self._refuse_key(node, key, path, known)
-        return Fields(path, nodes)
+    def fields(self, nodes: Sequence[yaml.Node], path: str, known: Sequence[str]) -> Fields:
+        """Return what ``nodes`` write, one after the other, into a struct with ``known`` keys."""
+        found: dict[str, list[yaml.Node]] = {}
+        for node in nodes:
+            for key, name, value in self._pairs(node, path):
+                if name in known:
+                    found.setdefault(name, []).append(value)
+                    self._place(f"{path}.{name}" if path else name, value)
+                else:
+                    self._refuse_key(key, name, path, known)
+        return Fields(path, found)
 
     def child(self, parent: Fields, key: str, known: Sequence[str]) -> Fields:
-        """Return the mapping below ``key``; an absent one has no fields."""
-        if not parent.has(key):
-            return Fields(parent.at(key), {})
-        return self.fields(parent.nodes[key], parent.at(key), known)
+        """Return the struct below ``key``; an absent one has no fields."""
+        return self.fields(parent.since_null(key), parent.at(key), known)
 
     def entries(self, parent: Fields, key: str) -> Iterator[tuple[str, yaml.Node, str]]:
-        """Yield key, value and path of a mapping with free keys, in the file's order."""
-        if not parent.has(key):
-            return
+        """Yield key, value and path of a mapping with free keys, in the order of writing."""
         path = parent.at(key)
-        for name, value in self._pairs(parent.nodes[key], path):
-            self._place(f"{path}.{name}", value)
-            yield name, value, f"{path}.{name}"
+        seen: set[str] = set()
+        for node in parent.since_null(key):
+            for at, name, value in self._pairs(node, path):
+                if name in seen:
+                    # Here and not in a struct: Go finds the key in the map that it fills.
+                    self._add(at, path, f"{name!r} is set twice, by a merge; keep one of them")
+                    continue
+                seen.add(name)
+                self._place(f"{path}.{name}", value)
+                yield name, value, f"{path}.{name}"
 
     def items(self, parent: Fields, key: str) -> Iterator[tuple[yaml.Node, str]]:
-        """Yield the items of a list and their paths."""
-        if not parent.has(key):
-            return
-        node, path = parent.nodes[key], parent.at(key)
-        if not isinstance(node, yaml.SequenceNode):
-            self._add(node, path, f"a list is expected here, this is {_kind(node)}")
-            return
-        for index, item in enumerate(node.value):
+        """Yield the items of a list and their paths; a later list replaces an earlier one."""
+        path = parent.at(key)
+        items: list[yaml.Node] = []
+        for node in parent.nodes.get(key, []):
+            items = node.value if isinstance(node, yaml.SequenceNode) else []
+            if not isinstance(node, yaml.SequenceNode) and not is_null(node):
+                self._add(node, path, f"a list is expected here, this is {kind(node)}")
+        for index, item in enumerate(items):
             self._place(f"{path}[{index}]", item)
             yield item, f"{path}[{index}]"
 
     def text(self, parent: Fields, key: str) -> str:
         """Return a text; any scalar but null stands for itself, null and absence are ""."""
-        if not parent.has(key):
-            return ""
-        node = parent.nodes[key]
-        if not isinstance(node, yaml.ScalarNode):
-            self._add(node, parent.at(key), f"a text is expected here, this is {_kind(node)}")
-            return ""
-        return str(node.value)
+        text = ""
+        for node in parent.nodes.get(key, []):
+            text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+            if not isinstance(node, yaml.ScalarNode):
+                self._add(node, parent.at(key), f"a text is expected here, this is {kind(node)}")
+        return text if parent.has(key) else ""
 
     def flag(self, parent: Fields, key: str, *, default: bool) -> bool:
         """Return a boolean of YAML 1.1 (``yes``, ``off``, ``y`` … count)."""
-        if not parent.has(key):
-            return default
-        node = parent.nodes[key]
-        if isinstance(node, yaml.ScalarNode) and not (node.style and node.tag == _STR):
-            if node.value in _TRUE:
-                return True
-            if node.value in _FALSE:
-                return False
-        self._add(node, parent.at(key), f"true or false is expected here, this is {_kind(node)}")
-        return default
+        value = default
+        for node in parent.nodes.get(key, []):
+            value = default
+            if is_null(node):
+                continue
+            word = ""
+            if isinstance(node, yaml.ScalarNode) and not is_text(node):
+                word = node.value
+            if word in _TRUE or word in _FALSE:
+                value = word in _TRUE
+            else:
+                what = f"true or false is expected here, this is {kind(node)}"
+                self._add(node, parent.at(key), what)
+        return value
 
     def refuse(self, parent: Fields, key: str, message: str) -> None:
         """Record that the value of ``key`` cannot be used."""
-        self._add(parent.nodes[key], parent.at(key), message)
+        self._add(parent.nodes[key][-1], parent.at(key), message)
 
-    def _pairs(self, node: object, path: str) -> Iterator[tuple[str, yaml.Node]]:
-        if isinstance(node, yaml.Node) and _is_null(node):
+    def _pairs(
+        self, node: yaml.Node, path: str, within: Sequence[yaml.Node] = ()
+    ) -> Iterator[tuple[yaml.Node, str, yaml.Node]]:
+        """Yield key, its text and value of a mapping, and in their place those it merges."""
+        if is_null(node):
             return
         if not isinstance(node, yaml.MappingNode):
-            self._add(node, path, f"a mapping is expected here, this is {_kind(node)}")
+            self._add(node, path, f"a mapping is expected here, this is {kind(node)}")
             return
         seen: set[str] = set()
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self._add(key, path, f"a key must be a text, this is {_kind(key)}")
+            if is_merge(key):
+                for source in self._merged(value, path, (*within, node)):
+                    yield from self._pairs(source, path, (*within, node))
                 continue
-            name = "" if _is_null(key) else str(key.value)
+            if not isinstance(key, yaml.ScalarNode):
+                self._add(key, path, f"a key must be a text, this is {kind(key)}")
+                continue
+            name = "" if is_null(key) else str(key.value)
             if name in seen:
                 self._add(key, path, f"{name!r} is written twice; keep one of them")
                 continue
             seen.add(name)
-            yield name, value
+            yield key, name, value
 
-    def _is_merge_into(
-        self,
-        nodes: dict[str, yaml.Node],
-        key: str,
-        value: yaml.Node,
-        path: str,
-        known: Sequence[str],
-    ) -> bool:
-        if key != "<<":
-            return False
-        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
-        for source in reversed(sources):
-            nodes.update(self.fields(source, path, known).nodes)
-        return True
+    def _merged(
+        self, value: yaml.Node, path: str, within: Sequence[yaml.Node]
+    ) -> Iterator[yaml.Node]:
+        # From the last to the first: of several sources the first is to win.
+        sources = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                what = f"a merge takes a mapping or a list of them, this is {kind(source)}"
+                self._add(source, path, what)
+            elif any(source is outer for outer in within):
+                self._add(source, path, "a mapping cannot be merged into itself")
+            else:
+                yield source
 
-    def _refuse_key(self, node: object, key: str, path: str, known: Sequence[str]) -> None:
-        assert isinstance(node, yaml.MappingNode)  # noqa: S101 - _pairs yields for nothing else
-        at = next(k for k, _ in node.value if isinstance(k, yaml.ScalarNode) and k.value == key)
-        near = next((k for k in known if k.lower() == key.lower()), None)
+    def _refuse_key(self, key: yaml.Node, name: str, path: str, known: Sequence[str]) -> None:
+        near = next((k for k in known if k.lower() == name.lower()), None)
         hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
-        self._add(at, path, f"unknown key {key!r}; {hint}")
+        self._add(key, path, f"unknown key {name!r}; {hint}")
 
     def _place(self, path: str, node: yaml.Node) -> None:
         self.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
 
-    def _add(self, node: object, path: str, message: str) -> None:
-        line, column = 0, 0
-        if isinstance(node, yaml.Node):
-            line, column = node.start_mark.line + 1, node.start_mark.column + 1
-        self.problems.append(Problem(path, message, line, column))
-
-
-def _is_null(node: yaml.Node) -> bool:
-    if not isinstance(node, yaml.ScalarNode) or node.style:
-        return False
-    return node.tag == _NULL or (node.tag != _STR and node.value in _NULLS)
-
-
-def _kind(node: object) -> str:
-    if isinstance(node, yaml.MappingNode):
-        return "a mapping"
-    if isinstance(node, yaml.SequenceNode):
-        return "a list"
-    if isinstance(node, yaml.ScalarNode):
-        return f"the text {node.value!r}"
-    return "nothing"
-
-
-def _words(error: yaml.YAMLError) -> str:
-    # PyYAML names the text it was given as if it were a file.
-    return " ".join(str(error).replace('in "<unicode string>",', "at").split())
+    def _add(self, node: yaml.Node, path: str, message: str) -> None:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        # What is merged into many is read once for each of them, and told once.
+        if (line, column, message) not in self._told:
+            self._told.add((line, column, message))
+            self.problems.append(Problem(path, message, line, column))

@@ -57,16 +57,15 @@ def listing(kind: str, pages: Sequence[bytes]) -> bytes:
     return b'%b,"items":[%b]}\n' % (head[:-1], b",".join(pages))
 
 
-def rows(found: Sequence[Measured], window: str, now: float) -> bytes:
-    """Return some rows of a table as JSON; a pod's cells sum its containers."""
+def rows(found: Sequence[Measured], window: str, now: float, *, is_whole: bool = False) -> bytes:
+    """Return some rows of a table as JSON; a pod's cells sum its containers.
+
+    ``is_whole``: each row holds its object, not only the metadata.
+    """
     made = [
         {
             "cells": [one.name, *_cells(one), window],
-            "object": {
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": _metadata(one, now),
-            },
+            "object": single(one, window, now) if is_whole else _partial(one, now),
         }
         for one in found
     ]
@@ -92,6 +91,14 @@ def _item(one: Measured, window: str, now: float) -> dict[str, Any]:
         {"name": name, "usage": _usage(amounts)} for name, amounts in sorted(one.parts.items())
     ]
     return {**common, "containers": containers}
+
+
+def _partial(one: Measured, now: float) -> dict[str, Any]:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": _metadata(one, now),
+    }
 
 
 def _metadata(one: Measured, now: float) -> dict[str, Any]:

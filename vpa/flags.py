@@ -22,12 +22,14 @@ COMMON: tuple[Flag, ...] = (
     Flag("vpa-object-namespace", help="Only VPAs and pods of this namespace; empty: all."),
     Flag("ignored-vpa-object-namespaces", "strings", (), "Namespaces whose VPAs are ignored."),
     Flag("feature-gates", "strings", (),
-         "InPlace, CPUStartupBoost and PerVPAConfig as NAME=true; others change nothing."),
+         "InPlace, CPUStartupBoost, PerVPAConfig, or AllAlpha for these three, as NAME=true; "
+         "others change nothing."),
     Flag("profiling", "bool", False, ignored="it concerns Go's runtime"),
     Flag("stderrthreshold", default="info", ignored=_KLOG),
 )  # fmt: skip
 
-_GATES = ("InPlace", "CPUStartupBoost", "PerVPAConfig")
+_ALPHA = ("InPlace", "CPUStartupBoost", "PerVPAConfig")  # there is none in beta
+_SWITCHES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def leader_election(lease: str, *, default: bool = False) -> tuple[Flag, ...]:
@@ -53,11 +55,11 @@ def problems(flags: Flags) -> list[str]:
         found.append(
             "--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other"
         )
-    for text in flags.listing("feature-gates"):
+    for text in filter(None, flags.listing("feature-gates")):
         name, separator, value = text.partition("=")
-        if not separator or value.lower() not in ("true", "false"):
+        if not separator or value.strip().lower() not in _SWITCHES:
             found.append(f"--feature-gates: {text!r} is not NAME=true or NAME=false")
-        elif not name:
+        elif not name.strip():
             found.append("--feature-gates: a gate needs its name")
     if "leader-elect" in flags.values:
         try:
@@ -68,9 +70,15 @@ def problems(flags: Flags) -> list[str]:
 
 
 def gate(flags: Flags, name: str) -> bool:
-    """Return whether a feature gate is on; off where nothing is said, as upstream's alpha."""
-    switched = dict(text.partition("=")[::2] for text in flags.listing("feature-gates"))
-    return name in _GATES and switched.get(name, "false").lower() == "true"
+    """Return whether a feature gate is on; off where nothing is said, as upstream's alpha.
+
+    One that is named goes before AllAlpha, in whatever order (k8s.io/component-base).
+    """
+    switched: dict[str, bool] = {}
+    for text in flags.listing("feature-gates"):
+        gate_name, _, value = text.partition("=")
+        switched[gate_name.strip()] = _SWITCHES.get(value.strip().lower(), False)
+    return name in _ALPHA and switched.get(name, switched.get("AllAlpha", False))
 
 
 def target(flags: Flags) -> Target:

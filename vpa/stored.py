@@ -144,6 +144,7 @@ def _metadata(meta: ObjectMeta) -> objects.Metadata:
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
+        generation=meta.generation,
         labels=meta.labels,
         annotations=meta.annotations,
         owner_references=tuple(_owner(owner) for owner in meta.owner_references),

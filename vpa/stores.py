@@ -18,8 +18,9 @@ from vpa.capping.limitranges import LimitRange, merged_of
 from vpa.capping.processor import LimitRanges
 from vpa.model.membership import VpaKey
 from vpa.model.objects import ObjectError, Vpa
+from vpa.scales import Kinds
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
-from vpa.targets import Kinds, Workloads
+from vpa.targets import Workloads
 
 _log = structlog.get_logger()
 
@@ -105,7 +106,7 @@ class Stores:
         """Whether the watches may be believed: otherwise nothing is disturbed."""
         return (
             self.vpas.is_current()
-            and self.pods.is_current()
+            and (self.pods.is_current() or not self._needs_pods)
             and self.limit_ranges.is_current()
             and self.workloads.is_current()  # sizes of groups, and who owns a pod
         )

@@ -7,17 +7,15 @@ remembered for a while. Follows upstream's ``target/fetcher.go`` and
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from podscale.core import selector as selectors
 from podscale.core.selector import Selector, SelectorError
 from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.objects.scale import CronJob, ReplicationController, Scale, Workload
+from podscale.kube.errors import Forbidden, ObjectNotFound
+from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import (
     CRON_JOBS,
@@ -35,6 +33,7 @@ from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
 from vpa.admission.matching import Controller
 from vpa.explain.recommendation import TargetState
 from vpa.model.objects import TargetRef
+from vpa.scales import FRESH_S, Asked, Kinds, Scales
 
 _KINDS: Mapping[str, Resource] = {
     "DaemonSet": DAEMON_SETS,
@@ -43,19 +42,11 @@ _KINDS: Mapping[str, Resource] = {
     "StatefulSet": STATEFUL_SETS,
     "Job": JOBS,
 }
-_FRESH_S = 600.0  # how long a scale is believed
-_FAILED_S = 60.0  # how long a kind without one is not asked for again
-_MOST_SCALES = 20_000
+_MOST_SELECTORS = 20_000
 _DEEPEST = 10
 _LOOK_S = 0.05
 
 Found = Workload | ReplicationController | CronJob
-
-
-class Kinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
-
-    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
 class Resolved(Struct, frozen=True):
@@ -66,12 +57,10 @@ class Resolved(Struct, frozen=True):
     state: TargetState = TargetState(True)
 
 
-class _Asked(Struct, frozen=True):
-    # A scale, or why there is none.
-    at: float
-    scale: Scale | None
+class _Climbed(Struct, frozen=True):
+    # The last controller on the way up; a problem: nobody could say who stands there.
+    top: Controller | None
     problem: str = ""
-    is_answered: bool = True  # False: nobody could say
 
 
 class Workloads:
@@ -87,18 +76,22 @@ class Workloads:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._kinds = kinds
         self._scopes = scopes
         self._timeout_s = timeout_s
-        self._clock = clock
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
-        self._scales: dict[tuple[str, str, str, str], _Asked] = {}
+        self._scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
     async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
+        try:
+            await self._feed(rhythm)
+        finally:
+            await self._scales.stop()
+
+    async def _feed(self, rhythm: Rhythm) -> None:
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
                 sources = [Source(resource, Workload, namespace=s, rhythm=rhythm)
@@ -152,7 +145,8 @@ class Workloads:
     async def find_or_get(self, namespace: str, kind: str, name: str) -> Found | None:
         """Return a well-known controller; one that no watch has shown yet is asked for.
 
-        The first pod of a Deployment is created milliseconds after its ReplicaSet.
+        The first pod of a Deployment is created milliseconds after its ReplicaSet. Raises
+        ``KubeError`` or ``DecodeError`` when nobody can say; what may not be read is not there.
         """
         found = self.find(namespace, kind, name)
         resource = _KINDS.get(kind)
@@ -162,7 +156,7 @@ class Workloads:
             path = resource.path(namespace, name)
             answer = await self._api.request("GET", path, timeout_s=self._timeout_s)
             workload = decode(answer.body, Workload)
-        except (KubeError, msgspec.DecodeError):
+        except (ObjectNotFound, Forbidden):
             return None
         self.by_kind[kind].accept(workload)
         return workload
@@ -181,7 +175,7 @@ class Workloads:
             look = self.find_or_get if asks else self._found
             found = await look(namespace, target.kind, target.name)
             if found is None:
-                text = f"{target.kind} {namespace}/{target.name} does not exist"
+                text = f"{target.kind} {namespace}/{target.name} {self._absent(target.kind)}"
                 return _unreadable(text, TargetState(False))
             selector = self._selector_of(found)
         else:
@@ -193,83 +187,84 @@ class Workloads:
             text = f"{target.kind} {target.name} does not say which pods are its own"
             return _unreadable(text, TargetState(True, has_selector=False))
         owner = OwnerReference(target.kind, target.name, "", target.api_version, True)
-        top = await self.topmost(namespace, owner, asks=asks)
-        if top is not None and (top.kind, top.name) != (target.kind, target.name):
-            above = f"{top.kind}/{top.name}"
+        climbed = await self._climb(namespace, owner, asks=asks)
+        named = f"{target.api_version}.{target.kind}/{target.name}"
+        if climbed.problem:
             text = (
-                f"The targetRef controller has a parent, {above}, but it should point to the "
-                "topmost well-known or scalable controller"
+                f"Error checking if target {named} is a topmost well-known or scalable "
+                f"controller: {climbed.problem}"
             )
-            return Resolved(None, text, TargetState(True, topmost=above))
+            return Resolved(None, text, TargetState(True))
+        top = climbed.top
+        if top is not None and (top.kind, top.name) != (target.kind, target.name):
+            text = (
+                f"The target {named} has a parent controller but it should point to a topmost "
+                "well-known or scalable controller"
+            )
+            return Resolved(None, text, TargetState(True, topmost=f"{top.kind}/{top.name}"))
         return Resolved(selector)
 
     async def topmost(
         self, namespace: str, owner: OwnerReference | None, *, asks: bool = False
     ) -> Controller | None:
-        """Return the last well-known or scalable controller on the way up from ``owner``."""
+        """Return the last well-known or scalable controller on the way up from ``owner``.
+
+        None also where somebody stands above and nobody could say who: a lower one would be
+        sized although it may not be the topmost (``FindTopMostWellKnownOrScalable``).
+        """
+        return (await self._climb(namespace, owner, asks=asks)).top
+
+    async def _climb(self, namespace: str, owner: OwnerReference | None, *, asks: bool) -> _Climbed:
         look = self.find_or_get if asks else self._found
         top: Controller | None = None
         for _ in range(_DEEPEST):
             if owner is None or owner.kind == "Node":
-                return top
+                return _Climbed(top)
             if not is_well_known(owner.kind):
                 asked = await self.scale(namespace, owner.api_version, owner.kind, owner.name)
+                if not asked.is_answered:
+                    return _Climbed(None, asked.problem)
                 if asked.scale is None:
-                    return top
+                    return _Climbed(top)
                 top = Controller(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
             found = await look(namespace, owner.kind, owner.name)
             top = Controller(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
-        return top  # owners in a circle
+        return _Climbed(top)  # owners in a circle
 
     async def scale(
-        self, namespace: str, api_version: str, kind: str, name: str, *, fresh_s: float = _FRESH_S
-    ) -> _Asked:
-        """Return the scale of an object of any kind, remembered for ``fresh_s``."""
-        group, _, version = api_version.rpartition("/")
-        key = (namespace, group, kind, name)
-        known = self._scales.get(key)
-        now = self._clock()
-        if known is not None:
-            kept_s = fresh_s if known.scale is not None else _FAILED_S
-            if now - known.at < kept_s:
-                return known
-        if len(self._scales) >= _MOST_SCALES:
-            self._scales.clear()
-        asked = await self._ask(namespace, group, version, kind, name)
-        if not asked.is_answered and known is not None and known.scale is not None:
-            return known  # silence does not take a scale away
-        self._scales[key] = asked
-        return asked
+        self,
+        namespace: str,
+        api_version: str,
+        kind: str,
+        name: str,
+        *,
+        fresh_s: float = FRESH_S,
+        waits: bool = False,
+    ) -> Asked:
+        """Return the scale of an object of any kind, as ``Scales.get`` does."""
+        return await self._scales.get(
+            namespace, api_version, kind, name, fresh_s=fresh_s, waits=waits
+        )
+
+    def ask_ahead(self, targets: Iterable[tuple[str, TargetRef | None]]) -> None:
+        """Begin to ask for what ``resolve`` will want to know, all at once."""
+        for namespace, target in targets:
+            if target is not None and not is_well_known(target.kind):
+                self._scales.begin(namespace, target.api_version, target.kind, target.name)
 
     def _stores(self) -> list[Store[Workload] | Store[ReplicationController] | Store[CronJob]]:
         return [*self.by_kind.values(), self.controllers, self.cron_jobs]
 
+    def _absent(self, kind: str) -> str:
+        store = self.by_kind.get(kind)
+        error = store.freshness().error if store is not None and not store.is_synced else None
+        return f"may not be read: {error}" if isinstance(error, Forbidden) else "does not exist"
+
     async def _found(self, namespace: str, kind: str, name: str) -> Found | None:
         return self.find(namespace, kind, name)
-
-    async def _ask(self, namespace: str, group: str, version: str, kind: str, name: str) -> _Asked:
-        problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                for resource in await self._kinds.for_kind(kind, group, version):
-                    try:
-                        answer = await self._api.request(
-                            "GET",
-                            resource.path(namespace, name, "scale"),
-                            timeout_s=self._timeout_s,
-                        )
-                        return _Asked(self._clock(), decode(answer.body, Scale))
-                    except (ObjectNotFound, msgspec.DecodeError) as error:
-                        problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
-        except NoMatch as error:
-            problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
-        except (KubeError, TimeoutError) as error:
-            problem = f"{kind} {namespace}/{name} cannot be read: {error}"
-            return _Asked(self._clock(), None, problem, is_answered=False)
-        return _Asked(self._clock(), None, problem)
 
     def _selector_of(self, found: Found) -> Selector | None:
         if isinstance(found, CronJob):
@@ -282,7 +277,7 @@ class Workloads:
         if known is not None and known[0] is written:
             return known[1]
         made = _made(written)
-        if len(self._selectors) >= _MOST_SCALES:
+        if len(self._selectors) >= _MOST_SELECTORS:
             self._selectors.clear()
         self._selectors[uid] = (written, made)
         return made

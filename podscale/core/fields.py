@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 _OPERATOR = re.compile(r"!=|==|=")
-_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+_SPECIAL = frozenset("\\,=")  # in a value only behind a backslash
 
 
 class FieldSelectorError(ValueError):
@@ -22,14 +22,22 @@ class FieldRequirement(Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[FieldRequirement, ...]:
-    """Return the requirements that ``text`` writes, all of which must hold."""
-    return tuple(_requirement(part) for part in _terms(text) if part)
+    """Return the requirements that ``text`` writes, all of which must hold, in Go's order."""
+    # Go sorts the terms: of two that are wrong, or that name one field, the first counts.
+    return tuple(_requirement(text, term) for term in sorted(_terms(text)) if term)
 
 
 def matches(requirements: Sequence[FieldRequirement], fields: Mapping[str, str]) -> bool:
     """Return whether ``fields`` meet every requirement; an absent field is empty."""
     return all(
         (fields.get(wanted.field, "") == wanted.value) == wanted.is_equal for wanted in requirements
+    )
+
+
+def exact_match(requirements: Sequence[FieldRequirement], field: str) -> str | None:
+    """Return the value that ``field`` must have; None where no requirement names one."""
+    return next(
+        (each.value for each in requirements if each.field == field and each.is_equal), None
     )
 
 
@@ -45,25 +53,30 @@ def _terms(text: str) -> list[str]:
     return [*terms, text[start:]]
 
 
-def _requirement(term: str) -> FieldRequirement:
-    at = 0
-    while at < len(term):
-        if term[at] == "\\":
-            at += 2
-            continue
-        if (found := _OPERATOR.match(term, at)) is not None:
-            value = _unescaped(term[found.end() :])
-            return FieldRequirement(term[:at], value, found[0] != "!=")
-        at += 1
-    raise FieldSelectorError(f"invalid selector: '{term}'; can't understand '{term}'")
+def _requirement(text: str, term: str) -> FieldRequirement:
+    found = _OPERATOR.search(term)
+    if found is None:
+        raise FieldSelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+    value = _unescaped(term[found.end() :])
+    return FieldRequirement(term[: found.start()], value, found[0] != "!=")
 
 
 def _unescaped(value: str) -> str:
-    def replace(found: re.Match[str]) -> str:
-        if found[1] not in ("\\", ",", "="):
-            raise FieldSelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
-        return found[1]
-
-    if re.search(r"(?<!\\)[,=]", value):
-        raise FieldSelectorError(f"invalid field selector: unescaped {value!r}")
-    return _ESCAPED.sub(replace, value)
+    if _SPECIAL.isdisjoint(value):
+        return value
+    found: list[str] = []
+    characters = iter(value)
+    for character in characters:
+        if character == "\\":
+            escaped = next(characters, "")
+            if escaped not in _SPECIAL:
+                text = f"invalid field selector: invalid escape sequence: \\{escaped}"
+                raise FieldSelectorError(text)
+            found.append(escaped)
+        elif character in _SPECIAL:
+            # Go prints the number of the character.
+            text = f"invalid field selector: unescaped character in value: {ord(character)}"
+            raise FieldSelectorError(text)
+        else:
+            found.append(character)
+    return "".join(found)

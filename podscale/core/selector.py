@@ -107,10 +107,18 @@ EVERYTHING = Selector()
 NOTHING = Selector(nothing=True)
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> Selector:
     """Return the selector that ``text`` writes (``labels.Parse``); raises ``SelectorError``."""
+    # Clients write them: what is kept is bounded in size, not only in number.
+    return _parse(text) if len(text) > _LONG else _kept(text)
+
+
+def _parse(text: str) -> Selector:
     return _selector(_Parser(text).requirements())
+
+
+_LONG = 1024
+_kept = lru_cache(maxsize=4096)(_parse)
 
 
 def from_labels(labels: Mapping[str, str]) -> Selector:

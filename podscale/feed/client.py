@@ -7,6 +7,7 @@ at once is the feed's business.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -20,8 +21,10 @@ from yarl import URL
 
 from podscale.feed import refusals
 from podscale.feed.credentials import Credentials
+from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.pace import Pace
+from podscale.feed.proxies import proxy_for
 from podscale.feed.splitter import PAGE_BYTES, Splitter
 from podscale.feed.wire import (
     DECODE_ERRORS,
@@ -29,6 +32,7 @@ from podscale.feed.wire import (
     SeriesReader,
     VectorReader,
     last_series_entries,
+    refusal,
     series_entries,
 )
 
@@ -36,6 +40,8 @@ from podscale.feed.wire import (
 # names are percent-encoded.
 GET_LIMIT = 2048
 _REFUSAL_LIMIT = 64 * 1024
+# Answers that may be meant for the method alone; a redirected POST becomes a GET without a query.
+_NO_POST = frozenset({301, 302, 303, 307, 308, 403, 405, 501})
 _UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
 
 SeriesNames = Mapping[str, frozenset[frozenset[str]]]  # name -> the sets of label names seen
@@ -80,6 +86,14 @@ class _Enough(Exception):
     """The reader has what it wanted; the rest of the answer need not arrive."""
 
 
+class _PostRefused(Exception):
+    """A query that nobody asked to go by POST met a refusal that may be of POST."""
+
+    def __init__(self, error: QueryError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class _FirstSeries:
     """Keeps the first entries, with their values."""
 
@@ -110,13 +124,29 @@ class PrometheusClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{options.url!r} is not an http or https URL with a host")
         self.is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-        self._base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+        # User and password of the URL go into a header.
+        host = parts.netloc.rpartition("@")[2]
+        self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        # As upstream's client, whose transport with a CA file of its own knows no proxy.
+        proxy = None if options.ca_file is not None else proxy_for(options.url, os.environ)
+        self._proxy = None if proxy is None else proxy.with_user(None)
+        self._proxy_auth = (
+            aiohttp.BasicAuth(proxy.user, proxy.password or "")
+            if proxy is not None and proxy.user is not None
+            else None
+        )
+        self._is_post_refused = False
         # As prometheus-adapter: parameters of the URL survive with POST only.
         self._extra = parse_qsl(parts.query) if options.verb == "POST" else []
         self._credentials = Credentials(
             options, lambda error: log.warning("credentials not read again", error=str(error))
         )
         self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def is_get(self) -> bool:
+        """Whether every query has to fit a URL: GET was asked for, or POST is refused."""
+        return self.options.verb == "GET" or self._is_post_refused
 
     async def __aenter__(self) -> Self:
         """Read the credentials and open; raises OSError for unreadable files."""
@@ -150,15 +180,20 @@ class PrometheusClient:
     ) -> Answer:
         """Return the instant answer at ``time_s``; raises ``QueryError``.
 
-        ``verb`` is what to use where the options leave it open. ``compress`` allows gzip: it
-        costs Prometheus twice the CPU of a small answer, so it is for large remote ones.
+        ``verb`` is what to use where the options leave it open and POST was not refused.
+        ``compress`` allows gzip: it costs Prometheus twice the CPU of a small answer, so it is for
+        large remote ones.
         ``is_raw`` leaves a vector's label sets undecoded (``Answer.labelled``).
         """
         deadline_s = self.options.deadline_s
         # Prometheus gives up first, so that "too much work" and "not there" can be told apart.
         patience_s = max(deadline_s - 1.0, deadline_s / 2)
         fields = [("query", promql), ("time", format_time(time_s)), ("timeout", f"{patience_s:g}")]
-        chosen: Verb = self.options.verb or verb or ("GET" if len(promql) <= GET_LIMIT else "POST")
+        chosen: Verb = verb or ("GET" if len(promql) <= GET_LIMIT else "POST")
+        if self.options.verb is not None:
+            chosen = self.options.verb
+        elif self._is_post_refused:
+            chosen = "GET"
         reader = VectorReader(is_raw=is_raw)
         rest = await self._exchange(
             chosen,
@@ -242,6 +277,18 @@ class PrometheusClient:
                 await self._credentials.refresh()
                 try:
                     return await self._send(verb, path, fields, reader, limit, compress)
+                except _PostRefused as refused:
+                    # Gateways that let read only, and kube-rbac-proxy, to which POST is "create".
+                    # Upstream asks by GET unless told otherwise.
+                    try:
+                        rest = await self._send("GET", path, fields, reader, limit, compress)
+                    except QueryError as error:
+                        if error.kind != "oversize":  # a long URL is no answer to GET itself
+                            raise refused.error from None
+                        self._stay_with_get(refused.error)
+                        raise
+                    self._stay_with_get(refused.error)
+                    return rest
                 except aiohttp.ServerDisconnectedError:
                     # A kept connection that died while idle, as after a restart of Prometheus.
                     # aiohttp tries again for GET only; our POSTs are reads as well.
@@ -252,6 +299,14 @@ class PrometheusClient:
             raise refusals.error("nonsense", str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise refusals.of_connection(error) from error
+        except (ValueError, RecursionError) as error:
+            # Of headers and addresses that an answer or a file brought in: no caller expects them.
+            raise refusals.error("nonsense", f"{type(error).__name__}: {error}") from error
+
+    def _stay_with_get(self, refusal_of_post: QueryError) -> None:
+        if not self._is_post_refused:
+            log.warning("POST is refused: queries go by GET", said=refusal_of_post.detail)
+        self._is_post_refused = True
 
     async def _send(
         self,
@@ -281,11 +336,19 @@ class PrometheusClient:
             headers=headers,
             ssl=self._credentials.tls,
             server_hostname=self.options.server_name,
+            allow_redirects=verb == "GET" or self.options.verb == "POST",
             max_redirects=3,
+            proxy=self._proxy,
+            proxy_auth=self._proxy_auth,
         ) as response:
             if response.status // 100 != 2:
                 body = await _beginning(response.content)
-                raise refusals.of_status(response.status, body, response.headers.get("Retry-After"))
+                retry_after = response.headers.get("Retry-After")
+                error = refusals.of_status(response.status, body, retry_after)
+                may_be_of_post = response.status in _NO_POST and refusal(body) is None
+                if verb == "POST" and self.options.verb is None and may_be_of_post:
+                    raise _PostRefused(error)
+                raise error
             return await _read(response.content, reader, limit)
 
 
@@ -306,9 +369,9 @@ async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | Non
         page = splitter.feed(chunk)
         if page is not None:
             _decoded(reader.page, page)
-            await pace.rest()  # chunks that have arrived already do not yield by themselves
         elif splitter.held > _UNSPLIT_LIMIT:
             raise refusals.error("oversize", "an answer without borders between entries")
+        await pace.rest()  # chunks that have arrived already do not yield by themselves
     return splitter.rest()
 
 

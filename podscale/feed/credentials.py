@@ -10,6 +10,7 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from podscale.feed.options import PrometheusOptions
 
@@ -90,17 +91,32 @@ def context(options: PrometheusOptions) -> ssl.SSLContext:
 
 
 def headers(options: PrometheusOptions) -> dict[str, str]:
-    """Return the headers to send; raises OSError for an unreadable token file."""
+    """Return the headers to send; raises OSError for an unreadable token file.
+
+    Who says who we are: a header that was written out, the URL, a token, a password of a
+    kubeconfig, in this order (client-go's transports add what is not there yet).
+    """
     made = dict(options.headers)
     token = options.token
     if options.token_file is not None:
         token = options.token_file.read_text().strip()
-    if token:
+        if not token or not token.isprintable():
+            what = "empty" if not token else "not one line of text"
+            raise OSError(f"{options.token_file}: the token is {what}")
+    url = urlsplit(options.url)
+    if any(name.lower() == "authorization" for name in made):
+        return made
+    if url.username is not None:
+        made["Authorization"] = _basic(unquote(url.username), unquote(url.password or ""))
+    elif token:
         made["Authorization"] = f"Bearer {token}"
     elif options.username is not None:
-        pair = f"{options.username}:{options.password or ''}".encode()
-        made["Authorization"] = f"Basic {b64encode(pair).decode()}"
+        made["Authorization"] = _basic(options.username, options.password or "")
     return made
+
+
+def _basic(username: str, password: str) -> str:
+    return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -13,6 +13,7 @@ from podscale.core.metrics import Failure
 Kind = Literal[
     "unreachable",  # no connection, or it broke
     "deadline",  # we stopped waiting
+    "no-place",  # the queries of others did not end in time
     "timeout",  # Prometheus stopped evaluating
     "execution",  # 422: too many samples, many-to-many and the like
     "bad-data",  # 400: the query, or what we made of it, is not understood

@@ -42,10 +42,11 @@ class Feed:
         self.options = options
         self.stats = FeedStats()
         self._clock = clock
-        self._is_get = client.options.verb == "GET"
+        self._client = client
         self._queries = Queries(client, options, self.stats)
         self._singles = Singles(self._queries, options, self.stats, clock, self._task)
         self._groups: dict[object, Group] = {}
+        self._forgot_s = clock()
         self._refreshes: dict[object, list[Refresh]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}  # by namespace: rows of its objects
         self._tasks = asyncio.TaskGroup()
@@ -92,22 +93,29 @@ class Feed:
     def relisted(self) -> None:
         """Forget demotions and plans nobody wants: call after every relist or reload."""
         self._indexes.clear()  # those of namespaces that have gone among them
-        oldest = self._clock() - FORGOTTEN_PERIODS * self.options.remembered_s
-        for key, group in list(self._groups.items()):
+        self._forget(self._clock())
+        for group in self._groups.values():
             group.relisted()
-            if group.wanted_s < oldest and not self._refreshes.get(key):
-                del self._groups[key]
-                self._refreshes.pop(key, None)
 
     def group(self, demand: Demand) -> Group:
         """Return what is remembered of the demand's plan; the first call proves it."""
         key = demand.plan.key
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(
-                demand.plan, self.options, self._clock(), self._shared
-            )
+            now_s = self._clock()
+            if not 0.0 <= now_s - self._forgot_s < self.options.remembered_s:
+                self._forgot_s = now_s
+                self._forget(now_s)
+            group = self._groups[key] = Group(demand.plan, self.options, now_s, self._shared)
         return group
+
+    def _forget(self, now_s: float) -> None:
+        """Drop plans that nobody wants any more: clients write selectors, and each is one."""
+        oldest = now_s - FORGOTTEN_PERIODS * self.options.remembered_s
+        for key, group in list(self._groups.items()):
+            if group.wanted_s < oldest and not self._refreshes.get(key):
+                del self._groups[key]
+                self._refreshes.pop(key, None)
 
     def _shared(self, namespace: str, index: Mapping[str, int]) -> Mapping[str, int]:
         # Metrics of the same pods come in the same order; an index is 40 bytes a pod.
@@ -198,7 +206,7 @@ class Feed:
                 return refresh.awaited(demand.namespace)
         self.stats.misses += 1
         refresh = Refresh(
-            group, self._queries, self.stats, self._clock, self._task, is_get=self._is_get
+            group, self._queries, self.stats, self._clock, self._task, is_get=self._client.is_get
         )
         running.append(refresh)
         self._task(self._run(refresh, running))

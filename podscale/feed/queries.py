@@ -1,17 +1,20 @@
 """Queries on their way to Prometheus: bounded in number, with a deadline, counted.
 
-A query may be accompanied by the one for its samples' times; both are for the same moment
-and take one place.
+Batches are few and large; requests of one are many. Each kind has places of its own, which
+rules and tenants share (``lanes``). A query may be accompanied by the one for its samples'
+times; both are for the same moment and take one place.
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Literal
 
 import structlog
 
 from podscale.feed import refusals
 from podscale.feed.client import PrometheusClient
-from podscale.feed.errors import QueryError
+from podscale.feed.errors import Kind, QueryError
+from podscale.feed.lanes import Lane
 from podscale.feed.options import FeedOptions, Verb
 from podscale.feed.stats import FeedStats
 from podscale.feed.wire import Answer
@@ -20,6 +23,8 @@ from podscale.feed.wire import Answer
 COMPRESS_FROM_SERIES = 500
 
 Purpose = Literal["batch", "single", "check"]
+
+_LATE: frozenset[Kind] = frozenset({"deadline", "timeout"})
 
 log = structlog.get_logger(__name__)
 
@@ -30,8 +35,10 @@ class Queries:
     def __init__(self, client: PrometheusClient, options: FeedOptions, stats: FeedStats) -> None:
         self._client = client
         self._stats = stats
-        self._batches = asyncio.Semaphore(options.batches_in_flight)
-        self._singles = asyncio.Semaphore(options.queries_in_flight)
+        # A batch reads for many who would all wait for a rule that hangs, be it only once.
+        batches, singles = options.batches_in_flight, options.queries_in_flight
+        self._batches = Lane(batches, max(batches // 2, 1))
+        self._singles = Lane(singles, singles)
 
     async def ask(
         self,
@@ -40,27 +47,41 @@ class Queries:
         stamp_text: str | None,
         time_s: float,
         *,
+        rule: str,
+        tenant: str = "",
         series: int = 0,
     ) -> tuple[Answer, Answer | None]:
-        """Return the answer and the one to ``stamp_text``; raises ``QueryError``."""
+        """Return the answer and the one to ``stamp_text``; raises ``QueryError``.
+
+        ``rule`` is the one asked about, ``tenant`` who wants to know: the namespace of a request
+        of one.
+        """
         lane = self._batches if purpose == "batch" else self._singles
-        # Waiting for a place counts: nobody waits longer than two deadlines in all.
-        try:
-            async with asyncio.timeout(self._client.options.deadline_s):
-                await lane.acquire()
-        except TimeoutError:
-            self._stats.failures["deadline"] += 1
-            raise refusals.error("deadline", "no place among the running queries") from None
-        self._stats.in_flight += 1
-        try:
-            return await self._pair(purpose, text, stamp_text, time_s, series)
-        except QueryError as error:
-            self._stats.failures[error.kind] += 1
-            log.warning("query failed", kind=error.kind, said=error.detail, query=text[:500])
-            raise
-        finally:
-            self._stats.in_flight -= 1
-            lane.release()
+        patience_s = self._client.options.deadline_s
+        async with AsyncExitStack() as stack:
+            # Waiting for a place counts: nobody waits longer than two deadlines in all.
+            try:
+                await stack.enter_async_context(
+                    lane.place(tenant if purpose != "batch" else rule, rule, patience_s)
+                )
+            except TimeoutError:
+                self._stats.failures["no-place"] += 1
+                log.warning("no place for a query", rule=rule, tenant=tenant, after_s=patience_s)
+                raise refusals.error("no-place") from None
+            self._stats.in_flight += 1
+            stack.callback(self._ended)
+            try:
+                answers = await self._pair(purpose, text, stamp_text, time_s, series)
+            except QueryError as error:
+                lane.note(rule, is_slow=error.kind in _LATE)
+                self._stats.failures[error.kind] += 1
+                log.warning("query failed", kind=error.kind, said=error.detail, query=text[:500])
+                raise
+            lane.note(rule, is_slow=False)
+            return answers
+
+    def _ended(self) -> None:
+        self._stats.in_flight -= 1
 
     async def _pair(
         self, purpose: Purpose, text: str, stamp_text: str | None, time_s: float, series: int

@@ -140,6 +140,7 @@ class Refresh:
                 verdict.text(batch.namespaces, batch.names),
                 stamp_text,
                 asked_s,
+                rule=self._group.plan.rule,
                 series=len(batch.namespaces) * max(1, len(batch.names)),
             )
         except QueryError as error:
@@ -292,7 +293,9 @@ class Refresh:
             return
         try:
             text = group.plan.text(namespace, names)
-            answer, _ = await self._queries.ask("check", text, None, asked_s)
+            answer, _ = await self._queries.ask(
+                "check", text, None, asked_s, rule=group.plan.rule, tenant=namespace
+            )
         except (QueryError, ValueError):
             return
         if not _is_plain(answer):

@@ -13,6 +13,8 @@ from podscale.feed.wire import Refusal, refusal
 _TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
 _MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
 
+MOST_WAIT_S = 10.0  # that somebody is told to stay away, whatever stands before Prometheus says
+
 _CHECK_URL = "check --prometheus-url and what stands between"
 
 
@@ -44,6 +46,10 @@ def failure(kind: Kind, retry_after_s: float | None = None) -> Failure:
 _UNAVAILABLE: dict[Kind, tuple[str, str]] = {
     "unreachable": (f"Prometheus cannot be reached: {_CHECK_URL}", "PrometheusUnreachable"),
     "deadline": ("Prometheus did not answer in time", "PrometheusTimeout"),
+    "no-place": (
+        "Too many queries run already: Prometheus is slow, or some rule is (see the log)",
+        "PrometheusBusy",
+    ),
     "timeout": ("Prometheus gave up evaluating the query in time", "QueryTimeout"),
     "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
     "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
@@ -69,8 +75,14 @@ def of_status(status: int, body: bytes, retry_after: str | None = None) -> Query
     said = refusal(body)
     kind = _kind(status, said)
     detail = f"{status} {said.error_type}: {said.error}" if said else f"{status} {_beginning(body)}"
-    wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    return error(kind, detail, wait)
+    return error(kind, detail, _wait_s(retry_after))
+
+
+def _wait_s(retry_after: str | None) -> float | None:
+    # Clients sleep as long as they are told: one worker of the in-tree HPA, for all of us.
+    if retry_after is None or not (retry_after.isascii() and retry_after.isdigit()):
+        return None
+    return MOST_WAIT_S if len(retry_after) > 4 else min(float(retry_after), MOST_WAIT_S)
 
 
 def of_connection(error: Exception) -> QueryError:

@@ -78,7 +78,7 @@ class Singles:
         keep_s = max_age_s
         if not isinstance(verdict, Constant):
             keep_s = min(keep_s, self._options.text_cache_s)
-        found = await self._fetch(text, stamp_text, keep_s)
+        found = await self._fetch(demand, text, stamp_text, keep_s)
         return await self._reading(found, demand) if isinstance(found, _Held) else found
 
     def _stamp_text(self, demand: Demand, verdict: Verdict | None) -> str | None:
@@ -90,22 +90,26 @@ class Singles:
             return None
         return verdict.stamp_text((demand.namespace,), demand.names)
 
-    async def _fetch(self, text: str, stamp_text: str | None, keep_s: float) -> Found:
+    async def _fetch(
+        self, demand: Demand, text: str, stamp_text: str | None, keep_s: float
+    ) -> Found:
         if not self._options.is_coalescing:
-            return await self._ask(text, stamp_text)
+            return await self._ask(demand, text, stamp_text)
         held = self._held.get(text)
         if held is not None and is_fresh(held.asked_s, self._clock(), keep_s):
             return held
         task = self._running.get(text)
         if task is None:
-            task = self._running[text] = self._spawn(self._ask(text, stamp_text))
+            task = self._running[text] = self._spawn(self._ask(demand, text, stamp_text))
             task.add_done_callback(lambda done: self._ended(text, done))
         return await asyncio.shield(task) or _BROKEN
 
-    async def _ask(self, text: str, stamp_text: str | None) -> Found:
-        asked_s = self._clock()
+    async def _ask(self, demand: Demand, text: str, stamp_text: str | None) -> Found:
+        asked_s, rule, tenant = self._clock(), demand.plan.rule, demand.namespace
         try:
-            answer, stamps = await self._queries.ask("single", text, stamp_text, asked_s)
+            answer, stamps = await self._queries.ask(
+                "single", text, stamp_text, asked_s, rule=rule, tenant=tenant
+            )
         except QueryError as error:
             return error.failure
         if answer.is_partial or (stamps is not None and stamps.is_partial):

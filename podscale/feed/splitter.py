@@ -19,7 +19,7 @@ class Splitter:
         self._page_bytes = page_bytes
         self._head: bytes | None = None  # all before the first entry, with its bracket
         self._buffer = bytearray()
-        self._searched = 0  # no border begins before here: a long entry is not read again and again
+        self._searched = 0  # nothing begins before here: a long entry is not read again and again
 
     @property
     def held(self) -> int:
@@ -33,9 +33,11 @@ class Splitter:
         if len(buffer) < self._page_bytes:
             return None
         if self._head is None:
-            first = buffer.find(_FIRST)
+            first = buffer.find(_FIRST, self._searched)
             if first < 0:
+                self._searched = max(0, len(buffer) - len(_FIRST) + 1)
                 return None
+            self._searched = 0
             self._head = bytes(buffer[: first + 1])
             del buffer[: first + 1]
         border = buffer.rfind(_BORDER, self._searched)

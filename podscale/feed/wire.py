@@ -102,7 +102,8 @@ class Refusal(Struct, frozen=True):
     error: str
 
 
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError)
+# Nesting deeper than the decoder follows is a RecursionError.
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 _raw_samples = msgspec.json.Decoder(list[_RawSample], strict=False)
 _text_samples = msgspec.json.Decoder(list[_TextSample])

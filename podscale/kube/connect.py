@@ -64,6 +64,17 @@ async def connect(
         yield connection
 
 
+def is_in_pod(
+    environ: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT
+) -> bool:
+    """Return whether there is a ServiceAccount to be: whether in-cluster means something here."""
+    try:
+        InCluster(environ, service_account)
+    except NotConfigured:
+        return False
+    return True
+
+
 def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -> Credentials:
     named = target.kubeconfig or environ.get("KUBECONFIG", "")
     if target.server and not target.kubeconfig and not target.context:

@@ -5,17 +5,22 @@ An ``Identity`` is what one request needs; ``Credentials`` hand out the current 
 
 import asyncio
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import structlog
 from msgspec import Struct
 
 from podscale.kube.errors import NotConfigured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CERTIFICATE = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+)
 
 
 class Identity(Struct, frozen=True):
@@ -56,6 +61,7 @@ class Fixed:
 class InCluster:
     """The pod's ServiceAccount. kubelet replaces token and CA in place, so they are re-read.
 
+    One that cannot be used changes nothing, and does not keep the other from being used.
     Read by ourselves: an import of kubernetes_asyncio would cost every pod 70 MB for
     what is two files and two variables.
     """
@@ -80,7 +86,10 @@ class InCluster:
         self._clock = clock
         self._identity: Identity | None = None
         self._read_at = 0.0
+        self._token = ""
         self._ca = b""
+        self._tls: ssl.SSLContext | None = None
+        self._refused = ""
 
     async def current(self) -> Identity:
         if self._identity is None or self._clock() - self._read_at > self._reread_s:
@@ -88,22 +97,47 @@ class InCluster:
         return self._identity
 
     async def renew(self) -> Identity:
-        try:
-            self._identity = await asyncio.to_thread(self._read)
-        except (OSError, ssl.SSLError) as error:
-            if self._identity is None:
-                raise NotConfigured(f"cannot read the ServiceAccount's files: {error}") from error
-            # A projected volume is swapped by renaming; the old token is good until then.
+        refused = await asyncio.to_thread(self._read)
+        tls = self._tls
+        if not self._token or tls is None:
+            raise NotConfigured(f"cannot read the ServiceAccount's files: {refused}")
+        if refused and refused != self._refused:
+            structlog.get_logger().warning("ServiceAccountFilesRefused", error=refused)
+        self._refused = refused
+        self._identity = Identity(self._server, {"Authorization": f"Bearer {self._token}"}, tls)
         self._read_at = self._clock()
         return self._identity
 
-    def _read(self) -> Identity:
-        token = (self._directory / "token").read_text().strip()
-        ca = (self._directory / "ca.crt").read_bytes()
-        old = self._identity
-        if old is not None and old.tls is not None and ca == self._ca:
-            tls = old.tls  # a new context would mean new connections
-        else:
-            tls = ssl.create_default_context(cadata=ca.decode())
-            self._ca = ca
-        return Identity(self._server, {"Authorization": f"Bearer {token}"}, tls)
+    def _read(self) -> str:
+        # Returns what could not be used. A projected volume is swapped by renaming; the old
+        # token is good until then.
+        refused = []
+        for read in (self._read_token, self._read_ca):
+            try:
+                read()
+            except (OSError, ValueError) as error:
+                refused.append(str(error))
+        return "; ".join(refused)
+
+    def _read_token(self) -> None:
+        path = self._directory / "token"
+        token = path.read_text().strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError(f"{path} does not hold one token")
+        self._token = token
+
+    def _read_ca(self) -> None:
+        path = self._directory / "ca.crt"
+        ca = path.read_bytes()
+        if self._tls is not None and ca == self._ca:
+            return  # a new context would mean new connections
+        # Only what stands between the marks, as Go reads it: OpenSSL takes no text that is
+        # not ASCII, and for no text at all the CAs of the system.
+        found = _CERTIFICATE.findall(ca)
+        if not found or len(found) != ca.count(b"-----BEGIN CERTIFICATE-----"):
+            raise ValueError(f"{path} holds no CA certificate, or a part of one")
+        try:
+            self._tls = ssl.create_default_context(cadata=b"\n".join(found).decode("ascii"))
+        except ssl.SSLError as error:
+            raise ValueError(f"{path}: {error}") from error
+        self._ca = ca

@@ -16,11 +16,13 @@ from numpy.typing import DTypeLike
 from podscale.core.selector import Selector
 from podscale.kube.cohorts import Cohort, Version
 from podscale.kube.columnar import Columnar
+from podscale.kube.errors import Forbidden
 from podscale.kube.interned import Interned
 from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, Template
 from podscale.kube.podset import Phase, PodSet, PodView, Ready
 from podscale.kube.podshape import StateShape, TemplateShape, states, template
 from podscale.kube.rows import Rows
+from podscale.kube.watching import Broken, Happening
 
 __all__ = ["Phase", "PodSet", "PodStore", "PodView", "Ready"]
 
@@ -60,6 +62,18 @@ class PodStore(Columnar[Pod, PodView]):
         self._annotations: dict[int, dict[str, str]] = {}
         self._resizes: dict[int, tuple[PodCondition, ...]] = {}
         self._key = msgspec.msgpack.Encoder(enc_hook=float)  # Time is the only one of its kind
+        self._refusal: Forbidden | None = None
+
+    def apply(self, happening: Happening[Pod], *, scope: str, now: float) -> None:
+        """Take in what a reflector saw."""
+        super().apply(happening, scope=scope, now=now)
+        if isinstance(happening, Broken) and isinstance(happening.error, Forbidden):
+            self._refusal = happening.error
+
+    @property
+    def refusal(self) -> Forbidden | None:
+        """Why no pods are known: they may not be listed. None once they have been."""
+        return None if self.is_synced else self._refusal
 
     def get(self, namespace: str, name: str) -> PodView | None:
         """Return one pod."""

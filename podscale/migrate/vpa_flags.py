@@ -73,6 +73,7 @@ UPDATER: Known = {
         "use-admission-controller-status admission-controller-status-lease-name "
         "admission-controller-status-lease-namespace admission-controller-status-lease-timeout"
     ),
+    **_names("concurrent-cpu-startup-boost-syncs", "boosts are taken back within the loop"),
 }
 
 ADMISSION: Known = {

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from podscale.serving.http1 import SMALL_BODY
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import Status
 from podscale.serving.user import User
@@ -22,6 +23,8 @@ class Media(Struct, frozen=True, gc=False):
     content_type: str = "application/json"  # or "application/yaml"
     as_table: bool = False  # only where the group offers tables
     is_pretty: bool = False
+    meta_version: str = "v1"  # of meta.k8s.io, for tables and metadata
+    as_metadata: str = ""  # "PartialObjectMetadata" or "…List": made of what the handler answers
 
 
 class ApiRequest(Struct, frozen=True, gc=False):
@@ -46,8 +49,8 @@ class ApiRequest(Struct, frozen=True, gc=False):
 class ApiResponse(Struct, frozen=True, gc=False):
     """An answer: JSON bytes, a value to encode, or other bytes with their own type.
 
-    JSON goes out as YAML or indented when the client asked for it, so a handler
-    never looks at ``media.content_type``. ``content_type`` set means: send ``body``
+    JSON goes out as YAML, indented or as mere metadata when the client asked for it, so a
+    handler looks at ``media.as_table`` only. ``content_type`` set means: send ``body``
     as it is.
     """
 
@@ -127,10 +130,19 @@ class ApiGroup(Protocol):
 
 
 class Route(Struct, frozen=True):
-    """One path outside the APIs."""
+    """One path outside the APIs.
+
+    Raises ``ValueError`` for a large body behind authentication: a body is read before it is
+    known who sends it, so strangers could fill our memory in somebody else's name.
+    """
 
     path: str  # exact, or a prefix when it ends in "/*"
     handler: Handler
     methods: tuple[str, ...] = ("GET",)
     is_public: bool = False  # True: neither authentication nor authorization (webhooks)
     is_listed: bool = True  # in the index at "/"
+    body_limit: int = SMALL_BODY  # bytes; beyond it a request gets 413
+
+    def __post_init__(self) -> None:
+        if self.body_limit > SMALL_BODY and not self.is_public:
+            raise ValueError(f"{self.path} takes large bodies and is not public")

@@ -24,6 +24,9 @@ from podscale.serving.trust import FrontProxy, Trust
 from podscale.serving.user import ANONYMOUS_USER, User, with_authenticated_group
 
 _KNOWN_PEERS = 256
+# A certificate may be refused for a reason that passes: our clock was wrong, or its CA was
+# about to come.
+_REFUSED_TTL_S = 5.0
 
 
 class Verified(Struct, frozen=True):
@@ -33,6 +36,14 @@ class Verified(Struct, frozen=True):
     user: User | None = None  # signed by the clients' CA
     is_nameless: bool = False  # signed by the clients' CA, without a common name
     not_after: float = 0.0
+
+    @property
+    def is_somebody(self) -> bool:
+        """Whether it proves anything at all."""
+        return self.is_proxy or self.user is not None
+
+
+_UNKNOWN = (0.0, Verified())
 
 
 class Authenticator:
@@ -45,12 +56,14 @@ class Authenticator:
         metrics: SelfMetrics,
         *,
         wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trust = trust
         self._reviews = reviews
         self._metrics = metrics
         self._wall = wall
-        self._verified: dict[Peer, Verified] = {}
+        self._clock = clock
+        self._verified: dict[Peer, tuple[float, Verified]] = {}  # until when nothing is proved
         self._attempts = metrics.authentication.counts
 
     def use(self, trust: Trust) -> None:
@@ -106,15 +119,16 @@ class Authenticator:
 
     def _verify(self, peer: Peer) -> Verified:
         now = self._wall()
-        known = self._verified.get(peer)
-        if known is not None and now < known.not_after:
+        until, known = self._verified.get(peer, _UNKNOWN)
+        holds = now < known.not_after if known.is_somebody else self._clock() < until
+        if holds:
             return known
         verified = verify(peer, self._trust, now)
-        if verified.is_proxy or verified.user is not None:
+        if verified.is_somebody:
             self._metrics.client_certificate_expiration.observe(verified.not_after - now)
         if len(self._verified) >= _KNOWN_PEERS:
             self._verified = {}
-        self._verified[peer] = verified
+        self._verified[peer] = (self._clock() + _REFUSED_TTL_S, verified)
         return verified
 
 

@@ -4,7 +4,7 @@ Follows the delegating authorizer of k8s.io/apiserver: members of ``system:maste
 the always-allowed paths pass, everything else is asked. Cluster first: a permission for
 ``*`` of a group without namespace and name means, under RBAC, a ClusterRole bound
 cluster-wide, hence a permission for everything in that group with that verb; it is
-asked once a minute instead of once for every metric.
+asked once for all metrics instead of once for every metric.
 """
 
 import time
@@ -27,7 +27,7 @@ from podscale.serving.user import MASTERS, User
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _TIMEOUT_S = 10.0
 _REMEMBERED = 20_000
-_CLUSTER_TTL_S = 60.0
+_LONGEST_CLUSTER_S = 60.0
 _LONGEST_DENIAL_S = 10.0
 _EVERYTHING = "*"
 
@@ -113,6 +113,8 @@ class Authorizer:
         self._exact = frozenset(path for path in always_allowed if not path.endswith("*"))
         self._prefixes = tuple(path[:-1] for path in always_allowed if path.endswith("*"))
         self._allowed_ttl_s = allowed_ttl_s
+        # It allows much at once, so it is asked again even where the flag names hours.
+        self._cluster_ttl_s = min(allowed_ttl_s, _LONGEST_CLUSTER_S)
         self._denied_ttl_s = min(denied_ttl_s, _LONGEST_DENIAL_S)
         self._cluster_first = cluster_first
         self._clock = clock
@@ -149,7 +151,7 @@ class Authorizer:
     async def _ask(self, user: User, info: RequestInfo) -> Permission:
         try:
             if info.is_resource and self._cluster_first:
-                wide = await self._permission(user, _cluster_wide(info), _CLUSTER_TTL_S)
+                wide = await self._permission(user, _cluster_wide(info), self._cluster_ttl_s)
                 if wide.is_allowed:
                     return self._counted(wide)
             return self._counted(

@@ -6,25 +6,25 @@ sweep, so that no request pays for a timer.
 """
 
 import asyncio
-import secrets
 from collections.abc import Coroutine
-from email.utils import formatdate
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import structlog
 from msgspec import Struct
 
 from podscale.serving import status
-from podscale.serving.http1 import HttpRequest, Parser, Refusal
+from podscale.serving.head import AuditIds, reply_head
+from podscale.serving.http1 import BodyLimit, HttpRequest, Parser, Refusal
 from podscale.serving.peer import Peer, peer_of
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
 _SLICE = 64 * 1024  # encrypted in one turn of the loop, about 0.1 ms
 _PIPELINED = 64 * 1024
-_REASONS = {code.value: code.phrase for code in HTTPStatus}
+_IN_ONE_TURN = 16  # answers to pipelined requests, about 1 ms
+_CLOSE = ("Connection", "close")
+_KEEP_ALIVE = ("Connection", "keep-alive")
 
 
 class Reply(Struct, frozen=True, gc=False):
@@ -43,6 +43,9 @@ class Limits(Struct, frozen=True):
     reading: int = 400  # requests in flight, as --max-requests-inflight
     mutating: int = 200
     connections: int = 20_000
+    # Bytes received and not yet answered, of all connections together: headers and bodies
+    # are read before it is known who sends them.
+    held: int = 32 * 1024 * 1024
     header_s: float = 15.0  # from the first byte, or from the connection, to a whole header
     body_s: float = 30.0
     # Longer than the 90 s after which Go's clients drop an idle connection themselves, so
@@ -68,10 +71,13 @@ class Host(Protocol):
     is_draining: bool
     reading: int
     mutating: int
+    held: int
+    turned_away: int
     failed_handshakes: int
     respond: Respond
+    body_limit: BodyLimit
     connections: "set[Connection]"
-    audit_ids: "AuditIds"
+    audit_ids: AuditIds
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -95,11 +101,12 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._parser = Parser()
+        self._parser = Parser(body_limit=host.body_limit)
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_advancing = False
+        self._is_resting = False
         self._is_paused = False
         self._is_reading_paused = False
         self._unsent = memoryview(b"")
@@ -107,6 +114,8 @@ class Connection(asyncio.Protocol):
         self._closes = False
         self._has_continued = False
         self._phase = "header"
+        self._body = 0  # bytes of the body of the request that is being answered
+        self._held = 0  # bytes that ``host.held`` counts for this connection
         self.give_up_at = _NEVER  # loop time after which the sweep ends this connection
 
     def __del__(self) -> None:
@@ -118,7 +127,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered or a reply has not left us."""
-        return self._task is not None or self._is_paused or bool(self._unsent)
+        return self._task is not None or self._is_paused or self._is_resting or bool(self._unsent)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, its handshake done."""
@@ -134,16 +143,22 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop what nobody waits for any more."""
         self._host.closed(self)
+        self._host.held -= self._held
+        self._held = 0
         self._transport = None
         if self._task is not None:
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Read on, unless a request is still being answered."""
+        if self._closes:
+            return  # what follows the last request is nobody's
         self._parser.feed(data)
         if not self.is_busy:
             self._advance()
-        elif self._parser.buffered > _PIPELINED and self._transport is not None:
+        elif self._transport is not None and not (
+            self._has_room() and self._parser.buffered <= _PIPELINED
+        ):
             # Pipelining is allowed and pointless; it must not become our memory.
             self._transport.pause_reading()
             self._is_reading_paused = True
@@ -160,6 +175,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client caught up."""
         self._is_paused = False
+        if self._closes and not self._unsent:
+            return
         self.give_up_at = _NEVER
         self._phase = "answering"
         if self._unsent and not self._is_sending_on:
@@ -169,8 +186,8 @@ class Connection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """End the connection, unless it is in the middle of something."""
-        if not self.is_busy and self._transport is not None:
-            self._transport.close()
+        if not self.is_busy and not self._closes:
+            self._close()
 
     def give_up(self) -> None:
         """End a connection whose client took too long."""
@@ -178,12 +195,12 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         self.give_up_at = _NEVER
-        if self._is_paused:
+        if self._is_paused or self._closes:
             transport.abort()
-            return
-        if self._parser.buffered or self._parser.is_within_body:
+        elif self._parser.buffered or self._parser.is_within_body:
             self._write(None, encoded(Status(message="the request came too slowly", code=408)))
-        transport.close()
+        else:
+            self._close()
 
     def abort(self) -> None:
         """End the connection now."""
@@ -194,11 +211,9 @@ class Connection(asyncio.Protocol):
         if self._is_advancing:
             return
         self._is_advancing = True
-        if self._is_reading_paused and self._transport is not None and not self.is_busy:
-            self._is_reading_paused = False
-            self._transport.resume_reading()
+        begun = 0
         try:
-            while not self.is_busy and self._transport is not None:
+            while not self.is_busy and not self._closes and self._transport is not None:
                 item = self._parser.next()
                 if item is None:
                     self._wait_for_more()
@@ -208,17 +223,32 @@ class Connection(asyncio.Protocol):
                     self._write(None, encoded(item.status, closes=True))
                     return
                 self._begin(item)
+                begun += 1
+                if begun == _IN_ONE_TURN and self._parser.buffered:
+                    self._is_resting = True  # others want to be heard, too
+                    asyncio.get_running_loop().call_soon(self._rested)
         finally:
             self._is_advancing = False
 
+    def _rested(self) -> None:
+        self._is_resting = False
+        self._advance()
+
     def _wait_for_more(self) -> None:
         host, parser = self._host, self._parser
+        buffered = parser.buffered
+        if buffered != self._held and not self._has_room() and buffered:
+            self._turn_away()
+            return
+        if self._is_reading_paused and self._transport is not None:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
         if parser.is_within_body:
             if parser.wants_continue and not self._has_continued and self._transport is not None:
                 self._has_continued = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             phase, limit = "body", host.limits.body_s
-        elif parser.buffered:
+        elif buffered:
             phase, limit = "header", host.limits.header_s
         else:
             phase, limit = "idle", host.limits.idle_s
@@ -227,6 +257,19 @@ class Connection(asyncio.Protocol):
             self._phase = phase
             self.give_up_at = host.now() + limit
 
+    def _has_room(self) -> bool:
+        # Counts what this connection holds now, and says whether all of them may go on.
+        host = self._host
+        held = self._parser.buffered + self._body
+        host.held += held - self._held
+        self._held = held
+        return host.held <= host.limits.held
+
+    def _turn_away(self) -> None:
+        self._host.turned_away += 1
+        text = "too much is being received at the same time, try again later"
+        self._write(None, encoded(status.unavailable(text, retry_after_s=1)))
+
     def _begin(self, request: HttpRequest) -> None:
         host = self._host
         self._phase = "answering"
@@ -234,6 +277,11 @@ class Connection(asyncio.Protocol):
         peer = self._peer
         if peer is None:
             return
+        if request.body:
+            self._body = len(request.body)
+            if not self._has_room():
+                self._turn_away()
+                return
         is_reading = request.method in ("GET", "HEAD")
         limits = host.limits
         is_full = host.reading >= limits.reading if is_reading else host.mutating >= limits.mutating
@@ -291,10 +339,13 @@ class Connection(asyncio.Protocol):
         if request is not None and request.method == "HEAD":
             body = b""
         self._closes = closes
+        if self._body:
+            self._body = 0
+            self._has_room()
         if len(body) < _SLICE:
             transport.write(head + body)
             if closes:
-                transport.close()
+                self._close()
             return
         transport.write(head)
         self._unsent = memoryview(body)
@@ -314,29 +365,35 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(self._send)
         if not self._unsent and transport is not None:
             if self._closes:
-                transport.close()
+                self._close()
             elif not self._is_paused and self._task is None:
                 self._advance()  # what came meanwhile; within ``_advance`` itself it does nothing
+
+    def _close(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        self._closes = True
+        self._parser = Parser()  # frees what it holds
+        self._has_room()
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            transport.resume_reading()  # to hear that the other end closes as well
+        self.give_up_at = self._host.now() + self._host.limits.write_s
+        transport.close()
 
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
         if not audit_id or len(audit_id) > 64:
             audit_id = self._host.audit_ids.next()
-        head = (
-            f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}\r\n"
-            f"Audit-Id: {audit_id}\r\n"
-            "Cache-Control: no-cache, private\r\n"
-            f"Date: {self._host.date()}\r\n"
-        )
-        if reply.status != 304:
-            head += f"Content-Type: {reply.content_type}\r\nContent-Length: {len(reply.body)}\r\n"
-        for name, value in reply.headers:
-            head += f"{name}: {value}\r\n"
+        headers = reply.headers
         if closes:
-            head += "Connection: close\r\n"
+            headers = (*headers, _CLOSE)
         elif request is not None and request.is_http10:
-            head += "Connection: keep-alive\r\n"
-        return f"{head}\r\n".encode("latin-1", "replace")
+            headers = (*headers, _KEEP_ALIVE)
+        length = len(reply.body)
+        date = self._host.date()
+        return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
 
 
 def encoded(answer: Status, *, closes: bool = False) -> Reply:
@@ -347,26 +404,7 @@ def encoded(answer: Status, *, closes: bool = False) -> Reply:
     return Reply(answer.code, "application/json", answer.json(), headers, closes)
 
 
-def http_date(unix_s: float) -> str:
-    """Return the RFC 9110 form of a time."""
-    return formatdate(unix_s, usegmt=True)
-
-
 def _failed(request: HttpRequest) -> Reply:
     path = request.target.partition("?")[0]
     structlog.get_logger().exception("RequestFailed", method=request.method, path=path)
     return encoded(status.internal_error("the request could not be answered, see the log"))
-
-
-class AuditIds:
-    """Version 4 UUIDs in form: random once, then counted up; a random one each costs 2 µs."""
-
-    def __init__(self) -> None:
-        bits = secrets.token_hex(10)
-        self._prefix = f"{bits[:8]}-{bits[8:12]}-4{bits[12:15]}-a{bits[15:18]}-"
-        self._last = secrets.randbits(44)
-
-    def next(self) -> str:
-        """Return one that this process has not given out."""
-        self._last += 1
-        return f"{self._prefix}{self._last:012x}"

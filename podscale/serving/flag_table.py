@@ -7,6 +7,7 @@ klog. Flags without a meaning here are accepted and say so.
 
 from collections.abc import Sequence
 
+from podscale.serving import ciphers
 from podscale.serving.flags import Flag, Flags
 
 _AUDIT = "podscale writes no audit log; the API server's own records these requests"
@@ -20,8 +21,10 @@ SERVING: tuple[Flag, ...] = (
          "Where a self-signed certificate is kept when no other is configured."),
     Flag("tls-cert-file", "string", "", "Serving certificate (PEM), re-read when it changes."),
     Flag("tls-private-key-file", "string", "", "Key of --tls-cert-file."),
-    Flag("tls-cipher-suites", "strings", (), "TLS 1.2 suites by IANA name."),
-    Flag("tls-min-version", "string", "", "VersionTLS12 (default) or VersionTLS13."),
+    Flag("tls-cipher-suites", "strings", (),
+         "TLS 1.2 suites by IANA name; those that OpenSSL lacks are left out."),
+    Flag("tls-min-version", "string", "",
+         "VersionTLS12 (default; lower ones mean it) or VersionTLS13."),
     Flag("tls-sni-cert-key", "array", (),
          "cert,key or cert,key:name,*.name — a certificate for server names; repeatable."),
     Flag("permit-address-sharing", "bool", False, "Listen with SO_REUSEADDR."),
@@ -62,7 +65,7 @@ AUTHORIZATION: tuple[Flag, ...] = (
     Flag("authorization-always-allow-paths", "strings", ("/healthz", "/readyz", "/livez"),
          "Paths open to everybody; a trailing * makes a prefix."),
     Flag("authorization-cluster-first", "bool", True,
-         "Ask once a minute whether a user may use a whole API group; sound for RBAC."),
+         "Ask first whether a user may use a whole API group; sound for RBAC."),
 )  # fmt: skip
 
 AUDIT: tuple[Flag, ...] = (
@@ -171,11 +174,9 @@ def problems(flags: Flags) -> Sequence[str]:
         )
     if flags.text("log-format") not in _LOG_FORMATS:
         found.append(f"--log-format must be one of {', '.join(_LOG_FORMATS)}")
-    if flags.text("tls-min-version") not in ("", "VersionTLS12", "VersionTLS13"):
-        found.append(
-            f"--tls-min-version {flags.text('tls-min-version')} is not supported; "
-            "use VersionTLS12 or VersionTLS13"
-        )
+    offered = ciphers.offer(flags.text("tls-min-version"), flags.listing("tls-cipher-suites"))
+    if isinstance(offered, str):
+        found.append(f"--tls-min-version, --tls-cipher-suites: {offered}")
     if bool(flags.text("tls-cert-file")) != bool(flags.text("tls-private-key-file")):
         found.append("--tls-cert-file and --tls-private-key-file go together; give both or none")
     found += [

@@ -28,12 +28,13 @@ from podscale.serving.api import (
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.connection import Reply, encoded
-from podscale.serving.http1 import HttpRequest
+from podscale.serving.http1 import SMALL_BODY, HttpRequest
 from podscale.serving.negotiate import JSON, formatted, media
 from podscale.serving.peer import Peer
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target
+from podscale.serving.transformed import transformed
 from podscale.serving.user import ANONYMOUS_USER, User
 
 _COMPRESSED_FROM = 128 * 1024  # upstream's threshold
@@ -118,6 +119,12 @@ class Front:
             outcome = encoded(status.too_many_requests())
         self._count(request, target, outcome, started)
         return outcome
+
+    def body_limit(self, method: str, target: str) -> int:
+        """Return how large a body may be. A ``BodyLimit``: the large ones are declared."""
+        parsed = parse_target(method, target)
+        route = None if parsed.info.is_resource else self._route(parsed.path)
+        return route.body_limit if route is not None and method in route.methods else SMALL_BODY
 
     def _exchange(
         self, request: HttpRequest, target: Target, started: float
@@ -219,6 +226,12 @@ class Front:
             body = answer.body
             if answer.value is not UNSET:
                 body = msgspec.json.encode(answer.value) + b"\n"
+            if (wanted.as_table or wanted.as_metadata) and answer.status < 400:
+                include = (exchange.target.query.get("includeObject") or ("",))[0]
+                made = transformed(body, wanted, include)
+                if isinstance(made, Status):
+                    answer, made = ApiResponse.of(made), made.json()
+                body = made
             if wanted.is_pretty or wanted.content_type != JSON:
                 body = formatted(body, wanted)
             content_type = wanted.content_type
@@ -245,7 +258,9 @@ class Front:
 
     def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
         seconds = asyncio.get_running_loop().time() - started
-        self._metrics.requests.observe(request.method, target.info, reply.status, seconds)
+        self._metrics.requests.observe(
+            request.method, target.info, reply.status, seconds, len(reply.body)
+        )
 
 
 def _same(reply: Reply) -> Reply:

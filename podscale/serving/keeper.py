@@ -26,7 +26,7 @@ from podscale.serving.authority import (
     to_secret,
 )
 from podscale.serving.certificates import KeyPair, make_leaf
-from podscale.serving.tls import ServingTls
+from podscale.serving.tls import ServingTls, TlsError
 
 Publish = Callable[[bytes], Awaitable[bool]]
 
@@ -86,8 +86,10 @@ class CertificateKeeper:
         while True:
             try:
                 await self.step(tls)
-            except (KubeError, ValueError) as error:
+            except (KubeError, TlsError, ValueError) as error:
                 structlog.get_logger().warning("ServingCertificateNotRenewed", error=str(error))
+            except Exception:  # noqa: BLE001 - whatever it is, a day later it may be too late
+                structlog.get_logger().exception("ServingCertificateNotRenewed")
             await asyncio.sleep(self._times.poll_s)
 
     async def step(self, tls: ServingTls) -> None:

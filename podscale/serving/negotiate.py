@@ -1,15 +1,15 @@
 """What the client accepts, and bytes in that form.
 
 Follows ``NegotiateMediaTypeOptions`` of k8s.io/apiserver: clauses by quality, then in
-order; JSON and YAML are served, tables where a group offers them, protobuf never (a
-clause for it is passed over, which leaves ``*/*`` to be answered with JSON).
+order; JSON and YAML are served, tables and metadata where a group offers them, protobuf
+never (a clause for it is passed over, which leaves ``*/*`` to be answered with JSON).
 """
 
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from podscale.serving import status
 from podscale.serving.api import Media
@@ -20,7 +20,8 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SERVED = (JSON, YAML)
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
-_TABLE_VERSIONS = ("v1", "v1beta1")
+_META_VERSIONS = ("v1", "v1beta1")
+_METADATA = ("PartialObjectMetadata", "PartialObjectMetadataList")
 
 
 class _Clause(Struct, frozen=True):
@@ -39,7 +40,7 @@ def media(accept: str, *, offers_table: bool, pretty: str, agent: str) -> Media 
     found = _choose(accept, offers_table)
     if isinstance(found, Status):
         return found
-    return Media(found.content_type, found.as_table, True) if is_pretty else found
+    return structs.replace(found, is_pretty=True) if is_pretty else found
 
 
 @lru_cache(maxsize=512)
@@ -67,12 +68,14 @@ def _match(clause: _Clause, offers_table: bool) -> Media | None:
     target = clause.parameters.get("as", "")
     if not target:
         return Media(content_type)
-    is_table = (
-        target == "Table"
-        and clause.parameters.get("g") == "meta.k8s.io"
-        and clause.parameters.get("v") in _TABLE_VERSIONS
-    )
-    return Media(content_type, True) if is_table and offers_table else None
+    version = clause.parameters.get("v", "")
+    if clause.parameters.get("g") != "meta.k8s.io" or version not in _META_VERSIONS:
+        return None
+    if not offers_table or target not in ("Table", *_METADATA):
+        return None
+    if target == "Table":
+        return Media(content_type, True, meta_version=version)
+    return Media(content_type, meta_version=version, as_metadata=target)
 
 
 @lru_cache(maxsize=512)

@@ -6,8 +6,8 @@ certificates come from files, the keeper or --cert-dir, everything is watched.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
 import structlog
@@ -29,7 +29,7 @@ from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.server import Server
 from podscale.serving.tls import ServingTls, TlsError
 from podscale.serving.tokens import TokenReviews
-from podscale.serving.trust import TrustError, TrustSource, read_ca_files
+from podscale.serving.trust import CA_FLAGS, TrustError, TrustSource, read_ca_file, read_ca_files
 
 _LOOK_AT_FILES_S = 5.0
 _RENEW_S = 29 * 86400.0  # self_signed makes a new pair 30 days before the end
@@ -94,8 +94,9 @@ async def running(
         cluster_first=flags.switch("authorization-cluster-first"),
     )
     tls.use_authorities(trust.current.authorities)
-    trust.listeners.append(lambda now: tls.use_authorities(now.authorities))
+    # Judging first: whom we no longer believe is refused even when TLS cannot follow yet.
     trust.listeners.append(authenticator.use)
+    trust.listeners.append(lambda now: tls.use_authorities(now.authorities))
     listening = [flags.number("secure-port") if port is None else port]
     everything = [
         *routes,
@@ -117,7 +118,7 @@ async def running(
         metrics,
         timeout_s=flags.seconds("request-timeout"),
     )
-    server = Server(front.respond, limits=limits or _limits(flags))
+    server = Server(front.respond, limits=limits or _limits(flags), body_limit=front.body_limit)
     server.register(health)
     metrics.watch(server, lambda: tls.pair.not_after)
     failure: BaseException | None = None
@@ -188,19 +189,32 @@ async def _follow_files(
     """Apply changed files within seconds; what cannot be read leaves the old in force."""
     while True:
         await asyncio.sleep(_LOOK_AT_FILES_S)
-        try:
-            now = await asyncio.to_thread(read_files, flags)
-            if now != files:
-                tls.use_pair(now.pair or tls.pair, now.named)
-                files = now
-                structlog.get_logger().info("ServingCertificateReloaded")
-            if (
-                files.pair is None
-                and not has_keeper
-                and tls.pair.not_after - time.time() < _RENEW_S
-            ):
-                pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
-                tls.use_pair(pair, files.named)
-            trust.use_files(await asyncio.to_thread(read_ca_files, flags))
-        except (TlsError, TrustError) as error:
-            structlog.get_logger().warning("CertificateFilesRefused", error=str(error))
+        # One by one: a key that is missing must not keep in force a CA that has gone.
+        with _going_on():
+            files = await _serve_files(flags, files, tls, has_keeper)
+        for flag in CA_FLAGS:
+            with _going_on():
+                trust.use_file(flag, await asyncio.to_thread(read_ca_file, flags, flag))
+
+
+async def _serve_files(
+    flags: Flags, before: ServingFiles, tls: ServingTls, has_keeper: bool
+) -> ServingFiles:
+    now = await asyncio.to_thread(read_files, flags)
+    if now != before:
+        tls.use_pair(now.pair or tls.pair, now.named)
+        structlog.get_logger().info("ServingCertificateReloaded")
+    if now.pair is None and not has_keeper and tls.pair.not_after - time.time() < _RENEW_S:
+        pair = await asyncio.to_thread(self_signed, flags.text("cert-dir"))
+        tls.use_pair(pair, now.named)
+    return now
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except (TlsError, TrustError) as error:
+        structlog.get_logger().warning("CertificateFilesRefused", error=str(error))
+    except Exception:  # noqa: BLE001 - whatever it is, the next certificate must be taken over
+        structlog.get_logger().exception("CertificateFilesNotFollowed")

@@ -53,7 +53,7 @@ class SelfMetrics:
             ("success", "failure"),
         )
         self.authorization = Attempts(
-            "authorization_attempts",
+            "authorization_attempts_total",
             "Authorized requests by result.",
             ("allowed", "denied", "error"),
         )

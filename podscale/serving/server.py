@@ -14,25 +14,39 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from podscale.serving.connection import AuditIds, Connection, Limits, Respond, http_date
+import structlog
+
+from podscale.serving.connection import Connection, Limits, Respond
+from podscale.serving.head import AuditIds, http_date
 from podscale.serving.health import OK, Health, Verdict
+from podscale.serving.http1 import BodyLimit, small_only
 
 _SWEEP_S = 1.0
 _BACKLOG = 1024
 # A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.
 _HANDSHAKE_S = 30.0
 _SPARE_FILES = 256
+_RECEIVED = 64 * 1024  # bytes that wait in the kernel; it takes twice as many
 
 
 class Server:
     """Accepts connections and answers through ``respond``."""
 
-    def __init__(self, respond: Respond, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        respond: Respond,
+        *,
+        limits: Limits | None = None,
+        body_limit: BodyLimit = small_only,
+    ) -> None:
         self.respond = respond
+        self.body_limit = body_limit
         self.limits = limits or Limits()
         self.connections: set[Connection] = set()
         self.reading = 0
         self.mutating = 0
+        self.held = 0  # bytes received and not yet answered
+        self.turned_away = 0  # since the last sweep, for want of room
         self.failed_handshakes = 0
         self.audit_ids = AuditIds()
         self.is_draining = False
@@ -121,6 +135,9 @@ class Server:
                     f"cannot listen on {address}:{port}: {why} "
                     "(--bind-address and --secure-port, of admission --port, choose another)"
                 ) from error
+            # Requests are small. What the kernel keeps for a connection goes into buffers of
+            # its TLS layer at once: 0.6 MB for each stranger who sends without end, else 0.2.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED)
             listening.setblocking(False)
             listener = await loop.create_server(
                 lambda: Connection(self),
@@ -175,6 +192,14 @@ class Server:
             now = self.now()
             for connection in [one for one in self.connections if one.give_up_at < now]:
                 connection.give_up()
+            if self.turned_away:
+                structlog.get_logger().warning(
+                    "RequestsTurnedAway",
+                    requests=self.turned_away,
+                    held_bytes=self.held,
+                    connections=len(self.connections),
+                )
+                self.turned_away = 0
 
 
 def raise_file_limit(wanted: int) -> None:

@@ -113,11 +113,12 @@ def method_not_allowed() -> Status:
 def not_acceptable(media_types: Sequence[str]) -> Status:
     """Return 406 naming what is served; it has no details, as upstream's."""
     listed = ", ".join(media_types)
-    return Status(
-        message=f"only the following media types are accepted: {listed}",
-        reason="NotAcceptable",
-        code=406,
-    )
+    return not_as_asked(f"only the following media types are accepted: {listed}")
+
+
+def not_as_asked(message: str) -> Status:
+    """Return 406 with ``message`` as it stands."""
+    return Status(message=message, reason="NotAcceptable", code=406)
 
 
 def conflict(message: str, *, name: str = "", group: str = "", resource: str = "") -> Status:
@@ -134,6 +135,19 @@ def request_entity_too_large(message: str) -> Status:
 def unsupported_media_type(message: str) -> Status:
     """Return 415."""
     return Status(message=message, reason="UnsupportedMediaType", code=415)
+
+
+def invalid(kind: str, causes: Sequence[Cause], *, name: str = "", group: str = "") -> Status:
+    """Return 422 for an object of ``kind``; each cause names its field, and there is one."""
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    what = f"{kind}.{group}" if group else kind
+    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    return Status(
+        message=f'{what} "{name}" is invalid: {text}',
+        reason="Invalid",
+        details=Details(name=name, group=group, kind=kind, causes=tuple(causes)),
+        code=422,
+    )
 
 
 def too_many_requests(retry_after_s: int = 1) -> Status:

@@ -7,44 +7,15 @@ swapped whole and open connections keep what they have.
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from podscale.serving.certificates import KeyPair
-
-_VERSIONS = {
-    "": ssl.TLSVersion.TLSv1_2,
-    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
-    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
-}
-_CIPHERS: Mapping[str, str] = {  # Go's names, which are IANA's, and OpenSSL's
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
-    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
-}
-# Accepted by Go in the same list although TLS 1.3's suites cannot be chosen there either.
-_TLS13 = frozenset(
-    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-)
+from podscale.serving.ciphers import offer
 
 
 class TlsError(Exception):
@@ -58,26 +29,17 @@ class NamedPair(Struct, frozen=True):
     patterns: tuple[str, ...]  # "host.example" or "*.example", lower case
 
 
-def cipher_string(names: Sequence[str]) -> str:
-    """Return OpenSSL's list for Go's cipher names; raises ``TlsError`` for an unknown one."""
-    unknown = [name for name in names if name not in _CIPHERS and name not in _TLS13]
-    if unknown:
-        raise TlsError(
-            f"Cipher suite {unknown[0]} not supported or doesn't exist; known are: "
-            + ", ".join(sorted({*_CIPHERS, *_TLS13}))
-        )
-    return ":".join(dict.fromkeys(_CIPHERS[name] for name in names if name in _CIPHERS))
-
-
 class ServingTls:
     """What new connections get."""
 
     def __init__(self, pair: KeyPair, *, minimum: str = "", ciphers: Sequence[str] = ()) -> None:
         """Raises ``TlsError`` when the pair, the version or a cipher cannot be used."""
-        if minimum not in _VERSIONS:
-            raise TlsError(f"unknown TLS version {minimum}; use VersionTLS12 or VersionTLS13")
-        self._minimum = _VERSIONS[minimum]
-        self._ciphers = cipher_string(ciphers)
+        offered = offer(minimum, ciphers)
+        if isinstance(offered, str):
+            raise TlsError(offered)
+        for warning in offered.warnings:
+            structlog.get_logger().warning("TlsOfferReduced", warning=warning)
+        self._offer = offered
         self._pair = pair
         self._named: tuple[NamedPair, ...] = ()
         self._authorities: tuple[x509.Certificate, ...] = ()
@@ -137,16 +99,16 @@ class ServingTls:
 
     def _make(self, pair: KeyPair) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = self._minimum
+        context.minimum_version = self._offer.minimum
         # No resumption: a resumed session would keep a client certificate whose CA is gone.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         try:
-            if self._ciphers:
-                context.set_ciphers(self._ciphers)
+            if self._offer.ciphers:
+                context.set_ciphers(self._offer.ciphers)
             _load(context, pair)
-        except (ssl.SSLError, ValueError) as error:
+        except (OSError, ValueError) as error:  # ssl.SSLError, and no file descriptor left
             raise TlsError(f"the serving certificate or its key cannot be used: {error}") from error
         if self._authorities:
             context.verify_mode = ssl.CERT_OPTIONAL

@@ -5,6 +5,7 @@ They come from files named by flags and, for what no file gives, from the Config
 ``DelegatingAuthenticationOptions.ApplyTo`` (k8s.io/apiserver 1.30).
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,9 +21,12 @@ from podscale.kube.watching import Changes, Page, Source, happenings
 from podscale.kube.wire import ObjectMeta, decode
 from podscale.serving.chain import parse_bundle
 from podscale.serving.flags import Flags
+from podscale.serving.tls import TlsError
 
 NAMESPACE = "kube-system"
 NAME = "extension-apiserver-authentication"
+CA_FLAGS = ("client-ca-file", "requestheader-client-ca-file")
+_AGAIN_S = 5.0
 
 
 class FrontProxy(Struct, frozen=True):
@@ -61,17 +65,20 @@ class AuthenticationConfig(Struct, frozen=True):
 
 def read_ca_files(flags: Flags) -> Mapping[str, bytes]:
     """Return the CA bundles that flags name, by flag. Blocking; raises ``TrustError``."""
-    read: dict[str, bytes] = {}
-    for flag in _CA_FLAGS:
-        path = flags.text(flag)
-        if not path:
-            continue
-        try:
-            read[flag] = Path(path).read_bytes()
-            parse_bundle(read[flag])
-        except (OSError, ValueError) as error:
-            raise TrustError(f"--{flag}={path}: {error}") from error
-    return read
+    return {flag: read_ca_file(flags, flag) for flag in CA_FLAGS}
+
+
+def read_ca_file(flags: Flags, flag: str) -> bytes:
+    """Return the CA bundle that ``flag`` names, b"" for none. As ``read_ca_files``."""
+    path = flags.text(flag)
+    if not path:
+        return b""
+    try:
+        pem = Path(path).read_bytes()
+        parse_bundle(pem)
+    except (OSError, ValueError) as error:
+        raise TrustError(f"--{flag}={path}: {error}") from error
+    return pem
 
 
 class TrustSource:
@@ -83,6 +90,7 @@ class TrustSource:
         self._files = files
         self._published: Mapping[str, str] = {}
         self._current = Trust()
+        self._is_told = True
         self.listeners: list[Callable[[Trust], None]] = []
         self._apply()
 
@@ -96,13 +104,18 @@ class TrustSource:
         """Whether the ConfigMap is to be read at all."""
         if self._flags.switch("authentication-skip-lookup"):
             return False
-        return not all(self._files.get(flag) for flag in _CA_FLAGS)
+        return not all(self._files.get(flag) for flag in CA_FLAGS)
 
-    def use_files(self, files: Mapping[str, bytes]) -> None:
-        """Judge by what the CA files hold now."""
-        if files != self._files:
-            self._files = files
+    def use_file(self, flag: str, pem: bytes) -> None:
+        """Judge by what the CA file of ``flag`` holds now.
+
+        Called again with the same, it tells again those who could not follow the last time.
+        """
+        if pem != self._files.get(flag):
+            self._files = {**self._files, flag: pem}
             self._apply()
+        else:
+            self._tell()
 
     async def look_up(self, api: Api) -> None:
         """Read the ConfigMap once, at start; raises ``TrustError`` unless that is tolerated."""
@@ -120,6 +133,14 @@ class TrustSource:
 
     async def follow(self, api: Api) -> None:
         """Follow the ConfigMap for ever. A deleted or unreadable one keeps the last trust."""
+        while True:
+            try:
+                await self._follow(api)
+            except Exception:  # noqa: BLE001 - whatever it is, the next CA must be taken over
+                structlog.get_logger().exception("AuthenticationConfigNotFollowed")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _follow(self, api: Api) -> None:
         source = Source(
             CONFIG_MAPS,
             AuthenticationConfig,
@@ -137,7 +158,7 @@ class TrustSource:
                     continue
                 try:
                     self._publish(item.data)
-                except TrustError as error:
+                except (TrustError, TlsError) as error:
                     structlog.get_logger().error("AuthenticationConfigRefused", error=str(error))
 
     def _publish(self, data: Mapping[str, str]) -> None:
@@ -155,8 +176,23 @@ class TrustSource:
         if trust == self._current:
             return
         self._current = trust
+        self._is_told = False
+        if not trust.proxy.allowed_names and set(trust.proxy.ca) & set(trust.client_ca):
+            # kube-apiserver 1.34 refuses to start with this.
+            structlog.get_logger().warning(
+                "FrontProxyNotBelieved",
+                error="one CA signs users and the front proxy, and no name tells them apart: "
+                "aggregated calls count as the front proxy's own; set "
+                "--requestheader-allowed-names of kube-apiserver, or of this program",
+            )
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._is_told:
+            return
         for listener in self.listeners:
-            listener(trust)
+            listener(self._current)
+        self._is_told = True
 
     def _client_ca(self) -> tuple[x509.Certificate, ...]:
         given = self._files.get("client-ca-file")
@@ -183,9 +219,6 @@ class TrustSource:
             _lower(_words(data, "requestheader-group-headers")),
             _lower(_words(data, "requestheader-extra-headers-prefix")),
         )
-
-
-_CA_FLAGS = ("client-ca-file", "requestheader-client-ca-file")
 
 
 def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from adapter import flags as adapter_flags
 from adapter import main
+from adapter.parts import Adapter
 from podscale.core.metrics import MetricsProvider
 from podscale.serving import flags as serving_flags
 from podscale.serving.logs import Verbosity
@@ -120,8 +121,12 @@ def wire(
     prometheus: ScriptedPrometheus,
     *arguments: str,
     others: list[MetricsProvider] | None = None,
+    until: Callable[[Adapter], bool] = lambda adapter: adapter.is_loaded,
 ) -> Iterator[Wire]:
-    """Run the adapter in front of a scripted world, with ``arguments`` beside what it needs."""
+    """Run the adapter in front of a scripted world, with ``arguments`` beside what it needs.
+
+    The block begins when ``until`` holds.
+    """
     authorities = Authorities(directory)
     (directory / "rules.yaml").write_text(json.dumps(config))
     started: list[Wire] = []
@@ -153,7 +158,7 @@ def wire(
                 main.serving(flags, Verbosity(), port=0, others=others or [])
             )
             adapter = served.adapter
-            while not (adapter.relister.is_tried and adapter.objects.pods.is_synced):  # noqa: ASYNC110
+            while not until(adapter):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             started.append(Wire(served, scripted, prometheus, authorities, loop, config, api))
             ready.set()

@@ -189,7 +189,6 @@ class _Owners:
             Owner(kind, name): OwnerSize(
                 replicas=entry.get("replicas"),
                 desired=entry.get("desiredNumberScheduled"),
-                ready=entry.get("numberReady"),
             )
             for (kind, name), entry in self.known.items()
         }

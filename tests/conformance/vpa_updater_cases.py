@@ -120,7 +120,7 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 def _owner_size(kind: str, configured: int) -> OwnerSize:
     if kind == "DaemonSet":
-        return OwnerSize(ready=configured)
+        return OwnerSize(desired=configured)
     return OwnerSize(replicas=configured)
 
 

@@ -116,6 +116,50 @@ def test_a_failing_prometheus_is_never_a_404_and_recovery_needs_no_restart(
     assert adapter.ask(path).status == 200
 
 
+NEW = {"seriesQuery": "queue_depth", "name": {"as": "new"}, "metricsQuery": "x",
+       "resources": {"template": "<<.Resource>>"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "status"), [
+    ("down503", 503), ("html", 503), ("cut", 503), ("hang", 504),
+])  # fmt: skip
+def test_a_start_in_an_outage_is_no_404_and_recovery_needs_no_relist(tmp_path, mode, status):
+    prometheus = world.part_c_prometheus()
+    prometheus.mode = mode
+    arguments = (*FAST, "--series-timeout=200ms")
+    with run(tmp_path, world.part_c_config(), prometheus, *arguments) as running:
+        eventually(lambda: running.ask("/readyz").body == "ok")
+        for path in (ONE, DEPTH, f"{CUSTOM}/namespaces/default/pods/*/http_requests_per_second"):
+            failed = running.ask(path)
+            assert failed.status == status
+            assert failed.body["details"]["causes"][-1]["reason"].startswith("Prometheus")
+        prometheus.mode = ""
+        eventually(lambda: running.ask(ONE).status == 200, within_s=35.0)
+        eventually(lambda: running.ask(DEPTH).status == 200, within_s=35.0)
+
+
+@pytest.mark.parametrize("mode", ["down503", "hang"])
+def test_a_reload_in_an_outage_takes_nothing_away_and_is_itself_reloaded_at_once(adapter, mode):
+    names = {r["name"] for r in adapter.ask(CUSTOM).body["resources"]}
+    adapter.prometheus.mode = mode
+    config = world.part_c_config()
+    for rate in (1, 2):  # the second is noticed while the first may still be asked for
+        new = NEW | {"metricsQuery": f"rate(x[{rate}m])"}
+        adapter.rules.write_text(json.dumps(config | {"rules": [new, *config["rules"]]}))
+        counted = 'podscale_adapter_config_reloads_total{result="success"}'
+        eventually(lambda: sample(adapter, counted) == rate, within_s=3.0)  # noqa: B023
+    assert {r["name"] for r in adapter.ask(CUSTOM).body["resources"]} == names
+    assert adapter.ask(ONE).status in (503, 504)
+    adapter.prometheus.mode = ""
+    assert adapter.ask(ONE).status == 200
+
+
+def test_an_emptied_rules_file_is_refused(adapter):
+    adapter.rules.write_text("")
+    eventually(lambda: sample(adapter, "podscale_adapter_config_last_reload_successful") == 0)
+    assert adapter.ask(ONE).status == 200
+
+
 def test_a_rule_that_fails_leaves_the_others_alone(adapter):
     assert adapter.ask(f"{CUSTOM}/namespaces/default/pods/web-1/scal").status == 500
     assert adapter.ask(f"{CUSTOM}/namespaces/default/pods/web-1/badq").status == 404

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from podscale.kube.watching import Broken
 from podscale.sandbox.errors import ApiError
+from podscale.serving.certificates import make_self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
 from podscale.serving.logs import Verbosity
@@ -144,6 +147,27 @@ async def test_the_lease_is_a_sign_of_life(small, tmp_path):
         )
 
 
+@pytest.mark.parametrize("what", ["watch", "certificate"])
+async def test_a_webhook_that_could_not_size_a_pod_shows_no_sign_of_life(small, tmp_path, what):
+    def renewed() -> Any:
+        found = small.objects.find("leases", "kube-system", "vpa-admission-controller")
+        return found and found["spec"]["renewTime"]
+
+    async with admitting(small, tmp_path) as served:
+        await small.until(lambda: renewed() is not None)
+        if what == "watch":
+            replica_sets = served.stores.workloads.by_kind["ReplicaSet"]
+            replica_sets.apply(Broken("silent"), scope="", now=time.monotonic())
+            replica_sets.apply = lambda *_args, **_more: None
+        else:
+            # Whoever watches the files may swap it; the caBundle is the one of before.
+            served.server.tls.use_pair(make_self_signed(now=time.time()))
+        await asyncio.sleep(0.3)
+        last = renewed()
+        await asyncio.sleep(0.5)
+        assert renewed() == last
+
+
 async def test_a_second_start_corrects_the_registration_without_a_gap(small, tmp_path):
     async with admitting(small, tmp_path):
         first = small.objects.get("mutatingwebhookconfigurations", "", CONFIGURATION)
@@ -177,6 +201,8 @@ async def test_garbage_is_answered_and_never_blocks(small, tmp_path):
         assert (await post(served, b"[]"))[0] == 400
         assert (await post(served, b"{}", "text/plain"))[0] == 415
         assert (await post(served, b" " * (6 * 1024 * 1024)))[0] == 413
+        large = b'{"apiVersion": "v9"}' + b" " * (4 * 1024 * 1024)  # is read: it may be a review
+        assert (await post(served, large))[0] == 400
         unknown = {"apiVersion": "admission.k8s.io/v9", "kind": "AdmissionReview", "request": {}}
         assert (await post(served, msgspec.json.encode(unknown)))[0] == 400
         for odd in ({"spec": {"containers": 7}}, {}, {"spec": None}, {"metadata": []}):
@@ -215,7 +241,7 @@ async def test_behind_a_service_replicas_share_a_ca_and_the_lease_holder_publish
         await small.until(lambda: configured() is not None)
         hook = configured()["webhooks"][0]
         service = hook["clientConfig"]["service"]
-        assert (service["namespace"], service["name"], service["port"]) == ("podscale", "web", 8000)
+        assert service == {"namespace": "podscale", "name": "web"}
         authority = base64.b64decode(hook["clientConfig"]["caBundle"])
         held = small.objects.get("secrets", *secret)["data"]
         assert any(base64.b64decode(value) == authority for value in held.values())

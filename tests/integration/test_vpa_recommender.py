@@ -155,7 +155,11 @@ async def test_a_target_that_is_missing_or_not_topmost_is_a_condition(small):
         await small.until(lambda: condition(small, "ConfigUnsupported", "below") is not None)
         await small.until(lambda: target(small) is not None)
     assert "does not exist" in condition(small, "ConfigUnsupported", "gone")["message"]
-    assert "Deployment/web" in condition(small, "ConfigUnsupported", "below")["message"]
+    name = replica_set["metadata"]["name"]
+    assert condition(small, "ConfigUnsupported", "below")["message"] == (
+        f"The target apps/v1.ReplicaSet/{name} has a parent controller but it should point to a "
+        "topmost well-known or scalable controller"
+    )
     assert condition(small, "ConfigUnsupported") is None
 
 
@@ -171,7 +175,8 @@ async def test_another_recommenders_vpa_is_left_alone(small):
 
 async def test_an_oom_raises_memory_at_once_and_survives_a_restart(small):
     await measured(small)
-    async with recommending(small):
+    registry = CollectorRegistry()
+    async with recommending(small, registry=registry):
         await small.until(lambda: target(small) is not None)
         before = quantity.parse(target(small)["memory"]).value
         pod = small.pods()[0]
@@ -188,6 +193,8 @@ async def test_an_oom_raises_memory_at_once_and_survives_a_restart(small):
         )
         await small.until(lambda: quantity.parse(target(small)["memory"]).value > before)
         raised = quantity.parse(target(small)["memory"]).value
+        read = 'vpa_resources_get_resources_count{source="Pod.Status.ContainerStatuses"} 1.0'
+        assert read in generate_latest(registry).decode()
         # The bump stands in the open window: in the annotation, not in the v3 status.
         await small.until(lambda: any(window.oom_peak for window in open_windows(small)))
     async with recommending(small) as part:

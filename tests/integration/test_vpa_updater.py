@@ -89,7 +89,12 @@ async def test_pods_are_evicted_and_come_back_sized_while_admission_lives(small,
             await small.until(lambda: bool(events(small, "EvictedByVPA")))
             await small.until(lambda: set(decisions(part)) == {"NothingToChange"})
     assert not uids(small) & before
-    assert events(small, "EvictedPod")
+    texts = {each["message"] for each in events(small, "EvictedPod")}
+    assert texts
+    for text in texts:
+        # As upstream writes it, for those who read names out of it.
+        name = text.removeprefix("VPA Updater evicted Pod web-")
+        assert name.removesuffix(" to apply resource recommendation.").replace("-", "").isalnum()
     template = small.objects.get("deployments", "default", "web")["spec"]["template"]
     assert template["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
     text = generate_latest(registry).decode()
@@ -99,10 +104,20 @@ async def test_pods_are_evicted_and_come_back_sized_while_admission_lives(small,
 async def test_an_old_sign_of_life_is_none(small):
     recommended(small, "Recreate")
     before = await running(small)
-    sign_of_life(small, time.time())
-    async with updating(small, Options(interval_s=0.1)) as part:
-        part.updater.wall = lambda: time.time() + 120.0
+    registry = CollectorRegistry()
+
+    def skipped(reason: str) -> float:
+        name = "vpa_updater_admission_controller_status_invalid_total"
+        return registry.get_sample_value(name, {"reason": reason}) or 0.0
+
+    async with updating(small, Options(interval_s=0.1), registry) as part:
         await small.until(lambda: decisions(part) == ["AdmissionNotAlive"] * 2)
+        assert skipped("error") > 0  # there is none
+        assert skipped("invalid") == 0
+        sign_of_life(small, time.time())
+        part.updater.wall = lambda: time.time() + 120.0
+        await small.until(lambda: skipped("invalid") > 0)
+        assert decisions(part) == ["AdmissionNotAlive"] * 2
         assert uids(small) == before
         sign_of_life(small, time.time() + 120.0)
         await small.until(lambda: uids(small) != before)

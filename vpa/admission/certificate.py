@@ -32,6 +32,7 @@ class WebhookCertificate:
     ) -> None:
         """``register`` puts a bundle into the webhook."""
         self._register = register
+        self.bundle = b""  # what we registered last; b"" where another replica does
         # Not the adapter's, which may serve behind the same Service: each knows only its own
         # caBundles, and a CA goes when all of them hold its successor.
         self.elector = Elector(
@@ -65,4 +66,5 @@ class WebhookCertificate:
 
     async def _publish(self, bundle: bytes) -> bool:
         await self._register(bundle)
+        self.bundle = bundle
         return True

@@ -19,8 +19,9 @@ UPSTREAM: tuple[Flag, ...] = (
     Flag("address", default=":8944", help="Address of /metrics and /health-check; empty: none."),
     Flag("register-webhook", "bool", True, "Create and keep the webhook's configuration."),
     Flag("register-by-url", "bool", False, "Register --webhook-address instead of a Service."),
-    Flag("webhook-address", help="Address to register with --register-by-url."),
-    Flag("webhook-port", help="Port to register."),
+    Flag("webhook-address",
+         help="Address to register with --register-by-url; https:// may be left out."),
+    Flag("webhook-port", help="Port to register with --register-by-url."),
     Flag("webhook-service", default="vpa-webhook", help="Service to register."),
     Flag("webhook-timeout-seconds", "int", 30, "How long the API server waits."),
     Flag("webhook-labels", "strings", (), "Labels of the configuration, NAME:VALUE."),
@@ -91,25 +92,29 @@ def gates(flags: Flags) -> Gates:
 
 def registration(flags: Flags, namespace: str) -> Registration:
     """Return how the webhook is registered."""
-    port = flags.text("webhook-port")
     url, service = "", flags.text("webhook-service")
     behind = service_of(flags.text("service"))
     if behind is not None:
         namespace, service = behind.namespace, behind.name
     if flags.switch("register-by-url"):
-        url = f"https://{flags.text('webhook-address')}{':' + port if port else ''}"
+        url = _url(flags.text("webhook-address"), flags.text("webhook-port"))
     labels = (text.partition(":") for text in flags.listing("webhook-labels"))
     return Registration(
         url=url,
         service=service,
         namespace=namespace,
-        port=int(port) if port else None,
         timeout_s=flags.number("webhook-timeout-seconds"),
         fails=flags.switch("webhook-failure-policy-fail"),
         labels=tuple((name, value) for name, _, value in labels),
         only=flags.text("vpa-object-namespace"),
         ignored=flags.listing("ignored-vpa-object-namespaces"),
     )
+
+
+def _url(address: str, port: str) -> str:
+    # Upstream registers the address as it is written, so one that works there has its scheme.
+    url = address if "://" in address else f"https://{address}"
+    return f"{url}:{port}" if port else url
 
 
 def serving(flags: Flags) -> Flags:

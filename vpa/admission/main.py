@@ -1,6 +1,7 @@
 """The admission webhook as a process: watches, HTTPS, registration, sign of life."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,9 +20,10 @@ from podscale.serving.running import Clusters, Running, running
 from podscale.serving.service import service_of
 from vpa import process
 from vpa.admission import flags as flags_
+from vpa.admission.ability import hindrance
 from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
-from vpa.admission.webhook import Webhook
+from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.monitoring import monitored
 from vpa.stores import Stores
 
@@ -102,7 +104,13 @@ async def serving(
                         served,
                         clusters=Clusters(),
                         routes=[
-                            Route("/", webhook.handle, methods=("POST",), is_public=True),
+                            Route(
+                                "/",
+                                webhook.handle,
+                                methods=("POST",),
+                                is_public=True,
+                                body_limit=MOST_BODY,
+                            ),
                         ],
                         health=ground.health,
                         metrics=ground.metrics,
@@ -111,15 +119,31 @@ async def serving(
                         port=port,
                     ) as server,
                 ):
+                    trust = _Trust(certificate)
                     works = [
-                        _registered(flags, ground.api, namespace, stores, server, certificate),
-                        _alive(flags, ground.api, namespace, stores),
+                        _registered(flags, ground.api, namespace, stores, server, trust),
+                        _alive(flags, ground.api, namespace, stores, server, trust),
                     ]
                     tasks += [group.create_task(work) for work in works]
                     yield Serving(server, stores, webhook)
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+class _Trust:
+    # The caBundle, as far as it is written here.
+
+    def __init__(self, certificate: WebhookCertificate | None) -> None:
+        self.certificate = certificate
+        self._bundle = b""
+
+    @property
+    def bundle(self) -> bytes:
+        return self.certificate.bundle if self.certificate is not None else self._bundle
+
+    def take(self, bundle: bytes) -> None:
+        self._bundle = bundle
 
 
 def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate | None:
@@ -153,24 +177,27 @@ async def _registered(
     namespace: str,
     stores: Stores,
     server: Running,
-    certificate: WebhookCertificate | None,
+    trust: _Trust,
 ) -> None:
     # From then on pods wait for our answers. Where the VPA's CRDs are missing this waits for
     # them, and nothing else does.
     await stores.wait_synced()
     _log.info("admitting", port=server.port)
-    if certificate is not None:
-        await certificate.run(server.tls)
+    if trust.certificate is not None:
+        await trust.certificate.run(server.tls)
     elif flags.switch("register-webhook"):
 
         def bundle() -> bytes:
             # A self-signed certificate is its own authority.
             return flags_.authority(flags) or server.tls.pair.certificate
 
-        await keep_registered(api, _registration(flags, namespace, server), bundle)
+        wanted = _registration(flags, namespace, server)
+        await keep_registered(api, wanted, bundle, trust.take)
 
 
-async def _alive(flags: Flags, api: Api, namespace: str, stores: Stores) -> None:
+async def _alive(
+    flags: Flags, api: Api, namespace: str, stores: Stores, server: Running, trust: _Trust
+) -> None:
     lease = StatusLease(
         api,
         namespace=flags.text("status-lease-namespace") or namespace,
@@ -178,4 +205,4 @@ async def _alive(flags: Flags, api: Api, namespace: str, stores: Stores) -> None
         holder=identity(),
         interval_s=flags.seconds("status-lease-update-interval"),
     )
-    await lease.run(lambda: stores.is_synced)
+    await lease.run(lambda: hindrance(stores, server.tls.pair, trust.bundle, time.time()))

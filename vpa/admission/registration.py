@@ -35,7 +35,6 @@ class Registration(Struct, frozen=True):
     url: str = ""  # instead of the Service
     service: str = "vpa-webhook"
     namespace: str = "kube-system"
-    port: int | None = None
     timeout_s: int = 30
     fails: bool = False  # failurePolicy Fail
     labels: tuple[tuple[str, str], ...] = ()
@@ -48,8 +47,8 @@ class Registration(Struct, frozen=True):
         if self.url:
             where["url"] = self.url
         else:
-            service: dict[str, Any] = {"namespace": self.namespace, "name": self.service}
-            where["service"] = service | ({"port": self.port} if self.port else {})
+            # No port, as upstream: the API server calls a Service's 443.
+            where["service"] = {"namespace": self.namespace, "name": self.service}
         return {
             "apiVersion": MUTATING_WEBHOOKS.api_version,
             "kind": MUTATING_WEBHOOKS.kind,
@@ -117,13 +116,22 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
     raise KubeError(f"{CONFIGURATION} is written by somebody else all the time")
 
 
-async def keep_registered(api: Api, wanted: Registration, bundle: Callable[[], bytes]) -> None:
-    """Register, and look after it for ever: a deleted or foreign one is put right."""
+async def keep_registered(
+    api: Api,
+    wanted: Registration,
+    bundle: Callable[[], bytes],
+    registered: Callable[[bytes], None] = lambda _bundle: None,
+) -> None:
+    """Register, and look after it for ever: a deleted or foreign one is put right.
+
+    ``registered`` is told of what the API server trusts from then on.
+    """
     while True:
         try:
             found = await asyncio.to_thread(bundle)
             if found:  # an empty CA file is one that is being written
                 await register(api, wanted, found)
+                registered(found)
         except (KubeError, OSError, msgspec.DecodeError) as error:
             _log.warning("webhook not registered", error=str(error), again_s=_LOOK_S)
         await asyncio.sleep(_LOOK_S)
@@ -149,10 +157,15 @@ class StatusLease:
         self._interval_s = interval_s
         self._wall = wall
 
-    async def run(self, is_alive: Callable[[], bool]) -> None:
-        """Renew for ever, as long as we could answer a review."""
+    async def run(self, hindrance: Callable[[], str]) -> None:
+        """Renew for ever, as long as nothing keeps us from sizing pods; "" is nothing."""
+        told = ""
         while True:
-            if is_alive():
+            why = hindrance()
+            if why and why != told:
+                _log.warning("no sign of life: pods would pass unsized", reason=why)
+            told = why
+            if not why:
                 try:
                     await self.renew()
                 except (KubeError, msgspec.DecodeError) as error:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from msgspec import Raw, Struct
 
+from podscale.kube.errors import KubeError
 from podscale.kube.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResponse
@@ -36,7 +37,7 @@ from vpa.stores import Stores
 
 _log = structlog.get_logger()
 
-_MOST_BODY = 5 * 1024 * 1024  # upstream's limit
+MOST_BODY = 5 * 1024 * 1024  # upstream's limit
 _API_VERSION = "admission.k8s.io/v1"
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
 
@@ -108,8 +109,8 @@ class Webhook:
 
     async def handle(self, request: ApiRequest) -> Answered:
         """Answer one HTTP request."""
-        if len(request.body) > _MOST_BODY:
-            return status.request_entity_too_large(f"a review has at most {_MOST_BODY} bytes")
+        if len(request.body) > MOST_BODY:
+            return status.request_entity_too_large(f"a review has at most {MOST_BODY} bytes")
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             return status.unsupported_media_type("expected application/json")
         try:
@@ -160,7 +161,13 @@ class Webhook:
             return Answer(outcome="error")
         # The object may not carry its namespace yet; the request does.
         meta = msgspec.structs.replace(meta, namespace=asked.namespace)
-        found = await self.match(pod, meta)
+        try:
+            found = await self.match(pod, meta)
+        except (KubeError, msgspec.DecodeError) as error:
+            # Whose pod it is would have to be known: it may go unsized where it should not.
+            _log.warning("let through unchanged", reason="OwnerUnknown",
+                         namespace=asked.namespace, error=str(error))  # fmt: skip
+            return Answer(outcome="error")
         if found.chosen is None:
             return UNCHANGED
         ranges = self._stores.ranges(asked.namespace)

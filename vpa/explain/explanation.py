@@ -138,8 +138,9 @@ WORDS: Mapping[str, Words] = {
         "A PodDisruptionBudget refuses the eviction.", "It has to allow a disruption."
     ),
     "AdmissionNotAlive": Words(
-        "The admission webhook shows no sign of life; evicted pods would come back unchanged.",
-        "The admission part has to run and to renew its Lease.",
+        "The admission webhook shows no sign of life, or sized none of the pods that were "
+        "evicted; more would come back unchanged.",
+        "The admission part has to run, to renew its Lease, and to be sent the pods.",
     ),
     "UpdateModeOff": Words("updateMode is Off: it only recommends.", "Set another mode."),
     "UpdateModeInitial": Words(

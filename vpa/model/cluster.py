@@ -102,18 +102,21 @@ class Cluster:
                 self._configure(aggregate, entry, now)
         return entry
 
-    def remove_vpa(self, key: VpaKey, now: float) -> None:
+    def remove_vpa(self, key: VpaKey, now: float, *, is_for_good: bool = False) -> None:
         """Take a VPA out; its aggregates stay, another VPA may use them.
 
         What its checkpoints brought waits as long as a silent aggregate: one that is made
-        anew, or was out of sight for a pass, goes on where it was.
+        anew, or was out of sight for a pass, goes on where it was. ``is_for_good``: what it
+        had is of another workload.
         """
         entry = self.vpas.pop(key, None)
         if entry is None:
             return
         self._membership.remove(key)
         self.version += 1
-        if entry.initial:
+        if is_for_good:
+            self.aggregates.close(np.array(list(entry.initial.values()), dtype=np.intp))
+        elif entry.initial:
             self._parked[key] = Parked(now, entry.initial, entry.pending)
 
     def put_pod(
@@ -256,13 +259,20 @@ class Cluster:
         return holding(sums.memory, 0, self.windows_of(key, container), fraction)
 
     def matched(self) -> dict[VpaKey, int]:
-        """Return the number of active pods per VPA, of VPAs that have a target and any."""
+        """Return the number of pods per VPA, finished ones too, of VPAs that have a target
+        and any.
+        """
         counts: dict[VpaKey, int] = {}
-        for namespace, labels, live in self._presence:
+        for namespace, labels, count in self._presence:
             for key in self._membership.of(namespace, labels):
                 if self.vpas[key].is_resolved:
-                    counts[key] = counts.get(key, 0) + live
+                    counts[key] = counts.get(key, 0) + count
         return counts
+
+    def runs(self, key: VpaKey) -> bool:
+        """Return whether a pod of the VPA is neither succeeded nor failed."""
+        named = self.vpas[key].columns.values()
+        return any(self._is_live(aggregate) for columns in named for aggregate in columns)
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether any VPA means pods with these labels."""

@@ -91,8 +91,8 @@ def told(before: Sequence[Condition], history: History, now: float) -> list[Cond
 
 
 def _history(history: History) -> Condition:
-    # Not FetchingHistory: upstream writes no checkpoint of a VPA that has that condition,
-    # whatever its status.
+    # Not FetchingHistory: while that is True upstream writes no checkpoint of the VPA and
+    # never takes it back itself, so that it would outlive a hand-over to upstream.
     status = "True" if history.is_loaded else "False"
     return Condition("HistoryLoaded", status, history.reason, history.message)
 

@@ -96,6 +96,7 @@ class Metadata(Struct, frozen=True, rename="camel"):
     generate_name: str = ""
     namespace: str = ""
     uid: str = ""
+    generation: int = 0  # counts changes of the spec
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
@@ -296,6 +297,15 @@ def requests_and_limits(
         if spec.name == container:
             return spec.resources.requests, spec.resources.limits
     return None, None
+
+
+def source_of_requests(pod: Pod, container: str) -> str:
+    """Return where ``requests_and_limits`` finds a container's, in upstream's words; or ""."""
+    for status in pod.status.container_statuses or ():
+        if status.name == container and status.resources is not None:
+            return "Pod.Status.ContainerStatuses"
+    is_known = any(spec.name == container for spec in pod.spec.containers)
+    return "Pod.Spec.Containers" if is_known else ""
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

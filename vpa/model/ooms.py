@@ -11,7 +11,13 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
-from vpa.model.objects import ContainerStatus, Pod, Terminated, requests_and_limits
+from vpa.model.objects import (
+    ContainerStatus,
+    Pod,
+    Terminated,
+    requests_and_limits,
+    source_of_requests,
+)
 from vpa.model.quantities import ResourceList
 
 _KILLED = "OOMKilled"
@@ -25,6 +31,7 @@ class Oom(Struct, frozen=True):
     container: str
     memory_bytes: int
     time: datetime
+    source: str = ""  # where the request was read, as ``source_of_requests``; empty: nowhere
 
 
 class InvolvedObject(Struct, frozen=True):
@@ -65,10 +72,11 @@ def from_pod_update(before: Pod, after: Pod) -> list[Oom]:
             continue
         run, is_current = found
         # The run that was killed had the resources of the version that shows it running.
-        requests, _ = requests_and_limits(after if is_current else before, status.name)
-        memory = (requests or ResourceList()).get("memory")
         if run.finished_at is None:
             continue
+        killed = after if is_current else before
+        requests, _ = requests_and_limits(killed, status.name)
+        memory = (requests or ResourceList()).get("memory")
         ooms.append(
             Oom(
                 after.metadata.namespace,
@@ -76,6 +84,7 @@ def from_pod_update(before: Pod, after: Pod) -> list[Oom]:
                 status.name,
                 memory.value if memory is not None else 0,
                 run.finished_at,
+                source_of_requests(killed, status.name),
             )
         )
     return ooms
@@ -94,9 +103,9 @@ def from_last_state(pod: Pod) -> list[Oom]:
         requests, _ = requests_and_limits(pod, status.name)
         memory = (requests or ResourceList()).get("memory")
         size = memory.value if memory is not None else 0
-        ooms.append(
-            Oom(pod.metadata.namespace, pod.metadata.name, status.name, size, run.finished_at)
-        )
+        source = source_of_requests(pod, status.name)
+        meta = pod.metadata
+        ooms.append(Oom(meta.namespace, meta.name, status.name, size, run.finished_at, source))
     return ooms
 
 

@@ -1,4 +1,4 @@
-"""How many active pods stand behind each label set."""
+"""How many pods stand behind each label set."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,17 @@ from vpa.model.membership import Labels
 
 
 class Presence:
-    """Counts pods by namespace and labels; finished pods do not count."""
+    """Counts pods by namespace and labels.
+
+    Finished ones too, as upstream: a CronJob matches pods between two of its runs.
+    """
 
     def __init__(self) -> None:
-        self._live: dict[tuple[str, Labels], int] = {}
+        self._known: dict[tuple[str, Labels], int] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Labels, int]]:
-        for (namespace, labels), live in self._live.items():
-            yield namespace, labels, live
+        for (namespace, labels), count in self._known.items():
+            yield namespace, labels, count
 
     def replace(self, namespace: str, old: PodEntry | None, new: PodEntry | None) -> None:
         """Note that a pod came (``old`` None), changed, or went (``new`` None)."""
@@ -22,9 +25,9 @@ class Presence:
         self._add(namespace, new, 1)
 
     def _add(self, namespace: str, pod: PodEntry | None, step: int) -> None:
-        if pod is None or not pod.is_active:
+        if pod is None:
             return
         place = (namespace, pod.labels)
-        self._live[place] = self._live.get(place, 0) + step
-        if not self._live[place]:
-            del self._live[place]
+        self._known[place] = self._known.get(place, 0) + step
+        if not self._known[place]:
+            del self._known[place]

@@ -8,7 +8,7 @@ of, and the second pair gets a name of its own.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import msgspec
 import structlog
@@ -47,9 +47,13 @@ class _Known(Struct, frozen=True):
 class Checkpoints:
     """The checkpoint objects of the VPAs in one model."""
 
-    def __init__(self, api: Api, scopes: tuple[str, ...]) -> None:
+    def __init__(
+        self, api: Api, scopes: tuple[str, ...], ignored: Collection[str] = frozenset()
+    ) -> None:
+        """``ignored``: namespaces whose checkpoints are another's to collect."""
         self._api = api
         self._scopes = scopes
+        self._ignored = ignored
         self._known: dict[Named, _Known] = {}
         # By namespace and object name; None: its spec does not say whose it is.
         self._names: dict[tuple[str, str], Named | None] = {}
@@ -121,7 +125,7 @@ class Checkpoints:
         gone: dict[VpaKey, bool] = {}
         async for stored in self._all():
             named = _named(stored)
-            if named is None or exists(named[0]):
+            if named is None or named[0].namespace in self._ignored or exists(named[0]):
                 continue
             key = named[0]
             if key not in gone:

@@ -135,6 +135,7 @@ class Options(Struct, frozen=True):
     history: Span = Span()
     sample_minutes: float | None = None  # what a sample covers; None: its source does not say
     namespaces: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # namespaces
 
 
 def problems(flags: Flags) -> list[str]:
@@ -220,6 +221,7 @@ def options(flags: Flags) -> Options:
         history=history_flags.span(flags),
         sample_minutes=interval / 60.0 if uses_feed(flags) else None,
         namespaces=(only,) if only else (),
+        ignored=flags.listing("ignored-vpa-object-namespaces"),
     )
 
 

@@ -58,6 +58,7 @@ class _Held(Struct):
     # A VPA as it was put into the model.
     vpa: Vpa
     resolved: Resolved
+    selector: Selector | None  # the last that its target had, should that be gone
 
 
 class Recommender:
@@ -97,10 +98,10 @@ class Recommender:
         self.cluster = Cluster(
             options.settings, options.windows, per_vpa_config=options.per_vpa_config
         )
-        autopilot = Autopilot(options.autopilot)
-        AutopilotFeed(self.cluster, autopilot)
-        self.reader = Reader(self.cluster, autopilot)
-        self._checkpoints = Checkpoints(self._api, self._stores.scopes)
+        self._autopilot = Autopilot(options.autopilot)
+        AutopilotFeed(self.cluster, self._autopilot)
+        self.reader = Reader(self.cluster, self._autopilot)
+        self._checkpoints = Checkpoints(self._api, self._stores.scopes, options.ignored)
         now = self._wall()
         self._saving = Saving(
             self.cluster, self._checkpoints, self._stores, options, self._metrics, now
@@ -228,6 +229,7 @@ class Recommender:
     def _record_shown(self, shown: Sequence[Oom]) -> None:
         now = self._wall()
         for oom in shown:
+            self._metrics.read(oom.source)
             # What a checkpoint was written long after is in it already; what came shortly
             # before may have been seen by nobody, and counts once however often it is told.
             since = self._checkpoints.loaded_until.get(
@@ -239,6 +241,9 @@ class Recommender:
     async def _load_vpas(self) -> None:
         now = self._wall()
         seen = set()
+        self._stores.workloads.ask_ahead(
+            (key.namespace, vpa.spec.target_ref) for key, vpa in self._stores.all_vpas()
+        )
         rested_at = time.perf_counter()
         for key, vpa in self._stores.all_vpas():
             if not self._is_mine(vpa):
@@ -267,15 +272,24 @@ class Recommender:
         held = self.held.get(key)
         if held is not None and held.vpa is vpa and held.resolved == resolved:
             return
+        has_moved = held is not None and _has_moved(held, vpa, resolved)
+        if has_moved:
+            self.cluster.remove_vpa(key, now, is_for_good=True)
+            self._autopilot.remove(key)
+            self._publisher.moved(key)
         if held is None or (
             held.vpa.spec != vpa.spec
+            or held.vpa.metadata.generation != vpa.metadata.generation
             or held.vpa.metadata.annotations != vpa.metadata.annotations
             or held.resolved != resolved
         ):
             self.cluster.put_vpa(vpa, resolved.selector, now, is_autopilot=self._is_autopilots(vpa))
             self.reader.force(key)
             self._admit_pods(key, resolved.selector, now)
-        self.held[key] = _Held(vpa, resolved)
+        known = held.selector if held is not None and not has_moved else None
+        self.held[key] = _Held(
+            vpa, resolved, known if resolved.selector is None else resolved.selector
+        )
 
     def _admit_pods(self, key: VpaKey, selector: Selector | None, now: float) -> None:
         if self.options.memory_saver and selector is not None:
@@ -309,6 +323,7 @@ class Recommender:
                 reason, text = getattr(answer, "reason", ""), getattr(answer, "message", "")
                 _log.warning("no usage", reason=reason, message=text)
         for oom in self._feed.take_ooms():
+            self._metrics.read(oom.source)
             if self.cluster.record_oom(oom):
                 self._metrics.ooms.inc()
                 _log.info("out of memory", namespace=oom.namespace, pod=oom.pod,
@@ -349,6 +364,18 @@ class Recommender:
             counts[labels] = counts.get(labels, 0) + 1
         self._metrics.count(counts)
         self._metrics.states.set(self.cluster.tracked)
+
+
+def _has_moved(held: _Held, vpa: Vpa, resolved: Resolved) -> bool:
+    # To another workload, with other pods. A selector that changes without the target, or the
+    # target without the selector, leaves the pods to be those that were measured.
+    before, after = held.vpa.spec.target_ref, vpa.spec.target_ref
+    is_same = (
+        before is not None
+        and after is not None
+        and (before.kind, before.name) == (after.kind, after.name)
+    )
+    return not is_same and held.selector != resolved.selector
 
 
 def _named(vpa: Vpa) -> list[str]:

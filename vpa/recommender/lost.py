@@ -104,6 +104,10 @@ class Lost:
                 found[key] = _held(entry, published.recommendation, lost)
         return found
 
+    def moved(self, key: VpaKey) -> None:
+        """Let go what was published of another workload."""
+        self._open.pop(key, None)
+
     def forget(self, key: VpaKey) -> None:
         """Drop a VPA that is gone."""
         self._met.pop(key, None)

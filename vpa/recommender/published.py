@@ -35,14 +35,18 @@ def status_of(
     unsupported: str | None,
     history: History | None = None,
     is_young: bool = False,
+    has_moved: bool = False,
     held: Held | None = None,
 ) -> dict[str, Any]:
-    """Return the status to write; ``is_young``: too little is known to lower anything,
-    ``held``: to lower these amounts.
+    """Return the status to write, of the generation that the model knows.
+
+    ``is_young``: too little is known to lower anything, ``held``: to lower these amounts;
+    ``has_moved``: what was published before is of another workload.
     """
     before = vpa.status
     policy = vpa.spec.resource_policy
-    recommendation = with_kept(trace, before.recommendation, policy, is_young=is_young)
+    published = None if has_moved else before.recommendation
+    recommendation = with_kept(trace, published, policy, is_young=is_young)
     if held is not None:
         recommendation = _not_below(recommendation, held.amounts, policy)
     found = conditions(
@@ -58,7 +62,7 @@ def status_of(
         lost=held.message if held is not None else None,
     )
     shown = recommendation if recommendation.container_recommendations else None
-    return status_wire(shown, found, before.observed_generation)
+    return status_wire(shown, found, entry.vpa.metadata.generation)
 
 
 def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:

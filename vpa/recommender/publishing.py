@@ -73,6 +73,7 @@ class Publisher:
         self._shapes_of = shapes_of
         self._facts: dict[VpaKey, _Facts] = {}
         self._asked_at: dict[VpaKey, float] = {}
+        self._moved: set[VpaKey] = set()  # what their statuses say is of another workload
         self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
         self.lost = Lost(cluster, reader)
         self._told: set[VpaKey] = set()  # of what was lost
@@ -135,8 +136,15 @@ class Publisher:
         shapes = self._shapes_of(self._cluster.vpas[key])
         return self._reader.recommendation(estimates, key, shapes)
 
+    def moved(self, key: VpaKey) -> None:
+        """Keep nothing of what was published: the VPA now means another workload's pods."""
+        self._moved.add(key)
+        self.lost.moved(key)
+        self.history.pop(key, None)
+
     def forget(self, key: VpaKey) -> None:
         """Drop what was written of a VPA that is gone."""
+        self._moved.discard(key)
         self._facts.pop(key, None)
         self._asked_at.pop(key, None)
         self.history.pop(key, None)
@@ -161,10 +169,11 @@ class Publisher:
         wanted = status_of(
             vpa, entry, trace, now,
             pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,
-            is_young=self._reader.is_young(key), held=facts.held,
+            is_young=self._reader.is_young(key), has_moved=key in self._moved, held=facts.held,
         )  # fmt: skip
         if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
             return
+        self._moved.discard(key)
         self._reader.published(estimates, key, now)
         self._facts[key] = facts
 

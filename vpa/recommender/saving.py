@@ -98,4 +98,4 @@ class Saving:
         # Whoever set the condition will write a better checkpoint than ours.
         vpa = self._stores.vpa(key)
         found = (vpa.status.conditions if vpa is not None else None) or ()
-        return any(condition.type == "FetchingHistory" for condition in found)
+        return any(each.type == "FetchingHistory" and each.status == "True" for each in found)

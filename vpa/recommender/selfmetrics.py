@@ -59,6 +59,14 @@ class RecommenderMetrics:
             "podscale_vpa_ooms", "Out-of-memory kills that were recorded.", registry=registry
         )
 
+        # A gauge for the same reason. Upstream reads the requests of all containers in every
+        # pass; here they are read of those that were killed, so it counts less.
+        self._reads = Gauge(
+            "vpa_resources_get_resources_count",
+            "Containers whose resources were read, by where they stood.",
+            ("source",),
+            registry=registry,
+        )
         self.quality = Quality(registry)
         self.history = Gauge(
             "podscale_vpa_history_read_ratio",
@@ -88,6 +96,11 @@ class RecommenderMetrics:
     def answered(self, *, is_error: bool, client: str) -> None:
         """Count one answer of the source of usage."""
         self._responses.labels(str(is_error).lower(), client).inc()
+
+    def read(self, source: str) -> None:
+        """Count one container whose requests were read; empty where nothing was."""
+        if source:
+            self._reads.labels(source).inc()
 
     def wrote(self, kind: str, result: str) -> None:
         """Count one request that writes."""

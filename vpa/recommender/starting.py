@@ -82,8 +82,11 @@ async def from_prometheus(
 
 def _is_known_otherwise(cluster: Cluster) -> bool:
     # A VPA without pods may well have no history: those of a new cluster, or at rest.
-    published = (cluster.vpas[key].vpa.status.recommendation for key in cluster.matched())
-    return any(each is not None and each.container_recommendations for each in published)
+    published = {key: entry.vpa.status.recommendation for key, entry in cluster.vpas.items()}
+    return any(
+        found is not None and found.container_recommendations and cluster.runs(key)
+        for key, found in published.items()
+    )
 
 
 def told(cluster: Cluster, entry: VpaEntry) -> History:

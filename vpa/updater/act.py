@@ -1,5 +1,6 @@
 """What the updater does to pods: evictions, resizes, and the events that tell of them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Struct
 from podscale.kube.api import JSON_PATCH, MERGE_PATCH, Api
 from podscale.kube.errors import (
     BadRequest,
+    Conflict,
     Forbidden,
     KubeError,
     MethodNotAllowed,
@@ -24,7 +26,7 @@ from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.resource import PODS, VPAS
 from podscale.kube.wire import decode, encode
-from vpa.admission.patch import ResizePatch, resize_patch
+from vpa.admission.patch import PatchEntry, ResizePatch, resize_patch
 from vpa.admission.resources import Unavailable
 from vpa.capping.processor import LimitRanges
 from vpa.model.objects import ObjectError, Pod, Recommendation, Vpa
@@ -38,11 +40,16 @@ _TIMEOUT_S = 10.0
 # Refused sizes, kept on the pod so that they survive a restart of ours.
 INFEASIBLE = "vpa.podscale.io/infeasible"
 
-# unknown: no answer came, so it may have happened; failed: it did not, and may another time.
-Outcome = Literal["done", "gone", "refused", "node-capacity", "pdb", "failed", "unknown", "nothing"]
+# unknown: no answer came, so it may have happened; failed: it did not, and may another time;
+# busy: the API server did not look at it.
+Outcome = Literal[
+    "done", "gone", "refused", "node-capacity", "pdb", "busy", "failed", "unknown", "nothing"
+]
 # What the API server says about the resize itself, and will say again.
 _DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
-_INTERNAL = 500  # the only 5xx that the server itself decided on
+_BUDGET = "DisruptionBudget"  # the cause of an eviction's 429; flow control names none
+# A 500 that says no, always: the only one after which nothing can have happened.
+_SEVERAL = "more than one PodDisruptionBudget"
 
 
 class Acted(Struct, frozen=True):
@@ -79,20 +86,28 @@ class Actor:
             )
         except NotLeading:
             raise
-        except ObjectNotFound:
-            return Acted("gone")
+        except (ObjectNotFound, Conflict) as error:  # a conflict: another one has the name
+            return Acted("gone", error.message)
         except TooManyRequests as refused:
-            return Acted("pdb", refused.message)
+            is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
+            return Acted("pdb" if is_budget else "busy", refused.message)
         except KubeError as error:
+            if isinstance(error, ServerFailed) and _SEVERAL in error.message:
+                return Acted("pdb", error.message)
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         text = "Pod was evicted by VPA Updater to apply resource recommendation."
         self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
-        text = f"VPA Updater evicted Pod {meta.name!r} to apply resource recommendation."
+        text = f"VPA Updater evicted Pod {meta.name} to apply resource recommendation."
         self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
         return Acted("done")
 
-    async def resize(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> Acted:
-        """Resize in place, from the pod as it is now."""
+    async def resize(
+        self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float, *, only_unboost: bool = False
+    ) -> Acted:
+        """Resize in place, from the pod as it is now.
+
+        ``only_unboost``: not without a boost that is over.
+        """
         try:
             present = await self._read(pod)
             if present is None:
@@ -100,7 +115,13 @@ class Actor:
             patch = resize_patch(present, vpa, ranges, now)
             if isinstance(patch, Unavailable):
                 return Acted("failed", patch.message)
+            ended = [entry for entry in patch.annotations if entry.op == "remove"]
+            if only_unboost and not ended:
+                return Acted("nothing")
             if not patch.resize:
+                # The boost changed nothing, or all but its annotation was taken back already.
+                if ended:
+                    await self._mark(present, ended)
                 return Acted("nothing")
             acted = await self._resize(present, patch)
         except NotLeading:
@@ -134,12 +155,11 @@ class Actor:
 
     async def _resize(self, pod: Pod, patch: ResizePatch) -> Acted:
         meta = pod.metadata
-        same: dict[str, object] = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         try:
             answer = await self._api.request(
                 "PATCH",
                 PODS.path(meta.namespace, meta.name, "resize"),
-                body=encode([same, *(entry.wire() for entry in patch.resize)]),
+                body=encode([_same(pod), *(entry.wire() for entry in patch.resize)]),
                 content_type=JSON_PATCH,
                 timeout_s=_TIMEOUT_S,
             )
@@ -152,12 +172,17 @@ class Actor:
             return Acted("gone")
         except _DEFINITE as refused:
             return Acted("refused", refused.message)
+        except TooManyRequests as refused:
+            return Acted("busy", refused.message)
         except KubeError as error:
             return Acted("unknown" if _is_open(error) else "failed", str(error))
         self._accept(answer.body)
-        marks = encode([same, *(entry.wire() for entry in patch.annotations)])
-        await self._patch(pod, marks, JSON_PATCH)
+        await self._mark(pod, patch.annotations)
         return Acted("done")
+
+    async def _mark(self, pod: Pod, entries: Sequence[PatchEntry]) -> None:
+        body = encode([_same(pod), *(entry.wire() for entry in entries)])
+        await self._patch(pod, body, JSON_PATCH)
 
     async def _patch(self, pod: Pod, body: bytes, kind: str) -> None:
         meta = pod.metadata
@@ -185,10 +210,14 @@ class Actor:
             _log.warning("answer not read", error=str(error))
 
 
+def _same(pod: Pod) -> dict[str, object]:
+    return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+
+
 def _is_open(error: KubeError) -> bool:
     # A refused connection is no answer as well: what went out before it broke is not known.
-    unanswered = isinstance(error, Unreachable)
-    return unanswered or (isinstance(error, ServerFailed) and error.status != _INTERNAL)
+    # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
+    return isinstance(error, Unreachable | ServerFailed)
 
 
 def _about_pod(pod: Pod) -> ObjectReference:

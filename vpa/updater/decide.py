@@ -13,7 +13,7 @@ from vpa.admission.matching import seniority
 from vpa.admission.resources import ContainerResources, Unavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.objects import Pod, Recommendation, Vpa, requests_and_limits, update_mode
-from vpa.model.quantities import EMPTY
+from vpa.model.quantities import EMPTY, ResourceList
 from vpa.updater import preflight, priority, requirements, resize
 from vpa.updater.disruption import Budget, Group, TooFew
 from vpa.updater.lease import Lease
@@ -43,6 +43,8 @@ class PodView(Struct, frozen=True):
     allocatable: Mapping[str, Quantity] | None = None  # of the pod's node
     pdb: Pdb | None = None
     disrupted_today: int = 0  # pods of this VPA
+    held_by: str | None = None  # what ended the turn of the pod's group
+    unsized_s: float | None = None  # evicted pods came back unsized: tried again in so long
 
 
 class LoopView(Struct, frozen=True):
@@ -118,7 +120,9 @@ def decide_update(
     group = budget.group(pod)
     if not isinstance(group, Group):
         return _no("TooFewReplicas", {**_group_facts(group), **why}, due.reason)
-    held = pace.allows(loop.now if loop.present is None else loop.present, view.disrupted_today)
+    held = view.held_by or pace.allows(
+        loop.now if loop.present is None else loop.present, view.disrupted_today
+    )
     if held is not None:
         return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
     gate = _Gate(view, budget, group, settings, due, why, wanted.containers)
@@ -129,14 +133,20 @@ def decide_update(
 
 def changes(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
-    for container, resources in zip(pod.spec.containers, wanted, strict=True):
-        requests, limits = requests_and_limits(pod, container.name)
-        for present, listed in ((requests, resources.requests), (limits, resources.limits)):
-            held = present or EMPTY
-            for name, value in listed.items():
-                if name not in held or held[name].nano != value.nano:
-                    return True
-    return False
+    return any(
+        _differ(*requests_and_limits(pod, container.name), resources)
+        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+    )
+
+
+def asks_anew(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
+    """Return whether any container would get other requests or limits than its spec asks
+    for, which are those of the last resize.
+    """
+    return any(
+        _differ(container.resources.requests, container.resources.limits, resources)
+        for container, resources in zip(pod.spec.containers, wanted, strict=True)
+    )
 
 
 class _Gate:
@@ -175,7 +185,8 @@ class _Gate:
         )
         if step.decision == "InPlaceInfeasibleCached":
             return self._refuse("ResizeInfeasible", self._resize_facts())
-        if self.state != "ResizeNone":
+        is_revised = self._is_revised()
+        if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
         if view.pod.status.phase == "Pending":
             # Nothing runs yet that could be resized; the kubelet starts it with its requests.
@@ -186,9 +197,11 @@ class _Gate:
             if update_mode(view.vpa) == "InPlace":
                 return self._refuse(refusal.reason, facts)
             return self.evict(refusal.reason, facts)
-        if step.decision == "InPlaceApproved":
-            return self._go("resize", [self.due.reason], {})
-        return self._refuse("BudgetExhausted", self._budget_facts())
+        if not resize.has_room(view.pod, self.budget, self.group, self.settings):
+            return self._refuse("BudgetExhausted", self._budget_facts())
+        if is_revised:
+            return self._go("resize", [self.due.reason, self._state_reason()], self._resize_facts())
+        return self._go("resize", [self.due.reason], {})
 
     def evict(
         self, fallback: str | None = None, facts: Mapping[str, Fact] | None = None
@@ -203,6 +216,9 @@ class _Gate:
         overdue = resize.is_overdue(self.state, view.resize_since_s)
         if not pending and self.state != "ResizeNone" and not overdue and fallback is None:
             return self._refuse(self._state_reason(), self._resize_facts())
+        if view.unsized_s is not None:
+            given |= {"held_by": "PodsReturnUnsized", "again_s": view.unsized_s}
+            return self._no([*first, "AdmissionNotAlive"], given)
         if not pending and not self.budget.allows(self.group):
             return self._no([*first, "BudgetExhausted"], {**given, **self._budget_facts()})
         if view.pdb is not None and view.pdb.refuses:
@@ -210,6 +226,15 @@ class _Gate:
         if fallback is not None:
             return self._go("evict", [fallback, "FellBackToEviction", self.due.reason], given)
         return self._go("evict", [self.due.reason], given)
+
+    def _is_revised(self) -> bool:
+        # Mode InPlace waits for ever for a resize, but not for one that nobody wants any
+        # more. The API server takes another size at any time, and the kubelet works towards
+        # the last one; the same size once more would only be noise (D4). An infeasible
+        # resize has a record, which says what is worth a try.
+        waits = self.state not in ("ResizeNone", "ResizeInfeasible")
+        pod = self.view.pod
+        return waits and update_mode(self.view.vpa) == "InPlace" and asks_anew(pod, self.wanted)
 
     def _resizing(self, step: resize.InPlaceDecision) -> UpdateDecision:
         reason, facts = self._state_reason(), self._resize_facts()
@@ -245,7 +270,9 @@ class _Gate:
 
     def _budget_facts(self) -> dict[str, Fact]:
         group, begun = self.group, self.budget.disrupted(self.group)
-        return {**_group_facts(group), "disrupted": begun}
+        facts: dict[str, Fact] = {**_group_facts(group), "disrupted": begun}
+        lost = self.budget.lost(group)
+        return {**facts, "lost": lost} if lost else facts
 
     def _refuse(self, reason: str, facts: Mapping[str, Fact]) -> UpdateDecision:
         return self._no([reason], facts)
@@ -267,6 +294,17 @@ class _Gate:
 
 def _no(reason: str, facts: Mapping[str, Fact], *also: str) -> UpdateDecision:
     return UpdateDecision("none", tuple(dict.fromkeys((reason, *also))), dict(facts))
+
+
+def _differ(
+    requests: ResourceList | None, limits: ResourceList | None, wanted: ContainerResources
+) -> bool:
+    for present, listed in ((requests, wanted.requests), (limits, wanted.limits)):
+        held = present or EMPTY
+        for name, value in listed.items():
+            if name not in held or held[name].nano != value.nano:
+                return True
+    return False
 
 
 def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:

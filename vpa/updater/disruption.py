@@ -6,6 +6,7 @@ evictions and in-place updates that have begun count against it. Follows upstrea
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -29,7 +30,6 @@ class OwnerSize(Struct, frozen=True):
 
     replicas: int | None = None  # spec.replicas, of the object or of its scale
     desired: int | None = None  # status.desiredNumberScheduled of a DaemonSet
-    ready: int | None = None  # status.numberReady of a DaemonSet
 
 
 class Group(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Group(Struct, frozen=True):
     owner: Owner
     live: int
     pending: int
-    running: int  # live and not pending; of a DaemonSet only the ready ones
+    running: int  # live and not pending, ready or not
     configured: int
     tolerance: int
     required: int  # of live pods, before anything is touched
@@ -60,6 +60,8 @@ class Budget:
     def __init__(self, groups: Mapping[Owner, Group | TooFew]) -> None:
         self.groups = groups
         self._disrupted: dict[Owner, int] = {}
+        self._lost: dict[Owner, int] = {}
+        self._least: dict[Owner, float] = {}
 
     def group(self, pod: Pod) -> Group | TooFew | None:
         """Return the pod's group; None for a pod without a controller."""
@@ -75,10 +77,23 @@ class Budget:
     def allows(self, group: Group) -> bool:
         """Return whether one more running pod may go down."""
         begun = self.disrupted(group)
-        least = group.configured - group.tolerance
+        running = group.running - self.lost(group)
+        configured = max(group.configured, self._least.get(group.owner, 0))
         # A tolerance that truncates to nothing still lets one go while all are running.
-        alone = group.tolerance == 0 and begun == 0 and group.running == group.configured
-        return group.running - begun > least or alone
+        alone = group.tolerance == 0 and begun == 0 and running == configured
+        return running - begun > configured - group.tolerance or alone
+
+    def lost(self, group: Group) -> int:
+        """Return how many of its running pods the group has lost by others since."""
+        return self._lost.get(group.owner, 0)
+
+    def recount(self, group: Group, lost: int, configured: int | None) -> None:
+        """Take in what became of the group since the loop began; None: nobody can say.
+
+        What came back meanwhile counts in the next loop.
+        """
+        self._lost[group.owner] = lost
+        self._least[group.owner] = inf if configured is None else configured
 
     def began(self, group: Group, pod: Pod, *, in_place: bool) -> None:
         """Count an eviction or an in-place update; evicting a pending pod costs nothing."""
@@ -115,16 +130,11 @@ def budget_for(
             groups[owner] = TooFew(owner, len(live), required, "OwnerUnknown")
             continue
         pending = sum(pod.status.phase == "Pending" for pod in live)
-        running = len(live) - pending
-        if owner.kind == "DaemonSet" and size.ready is not None:
-            # Upstream takes the ready ones for the desired size, so that every daemon that
-            # is not ready widens the budget instead of using it up (D21).
-            running = min(running, size.ready)
         groups[owner] = Group(
             owner=owner,
             live=len(live),
             pending=pending,
-            running=running,
+            running=len(live) - pending,
             configured=configured,
             tolerance=int(configured * settings.eviction_tolerance),
             required=required,
@@ -140,10 +150,8 @@ def configured_size(owner: Owner, size: OwnerSize, live: int) -> int | None:
     pods that live: upstream gives unknown kinds 0, and with it no budget at all (D2).
     """
     if owner.kind == "DaemonSet":
-        if size.ready == 0:
-            return None
-        known = size.desired if size.desired is not None else size.ready
-        return None if not known else max(known, live)
+        # Not numberReady: daemons that all fail for lack of memory need the update most.
+        return size.desired or None
     if owner.kind in _SIZED:
         return size.replicas or None
     if owner.kind == "Job":

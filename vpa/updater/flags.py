@@ -21,12 +21,14 @@ UPSTREAM: tuple[Flag, ...] = (
          "Age at which a pod within its bounds may be due."),
     Flag("evict-after-oom-threshold", "duration", 600.0,
          "A container killed for memory sooner makes its pod due."),
-    Flag("use-admission-controller-status", "bool", True, "Do nothing unless admission lives."),
+    Flag("use-admission-controller-status", "bool", True, "Update nothing unless admission lives."),
     Flag("admission-controller-status-lease-name", default="vpa-admission-controller",
          help="The admission controller's Lease."),
     Flag("admission-controller-status-lease-namespace", help="Its namespace; empty: our own."),
     Flag("admission-controller-status-lease-timeout", "duration", 60.0, "Older is dead."),
     Flag("address", default=":8943", help="Address of /metrics and /health-check; empty: none."),
+    Flag("concurrent-cpu-startup-boost-syncs", "int", 1,
+         ignored="boosts are taken back within the loop"),
     *leader_election("vpa-updater"),
 )  # fmt: skip
 

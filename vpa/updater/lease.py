@@ -10,6 +10,11 @@ class Lease(Struct, frozen=True):
     created_s: float | None
     renewed_s: float | None
 
+    @property
+    def was_read(self) -> bool:
+        """Whether there is one that could be read; every object was made some time."""
+        return self.created_s is not None or self.renewed_s is not None
+
     def age_s(self, now: float) -> float:
         """Return seconds since the last sign of life; infinite if there is none."""
         signs = [sign for sign in (self.created_s, self.renewed_s) if sign is not None]

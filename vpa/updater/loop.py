@@ -13,18 +13,20 @@ import structlog
 from podscale.kube.api import Api
 from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
+from vpa.admission.boost import is_boosted
 from vpa.admission.matching import Candidate
 from vpa.model.membership import VpaKey
 from vpa.model.objects import update_mode
 from vpa.stores import Stores
-from vpa.updater import sign_of_life
 from vpa.updater.act import Actor
 from vpa.updater.decide import LoopView
 from vpa.updater.disruption import budget_for
 from vpa.updater.flags import Options
-from vpa.updater.observe import Observer
-from vpa.updater.pace import PaceError, Tokens, pace_of
+from vpa.updater.observe import Observer, acts
+from vpa.updater.pace import Pace, PaceError, Tokens, pace_of
+from vpa.updater.returns import Returns
 from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.sign_of_life import SignOfLife
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
 from vpa.updater.turn import Hands, NotCurrent, OutOfTime, Turn
@@ -55,9 +57,9 @@ class Updater:
         metrics: UpdaterMetrics,
         *,
         wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``api`` is fenced by the Lease, where there is one."""
-        self._api = api
+        """``api`` is fenced by the Lease, where there is one; ``clock`` is monotonic."""
         self._stores = stores
         self._options = options
         self._metrics = metrics
@@ -66,13 +68,17 @@ class Updater:
         self._is_running = False
         self._pass = _Pass()
         self.ended = 0  # loops
+        self._sign: SignOfLife | None = None
+        if options.lease:
+            self._sign = SignOfLife(api, options.lease_namespace, options.lease, clock=clock)
         self.told = Told()
         self._hands = Hands(
             stores,
-            Observer(stores),
+            Observer(stores, max(options.interval_s, 1.0), clock=clock),
             actor,
             Spending(api, stores),
             self.told,
+            Returns(clock),
             options,
             metrics,
             Tokens(options.rate),
@@ -117,18 +123,20 @@ class Updater:
                 _log.warning("nothing updated: the watches are not current")
                 return
             with metrics.step("AdmissionInit"):
-                lease = None
-                if options.lease:
-                    lease = await sign_of_life.read(
-                        self._api, options.lease_namespace, options.lease
-                    )
-            view = LoopView(self.wall(), lease, options.lease_timeout_s)
+                now = self.wall()
+                lease = await self._sign.read(now) if self._sign is not None else None
+            view = LoopView(now, lease, options.lease_timeout_s)
+            if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
+                reason = "invalid" if lease.was_read else "error"
+                metrics.admission_invalid.labels(reason).inc()
             with metrics.step("ListVPAs"):
-                index = await self._hands.observer.index()
+                unboosts = options.settings.cpu_startup_boost
+                index = await self._hands.observer.index(unboosts=unboosts)
             with metrics.step("EvictPods"):
                 if not await self._go_round(index, view, deadline):
                     return
             self._hands.observer.forget(self._pass.seen)
+            self._hands.returns.forget()
             self.told.forget(self._stores)
             metrics.count(self._pass.tally)
             self._pass = _Pass()
@@ -168,18 +176,25 @@ class Updater:
     ) -> None:
         vpa = rivals[0].vpa
         pods = await self._hands.observer.pods_of(rivals)
+        updates = acts(vpa)
+        if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
+            return
         self._pass.seen.update(seen.view.uid for seen in pods)
         size = (str(int(log2(len(pods))) if pods else 0), update_mode(vpa))
-        self._pass.tally.add("controlled_pods_total", size, len(pods))
+        if updates:
+            self._pass.tally.add("controlled_pods_total", size, len(pods))
         if not pods:
             return
+        pace = Pace()
         try:
             pace = pace_of(vpa.metadata.annotations)
         except PaceError as error:
             # An unreadable window must not mean any time.
             _log.warning("VPA left alone", namespace=key.namespace, name=key.name,
                          error=str(error))  # fmt: skip
-            return
+            updates = False
+            if not self._options.settings.cpu_startup_boost:
+                return
         live = [seen.pod for seen in pods]
         sizes = await self._hands.observer.sizes(live)
         turn = Turn(
@@ -194,5 +209,6 @@ class Updater:
             wall=self.wall,
             size=size,
             tally=self._pass.tally,
+            updates=updates,
         )
         await turn.run(pods)

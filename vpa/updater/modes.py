@@ -33,6 +33,7 @@ def move(mode: str, decision: InPlace, *, may_evict: bool, in_place_gate: bool) 
 
     A deferred pod waits in both in-place modes: upstream patches it in mode InPlace all
     the same, pending pods and exhausted budgets included, and says so every loop (D4).
+    What ``decide`` revises is a resize whose size is no longer the wanted one.
     """
     if not updates(mode, in_place_gate=in_place_gate):
         return Move("none")

@@ -4,7 +4,8 @@ Reads the watches, asks for nothing that they show, and remembers what no object
 when a resize is seen, and which acts have not shown their effect yet.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -14,6 +15,7 @@ from podscale.core import quantity
 from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import Phase
 from podscale.kube.pods import PodView as StoredPod
+from podscale.kube.watching import DEFAULT_RHYTHM
 from vpa.admission.matching import Candidate, Controller, TargetIndex, match, target_of
 from vpa.model.membership import VpaKey
 from vpa.model.objects import (
@@ -38,8 +40,7 @@ from vpa.updater.pdbs import refusal
 _log = structlog.get_logger()
 
 _UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
-# After this the watch would have shown an act whose outcome is not known, had it happened.
-_SETTLED_S = 60.0
+_ANSWER_S = 10.0  # the answer to an act may take as long, and the act be later than we think
 _SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
 
 
@@ -53,34 +54,57 @@ class Seen(Struct, frozen=True):
 class Observer:
     """Reads the surroundings of pods; ``forget`` after every complete pass."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        interval_s: float = 60.0,
+        *,
+        silence_s: float = DEFAULT_RHYTHM.silence_s,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``silence_s``: how long a silent watch is believed. ``clock`` is monotonic: neither
+        a resize nor an act grows older because somebody sets the time."""
         self._stores = stores
-        self._resizing: dict[str, tuple[str, float]] = {}  # pod UID: state, first seen
+        self._clock = clock
+        # Only then the watch has shown an act, had it happened: what is believed may be as old
+        # as the silence, and is looked at once per interval.
+        self._settled_s = interval_s + silence_s + _ANSWER_S
+        self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
         self._refused: dict[str, Recommendation] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
         self._topmost: dict[str, Controller | None] = {}
 
-    async def index(self) -> Mapping[VpaKey, Sequence[Candidate]]:
-        """Return the VPAs that may act, each with all that share its target, itself first."""
+    async def index(self, *, unboosts: bool = False) -> Mapping[VpaKey, Sequence[Candidate]]:
+        """Return the VPAs that may act, each with all that share its target, itself first.
+
+        ``unboosts``: those too that can only take back a boost which somebody configured
+        once, of pods that no other VPA acts on.
+        """
         self._topmost.clear()
-        index = TargetIndex()
-        acting: dict[VpaKey, Candidate] = {}
+        acting, idle = TargetIndex(), TargetIndex()
+        named: dict[VpaKey, Candidate] = {}
+        self._stores.workloads.ask_ahead(
+            (key.namespace, vpa.spec.target_ref) for key, vpa in self._stores.all_vpas()
+        )
         for key, vpa in self._stores.all_vpas():
             # Modes that touch no running pod still win over younger VPAs only if they would act.
-            if target_of(vpa) is None or not _acts(vpa):
+            if target_of(vpa) is None or not (unboosts or acts(vpa)):
                 continue
             try:
                 resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
             except Exception:  # noqa: BLE001 - a bad VPA affects itself only
                 _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
                 continue
-            acting[key] = Candidate(vpa, resolved.selector)
-            index.put(acting[key])
+            named[key] = Candidate(vpa, resolved.selector)
+            (acting if acts(vpa) else idle).put(named[key])
         found: dict[VpaKey, Sequence[Candidate]] = {}
-        for key, candidate in acting.items():
+        for key, candidate in named.items():
             target = target_of(candidate.vpa)
-            rivals = index.of(target) if target is not None else ()
-            found[key] = (candidate, *(other for other in rivals if other is not candidate))
+            # One target has one selector: who shares the target shares all pods.
+            rivals = (acting.of(target) or idle.of(target)) if target is not None else ()
+            others = tuple(other for other in rivals if other is not candidate)
+            if len(others) < len(rivals):
+                found[key] = (candidate, *others)
         return found
 
     async def pods_of(self, rivals: Sequence[Candidate]) -> list[Seen]:
@@ -99,17 +123,24 @@ class Observer:
 
     def again(self, seen: Seen) -> Seen | None:
         """Return the pod as it is by now; None if it is gone, leaving or another one."""
+        view = self._present(seen)
+        return Seen(view, pod_of(view)) if view is not None else None
+
+    def is_lost(self, seen: Seen) -> bool:
+        """Return whether the pod that was live is gone, leaving or over by now."""
+        return self._present(seen) is None
+
+    def _present(self, seen: Seen) -> StoredPod | None:
         view = self._stores.pods.get(seen.view.namespace, seen.view.name)
         if view is None or view.uid != seen.view.uid or not _is_live(view):
             return None
-        return Seen(view, pod_of(view))
+        return view
 
     def look(
         self,
         seen: Seen,
         vpa: Vpa,
         rivals: Sequence[Vpa],
-        now: float,
         *,
         disrupted_today: int,
         asks_budgets: bool,
@@ -124,32 +155,34 @@ class Observer:
             vpa=vpa,
             rivals=tuple(rivals),
             ranges=self._stores.ranges(view.namespace),
-            resize_since_s=self.resize_since_s(seen, now),
+            resize_since_s=self.resize_since_s(seen),
             was_refused=self._refused.get(view.uid) or _remembered(pod),
             allocatable=self._allocatable(view.node),
             pdb=refusal(view, self._stores.budgets) if asks_budgets else None,
             disrupted_today=disrupted_today,
         )
 
-    def resize_since_s(self, seen: Seen, now: float) -> float:
-        """Return for how long the pod's resize has been seen in its present state."""
-        uid, state = seen.view.uid, resize.state_of(seen.pod)
-        if state == "ResizeNone":
+    def resize_since_s(self, seen: Seen) -> float:
+        """Return for how long the pod's resize has been seen, in whatever states: one that
+        alternates between them is waited for no longer than one that stays in the last.
+        """
+        uid = seen.view.uid
+        if resize.state_of(seen.pod) == "ResizeNone":
             self._resizing.pop(uid, None)
             return 0.0
-        known = self._resizing.get(uid)
-        if known is None or known[0] != state:
-            known = self._resizing[uid] = (state, now)
-        return now - known[1]
+        now = self._clock()
+        return now - self._resizing.setdefault(uid, now)
 
-    def acted(self, pod: Pod, now: float, *, in_place: bool) -> None:
+    def acted(self, pod: Pod, *, in_place: bool) -> None:
         """Note an act whose effect no watch has shown yet, or that may have had none."""
-        self._acted[pod.metadata.uid] = (now, in_place)
+        self._acted[pod.metadata.uid] = (self._clock(), in_place)
 
-    def unsettled(self, pod: Pod, now: float) -> bool | None:
+    def unsettled(self, pod: Pod) -> bool | None:
         """Return whether what was begun with a live pod was in place; None: nothing was."""
         known = self._acted.get(pod.metadata.uid)
-        return known[1] if known is not None and now - known[0] < _SETTLED_S else None
+        if known is None or self._clock() - known[0] >= self._settled_s:
+            return None
+        return known[1]
 
     def refused(self, pod: Pod, recommendation: Recommendation) -> None:
         """Remember a size that the pod's node cannot give."""
@@ -175,9 +208,7 @@ class Observer:
             found = self._stores.workloads.find(namespace, owner.kind, owner.name)
             if isinstance(found, Workload):
                 status = found.status
-                sizes[owner] = OwnerSize(
-                    found.spec.replicas, status.desired_number_scheduled, status.number_ready
-                )
+                sizes[owner] = OwnerSize(found.spec.replicas, status.desired_number_scheduled)
             elif isinstance(found, ReplicationController):
                 sizes[owner] = OwnerSize(found.spec.replicas)
             elif found is None:
@@ -187,7 +218,7 @@ class Observer:
     async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
         # Unlike the selector, the size is somebody's to change at any time.
         asked = await self._stores.workloads.scale(
-            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S
+            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S, waits=True
         )
         return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
 
@@ -212,7 +243,8 @@ class Observer:
             return None
 
 
-def _acts(vpa: Vpa) -> bool:
+def acts(vpa: Vpa) -> bool:
+    """Return whether the VPA may touch running pods, be it to end the boosts that it gives."""
     return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
 
 

@@ -4,6 +4,8 @@ The API server decides; this only spares it questions whose answer is known. Fol
 eviction subresource (``pkg/registry/core/pod/storage/eviction.go``, Kubernetes 1.36).
 """
 
+from msgspec import Struct
+
 from podscale.core import selector as selectors
 from podscale.core.selector import SelectorError
 from podscale.kube.objects.cluster import PodDisruptionBudget
@@ -11,6 +13,21 @@ from podscale.kube.pods import Phase, PodView, Ready
 from podscale.kube.store import Store
 from podscale.kube.wire import builtins
 from vpa.updater.decide import Pdb
+
+
+class Alike(Struct, frozen=True):
+    """What pods have in common of which the API server says the same."""
+
+    controller: str
+    labels: frozenset[tuple[str, str]]  # which budget covers a pod
+    phase: int
+    ready: int  # a budget may let those go that are not (unhealthyPodEvictionPolicy)
+
+
+def alike_to(pod: PodView) -> Alike:
+    """Return what a pod has in common with those that hear the same as it."""
+    name = pod.owner.name if pod.owner is not None else pod.name
+    return Alike(name, frozenset(pod.labels.items()), pod.phase, pod.ready)
 
 
 def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:

@@ -1,7 +1,7 @@
 """Which pods are due for an update, and in which order.
 
-A pod is due when a request lies outside the recommended bounds, when a container ran out
-of memory soon after its start, or when the pod is old enough and far enough off. Follows
+A pod is due when a request lies outside the recommended bounds, when a container just ran
+out of memory soon after its start, or when the pod is old enough and far enough off. Follows
 ``update_priority_calculator.go`` of upstream's updater.
 """
 
@@ -120,8 +120,10 @@ def outside_bounds(pod: Pod, recommendation: Recommendation | None) -> OutsideBo
     return None
 
 
-def quick_oom(pod: Pod, vpa: Vpa, settings: UpdaterSettings) -> QuickOom | None:
-    """Return the first container that was killed within the threshold of its start."""
+def quick_oom(pod: Pod, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
+    """Return the first container that was killed within the threshold of its start, and
+    not longer ago than that: lastState stays as it is for as long as the pod lives.
+    """
     threshold = settings.evict_after_oom_s
     policy = vpa.spec.update_policy
     if settings.per_vpa_config and policy is not None:
@@ -136,7 +138,7 @@ def quick_oom(pod: Pod, vpa: Vpa, settings: UpdaterSettings) -> QuickOom | None:
         if run.reason != "OOMKilled" or run.started_at is None or run.finished_at is None:
             continue
         ran = (run.finished_at - run.started_at).total_seconds()
-        if ran < threshold:
+        if ran < threshold and now - run.finished_at.timestamp() < threshold:
             return QuickOom(status.name, ran, threshold)
     return None
 
@@ -146,7 +148,7 @@ def due(
 ) -> Due:
     """Return whether the pod passes the update filter."""
     rank = priority(pod, recommendation)
-    oom = quick_oom(pod, vpa, settings)
+    oom = quick_oom(pod, vpa, settings, now)
     started = pod.status.start_time
     age = now - started.timestamp() if started is not None else None
     if rank.outside_bounds:

@@ -1,7 +1,8 @@
 """In-place updates: what the kubelet says about a resize, and what to do next.
 
-A resize that hangs or failed ends in an eviction (InPlaceOrRecreate) or is waited for
-(InPlace). Times are counted from when the updater first saw the resize, by pod UID.
+A resize that hangs or failed ends in an eviction (InPlaceOrRecreate), or is waited for and
+revised when something else is wanted (InPlace). Times are counted from when the updater
+first saw the resize, in whatever state, by pod UID.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from vpa.model.objects import Condition, Pod, Vpa, condition, update_mode
+from vpa.admission.boost import is_boosted
+from vpa.model.objects import (
+    Condition,
+    Pod,
+    Vpa,
+    condition,
+    has_startup_boost,
+    update_mode,
+)
 from vpa.updater.disruption import Budget, Group
 from vpa.updater.priority import UpdaterSettings
 
@@ -93,6 +102,12 @@ def is_non_disruptive(pod: Pod) -> bool:
     )
 
 
+def has_room(pod: Pod, budget: Budget, group: Group, settings: UpdaterSettings) -> bool:
+    """Return whether one more resize may begin; a flag lets those without restart pass."""
+    is_free = settings.skip_disruption_budget and is_non_disruptive(pod)
+    return is_free or budget.allows(group)
+
+
 def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
@@ -145,9 +160,7 @@ def can_update_in_place(
         if budget.allows(group):
             return InPlaceDecision("InPlaceEvict", state)
         return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
-    if settings.skip_disruption_budget and is_non_disruptive(pod):
-        return InPlaceDecision("InPlaceApproved", "BudgetSkipped")
-    if budget.allows(group):
+    if has_room(pod, budget, group, settings):
         return InPlaceDecision("InPlaceApproved", "WithinBudget")
     return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
 
@@ -165,3 +178,12 @@ def can_unboost(
         and state_of(pod) == "ResizeNone"
         and budget.allows(group)
     )
+
+
+def awaits_unboost(pod: Pod, vpa: Vpa, expired: Sequence[str], settings: UpdaterSettings) -> bool:
+    """Return whether the pod is left alone until its boost is taken back.
+
+    Without a boost in the VPA it would wait for nothing until it is Ready, at last for ever.
+    """
+    boosted = settings.cpu_startup_boost and is_boosted(pod.metadata.annotations)
+    return boosted and (bool(expired) or has_startup_boost(vpa))

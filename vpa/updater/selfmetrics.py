@@ -55,8 +55,13 @@ class UpdaterMetrics:
             (*named, "reason"), registry=registry,
         )  # fmt: skip
         self.skipped = Counter(
-            PREFIX + "in_place_infeasible_skip_pods", "Pods not tried again.", _SIZED,
+            PREFIX + "in_place_infeasible_skip_pods", "Pods not tried again.", named,
             registry=registry,
+        )  # fmt: skip
+        self.admission_invalid = Counter(
+            PREFIX + "admission_controller_status_invalid",
+            "Loops without updates, since admission's Lease was not read (error) or old (invalid).",
+            ("reason",), registry=registry,
         )  # fmt: skip
         self.broken = Counter(
             PREFIX + "vpas_passed_over", "Turns of VPAs that ended in an error of their own.",

@@ -1,6 +1,12 @@
-"""The admission webhook's Lease, read from the API server itself."""
+"""The admission webhook's Lease, read from the API server itself.
+
+Its age is counted from when we saw it renewed, where the clocks do not agree: a clock that
+is set back must not keep a dead webhook alive, nor one that is ahead a live one dead.
+"""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -16,18 +22,54 @@ _log = structlog.get_logger()
 
 _TRIES, _PAUSE_S = 3, 0.1  # upstream's, with pauses three times as long each time
 _TIMEOUT_S = 5.0
+_SLACK_S = 2.0  # between a renewal and its sight, beyond our pause between two looks
 
 
-async def read(api: Api, namespace: str, name: str) -> Lease:
-    """Return the Lease; one that cannot be read shows no life."""
-    for attempt in range(_TRIES):
-        try:
-            answer = await api.request("GET", LEASES.path(namespace, name), timeout_s=_TIMEOUT_S)
-            found = decode(answer.body, LeaseObject)
-            return Lease(name, found.metadata.creation_timestamp, found.spec.renew_time)
-        except ObjectNotFound:
-            break
-        except (KubeError, msgspec.DecodeError) as error:
-            _log.warning("sign of life not read", error=str(error))
-            await asyncio.sleep(_PAUSE_S * 3**attempt)
-    return Lease(name, None, None)
+class SignOfLife:
+    """One Lease, looked at again and again."""
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock`` is monotonic."""
+        self._api = api
+        self._namespace, self._name = namespace, name
+        self._clock = clock
+        self._sign: float | None = None  # as it was written
+        self._at = 0.0  # when we first saw it
+        self._unseen_since = float("-inf")  # when we last saw another one
+        self._looked_at = float("-inf")
+
+    async def read(self, now: float) -> Lease:
+        """Return the Lease, its times by our clock (``now``, unix seconds); one that cannot be
+        read shows no life."""
+        for attempt in range(_TRIES):
+            try:
+                path = LEASES.path(self._namespace, self._name)
+                answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+                found = decode(answer.body, LeaseObject)
+            except ObjectNotFound:
+                break
+            except (KubeError, msgspec.DecodeError) as error:
+                _log.warning("sign of life not read", error=str(error))
+                await asyncio.sleep(_PAUSE_S * 3**attempt)
+                continue
+            signs = (found.metadata.creation_timestamp, found.spec.renew_time)
+            given = [sign for sign in signs if sign is not None]
+            return Lease(self._name, None, now - self._age_s(max(given), now) if given else None)
+        return Lease(self._name, None, None)
+
+    def _age_s(self, sign: float, now: float) -> float:
+        clock = self._clock()
+        if sign != self._sign:
+            self._sign, self._at, self._unseen_since = sign, clock, self._looked_at
+        self._looked_at = clock
+        age_s, seen_s = now - sign, clock - self._at
+        # What our looks explain is no difference of clocks.
+        is_explained = seen_s - _SLACK_S <= age_s <= clock - self._unseen_since + _SLACK_S
+        return age_s if is_explained else seen_s

@@ -11,18 +11,20 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from vpa.admission.boost import expired, is_boosted
+from vpa.admission.boost import expired
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod, Recommendation, Vpa, has_startup_boost, update_mode
+from vpa.model.objects import Pod, Recommendation, Vpa, update_mode
 from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import Acted, Actor
 from vpa.updater.decide import Act, LoopView, Pdb, UpdateDecision, decide_update
-from vpa.updater.disruption import Budget, Group, Owner
+from vpa.updater.disruption import Budget, Group, Owner, OwnerSize, configured_size
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
 from vpa.updater.pace import SPENT, Pace, Tokens
+from vpa.updater.pdbs import Alike, alike_to
+from vpa.updater.returns import Returns
 from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
 from vpa.updater.spending import Spending
 from vpa.updater.told import Told
@@ -51,6 +53,7 @@ class Hands(Struct, frozen=True):
     actor: Actor
     spending: Spending
     told: Told
+    returns: Returns
     options: Options
     metrics: UpdaterMetrics
     evictions: Tokens
@@ -74,16 +77,22 @@ class Turn:
         wall: Callable[[], float],
         size: Sized,
         tally: Tally,
+        updates: bool,
     ) -> None:
-        """``deadline`` is a time of the event loop, ``wall`` the time of day."""
+        """``deadline`` is a time of the event loop, ``wall`` the time of day; without
+        ``updates`` only boosts end.
+        """
         self._hands = hands
         self._key, self._vpa, self._rivals = key, vpa, rivals
         self._budget, self._pace, self._loop = budget, pace, loop
         self._deadline, self._wall = deadline, wall
-        self._size, self._tally = size, tally
+        self._size, self._tally, self._updates = size, tally, updates
         self._done: set[str] = set()
         self._spent_today = 0
-        self._holding: set[Owner] = set()  # groups whose budget the API server refused
+        self._holding: set[Alike] = set()  # pods whose budget the API server refused
+        self._ended: dict[Owner, str] = {}  # groups that are left alone, and why
+        self._members: dict[Owner, list[Seen]] = {}  # live pods when the turn began
+        self._begun: set[str] = set()  # UIDs of pods that count against their group's budget
 
     async def run(self, pods: Sequence[Seen]) -> None:
         """Update what is due; raises ``OutOfTime`` and ``NotCurrent``."""
@@ -98,15 +107,21 @@ class Turn:
     async def _run(self, pods: Sequence[Seen]) -> None:
         settings = self._hands.options.settings
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
+        self._look_back(pods)
+        if settings.cpu_startup_boost:
+            # Whatever the VPA says by now and whether or not admission lives: the annotation
+            # promises that the boost ends.
+            for seen in free:
+                await self._unboost(seen)
+        if not self._updates:
+            return
         if self._pace.per_day is not None:
             spent = await self._hands.spending.today(self._key, self._loop.now)
             self._spent_today = spent if spent is not None else self._pace.per_day
-        if settings.cpu_startup_boost and has_startup_boost(self._vpa) and self._admission_lives():
-            for seen in free:
-                await self._unboost(seen)
         waiting = []
         for seen in free:
-            if settings.cpu_startup_boost and is_boosted(seen.pod.metadata.annotations):
+            over = expired(seen.pod, self._vpa, self._loop.now)
+            if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
                 continue
             decision = self._decide(seen, asks_budgets=False)
             if decision.due is not None and decision.due.is_due:
@@ -124,6 +139,7 @@ class Turn:
             present = self._hands.observer.again(seen)
             if present is None:
                 return
+            await self._recount(present.pod)
             seen, decision = present, self._decide(present, asks_budgets=True)
         if "ResizeInfeasible" in decision.reasons and decision.action == "none":
             self._tell_skipped(seen.pod, decision)
@@ -155,10 +171,14 @@ class Turn:
             seen,
             self._vpa,
             self._rivals,
-            self._loop.now,
             disrupted_today=self._spent_today,
             asks_budgets=asks_budgets,
         )
+        group = self._budget.group(seen.pod)
+        if isinstance(group, Group):
+            unsized_s = hands.returns.held_s(self._key, group.owner)
+            ended = self._ended.get(group.owner)
+            view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
         settings = hands.options.settings
@@ -169,7 +189,7 @@ class Turn:
 
     async def _resize(self, seen: Seen, decision: UpdateDecision) -> None:
         hands, vpa, pod = self._hands, self._vpa, seen.pod
-        if not await self._spend():
+        if not await self._spend(seen):
             return
         acted = await hands.actor.resize(
             pod, vpa, hands.stores.ranges(self._key.namespace), self._loop.now
@@ -177,9 +197,8 @@ class Turn:
         recommendation = vpa.status.recommendation or Recommendation()
         if decision.record_infeasible:
             await self._remember(pod, recommendation)
-        if acted.outcome in ("done", "unknown"):
-            self._began(pod, in_place=True, is_shown=acted.outcome == "done")
-        else:
+        self._counts(pod, acted, in_place=True)
+        if acted.outcome not in ("done", "unknown"):
             self._refund()
         if acted.outcome == "done":
             hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
@@ -189,39 +208,51 @@ class Turn:
         self._failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
         if acted.outcome not in ("refused", "node-capacity"):
             return  # an error is no answer to the question whether the pod can be resized
-        since_s = hands.observer.resize_since_s(seen, self._loop.now)
         next_ = after_refused_resize(
             update_mode(vpa),
-            may_evict=resize.can_evict(pod, self._budget, since_s),
+            may_evict=self._can_evict(seen),
             node_capacity=acted.outcome == "node-capacity",
         )
         if next_.record_infeasible:
             await self._remember(pod, recommendation)
         if next_.action == "evict":
             await self._wait(hands.evictions)
-            await self._evict(seen, decision)
+            await self._recount(pod)
+            present = hands.observer.again(seen)
+            if present is not None and self._can_evict(present):
+                await self._evict(present, decision)
+
+    def _can_evict(self, seen: Seen) -> bool:
+        group = self._budget.group(seen.pod)
+        if isinstance(group, Group) and (
+            self._hands.returns.held_s(self._key, group.owner) is not None
+            or group.owner in self._ended
+        ):
+            return False
+        since_s = self._hands.observer.resize_since_s(seen)
+        return resize.can_evict(seen.pod, self._budget, since_s)
 
     async def _evict(self, seen: Seen, decision: UpdateDecision) -> None:
         hands, pod = self._hands, seen.pod
-        group = self._budget.group(pod)
-        if isinstance(group, Group) and group.owner in self._holding:
-            self._decide(seen, asks_budgets=False, pdb=Pdb(group.owner.name, True))
+        group, alike = self._budget.group(pod), alike_to(seen.view)
+        if alike in self._holding:
+            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
             return
-        if not await self._spend():
+        if not await self._spend(seen):
             return
         acted = await hands.actor.evict(pod, self._vpa)
-        if acted.outcome in ("done", "unknown"):
-            self._began(pod, in_place=False, is_shown=False)
-        else:
+        self._counts(pod, acted, in_place=False)
+        if acted.outcome not in ("done", "unknown"):
             self._refund()
+        elif isinstance(group, Group):
+            members = {other.pod.metadata.uid for other in self._members[group.owner]}
+            hands.returns.evicted(self._key, group.owner, members)
         if acted.outcome == "done":
             hands.metrics.evicted.labels(*self._size, *self._key_labels).inc()
             hands.told.did(seen, self._key, Act(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            # The group's other pods have the same labels, and would hear the same.
-            if isinstance(group, Group):
-                self._holding.add(group.owner)
+            self._holding.add(alike)
             self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
             self._failed(acted, hands.metrics.failed_evictions, "EvictionError")
@@ -232,16 +263,19 @@ class Turn:
         if not resize.can_unboost(pod, self._budget, over, hands.options.settings):
             return
         await self._wait(hands.resizes)
+        await self._recount(pod)
+        if not resize.can_unboost(pod, self._budget, over, hands.options.settings):
+            return
         # Taking a boost back is what was promised at admission: no disruption of the day's.
-        acted = await hands.actor.resize(
-            pod, self._vpa, hands.stores.ranges(self._key.namespace), self._loop.now
-        )
-        if acted.outcome in ("done", "unknown"):
-            self._began(pod, in_place=True, is_shown=acted.outcome == "done")
+        ranges = hands.stores.ranges(self._key.namespace)
+        acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
+        self._counts(pod, acted, in_place=True)
+        if acted.outcome == "done":
+            hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
         if acted.outcome not in ("done", "gone", "nothing"):
             self._failed(acted, hands.metrics.failed_updates, "UnboostError")
 
-    async def _spend(self) -> bool:
+    async def _spend(self, seen: Seen) -> bool:
         if self._pace.per_day is None:
             return True
         if not await self._hands.spending.spend(self._key, self._loop.now):
@@ -252,6 +286,10 @@ class Turn:
         except _Changed:
             self._refund()
             raise
+        # Writing takes its time: the group that was decided about may be a smaller one now.
+        if await self._recount(seen.pod) or self._hands.observer.is_lost(seen):
+            self._refund()
+            return False
         return True
 
     def _refund(self) -> None:
@@ -265,27 +303,72 @@ class Turn:
 
     def _counts_as_begun(self, seen: Seen) -> bool:
         # An act of an earlier loop that no watch has shown yet.
-        in_place = self._hands.observer.unsettled(seen.pod, self._loop.now)
+        in_place = self._hands.observer.unsettled(seen.pod)
         if in_place is None:
             return False
-        group = self._budget.group(seen.pod)
-        if isinstance(group, Group):
-            self._budget.began(group, seen.pod, in_place=in_place)
+        self._began(seen.pod, in_place=in_place)
         return True
 
-    def _began(self, pod: Pod, *, in_place: bool, is_shown: bool) -> None:
-        # ``is_shown``: the pod store has the act's answer.
+    def _began(self, pod: Pod, *, in_place: bool) -> None:
+        self._begun.add(pod.metadata.uid)
         group = self._budget.group(pod)
         if isinstance(group, Group):
             self._budget.began(group, pod, in_place=in_place)
-        if not is_shown:
-            self._hands.observer.acted(pod, self._loop.now, in_place=in_place)
-        self._done.add("in_place_updated" if in_place else "evicted")
+
+    def _counts(self, pod: Pod, acted: Acted, *, in_place: bool) -> None:
+        """Count an act against the budget of the pod's group, if anything may be down."""
+        group = self._budget.group(pod)
+        if acted.outcome in ("unknown", "busy") and isinstance(group, Group):
+            # More of the same would be asked of an API server that is not well.
+            is_open = acted.outcome == "unknown"
+            self._ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
+        if acted.outcome in ("done", "unknown"):
+            self._done.add("in_place_updated" if in_place else "evicted")
+        elif acted.outcome != "gone":
+            return
+        # A pod that somebody else took away is as much down as one that we did.
+        in_place = in_place and acted.outcome != "gone"
+        self._began(pod, in_place=in_place)
+        if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
+            self._hands.observer.acted(pod, in_place=in_place)
+
+    def _look_back(self, pods: Sequence[Seen]) -> None:
+        """Sort the pods by group, and see how those came back that were evicted earlier."""
+        for seen in pods:
+            group = self._budget.group(seen.pod)
+            if isinstance(group, Group):
+                self._members.setdefault(group.owner, []).append(seen)
+        for owner, members in self._members.items():
+            if self._hands.returns.look(self._key, owner, [seen.pod for seen in members]):
+                _log.warning(
+                    "evicted pods came back unsized: does the webhook get the pods of this "
+                    "namespace, and does its caBundle fit?",
+                    namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
+                    again_s=self._hands.returns.held_s(self._key, owner),
+                )  # fmt: skip
+
+    async def _recount(self, pod: Pod) -> bool:
+        """Take in what became of the pod's group since the turn began; returns whether that
+        leaves it less."""
+        group = self._budget.group(pod)
+        if not isinstance(group, Group):
+            return False
+        could = self._budget.allows(group)
+        sizes = await self._hands.observer.sizes([pod])
+        size = sizes.get(group.owner, OwnerSize())
+        lost = sum(
+            seen.pod.status.phase != "Pending"
+            and seen.pod.metadata.uid not in self._begun
+            and self._hands.observer.is_lost(seen)
+            for seen in self._members[group.owner]
+        )
+        self._budget.recount(group, lost, configured_size(group.owner, size, group.live))
+        return could and not self._budget.allows(group)
 
     def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
             self._hands.actor.tell_skipped(pod)
-            self._hands.metrics.skipped.labels(*self._size).inc()
+            self._hands.metrics.skipped.labels(*self._size, *self._key_labels).inc()
 
     def _failed(self, acted: Acted, counter: object, reason: str) -> None:
         if acted.outcome == "node-capacity":
@@ -299,10 +382,6 @@ class Turn:
             number = sum(decision.action == action for decision in decisions)
             self._tally.add(f"{name}_pods_total", self._size, number)
             self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
-
-    def _admission_lives(self) -> bool:
-        lease = self._loop.lease
-        return lease is None or lease.is_alive(self._loop.now, self._loop.lease_timeout_s)
 
     @property
     def _key_labels(self) -> tuple[str, str]:

@@ -25,10 +25,16 @@ from podscale.feed.prover.tree import (
 from podscale.feed.prover.verdict import Constant, Default, NotProvable, Single, Verdict, Widened
 from podscale.feed.prover.widening import widen
 
+# Parsed, a text takes twenty times its length. Clients write selectors, and each is a plan.
+LONGEST_TEXT = 4096
+LOOKBACK_MS = 300_000  # Prometheus's --query.lookback-delta, unless it was set
+
 
 def prove(plan: Plan) -> Verdict:
     """Return how requests of the plan are to be asked."""
     labels = plan.labels
+    if sum(map(len, plan.matchers)) > LONGEST_TEXT:
+        return Single("its selectors alone are longer than a shared query may be")
     try:
         text = skeleton(plan)
         values = sentinels()
@@ -94,9 +100,25 @@ def _stamped(node: Node, labels: KeyLabels) -> Selector | None:
     found = list(bound_selectors(node))
     if len(found) != 1 or frozenset(found[0].bound) != frozenset(labels.key()):
         return None
-    if _is_moved(node):
+    if _is_moved(node) or _looks_back(node):
         return None
     return Selector(found[0].name, found[0].matchers, bound=found[0].bound)
+
+
+def _looks_back(node: Node) -> bool:
+    """Return whether the query says itself how old a sample may be.
+
+    ``last_over_time(m[1h])`` is how gaps are bridged: of a series without a sample for longer than
+    Prometheus looks back by itself it gives a value all the same, and is meant to.
+    """
+    if isinstance(node, Call) and node.function.endswith("_over_time"):
+        reach = max(
+            (a.range_ms or 0 for a in node.arguments if isinstance(a, Selector | Subquery)),
+            default=0,
+        )
+        if reach > LOOKBACK_MS and any(bound_selectors(node)):
+            return True
+    return any(map(_looks_back, children(node)))
 
 
 def _is_moved(node: Node) -> bool:

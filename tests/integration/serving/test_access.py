@@ -136,7 +136,7 @@ async def test_a_ca_that_leaves_takes_open_connections_with_it(
     async with serving(flags_for(tmp_path, pki), api) as server:
         async with wire(server.port, pki.client(pki.proxy())) as client:
             assert (await client.get(PODS, **HPA)).code == 200
-            server.trust.use_files({"client-ca-file": pki.clients.cert_pem.bytes()})
+            server.trust.use_file("requestheader-client-ca-file", b"")
             assert (await client.get(PODS, **HPA)).code == 401
 
 

@@ -145,7 +145,7 @@ async def test_a_public_route_takes_bodies_without_credentials(
     def mutate(request: ApiRequest) -> ApiResponse:
         return ApiResponse(value={"length": len(request.body), "user": request.user.name})
 
-    route = Route("/", mutate, ("POST",), is_public=True)
+    route = Route("/", mutate, ("POST",), is_public=True, body_limit=400_000)
     async with serving(flags_for(tmp_path, pki), api, routes=[route]) as server:
         async with wire(server.port, pki.client()) as client:
             body = b"x" * 300_000

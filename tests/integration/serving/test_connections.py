@@ -5,6 +5,7 @@
 # ruff: noqa: SIM117, ASYNC110
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,19 @@ async def test_a_reader_that_stalls_does_not_hold_our_memory(
             async with asyncio.timeout(10):
                 while server.server.connections:
                     await asyncio.sleep(0.05)
+
+
+async def test_the_kernel_keeps_little_for_each_connection(
+    tmp_path: Path, pki: Pki, api: ScriptedApi
+) -> None:
+    async with serving(flags_for(tmp_path, pki), api) as server:
+        async with wire(server.port, pki.client()) as client:
+            assert (await client.get("/livez")).code == 200
+            [listener] = server.server._listeners
+            [listening] = listener.sockets
+            # Linux counts its own overhead in: twice of what is asked for.
+            kept = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert kept <= 2 * 64 * 1024
 
 
 async def test_many_idle_connections_cost_nothing_but_themselves(

@@ -1,8 +1,10 @@
 """The rules file: what is refused, where, and all at once."""
 
 import pytest
+import yaml
 
-from adapter import config
+from adapter import config, yaml_nodes
+from adapter.config import GroupResource
 from adapter.errors import ConfigInvalid
 from tests.unit.adapter.world import RULES, rules
 
@@ -98,6 +100,173 @@ def test_a_merge_key_is_taken_and_own_keys_win():
 """
     second = config.parse(text).config.rules[1]
     assert (second.series_query, second.metrics_query) == ("b", "q")
+
+
+BASE = """rules:
+- &base
+  seriesQuery: a
+  seriesFilters: [{is: z}]
+  resources: {template: t, namespaced: false, overrides: {ns: {resource: namespace, group: g}}}
+  name: {matches: "^(.*)_total$", as: x}
+"""
+NS = {"ns": GroupResource("namespace", "g")}
+POD = {"pod": GroupResource("pod")}
+
+
+def second_rule(text):
+    return config.parse(BASE + text).config.rules[1]
+
+
+# By yaml.v2 2.4.0's UnmarshalStrict into prometheus-adapter's structs.
+@pytest.mark.parametrize(("rule", "matches", "as_"), [
+    pytest.param("{<<: *base, name: {as: y}}", "^(.*)_total$", "y", id="filled"),
+    pytest.param("{name: {as: y}, <<: *base}", "^(.*)_total$", "x", id="a-later-merge-wins"),
+    pytest.param("{<<: *base, name: ~}", "", "", id="null-empties"),
+    pytest.param("{<<: *base, name: {as: ~}}", "^(.*)_total$", "", id="null-empties-a-text"),
+    pytest.param("{<<: *base, <<: {name: {as: y}}}", "^(.*)_total$", "y", id="two-merges"),
+    pytest.param("{<<: {name: {as: y}}, <<: *base}", "^(.*)_total$", "x", id="the-last-merge-wins"),
+    pytest.param("{<<: [{name: {as: y}}, *base]}", "^(.*)_total$", "y", id="the-first-of-a-list"),
+    pytest.param("{<<: [*base, {name: {as: y}}]}", "^(.*)_total$", "x", id="whatever-it-is"),
+    pytest.param("{<<: {<<: *base, name: {as: y}}}", "^(.*)_total$", "y", id="a-merge-in-a-merge"),
+    pytest.param("{<<: *base, name: {<<: {as: y}}}", "^(.*)_total$", "y", id="a-merge-below"),
+    pytest.param("{name: {as: y}, <<: {name: ~}}", "", "", id="a-merged-null"),
+])  # fmt: skip
+def test_what_is_merged_fills_the_same_struct(rule, matches, as_):
+    name = second_rule(f"- {rule}\n").name
+    assert (name.matches, name.as_) == (matches, as_)
+
+
+@pytest.mark.parametrize(("resources", "template", "namespaced", "overrides"), [
+    pytest.param("{template: u}", "u", False, NS, id="the-rest-stays"),
+    pytest.param("{namespaced: yes}", "t", True, NS, id="a-boolean-is-replaced"),
+    pytest.param("{namespaced: ~}", "t", True, NS, id="null-is-the-default"),
+    pytest.param("{overrides: {pod: {resource: pod}}}", "t", False, NS | POD, id="labels-add-up"),
+    pytest.param("{overrides: {}}", "t", False, NS, id="an-empty-mapping-adds-nothing"),
+    pytest.param("{overrides: ~}", "t", False, {}, id="null-empties"),
+    pytest.param("~", "", True, {}, id="null-empties-all"),
+])  # fmt: skip
+def test_merged_resources_are_filled_and_their_overrides_added_to(
+    resources, template, namespaced, overrides
+):
+    found = second_rule(f"- {{<<: *base, resources: {resources}}}\n").resources
+    assert (found.template, found.namespaced) == (template, namespaced)
+    assert found.overrides == overrides
+
+
+@pytest.mark.parametrize(("filters", "count"), [("[{isNot: k}]", 1), ("[]", 0), ("~", 0)])
+def test_a_merged_list_is_replaced(filters, count):
+    found = second_rule(f"- {{<<: *base, seriesFilters: {filters}}}\n").series_filters
+    assert len(found) == count
+    assert all(each.is_not == "k" and not each.is_ for each in found)
+
+
+def test_resource_rules_are_filled_wherever_they_are_merged():
+    text = """<<: {resourceRules: {cpu: {containerQuery: a}}}
+resourceRules:
+  cpu: &cpu {nodeQuery: b, resources: {overrides: {i: {resource: node}}}}
+  memory: {<<: *cpu, nodeQuery: c}
+"""
+    found = config.parse(text).config.resource_rules
+    assert (found.cpu.container_query, found.cpu.node_query) == ("a", "b")
+    assert (found.memory.container_query, found.memory.node_query) == ("", "c")
+    assert found.memory.resources.overrides == {"i": GroupResource("node")}
+
+
+OVERRIDES = "rules:\n- resources: {overrides: &ov {ns: {resource: namespace, group: g}}}\n"
+
+
+@pytest.mark.parametrize("overrides", [
+    "{<<: *ov, pod: {resource: pod}}", "{pod: {resource: pod}, <<: *ov}",
+    "{<<: [*ov, {pod: {resource: pod}}]}", "{<<: *ov, <<: {pod: {resource: pod}}}",
+])  # fmt: skip
+def test_a_merge_key_among_overrides_adds_its_labels(overrides):
+    text = f"{OVERRIDES}- resources: {{overrides: {overrides}}}\n"
+    assert config.parse(text).config.rules[1].resources.overrides == NS | POD
+
+
+@pytest.mark.parametrize(("overrides", "column"), [
+    ("{<<: *ov, ns: {resource: pod}}", 36), ("{ns: {resource: pod}, <<: *ov}", None),
+    ("{<<: [*ov, *ov]}", None), ("{<<: *ov, ns: ~}", 36),
+])  # fmt: skip
+def test_a_label_that_is_merged_and_written_is_refused_as_by_go(overrides, column):
+    place = (3, column, "rules[1].resources.overrides") if column else (2, 31, None)
+    ((line, at, path),) = problems(f"{OVERRIDES}- resources: {{overrides: {overrides}}}\n")
+    assert (line, at) == place[:2]
+    assert path == "rules[1].resources.overrides"
+
+
+def test_a_quoted_merge_key_is_a_label_like_any_other():
+    text = 'rules: [{resources: {overrides: {"<<": {resource: pod}}}}]'
+    assert set(config.parse(text).config.rules[0].resources.overrides) == {"<<"}
+
+
+@pytest.mark.parametrize("rule", [
+    "{<<: ~}", "{<<: a}", "{<<: [a]}", "{<<: [[*base]]}", '{"<<": *base}', "&me {<<: *me}",
+    "&me {<<: [{<<: *me}]}", "{<<: {seriesQuery: [a]}, seriesQuery: b}", "{<<: {nope: 1}}",
+    "{<<: {seriesFilters: a}, seriesFilters: []}", "{<<: *base, name: {as: y, as: z}}",
+    "{resources: {namespaced: 5, <<: {namespaced: yes}}}",
+])  # fmt: skip
+def test_what_go_cannot_merge_is_refused_once(rule):
+    ((line, _, _),) = problems(f"{BASE}- {rule}\n")
+    assert line == 7
+
+
+def test_what_is_wrong_in_a_merged_rule_is_told_once():
+    text = "rules:\n- &a {seriesQuery: [x], nope: 1}\n- <<: *a\n- <<: *a\n"
+    assert problems(text) == [(2, 20, "rules[0].seriesQuery"), (2, 25, "rules[0]")]
+
+
+def test_an_anchor_may_be_given_anew():
+    rules_ = config.parse(
+        "rules:\n- &a {seriesQuery: x}\n- &a {seriesQuery: y}\n- *a\n"
+    ).config.rules
+    assert [rule.series_query for rule in rules_] == ["x", "y", "y"]
+
+
+def test_a_merged_fields_place_is_where_it_is_written():
+    parsed = config.parse(f"{BASE}- <<: *base\n  name: {{as: y}}\n")
+    assert parsed.places["rules[1].name.matches"] == (6, 19)
+    assert parsed.places["rules[1].name.as"] == (8, 14)
+
+
+TABS = [
+    "rules:\n- seriesQuery: foo\t\n", 'rules:\n- seriesQuery: "foo"\t# c\n',
+    "rules:\t\n- seriesQuery: foo\n", "rules:\n- {name: {matches: a,\tas: b}, seriesQuery: foo}\n",
+    "rules: [\n\t{seriesQuery: foo}\n\t]\n", "rules:\n- seriesQuery:\tfoo\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TABS)
+def test_a_tab_may_follow_a_value_or_a_colon(text):
+    assert config.parse(text).config.rules[0].series_query == "foo"
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ("rules:\n\t- seriesQuery: foo\n", (2, 1)),
+    ("rules:\n-\tseriesQuery: foo\n", (2, 2)),
+    ("rules:\n- seriesQuery: foo\n\tmetricsQuery: b\n", (3, 1)),
+])  # fmt: skip
+def test_a_tab_that_indents_is_refused_and_named_with_its_place(text, place):
+    with pytest.raises(ConfigInvalid, match=r"tab|\\t") as caught:
+        config.parse(text, "rules.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == place
+    assert str(caught.value).startswith(f"rules.yaml:{place[0]}:{place[1]}: not YAML: ")
+
+
+def test_without_libyaml_a_tab_is_a_problem_and_the_rest_reads_the_same():
+    found = yaml_nodes.root(TABS[0], yaml.SafeLoader)
+    assert (found.line, found.column) == (2, 19)
+    slow, fast = (yaml_nodes.root(RULES, loader) for loader in (yaml.SafeLoader, yaml.CSafeLoader))
+    assert yaml.serialize(slow) == yaml.serialize(fast)
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, yaml.CSafeLoader])
+@pytest.mark.parametrize("text", [
+    "a: [", "*x", 'a: "\x07"', "a: \ud800", "a: @b", "[" * 1000, "{a: b", '"a',
+])  # fmt: skip
+def test_what_cannot_be_read_is_a_problem_with_either_scanner(loader, text):
+    assert yaml_nodes.root(text, loader).message.startswith("not YAML: ")
 
 
 def test_keys_are_case_sensitive_and_the_right_one_is_hinted():

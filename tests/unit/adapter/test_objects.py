@@ -19,6 +19,7 @@ from podscale.kube.watching import Changes, Kind
 from podscale.kube.wire import decode, encode
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import MAPPER
 
@@ -108,6 +109,21 @@ def test_an_answer_is_given_again_until_its_pods_change():
     assert names_in(api.handle(request())) == ["web-0", "web-1"]
     feed(store, "DELETED", pod("web-0", 4, "web"))
     assert names_in(api.handle(request())) == ["web-1"]
+
+
+def test_a_kept_answer_does_not_pass_over_a_wrong_option():
+    store = PodStore()
+    feed(store, "ADDED", pod("web-0", 1, "web"))
+    api = api_of(GivenSources(store, has_snapshot=True))
+    first = api.handle(request())
+    wrong, right = request(), request()
+    wrong.query["limit"] = ["abc"]
+    right.query["limit"] = ["500"]
+    assert api.handle(request()) is first
+    refused = api.handle(wrong)
+    assert isinstance(refused, Status)
+    assert refused.code == 400
+    assert names_in(api.handle(right)) == ["web-0"]
 
 
 async def test_what_changed_while_an_answer_was_on_its_way_is_not_missed():

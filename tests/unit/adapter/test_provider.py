@@ -28,6 +28,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
+from podscale.feed import refusals
 from tests.unit.adapter.test_relist import Prometheus
 from tests.unit.adapter.world import MAPPER, RULES, GivenObjects, RecordingFeed, reading, rules
 
@@ -35,10 +36,14 @@ SERIES = {"http_requests_total": [("pod", "namespace", "service", "storageclass"
 PODS = {"shop": {f"web-{i}": {"app": "web"} for i in range(3)} | {"db-0": {"app": "db"}}}
 
 
-async def provider(feed, pods=PODS, text=RULES):
+async def provider(feed, pods=PODS, text=RULES, down=None):
+    """Return a provider; ``down`` is what listing any rule raises."""
     made = rules(text)
     lister = Prometheus(**{'http_requests_total{pod!=""}': SERIES})
     lister.answers["queue_depth"] = {"queue_depth": [("queue", "namespace")]}
+    if down is not None:
+        every = (*made.custom, *made.external)
+        lister.answers = {rule.series_query: down for rule in every}
     relister = Relister(lister, made, RelistOptions())
     await relister.relist()
     objects, plans = GivenObjects(pods), Plans()
@@ -130,6 +135,18 @@ async def test_no_pods_is_no_data():
     (answer,) = await (await provider(feed)).answer([PodMetric("shop", METRIC, "app=none")])
     assert isinstance(answer, NoData)
     assert feed.asked in ([], [[]])
+
+
+async def test_what_could_not_be_listed_is_unavailable_and_not_unknown():
+    made = await provider(RecordingFeed(), down=refusals.error("gateway"))
+    found = await made.answer([
+        PodMetric("shop", METRIC, "app=web"),
+        ObjectMetric("shop", "services", "web", METRIC),
+        ExternalMetric("shop", "queue_depth"),
+    ])  # fmt: skip
+    assert [(type(each), each.reason) for each in found] == [(Unavailable, "PrometheusError")] * 3
+    (other,) = await made.answer([ExternalMetric("shop", "nothing")])
+    assert isinstance(other, NotFound)  # no rule that failed could have it
 
 
 async def test_a_bad_selector_is_refused_and_spoils_no_other_question():

@@ -1,11 +1,14 @@
 """Relists: each rule on its own, the last good list kept, a deterministic winner."""
 
-import pytest
+import json
 
-from adapter.registry import is_namespaced, why_unknown
+import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
+
+from adapter.registry import is_namespaced, unlisted, why_unknown
 from adapter.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.core.metrics import Unavailable
 from podscale.feed import refusals
 from podscale.feed.client import Series
 from tests.unit.adapter.world import rules
@@ -90,6 +93,50 @@ async def test_a_failing_rule_keeps_its_list_and_holds_nobody_up():
     assert made.custom.find("pods", "same").series == "c"
 
 
+async def test_whatever_a_list_raises_is_that_rules_failure():
+    prometheus = Prometheus(first=pods("a"), second=pods("b"))
+    made = relister(prometheus)
+    await made.relist()
+    prometheus.answers |= {"first": pods("c"), "second": ValueError("token: s3cret")}
+    with capture_logs() as logged:
+        await made.relist()
+    assert made.custom.find("pods", "same").series == "b"
+    assert made.states["rules[0]"].listing.exposed["pods", "same"].series == "c"
+    failure = made.states["rules[1]"].failure
+    assert failure.stage is Stage.PROMETHEUS_UNREACHABLE
+    assert "ValueError" in failure.message
+    assert "s3cret" not in failure.message
+    told = [(line["log_level"], line.get("rules"), line.get("rule")) for line in logged]
+    assert told == [("error", ["rules[1]"], None), ("warning", None, "rules[1]")]
+    with capture_logs() as logged:
+        await made.relist()
+    assert {line["log_level"] for line in logged} == {"debug"}  # told once
+    prometheus.answers["second"] = pods("b")
+    with capture_logs() as logged:
+        await made.relist()
+    assert [line["event"] for line in logged] == ["relist works again"]
+
+
+async def test_whatever_working_off_a_list_raises_is_that_rules_failure():
+    text = TWO.replace("seriesQuery: second", "seriesQuery: first")
+    prometheus = Prometheus(first=pods("a"))
+    made = relister(prometheus, text)
+    await made.relist()
+
+    class Broken:
+        def name(self, series):
+            raise ZeroDivisionError
+
+    states = made.states
+    broken = structs.replace(states["rules[0]"].rule, namer=Broken())
+    states["rules[0]"] = structs.replace(states["rules[0]"], rule=broken)
+    prometheus.answers["first"] = pods("b")
+    await made.relist()
+    assert "ZeroDivisionError" in states["rules[0]"].failure.message
+    assert states["rules[0]"].listing.exposed["pods", "same"].series == "a"
+    assert states["rules[1]"].listing.exposed["pods", "same"].series == "b"
+
+
 async def test_a_refused_series_query_is_the_rules_fault():
     made = relister(Prometheus(second=refusals.error("bad-data")))
     await made.relist()
@@ -135,24 +182,6 @@ async def test_revision_changes_only_with_the_list():
     prometheus.answers["second"] = {}
     await made.relist()
     assert made.custom.revision != first
-
-
-async def test_new_rules_are_listed_before_they_replace_the_old():
-    prometheus = Prometheus(first=pods("a"), second=pods("b"), third=pods("c"))
-    made = relister(prometheus)
-    await made.relist()
-    prometheus.asked.clear()
-    await made.replace(rules(TWO.replace("seriesQuery: second", "seriesQuery: third")))
-    assert [match for match, _ in prometheus.asked] == ["third"]  # the first is kept
-    assert made.custom.find("pods", "same").series == "c"
-
-
-async def test_rules_that_are_taken_out_are_gone():
-    made = relister(Prometheus(first=pods("a"), second=pods("b")))
-    await made.relist()
-    await made.replace(rules("rules: []"))
-    assert not made.custom.sources
-    assert not made.states
 
 
 async def test_external_metrics_need_no_resource():
@@ -201,15 +230,61 @@ async def test_an_unknown_metric_names_the_stage_that_lost_it(resource, metric, 
     assert finding.message
 
 
-async def test_an_unlisted_rule_may_be_the_reason():
-    made = relister(Prometheus())
-    assert "not listed yet" in why_unknown(made.custom, "pods", "same").message
-    failed = relister(Prometheus(first=refusals.error("unreachable"),
-                                 second=refusals.error("unreachable")))  # fmt: skip
-    await failed.relist()
-    finding = why_unknown(failed.custom, "pods", "same")
-    assert finding.stage is Stage.PROMETHEUS_UNREACHABLE
-    assert isinstance(refusals.error("unreachable").failure, Unavailable)
+async def test_what_a_rule_without_a_list_may_have_is_unavailable_and_not_unknown():
+    prometheus = Prometheus(first=refusals.error("deadline"), second=pods("b"))
+    made = relister(prometheus, TWO.replace("as: same", "matches: .*", 1))
+    assert unlisted(made.custom, "pods", "first").reason == "NotListedYet"
+    await made.relist()
+    failed = unlisted(made.custom, "pods", "first")
+    assert (failed.reason, failed.is_timeout) == ("PrometheusTimeout", True)
+    assert unlisted(made.custom, "pods", "other") is None  # the seriesQuery names its metric
+    assert why_unknown(made.custom, "pods", "other").stage is Stage.NO_SERIES
+    assert unlisted(made.custom, "pods", "same") is None  # listed: the place was wrong
+    prometheus.answers["first"] = {}
+    await made.relist()
+    assert unlisted(made.custom, "pods", "first") is None
+    prometheus.answers["first"] = refusals.error("unreachable")
+    await made.relist()
+    assert unlisted(made.custom, "pods", "first") is None  # its last good list says no
+
+
+@pytest.mark.parametrize(("kind", "reason"), [
+    ("unreachable", "PrometheusUnreachable"), ("gateway", "PrometheusError"),
+    ("unauthorized", "PrometheusUnauthorized"), ("execution", "QueryFailed"),
+])  # fmt: skip
+async def test_a_rule_without_a_list_fails_by_the_class_of_its_failure(kind, reason):
+    made = relister(Prometheus(second=refusals.error(kind)))
+    await made.relist()
+    found = unlisted(made.custom, "pods", "second")
+    assert found is None  # ``name.as`` gives it another name
+    assert unlisted(made.custom, "pods", "same").reason == reason
+    assert "rules[1]" in unlisted(made.custom, "pods", "same").message
+
+
+async def test_a_refused_series_query_makes_nothing_else_unavailable():
+    made = relister(Prometheus(second=refusals.error("bad-data")))
+    await made.relist()
+    assert unlisted(made.custom, "pods", "same") is None
+    assert why_unknown(made.custom, "pods", "same").stage is Stage.SERIES_QUERY_INVALID
+
+
+@pytest.mark.parametrize(("query", "metric", "may"), [
+    ("http_total", "http", True), (" http_total {pod!=''} ", "http", True),
+    ("http_total{pod!=''}", "other", False), ("http_total", "http_total", False),
+    ("dropped_total", "dropped", False), ("http", "http", False),
+    ('{__name__=~"^http_.*"}', "other", True), ("{job='a'}", "http", True),
+])  # fmt: skip
+def test_a_rule_may_expose_what_its_series_query_can_select(query, metric, may):
+    text = """
+    rules:
+    - seriesQuery: QUERY
+      seriesFilters: [{isNot: "^dropped"}]
+      resources: {template: <<.Resource>>}
+      name: {matches: "^(.*)_total$"}
+      metricsQuery: x
+    """
+    (rule,) = rules(text.replace("QUERY", json.dumps(query))).custom
+    assert rule.may_expose(metric) is may
 
 
 async def test_a_series_is_not_lost_if_one_of_its_shapes_is_exposed():

@@ -16,6 +16,11 @@ class Followed:
         self.taken, self.refused = [], []
         self.file = RulesFile(path, MAPPER, self._take, self.refused.append)
 
+    async def look(self):
+        """Look twice: what has changed since the last look may still be being written."""
+        await self.file.look()
+        await self.file.look()
+
     async def _take(self, rules):
         self.taken.append(rules.custom[0].series_query)
 
@@ -37,11 +42,11 @@ def mounted(directory, version, text):
 async def test_a_swapped_config_map_is_taken_once(tmp_path):
     followed = Followed(mounted(tmp_path, 1, GOOD % "a"))
     assert (await followed.file.first()).custom[0].series_query == "a"
-    await followed.file.look()
+    await followed.look()
     assert followed.taken == []
     mounted(tmp_path, 2, GOOD % "b")
-    await followed.file.look()
-    await followed.file.look()
+    await followed.look()
+    await followed.look()
     assert followed.taken == ["b"]
 
 
@@ -52,15 +57,128 @@ async def test_what_reads_badly_is_told_once_and_changes_nothing(tmp_path, text)
     followed = Followed(mounted(tmp_path, 1, GOOD % "a"))
     await followed.file.first()
     mounted(tmp_path, 2, text)
-    await followed.file.look()
-    await followed.file.look()
+    await followed.look()
+    await followed.look()
     assert followed.taken == []
     assert len(followed.refused) == 1
     assert "config.yaml:1" in followed.file.problem
     mounted(tmp_path, 3, GOOD % "c")
-    await followed.file.look()
+    await followed.look()
     assert followed.taken == ["c"]
     assert followed.file.problem == ""
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# rules: later\n", "---\n# x\n...\n"])
+async def test_an_emptied_file_is_refused_and_the_old_rules_stay(tmp_path, text):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD % "a")
+    followed = Followed(path)
+    await followed.file.first()
+    path.write_text(text)
+    await followed.look()
+    await followed.look()
+    assert followed.taken == []
+    (refused,) = followed.refused
+    assert refused.startswith(f"{path}: the file is empty; write `rules: []`")
+    assert followed.file.text == GOOD % "a"
+    path.write_text(GOOD % "b")
+    await followed.look()
+    assert followed.taken == ["b"]
+
+
+async def test_a_file_that_says_it_has_no_rules_is_taken(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD % "a")
+    taken, refused = [], []
+
+    async def take(rules):
+        taken.append(rules)
+
+    file = RulesFile(path, MAPPER, take, refused.append)
+    await file.first()
+    path.write_text("rules: []\n")
+    await file.look()
+    await file.look()
+    assert [rules.custom for rules in taken] == [()]
+    assert refused == []
+
+
+async def test_at_start_an_empty_file_is_no_rules(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text("")
+    assert (await Followed(path).file.first()).custom == ()
+
+
+async def test_a_file_that_is_being_written_is_left_alone(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD % "a")
+    followed = Followed(path)
+    await followed.file.first()
+    for text in ("", "rules:", "rules: [{", "rules: [{seriesQuery: b, metrics"):
+        path.write_text(text)
+        await followed.file.look()
+    path.write_text(GOOD % "b")
+    await followed.file.look()
+    assert (followed.taken, followed.refused) == ([], [])
+    await followed.file.look()
+    assert followed.taken == ["b"]
+
+
+async def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD % "a")
+
+    class Writing:
+        """A mapper that is asked while the file is compiled, and writes it."""
+
+        text = ""
+
+        def resource_for(self, *args):
+            if self.text:
+                path.write_text(self.text)
+                self.text = ""
+            return MAPPER.resource_for(*args)
+
+    mapper, taken = Writing(), []
+
+    async def take(rules):
+        taken.append([rule.series_query for rule in rules.custom])
+
+    file = RulesFile(path, mapper, take, pytest.fail)
+    await file.first()
+    half = "rules: [{seriesQuery: b, metricsQuery: x, resources: {overrides: {p: {resource: pod}}}}"
+    path.write_text(f"{half}]")
+    mapper.text = f"{half}, {{seriesQuery: c, metricsQuery: x}}]"
+    await file.look()
+    await file.look()
+    assert taken == []
+    await file.look()
+    await file.look()
+    assert taken == [["b", "c"]]
+
+
+async def test_a_bug_in_reading_the_file_keeps_the_old_rules_and_says_so(tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD % "a")
+
+    class Broken:
+        def resource_for(self, *args):
+            raise ZeroDivisionError
+
+    taken, refused = [], []
+
+    async def take(rules):
+        taken.append(rules)
+
+    file = RulesFile(path, Broken(), take, refused.append)
+    await file.first()
+    override = "x, resources: {overrides: {p: {resource: pod}}}}]"
+    path.write_text(f"rules: [{{seriesQuery: b, metricsQuery: {override}")
+    await file.look()
+    await file.look()
+    assert taken == []
+    assert [str(path) in text and "ZeroDivisionError" in text for text in refused] == [True]
+    assert file.problem == refused[0]
 
 
 async def test_a_file_that_is_gone_changes_nothing_and_its_return_is_seen(tmp_path):
@@ -69,11 +187,11 @@ async def test_a_file_that_is_gone_changes_nothing_and_its_return_is_seen(tmp_pa
     followed = Followed(path)
     await followed.file.first()
     path.unlink()
-    await followed.file.look()
+    await followed.look()
     assert followed.taken == []
     assert followed.refused
     path.write_text(GOOD % "b")
-    await followed.file.look()
+    await followed.look()
     assert followed.taken == ["b"]
 
 

@@ -273,14 +273,36 @@ async def test_each_missing_right_is_told_once():
     assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)
 
 
-async def test_the_age_of_an_answer_is_by_the_clock_its_samples_are_by():
-    class One:
-        async def external(self, *_):
-            return ExternalSamples([ExternalSample({}, Sample(1, 997.0, None))], 1000.0)
+class OneSeries:
+    """Sources with one series of every external metric."""
 
+    async def external(self, *_):
+        return ExternalSamples([ExternalSample({}, Sample(1, 997.0, None))], 1000.0)
+
+
+async def test_a_kept_external_answer_does_not_pass_over_a_wrong_option():
+    freshness = AdapterMetrics(CollectorRegistry()).freshness
+    api = ExternalApi(
+        OneSeries(), lambda: None, Reuse(5.0, lambda: 1001.0), freshness, lambda: 1001.0
+    )
+    info = RequestInfo(True, "", "list", namespace="shop", parts=("depth",))
+
+    def request(**query):
+        named = {name: [text] for name, text in query.items()}
+        return ApiRequest("GET", "/apis/x", info, named, {}, b"", ANONYMOUS_USER, Media(), 0.0)
+
+    first = await api.handle(request(labelSelector="a=b"))
+    assert api.handle(request(labelSelector="a=b")) is first
+    refused = await api.handle(request(labelSelector="a=b", limit="abc"))
+    assert refused.code == 400
+    contradiction = request(labelSelector="a=b", resourceVersionMatch="Exact")
+    assert (await api.handle(contradiction)).code == 422
+
+
+async def test_the_age_of_an_answer_is_by_the_clock_its_samples_are_by():
     registry = CollectorRegistry()
     freshness = AdapterMetrics(registry).freshness
-    api = ExternalApi(One(), lambda: None, Reuse(0.0), freshness, lambda: 1000.0)
+    api = ExternalApi(OneSeries(), lambda: None, Reuse(0.0), freshness, lambda: 1000.0)
     info = RequestInfo(True, "", "list", namespace="shop", parts=("depth",))
     request = ApiRequest("GET", "/apis/x", info, {}, {}, b"", ANONYMOUS_USER, Media(), 0.0)
     await api.handle(request)

@@ -17,11 +17,13 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.selector import Selector
+from podscale.feed import refusals
 from podscale.kube.resource import PODS, SERVICES
 from tests.conformance.adapter_sample import SampleProvider
 from tests.unit.adapter.test_provider import METRIC, provider
-from tests.unit.adapter.world import RecordingFeed
+from tests.unit.adapter.world import RULES, RecordingFeed
 
+DOWN = Unavailable("PrometheusUnreachable", "down")
 PODS_OF_SHOP = [(f"web-{i}", {"app": "web"}) for i in range(3)]
 
 
@@ -93,6 +95,34 @@ async def test_what_nobody_knows_is_not_found_with_the_rules_reason():
     ):
         assert isinstance(answer, NotFound)
         assert "no rule exposes nothing" in answer.message
+
+
+async def test_rules_that_cannot_be_listed_hide_nothing_that_others_have():
+    text = RULES.replace("http_requests_total{pod!", "{pod!").replace("'queue_depth'", "'{a=\"\"}'")
+    down = await provider(RecordingFeed(), text=text, down=refusals.error("unreachable"))
+    made = Sources(down, [SampleProvider(PODS_OF_SHOP)])
+    pods = await made.several(PODS, "shop", Selector(), "some-metric", "")
+    assert isinstance(pods, PodSamples)
+    one = await made.single("service", "shop", "web", "some-metric", "")
+    assert isinstance(one, ObjectSample)
+    external = await made.external("shop", "my-external-metric", "")
+    assert isinstance(external, ExternalSamples)
+    # What they do not have either may be ours, once it is listed.
+    for answer in (
+        await made.several(PODS, "shop", Selector(), "nothing", ""),
+        await made.single("pods", "shop", "web-0", "nothing", ""),
+    ):
+        assert (type(answer), answer.reason) == (Unavailable, "PrometheusUnreachable")
+
+
+async def test_what_a_listed_rule_cannot_read_now_is_not_asked_elsewhere():
+    sample = SampleProvider(PODS_OF_SHOP)
+    failing = RecordingFeed(dict.fromkeys(("rules[0]", "externalRules[0]"), DOWN))
+    made = Sources(await provider(failing), [sample])
+    assert await made.several(PODS, "shop", Selector(), METRIC, "") is DOWN
+    assert await made.single("service", "shop", "web", METRIC, "") is DOWN
+    assert await made.external("shop", "queue_depth", "") is DOWN
+    assert sample.questions == []
 
 
 async def test_without_objects_nobody_is_asked():

@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import ssl
+import time
 
 import pytest
 import trustme
@@ -90,6 +91,91 @@ async def test_headers_tokens_and_passwords_are_sent_and_read_again(fake, tmp_pa
     assert fake.asked[-1].headers["Authorization"] == "Basic dTpw"
 
 
+@pytest.mark.parametrize("written", ["", "  \n", "good\nhalf", "go\0od"])
+async def test_a_token_that_cannot_be_one_keeps_the_last_good_one(fake, tmp_path, written):
+    token = tmp_path / "token"
+    token.write_text("good")
+    async with connected(fake, token_file=token) as client:
+        token.write_text(written)
+        client._credentials._looked_s = -math.inf
+        await client.query("a", 1.0)
+    assert fake.asked[-1].headers["Authorization"] == "Bearer good"
+    token.write_text(written)
+    with pytest.raises(OSError, match="the token is"):
+        await connected(fake, token_file=token).__aenter__()
+
+
+async def test_who_we_are_is_said_once_a_written_header_first_then_the_url(fake, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("t")
+    headers = (("authorization", "Basic abc"),)
+    with_user = fake.url.replace("://", "://u:p%40@").rstrip("/")
+    for options in (
+        {"headers": headers, "token_file": token, "username": "x"},
+        {"headers": headers, "url": with_user},
+        {"url": with_user, "token_file": token},
+        {"token_file": token, "username": "x"},
+    ):
+        async with PrometheusClient(PrometheusOptions(**{"url": fake.url} | options)) as client:
+            await client.query("a", 1.0)
+    said = [asked.request.headers["Authorization"] for asked in fake.asked]
+    assert said == ["Basic abc", "Basic abc", "Basic dTpwQA==", "Bearer t"]
+
+
+@pytest.mark.parametrize("status", [403, 405, 501])
+async def test_where_post_is_refused_by_a_gateway_queries_go_by_get(fake, status):
+    fake.react = lambda asked: web.Response(status=status) if asked.verb == "POST" else None
+    async with connected(fake) as client:
+        for _ in range(2):
+            assert list((await client.query("a", 1.0, verb="POST")).values) == [1.0]
+        assert client.is_get
+    assert [asked.verb for asked in fake.asked] == ["POST", "GET", "GET"]
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirected_post_is_asked_by_get_which_keeps_its_query(fake, status):
+    def react(asked):
+        if asked.path.startswith("/old"):
+            to = asked.request.path_qs.replace("/old", "/new", 1)
+            return web.Response(status=status, headers={"Location": to})
+        return None
+
+    fake.react = react
+    async with connected(fake, "/old") as client:
+        assert list((await client.query("a", 1.0, verb="POST")).values) == [1.0]
+    assert [(asked.verb, asked.path.split("/")[1]) for asked in fake.asked] == [
+        ("POST", "old"), ("GET", "old"), ("GET", "new"),
+    ]  # fmt: skip
+
+
+async def test_a_gateway_that_refuses_both_is_told_as_it_answered_the_post(fake):
+    answers = [web.Response(status=403), web.Response(status=404)]
+    fake.react = lambda _: answers.pop(0)
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0, verb="POST")
+        assert not client.is_get
+    assert caught.value.kind == "forbidden"
+
+
+async def test_a_url_that_is_too_long_is_split_by_the_limits_of_get_from_then_on(fake):
+    fake.react = lambda asked: web.Response(status=405 if asked.verb == "POST" else 414)
+    async with connected(fake) as client:
+        with pytest.raises(QueryError) as caught:
+            await client.query("a" * 5000, 1.0)
+        assert client.is_get
+    assert caught.value.kind == "oversize"
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_the_verb_that_was_asked_for_stays(fake, verb):
+    fake.react = lambda _: web.Response(status=405)
+    async with connected(fake, verb=verb) as client:
+        with pytest.raises(QueryError):
+            await client.query("a", 1.0)
+    assert [asked.verb for asked in fake.asked] == [verb]
+
+
 async def test_an_unreadable_file_is_an_error_at_start(fake, tmp_path):
     with pytest.raises(FileNotFoundError):
         await connected(fake, token_file=tmp_path / "none").__aenter__()
@@ -122,6 +208,11 @@ def test_a_url_without_scheme_or_host_is_refused(url):
         (lambda: body('{"status":"success","data":{"resultType":"vector","result":'
                       '[{"metric":{},"value":[1,"x"]}]}}'), "nonsense", Unavailable),
         (lambda: body("[]"), "nonsense", Unavailable),
+        (lambda: body('{"status":"success","data":' + "[" * 5000), "nonsense", Unavailable),
+        (lambda: body('{"status":"success","data":{"resultType":"vector","result":'
+                      '[{"metric":{"a":' + "[" * 5000), "nonsense", Unavailable),
+        (lambda: web.Response(status=302, headers={"Location": "http://a..b/"}), "nonsense",
+         Unavailable),
         (lambda: body(""), "nonsense", Unavailable),
     ],
 )  # fmt: skip
@@ -154,12 +245,32 @@ async def test_a_refusal_that_arrives_in_two_parts_is_read_whole(fake):
     assert caught.value.kind == "bad-data"
 
 
-async def test_the_wait_that_a_429_asks_for_is_kept(fake):
-    fake.react = lambda _: web.Response(status=429, headers={"Retry-After": "7"})
+@pytest.mark.parametrize(
+    ("asked_for", "kept"),
+    [("7", 7.0), ("3600", 10.0), ("9" * 400, 10.0), ("\u00b2", None), ("soon", None)],
+)
+async def test_the_wait_that_a_429_asks_for_is_kept_but_not_for_hours(fake, asked_for, kept):
+    fake.react = lambda _: web.Response(status=429, headers={"Retry-After": asked_for})
     async with connected(fake) as client:
         with pytest.raises(QueryError) as caught:
             await client.query("a", 1.0)
-    assert caught.value.failure.retry_after_s == 7.0
+    assert caught.value.failure.retry_after_s == kept
+
+
+async def test_a_large_page_of_html_costs_no_more_than_reading_it(fake):
+    fake.react = lambda _: web.Response(text="<html>" + "x" * 4_000_000)
+    async with connected(fake, deadline_s=60.0) as client:
+        began = time.process_time()
+        with pytest.raises(QueryError) as caught:
+            await client.query("a", 1.0)
+        html_s = time.process_time() - began
+        text = json.dumps(vector([({"pod": "p" * 400}, 1.0)] * 9000, 1.0), separators=(",", ":"))
+        fake.react = lambda _: body(text)
+        began = time.process_time()
+        await client.query("a", 1.0)
+        answer_s = time.process_time() - began
+    assert caught.value.kind == "nonsense"
+    assert html_s < 5 * answer_s  # searched again with every chunk, it took 20 times as long
 
 
 async def test_prometheus_down_is_unreachable(fake, unused_tcp_port):

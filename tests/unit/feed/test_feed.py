@@ -171,3 +171,14 @@ async def test_metrics_of_the_same_pods_share_one_index_and_others_do_not(fake, 
     (all_,) = await feed.read([want(one, "n2", "p1", known=3)])
     assert served(all_) == {"p0": 20.0, "p1": 21.0, "p2": 22.0}
     assert served(few)["p1"] == 21.0
+
+
+async def test_plans_that_nobody_wants_are_forgotten_without_a_relist(fake, opened, clock):
+    feed = await opened()
+    for n in range(50):
+        await feed.read([want(pods_plan(matchers=(f'x="{n}"',)), "n1", "p0")])
+    assert len(feed._groups) == 50
+    await asyncio.sleep(0.01)  # the last refresh ends after its answer
+    clock.now_s += 2000
+    await feed.read([want(pods_plan(), "n1", "p0")])
+    assert len(feed._groups) == 1

@@ -230,3 +230,52 @@ async def test_a_template_that_cannot_be_executed_refuses_its_own_requests(fake,
     (outcome,) = await feed.read([want(plan, "n1", "p0")])
     assert isinstance(outcome, Refused)
     assert fake.asked == []
+
+
+async def test_rules_that_hang_do_not_keep_another_one_waiting(fake, opened):
+    feed = await opened(prometheus={"deadline_s": 1.0})
+    release = asyncio.Event()
+
+    async def react(asked):
+        if "slow" in asked.query:
+            await release.wait()
+
+    fake.react = react
+    slow = [pods_plan(f"slow{n}", f"sum by (pod) (slow{n}{{<M>}})") for n in range(2)]
+    demands = [want(plan, f"{'x' * 60}{n}", "p0") for plan in slow for n in range(1200)]
+    late = await feed.read(demands)
+    assert {each.reason for each in late} == {"PrometheusTimeout", "PrometheusBusy"}
+    hanging = asyncio.create_task(feed.read(demands))
+    while not feed.stats.in_flight:  # noqa: ASYNC110 - a counter has no event
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert feed.stats.in_flight == 2  # of four
+    (outcome,) = await feed.read([want(pods_plan(), "n1", "p0")])
+    assert served(outcome)["p0"] == 10.0
+    release.set()
+    await hanging
+
+
+async def test_a_tenant_with_many_slow_queries_leaves_places_to_another(fake, opened):
+    feed = await opened(prometheus={"deadline_s": 1.0}, queries_in_flight=4)
+    release = asyncio.Event()
+
+    async def react(asked):
+        if 'x="' in asked.query:
+            await release.wait()
+
+    fake.react = react
+    plans = [
+        pods_plan("slow", f'topk(1, sum by (pod) (m{{x="{n}",<M>}}))', (f'x="{n}"',), "external")
+        for n in range(30)
+    ]
+    late = await feed.read([want(plan, "n1") for plan in plans[:4]])
+    assert {each.reason for each in late} == {"PrometheusTimeout"}
+    greedy = asyncio.create_task(feed.read([want(plan, "n1") for plan in plans]))
+    await asyncio.sleep(0.1)
+    assert feed.stats.in_flight == 2  # of four
+    other = pods_plan(template="topk(1, sum by (pod) (m{<M>}))", api="external")
+    (outcome,) = await feed.read([want(other, "n2")])
+    assert outcome.values.tolist() == [20.0, 21.0, 22.0]
+    release.set()
+    await greedy

@@ -154,6 +154,20 @@ def test_one_label_in_two_roles_is_not_widened():
         ("a{<M>} offset 5m", None),
         ("a{<M>} @ end()", None),
         ("max_over_time(a{<M>}[5m:1m] offset 1h)", None),
+        (
+            "last_over_time(a{<M>}[5m])",
+            'max by (namespace,pod) (timestamp(a{namespace=~"n1|n2"}))',
+        ),
+        (
+            "rate(a{<M>}[1h])",
+            'max by (namespace,pod) (timestamp(a{namespace=~"n1|n2"}))',
+        ),
+        (
+            "a{<M>} * on() group_left last_over_time(cap[1h])",
+            'max by (namespace,pod) (timestamp(a{namespace=~"n1|n2"}))',
+        ),
+        ("last_over_time(a{<M>}[301s])", None),  # how old a sample may be is written there
+        ("sum by (pod) (max_over_time(a{<M>}[1h:1m]))", None),
         ("max_over_time(a{<M>}[5m:1m] @ 100)", None),
         ("a{<M>} / on(namespace,pod) b{<M>}", None),
         ('sum by (pod) (a{namespace="<namespace>"})', None),  # pods of the answer are not its keys
@@ -173,3 +187,9 @@ def test_named_and_wide_texts_differ_by_the_names_only():
     assert verdict.text(("n1",), ("p",)) == (
         'sum by (namespace,pod) (rate(a{namespace="n1",pod="p"}[300000ms]))'
     )
+
+
+def test_selectors_longer_than_a_shared_query_are_not_even_parsed():
+    long = 'x=~"' + "y" * 5000 + '"'
+    verdict = prove(pods_plan(template=f"sum by (pod) (a{{{long},<M>}})", matchers=(long,)))
+    assert (verdict.outcome, "longer" in verdict.reason) == ("per-request", True)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import trustme
 import yaml
+from structlog.testing import capture_logs
 
 from podscale.kube.connect import Target, connect
+from podscale.kube.credentials import InCluster
 from podscale.kube.errors import NotConfigured, Unauthorized
 from tests.unit.kube.bytes_served import raw
 from tests.unit.kube.little import LittleCluster, served
@@ -139,6 +141,99 @@ async def test_a_rotated_service_account_token_is_used(pki):
             await api.request("GET", "/api")  # the old one is refused before a minute has passed
             await api.request("GET", "/api")
     assert seen == ["first", "first", "second", "second"]
+
+
+class Pod:
+    """A ServiceAccount's files, read by an ``InCluster`` whose clock is set by hand."""
+
+    def __init__(self, pki):
+        self.directory = pki.directory
+        self.good = pki.ca_file.read_bytes()
+        self.token("t1")
+        self.now = 0.0
+        environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}
+        self.credentials = InCluster(environ, self.directory, clock=lambda: self.now)
+
+    def token(self, text):
+        (self.directory / "token").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def ca(self, pem):
+        (self.directory / "ca.crt").write_bytes(pem)
+
+    async def later(self):
+        self.now += 61
+        return await self.credentials.current()
+
+
+def bearer(identity):
+    return identity.headers["Authorization"].removeprefix("Bearer ")
+
+
+BROKEN_CAS = [
+    pytest.param(lambda _: b"", id="empty"),
+    pytest.param(lambda _: b"\n", id="blank"),
+    pytest.param(lambda _: b"hello", id="no-pem"),
+    pytest.param(lambda good: good[:200], id="cut"),
+    pytest.param(lambda good: good + good[:200], id="second-cut"),
+    pytest.param(lambda good: b"\xff\xfe" + good[:40] + b"\xe9" + good[40:], id="binary-inside"),
+    pytest.param(
+        lambda _: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", id="no-der"
+    ),
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN_CAS)
+async def test_a_ca_file_that_cannot_be_used_changes_nothing(pki, broken):
+    pod = Pod(pki)
+    before = await pod.credentials.current()
+    pod.ca(broken(pod.good))
+    pod.token("t2")
+    with capture_logs() as logs:
+        for _ in range(3):
+            identity = await pod.later()
+            assert identity.tls is before.tls
+            assert bearer(identity) == "t2"  # it would end within the hour
+    assert [one["event"] for one in logs] == ["ServiceAccountFilesRefused"]
+    other = trustme.CA().cert_pem.bytes()
+    pod.ca(other)
+    taken = (await pod.later()).tls
+    assert [ssl.DER_cert_to_PEM_cert(one) for one in taken.get_ca_certs(binary_form=True)] == [
+        other.decode()
+    ]
+
+
+@pytest.mark.parametrize("broken", BROKEN_CAS)
+async def test_a_pod_without_a_ca_does_not_start_with_those_of_the_system(pki, broken):
+    pod = Pod(pki)
+    pod.ca(broken(pod.good))
+    with pytest.raises(NotConfigured, match=r"ca\.crt"):
+        await pod.credentials.current()
+    pod.ca(pod.good)
+    assert len((await pod.credentials.current()).tls.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("comment", ["# é".encode(), b"# \xe9", b"# a comment"])
+async def test_comments_in_a_ca_file_are_no_matter(pki, comment):
+    pod = Pod(pki)
+    pod.ca(comment + b"\n" + pod.good + b"\n" + trustme.CA().cert_pem.bytes() + comment)
+    assert len((await pod.credentials.current()).tls.get_ca_certs()) == 2
+
+
+@pytest.mark.parametrize("broken", ["", "\n", "t2\nhalf", "t2 half", "tökен", b"\xff\xfe"])
+async def test_a_token_file_that_cannot_be_used_changes_nothing(pki, broken):
+    pod = Pod(pki)
+    before = await pod.credentials.current()
+    pod.token(broken)
+    new = trustme.CA().cert_pem.bytes()
+    pod.ca(new)
+    with capture_logs() as logs:
+        identity = await pod.later()
+        await pod.credentials.renew()
+    assert bearer(identity) == "t1"
+    assert identity.tls is not before.tls
+    assert [one["event"] for one in logs] == ["ServiceAccountFilesRefused"]
+    pod.token("t3\n")
+    assert bearer(await pod.later()) == "t3"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,87 @@ async def test_only_the_named_namespaces_are_watched():
     assert pods_path("shop") in [path for _, path, _ in cluster.requests]
 
 
+def refusing(*allowed: str):
+    """Only these collections may be listed."""
+
+    def fault(_method, path, _query):
+        if path in allowed:
+            return None
+        return Refusal(403, "Forbidden", f"{path} is forbidden")
+
+    return fault
+
+
+async def test_where_not_all_may_be_listed_the_namespace_that_is_asked_for_is():
+    cluster, clock = stocked(), asyncio.get_running_loop().time
+    cluster.fault = refusing(pods_path("shop"))
+    async with running(OnDemand(MemoryApi(cluster), clock=clock, idle_s=100)) as ondemand:
+        for _ in range(3):
+            own = await ondemand.describe(PODS, namespace="shop")
+            assert own.names("shop", selector.EVERYTHING) == ["web-1", "web-2"]
+        asked = [path for method, path, _ in cluster.requests if method == "GET"]
+        assert asked.count(pods_path("shop")) == 1
+        with pytest.raises(Forbidden, match="bank/pods is forbidden"):
+            await ondemand.describe(PODS, namespace="bank")
+        with pytest.raises(Forbidden, match="v1/pods is forbidden"):
+            await ondemand.describe(PODS)
+        with pytest.raises(Forbidden, match="/api/v1/nodes is forbidden"):
+            await ondemand.describe(NODES, namespace="shop")
+        # A server that is away after it refused takes nothing from who has a list.
+        cluster.is_hanging = True
+        await asyncio.sleep(90)
+        assert await ondemand.describe(PODS, namespace="shop") is own
+        cluster.is_hanging = False
+        cluster.fault = lambda *_: None
+        await asyncio.sleep(60)
+        everywhere = await ondemand.describe(PODS, namespace="shop")
+        assert everywhere.exists("bank", "web-3")
+        for _ in range(3):
+            await asyncio.sleep(60)
+            await ondemand.describe(PODS, namespace="shop")
+        assert list(ondemand.stores) == [PODS.path()]
+
+
+async def test_watches_of_single_namespaces_are_bounded_and_lists_outlive_refusals():
+    cluster, clock = stocked(), asyncio.get_running_loop().time
+    cluster.fault = refusing(pods_path("shop"))
+    tasks = len(asyncio.all_tasks())
+    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+        own = await ondemand.describe(PODS, namespace="shop")
+        for number in range(250):
+            with pytest.raises(Forbidden):
+                await ondemand.describe(PODS, namespace=f"no-{number}")
+        assert len(ondemand.stores) == 101
+        assert await ondemand.describe(PODS, namespace="shop") is own
+        assert len(asyncio.all_tasks()) - tasks < 210  # a reflector and its only source each
+    assert len(asyncio.all_tasks()) == tasks
+
+
+async def test_who_waits_for_a_namespace_that_had_to_make_room_is_told():
+    cluster, clock = stocked(), asyncio.get_running_loop().time
+    cluster.fault = refusing()
+    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+        with pytest.raises(Forbidden):
+            await ondemand.describe(PODS)
+        cluster.is_hanging = True
+        found = await asyncio.gather(
+            *(ondemand.describe(PODS, namespace=f"n-{number}") for number in range(101)),
+            return_exceptions=True,
+        )
+    assert str(found[0]) == "too many namespaces of pods are asked for"
+    assert all(isinstance(each, Unreachable) for each in found)
+    assert str(found[1]) == "no list of pods within 10 s"
+
+
+async def test_a_namespace_beyond_the_named_ones_is_not_watched():
+    cluster, clock = stocked(), asyncio.get_running_loop().time
+    cluster.fault = refusing(pods_path("bank"))
+    api = MemoryApi(cluster)
+    async with running(OnDemand(api, namespaces=("shop",), clock=clock)) as ondemand:
+        with pytest.raises(Forbidden, match="shop/pods is forbidden"):
+            await ondemand.describe(PODS, namespace="bank")
+
+
 async def test_without_its_owner_nothing_is_started():
     with pytest.raises(Unreachable, match="watches are not running"):
         await OnDemand(MemoryApi(stocked())).describe(PODS)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.core import selector
+from podscale.kube.errors import Forbidden, Unreachable
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import Phase, PodStore, Ready
-from podscale.kube.watching import Changes, Kind
+from podscale.kube.watching import Broken, Changes, Kind, Listed, Listing, Page
 from podscale.kube.wire import decode, encode, parse_time
 
 FULL = {
@@ -193,6 +194,25 @@ def test_what_is_gone_leaves_nothing_behind():
     assert not kept._resizes
     assert not kept._odd_uids
     assert len(kept._rows.names) == 200
+
+
+def test_a_refusal_stands_until_the_pods_have_been_listed():
+    kept = PodStore()
+    refusal = Forbidden(403, "Forbidden", "pods is forbidden")
+
+    def happens(*happenings):
+        for happening in happenings:
+            kept.apply(happening, scope="", now=0.0)
+
+    assert kept.refusal is None
+    happens(Broken("refused", refusal))
+    assert kept.refusal is refusal
+    happens(Listing(), Broken("no answer", Unreachable("gone")))
+    assert kept.refusal is refusal
+    happens(Listing(), Page([made("web-1", 1, app="web")], "1"), Listed("1"))
+    assert kept.refusal is None
+    happens(Broken("refused", refusal))
+    assert kept.refusal is None  # what is known stays known
 
 
 def test_subscribers_see_both_states():

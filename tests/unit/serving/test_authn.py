@@ -20,6 +20,16 @@ from tests.unit.serving.kit import Pki, ScriptedApi, authority
 NOW = time.time()
 
 
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def peer(leaf: trustme.LeafCert) -> Peer:
     chain = tuple(
         x509.load_pem_x509_certificate(blob.bytes()).public_bytes(Encoding.DER)
@@ -98,6 +108,35 @@ def test_nobody_is_anonymous_and_a_stranger_is_refused(pki: Pki, trust: Trust) -
     assert chain.authenticate(request(), NOBODY) == ANONYMOUS_USER
     stranger = peer(pki.strangers.issue_cert(common_name="front-proxy-client"))
     assert chain.authenticate(request(x_remote_user="hpa"), stranger) is None
+
+
+def test_a_refusal_does_not_outlive_the_wrong_clock_that_caused_it(pki: Pki, trust: Trust) -> None:
+    leaf = peer(pki.proxy())
+    valid = x509.load_der_x509_certificate(leaf.certificate or b"")
+    before = valid.not_valid_before_utc.timestamp() - 3600
+    after = valid.not_valid_after_utc.timestamp() + 3600
+    headers = {"x_remote_user": "hpa"}
+    for wrong in (before, after):
+        wall, clock = Hand(wrong), Hand(0.0)
+        chain = Authenticator(trust, None, SelfMetrics(), wall=wall, clock=clock)
+        assert chain.authenticate(request(**headers), leaf) is None
+        wall.now = NOW
+        clock.now = 4.9  # judged once, not for every request
+        assert chain.authenticate(request(**headers), leaf) is None
+        clock.now = 5.0
+        user = chain.authenticate(request(**headers), leaf)
+        assert isinstance(user, User)
+        assert user.name == "hpa"
+
+
+def test_what_a_certificate_proves_is_remembered_until_it_ends(pki: Pki, trust: Trust) -> None:
+    leaf = peer(pki.user("alice"))
+    ends = x509.load_der_x509_certificate(leaf.certificate or b"").not_valid_after_utc
+    wall = Hand(NOW)
+    chain = Authenticator(trust, None, SelfMetrics(), wall=wall)
+    assert chain.authenticate(request(), leaf) is not None
+    wall.now = ends.timestamp() + 1
+    assert chain.authenticate(request(), leaf) is None
 
 
 def test_proxied_anonymous_users_stay_anonymous(pki: Pki, trust: Trust) -> None:

@@ -54,15 +54,26 @@ async def test_masters_and_open_paths_are_not_asked() -> None:
     assert not (await decided(authorizer, BOB, info("/healthz/ping"))).is_allowed
 
 
-async def test_a_group_wide_permission_serves_all_of_the_group_for_a_minute() -> None:
+@pytest.mark.parametrize(("flag_s", "holds_s"), [(10, 10), (60, 60), (3600, 60)])
+async def test_a_group_wide_permission_serves_all_of_the_group_for_a_minute_at_most(
+    flag_s: float, holds_s: float
+) -> None:
     api, clock = ScriptedApi(), Clock()
-    authorizer = Authorizer(api, SelfMetrics(), clock=clock)
-    for moment in (0.0, 30.0, 59.9):
+    authorizer = Authorizer(api, SelfMetrics(), allowed_ttl_s=flag_s, clock=clock)
+    for moment in (0.0, holds_s / 2, holds_s - 0.1):
         clock.now = moment
         assert (await decided(authorizer, HPA, PODS)).is_allowed
         assert (await decided(authorizer, HPA, OTHER)).is_allowed
     assert len(api.reviews) == 1
-    clock.now = 60.0
+    clock.now = holds_s
+    api.allowed = lambda _: False
+    assert not (await decided(authorizer, HPA, PODS)).is_allowed
+
+
+async def test_without_a_cache_what_was_revoked_is_refused_at_once() -> None:
+    api = ScriptedApi()
+    authorizer = Authorizer(api, SelfMetrics(), allowed_ttl_s=0)
+    assert (await decided(authorizer, HPA, PODS)).is_allowed
     api.allowed = lambda _: False
     assert not (await decided(authorizer, HPA, PODS)).is_allowed
 

@@ -86,6 +86,8 @@ def test_flags_without_effect_warn_once_and_only_when_given() -> None:
                 "TLS_RSA_WITH_AES_256_CBC_SHA"
             )
         ],
+        ["--tls-min-version=VersionTLS10"],
+        ["--tls-min-version=VersionTLS11", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"],
         ["--audit-policy-file=/etc/p.yaml", "--audit-log-path=-", "--audit-log-format=json"],
         ["--requestheader-allowed-names=kube-apiserver-proxy,system:auth-proxy"],
         ["--authorization_always_allow_paths=/metrics"],
@@ -103,7 +105,9 @@ def test_command_lines_of_manifests_are_valid(argv: list[str]) -> None:
         (["--secure-port=6443", '--requestheader-username-headers=" "'], "header name"),
         (["--audit-log-path=file", "--audit-log-format=txt"], "txt"),
         (["--tls-cert-file=x"], "--tls-private-key-file"),
-        (["--tls-min-version=VersionTLS10"], "VersionTLS10"),
+        (["--tls-min-version=VersionTLS9"], "VersionTLS9"),
+        (["--tls-cipher-suites=TLS_NO_SUCH"], "TLS_NO_SUCH"),
+        (["--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"], "no cipher suite is left"),
         (["--log-format=xml"], "--log-format"),
         (["--max-requests-inflight=0"], "--max-requests-inflight"),
     ],

@@ -147,6 +147,7 @@ def test_ambiguity_is_refused(sent: bytes, code: int) -> None:
     assert refusal.status.code == code
     parser.feed(GET)
     assert parser.next() is refusal
+    assert parser.buffered == 0
 
 
 def test_a_trickled_header_is_not_read_again_and_again() -> None:

@@ -1,7 +1,9 @@
 """The keeper against a scripted API server: create, share, rotate, publish."""
 
+import asyncio
 import base64
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 
 import pytest
 from cryptography.exceptions import InvalidSignature
@@ -131,6 +133,68 @@ async def test_a_failing_api_server_keeps_the_certificate(api: ScriptedApi) -> N
     with pytest.raises(Unreachable):
         await leader.step(tls)
     assert tls.pair is before
+
+
+@pytest.fixture
+def no_files() -> Iterator[Callable[[], None]]:
+    """Take every free file descriptor, when called."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_a_free_file_descriptor_the_certificate_stays(
+    api: ScriptedApi, no_files: Callable[[], None]
+) -> None:
+    clock = Clock()
+    leader = keeper(api, clock)
+    tls = ServingTls(await leader.start())
+    before = tls.pair
+    clock.now += 300
+    no_files()
+    with pytest.raises(TlsError, match="Too many open files"):
+        await leader.step(tls)
+    assert tls.pair is before
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(TlsError("no file descriptor left"), id="tls"),
+        pytest.param(OSError(24, "Too many open files"), id="files"),
+        pytest.param(TypeError("the CA's key is not an elliptic curve key"), id="defect"),
+    ],
+)
+async def test_no_failure_ends_the_renewal(api: ScriptedApi, failure: Exception) -> None:
+    clock = Clock()
+    failures = [failure]
+
+    async def publish(_bundle: bytes) -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    leader = CertificateKeeper(
+        api,
+        namespace="monitoring",
+        secret="podscale-ca",
+        names=("adapter.monitoring.svc",),
+        publish=publish,
+        may_write=lambda: True,
+        times=AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=400.0, poll_s=0.0),
+        wall=clock,
+    )
+    tls = ServingTls(await leader.start())
+    before = tls.pair
+    task = asyncio.create_task(leader.run(tls))
+    async with asyncio.timeout(5):
+        while failures:  # noqa: ASYNC110 - its failures are what is waited for
+            await asyncio.sleep(0)
+        clock.now += 300
+        while tls.pair is before:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
 
 
 async def test_a_damaged_secret_stops_the_start(api: ScriptedApi) -> None:

@@ -7,6 +7,7 @@ from podscale.serving.negotiate import discovery_version, formatted, media
 from podscale.serving.status import Status
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+LISTED = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 JSON, YAML = "application/json", "application/yaml"
 
@@ -28,7 +29,13 @@ JSON, YAML = "application/json", "application/yaml"
         ("text/html", True, None),
         ("application/json;q=0", True, Media(JSON)),
         ("application/vnd.kubernetes.protobuf", False, None),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", False, None),
+        (f"{TABLE.replace('v1', 'v1beta1')}", True, Media(JSON, True, meta_version="v1beta1")),
+        (LISTED, False, None),
+        (f"{LISTED},application/json", False, Media(JSON)),
+        (LISTED, True, Media(JSON, as_metadata="PartialObjectMetadataList")),
+        (LISTED.replace("v=v1", "v=v2"), True, None),
+        (LISTED.replace("List", ""), True, Media(JSON, as_metadata="PartialObjectMetadata")),
+        (LISTED.replace("PartialObjectMetadata", "APIGroupDiscovery"), True, None),
         (";;;,,=;q=x", False, None),
     ],
 )

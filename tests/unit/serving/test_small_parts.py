@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from prometheus_client import generate_latest
 
 from podscale.serving.certificate_files import read_files, self_signed
 from podscale.serving.flag_table import API_SERVER
@@ -147,6 +148,44 @@ def test_tallies_become_upstreams_series() -> None:
     assert value(f"{name}_bucket", {**labels, "le": "0.005"}) == 2
     assert value(f"{name}_bucket", {**labels, "le": "60.0"}) == 3
     assert value(f"{name}_bucket", {**labels, "le": "+Inf"}) == 4
+
+
+def test_what_follows_of_the_tallies_has_upstreams_buckets_and_labels() -> None:
+    metrics = SelfMetrics()
+    info = RequestInfo(True, "/p", "get", "g", "v1", "ns", "pods", "m", "*")
+    for seconds, size in ((0.001, 900), (0.03, 1000), (0.07, 1001)):
+        metrics.requests.observe("GET", info, 200, seconds, size)
+    metrics.requests.observe("POST", info, 405, 0.001, 10)
+    labels = {
+        "verb": "GET", "group": "g", "version": "v1", "resource": "pods", "subresource": "",
+        "scope": "namespace", "component": "apiserver",
+    }  # fmt: skip
+    value = metrics.registry.get_sample_value
+    sli, sizes = "apiserver_request_sli_duration_seconds", "apiserver_response_sizes"
+    assert value(f"{sli}_bucket", {**labels, "le": "0.025"}) is None
+    assert value(f"{sli}_bucket", {**labels, "le": "0.05"}) == 2
+    assert value(f"{sli}_bucket", {**labels, "le": "0.1"}) == 3
+    assert value(f"{sli}_count", labels) == 3
+    assert value(f"{sli}_sum", labels) == pytest.approx(0.101)
+    assert value(f"{sizes}_bucket", {**labels, "le": "1000.0"}) == 2
+    assert value(f"{sizes}_bucket", {**labels, "le": "10000.0"}) == 3
+    assert value(f"{sizes}_bucket", {**labels, "le": "1e+09"}) == 3
+    assert value(f"{sizes}_sum", labels) == 2901
+    written = {**labels, "verb": "POST"}
+    assert value(f"{sli}_count", written) == 1
+    assert value(f"{sizes}_count", written) is None  # sizes are those of reads
+
+
+def test_attempts_are_counted_under_upstreams_whole_names() -> None:
+    metrics = SelfMetrics()
+    metrics.authentication.counts["success"] += 2
+    metrics.authorization.counts["denied"] += 1
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    assert 'authentication_attempts{result="success"} 2.0' in lines
+    assert "# TYPE authentication_attempts untyped" in lines
+    assert not [line for line in lines if "authentication_attempts_total" in line]
+    assert 'authorization_attempts_total{result="denied"} 1.0' in lines
+    assert "# TYPE authorization_attempts_total counter" in lines
 
 
 def test_certificates_for_server_names(tmp_path: Path) -> None:

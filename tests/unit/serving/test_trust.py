@@ -1,14 +1,27 @@
 """Whom we believe: from files, from the ConfigMap, and from neither."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import structlog
 
+from podscale.kube.watching import Page
+from podscale.serving import trust as trust_module
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
-from podscale.serving.trust import Trust, TrustError, TrustSource, read_ca_files
+from podscale.serving.tls import TlsError
+from podscale.serving.trust import (
+    AuthenticationConfig,
+    Trust,
+    TrustError,
+    TrustSource,
+    read_ca_files,
+)
 from tests.unit.serving.kit import Pki, ScriptedApi, authority
 
 PATH = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -110,6 +123,107 @@ async def test_a_broken_change_keeps_the_old_trust(pki: Pki, broken: dict[str, s
     with pytest.raises(TrustError):
         await trust.look_up(api)
     assert trust.current == before
+
+
+async def test_who_could_not_follow_is_told_again(tmp_path: Path, pki: Pki) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_bytes(pki.clients.cert_pem.bytes())
+    trust = source(f"--client-ca-file={file}", "--authentication-skip-lookup")
+    judged: list[Trust] = []
+    served: list[Trust] = []
+    has_files = False
+
+    def serve(now: Trust) -> None:
+        if not has_files:
+            raise TlsError("no file descriptor left")
+        served.append(now)
+
+    trust.listeners += [judged.append, serve]
+    for ca in (pki.strangers, pki.clients, pki.clients):  # there and back, and once more
+        with pytest.raises(TlsError):
+            trust.use_file("client-ca-file", ca.cert_pem.bytes())
+        assert judged[-1].client_ca == (authority(ca),)
+    has_files = True
+    trust.use_file("client-ca-file", pki.clients.cert_pem.bytes())
+    trust.use_file("client-ca-file", pki.clients.cert_pem.bytes())
+    assert served == [trust.current]
+    assert trust.current.client_ca == (authority(pki.clients),)
+
+
+async def test_a_change_that_tls_could_not_follow_is_not_forgotten(pki: Pki) -> None:
+    api = ScriptedApi()
+    api.objects[PATH] = config_map(pki)
+    trust = source("--authentication-tolerate-lookup-failure")
+    served: list[Trust] = []
+    has_files = False
+
+    def serve(now: Trust) -> None:
+        if not has_files:
+            raise TlsError("no file descriptor left")
+        served.append(now)
+
+    trust.listeners.append(serve)
+    with pytest.raises(TlsError):
+        await trust.look_up(api)
+    has_files = True
+    trust.use_file("client-ca-file", b"")
+    assert served == [trust.current]
+    assert trust.current.client_ca == (authority(pki.clients),)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_told"),
+    [pytest.param([], True, id="no-names"), pytest.param(["front-proxy-client"], False, id="name")],
+)
+async def test_one_ca_for_users_and_front_proxy_without_names_is_told(
+    pki: Pki, names: list[str], is_told: bool
+) -> None:
+    api = ScriptedApi()
+    same = pki.clients.cert_pem.bytes().decode()
+    api.objects[PATH] = config_map(
+        pki,
+        **{
+            "requestheader-client-ca-file": same,
+            "requestheader-allowed-names": json.dumps(names),
+        },
+    )
+    with structlog.testing.capture_logs() as logs:
+        await source().look_up(api)
+    assert [one["event"] for one in logs] == ["FrontProxyNotBelieved"] * is_told
+
+
+async def test_nothing_ends_following_the_config_map(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    async def happenings(_api: Any, _source: Any) -> AsyncIterator[Page[AuthenticationConfig]]:
+        asked.append(len(asked))
+        if len(asked) < 3:
+            raise OSError(24, "Too many open files")
+        wanted = msgspec.convert(config_map(pki), AuthenticationConfig)
+        yield Page([wanted], "1")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(trust_module, "happenings", happenings)
+    monkeypatch.setattr(trust_module, "_AGAIN_S", 0.0)
+    trust = source()
+    refused: list[Trust] = []
+
+    def refuse(now: Trust) -> None:
+        refused.append(now)
+        raise TlsError("no file descriptor left")
+
+    trust.listeners.append(refuse)
+    task = asyncio.create_task(trust.follow(ScriptedApi()))
+    async with asyncio.timeout(5):
+        while not refused:  # noqa: ASYNC110 - it says nothing when it is done
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (len(asked), task.done()) == (3, False)
+    assert trust.current.client_ca == (authority(pki.clients),)
+    task.cancel()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -224,3 +224,17 @@ def test_many_vpas_at_once_do_not_look_at_everything_for_each() -> None:
     finally:
         gc.enable()
     assert many < few * 8 * 4, "eight times as many, and not eight times as long for each"
+
+
+def test_a_vpa_that_moved_to_another_workload_begins_anew() -> None:
+    cluster = learned()
+    cluster.remove_vpa(WEB, NOW, is_for_good=True)
+    cluster.put_vpa(vpa(), selector.parse("app=other"), NOW)
+    assert cluster.vpas[WEB].containers() == []
+
+
+def test_a_vpa_whose_pods_have_finished_does_not_run() -> None:
+    cluster = learned()
+    assert cluster.runs(WEB)
+    cluster.put_pod("shop", "web-0", {"app": "web", "version": "v1"}, ["app"], NOW, is_active=False)
+    assert not cluster.runs(WEB)

@@ -322,11 +322,15 @@ def test_a_running_container_goes_on_after_its_aggregate_expired() -> None:
     assert target(cluster)["cpu"] == "247m"
 
 
-def test_pods_are_counted_per_vpa_and_finished_ones_are_not() -> None:
+def test_pods_are_counted_per_vpa_and_finished_ones_too() -> None:
     cluster = Cluster()
     web(cluster, "web-0", "web-1")
     cluster.put_pod("shop", "web-1", {"app": "web", "version": "v1"}, ["app"], NOW, is_active=False)
-    assert cluster.matched() == {WEB: 1}
+    assert cluster.matched() == {WEB: 2}
+    cluster.remove_pod("shop", "web-0")
+    assert cluster.matched() == {WEB: 1}, "a CronJob between two runs"
+    cluster.remove_pod("shop", "web-1")
+    assert cluster.matched() == {}
 
 
 def test_a_moved_target_is_due_at_once_and_young_bounds_are_not() -> None:

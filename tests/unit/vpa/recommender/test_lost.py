@@ -178,3 +178,10 @@ def test_what_this_process_published_itself_is_not_held() -> None:
     world.status(NOW + MINUTE)
     world.lost.meet([(WEB, published(uid=""))], NOW + MINUTE)
     assert amounts(world.status(NOW + 2 * MINUTE))["cpu"] == "63m"
+
+
+def test_what_was_published_of_another_workload_is_not_held() -> None:
+    world = World(published())
+    world.lost.moved(WEB)
+    world.vpa = vpa()
+    assert amounts(world.status(NOW + MINUTE))["cpu"] == "63m"

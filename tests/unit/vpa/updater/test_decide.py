@@ -72,7 +72,8 @@ def test_a_resize_under_way(
     found = decided(pod(**resizing(*state)), vpa("InPlaceOrRecreate"), resize_since_s=since_s)
     assert found.action == action
     assert list(found.reasons[: len(reasons)]) == reasons
-    in_place = decided(pod(**resizing(*state)), vpa("InPlace"), resize_since_s=since_s)
+    asked = {"cpu": "500m", "memory": "512Mi"}
+    in_place = decided(waiting(asked, *state), vpa("InPlace"), resize_since_s=since_s)
     assert in_place.action == ("resize" if state[1] == "Infeasible" else "none")
     assert in_place.record_infeasible == (state[1] == "Infeasible")
     assert "FellBackToEviction" not in in_place.reasons
@@ -197,3 +198,74 @@ def test_what_to_set_comes_with_the_decision() -> None:
     assert found.due is not None
     assert found.due.age_s == NOW - 1_772_884_800.0
     assert SETTINGS.lifetime_s == found.facts["lifetime_s"]
+
+
+def killed(started: str, finished: str) -> list[dict[str, Any]]:
+    ended = {"reason": "OOMKilled", "startedAt": started, "finishedAt": finished}
+    return [{"name": "app", "lastState": {"terminated": ended}}]
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "per_vpa_s", "reason"),
+    [
+        pytest.param("11:40:00", "11:50:01", None, "WithinBoundsYoung", id="ran-for-long"),
+        pytest.param("11:45:00", "11:50:01", None, "QuickOom", id="just-happened"),
+        pytest.param("11:45:00", "11:50:00", None, "WithinBoundsYoung", id="ten-minutes-ago"),
+        pytest.param("11:30:00", "11:31:00", None, "WithinBoundsYoung", id="half-an-hour-ago"),
+        pytest.param("11:30:00", "11:31:00", 3600, "QuickOom", id="the-vpa-remembers-longer"),
+        pytest.param("11:45:00", "11:50:01", 60, "WithinBoundsYoung", id="and-shorter"),
+    ],
+)
+def test_a_quick_oom_is_one_for_as_long_as_it_is_quick(
+    started: str, finished: str, per_vpa_s: int | None, reason: str
+) -> None:
+    within = {"cpu": "450m", "memory": "450Mi"}
+    seen = killed(f"2026-03-09T{started}Z", f"2026-03-09T{finished}Z")
+    policy = {} if per_vpa_s is None else {"evictAfterOOMSeconds": per_vpa_s}
+    settings = UpdaterSettings(per_vpa_config=True)
+    subject = pod(requests=within, started=YOUNG, containers=seen)
+    found = decided(subject, vpa(policy=policy), settings=settings)
+    assert found.reasons[0] == reason
+    assert found.action == ("evict" if reason == "QuickOom" else "none")
+
+
+HELD = {"cpu": "100m", "memory": "512Mi"}
+
+
+def waiting(asked: dict[str, str], *state: str, **more: Any) -> Any:
+    """A pod that still has what it had, while a resize to ``asked`` is under way."""
+    held = [{"name": "app", "resources": {"requests": HELD}}]
+    return pod(requests=asked, containers=held, **resizing(*state), **more)
+
+
+STATES = [
+    pytest.param((PENDING, "Deferred"), "ResizeDeferred", id="deferred"),
+    pytest.param(("PodResizeInProgress", ""), "ResizeInProgress", id="in-progress"),
+    pytest.param(("PodResizeInProgress", "Error", "below usage"), "ResizeError", id="error"),
+    pytest.param((PENDING, "Whatever"), "ResizeError", id="unknown"),
+]
+
+
+@pytest.mark.parametrize(("state", "reason"), STATES)
+def test_a_resize_whose_size_is_no_longer_wanted_is_revised(
+    state: tuple[str, ...], reason: str
+) -> None:
+    other, same = {"cpu": "2", "memory": "512Mi"}, {"cpu": "500m", "memory": "512Mi"}
+    found = decided(waiting(other, *state), vpa("InPlace"))
+    assert (found.action, found.reasons) == ("resize", ("OutsideBounds", reason))
+    assert not found.record_infeasible
+    again = decided(waiting(same, *state), vpa("InPlace"))
+    assert (again.action, again.reasons[0]) == ("none", reason)
+    either = decided(waiting(other, *state), vpa("InPlaceOrRecreate"), resize_since_s=0.0)
+    assert either.action == ("evict" if reason == "ResizeError" else "none")
+
+
+def test_a_revised_resize_passes_the_gates_of_a_first_one() -> None:
+    stuck = waiting({"cpu": "2", "memory": "512Mi"}, PENDING, "Deferred")
+    full = decided(stuck, vpa("InPlace"), others=1)  # two of four live
+    assert (full.action, full.reasons[0]) == ("none", "BudgetExhausted")
+    small = {"cpu": quantity.parse("400m"), "memory": quantity.parse("8Gi")}
+    found = decided(stuck, vpa("InPlace"), allocatable=small)
+    assert (found.action, found.reasons[0]) == ("none", "ResizeInfeasible")
+    pending = waiting({"cpu": "2", "memory": "512Mi"}, PENDING, "Deferred", phase="Pending")
+    assert decided(pending, vpa("InPlace")).action == "none"

@@ -8,12 +8,23 @@ from vpa.updater.priority import UpdaterSettings
 
 
 def downs(
-    kind: str, live: int, size: OwnerSize, *, tolerance: float = 0.5, pending: int = 0
+    kind: str,
+    live: int,
+    size: OwnerSize,
+    *,
+    tolerance: float = 0.5,
+    pending: int = 0,
+    conditions: list[dict[str, str]] | None = None,
 ) -> int:
     """Return how many running pods one loop takes down."""
     owner = {"kind": kind, "name": "o", "controller": True}
     pods = [
-        pod(f"p{n}", owner=owner, phase="Pending" if n < pending else "Running")
+        pod(
+            f"p{n}",
+            owner=owner,
+            phase="Pending" if n < pending else "Running",
+            conditions=conditions,
+        )
         for n in range(live)
     ]
     settings = UpdaterSettings(eviction_tolerance=tolerance)
@@ -36,14 +47,23 @@ def downs(
         pytest.param("PodSet", 4, OwnerSize(replicas=6), 1, id="and-the-size-of-its-scale"),
         pytest.param("PodSet", 20, OwnerSize(replicas=4), 10, id="which-may-have-grown-since"),
         pytest.param("ReplicaSet", 5, OwnerSize(), 0, id="a-known-kind-must-be-known"),
-        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=4), 2, id="daemons"),
-        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=3), 1, id="unready-daemons-count"),
-        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=2), 0, id="and-use-it-up"),
-        pytest.param("DaemonSet", 4, OwnerSize(desired=4, ready=0), 0, id="none-ready"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=4), 2, id="daemons"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=2), 3, id="more-than-are-desired-may-go"),
+        pytest.param("DaemonSet", 4, OwnerSize(desired=0), 0, id="none-desired"),
+        pytest.param("DaemonSet", 4, OwnerSize(), 0, id="daemons-of-unknown-number"),
     ],
 )
 def test_budget(kind: str, live: int, size: OwnerSize, taken: int) -> None:
     assert downs(kind, live, size) == taken
+
+
+def test_daemons_that_all_crash_get_the_update_that_would_end_it() -> None:
+    crashing = [{"type": "Ready", "status": "False"}]
+    assert downs("DaemonSet", 10, OwnerSize(desired=10), conditions=crashing) == 5
+
+
+def test_pending_daemons_use_the_budget_up() -> None:
+    assert downs("DaemonSet", 10, OwnerSize(desired=10), pending=5) == 0
 
 
 def test_pending_pods_lower_what_runs() -> None:

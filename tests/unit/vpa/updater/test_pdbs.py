@@ -12,7 +12,7 @@ from podscale.kube.pods import PodStore, PodView
 from podscale.kube.store import Store
 from podscale.kube.watching import Alive, Listed, Listing, Page
 from podscale.kube.wire import decode
-from vpa.updater.pdbs import refusal
+from vpa.updater.pdbs import alike_to, refusal
 
 
 def budget(name: str = "all", allowed: int = 0, **more: Any) -> PodDisruptionBudget:
@@ -23,18 +23,22 @@ def budget(name: str = "all", allowed: int = 0, **more: Any) -> PodDisruptionBud
     return decode(msgspec.json.encode(body), PodDisruptionBudget)
 
 
-def pod(phase: str = "Running", ready: str = "True") -> PodView:
+def pod(phase: str = "Running", ready: str = "True", name: str = "web-0", **labels: str) -> PodView:
     body = {
         "metadata": {
-            "name": "web-0", "namespace": "shop", "uid": "1", "resourceVersion": "1",
-            "labels": {"app": "web"},
+            "name": name, "namespace": "shop", "uid": "1", "resourceVersion": "1",
+            "labels": {"app": "web", **labels},
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "2",
+                 "controller": True}
+            ],
         },
         "spec": {"containers": [], "nodeName": "n"},
         "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
     }  # fmt: skip
     store = PodStore()
     store.accept(decode(msgspec.json.encode(body), Pod))
-    view = store.get("shop", "web-0")
+    view = store.get("shop", name)
     assert view is not None
     return view
 
@@ -79,3 +83,9 @@ def test_pods_that_do_not_run_well_are_the_api_servers_to_judge() -> None:
 def test_a_silent_watch_says_nothing() -> None:
     assert refusal(pod(), known(budget(), is_current=False)) is None
     assert refusal(pod(), Store()) is None
+
+
+def test_a_refusal_holds_for_pods_that_a_budget_cannot_tell_apart() -> None:
+    assert alike_to(pod()) == alike_to(pod(name="web-1"))
+    for other in (pod(ready="False"), pod(phase="Pending"), pod(track="canary")):
+        assert alike_to(pod()) != alike_to(other)

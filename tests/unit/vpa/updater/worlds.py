@@ -25,6 +25,8 @@ def pod(
     phase: str = "Running",
     conditions: list[dict[str, str]] | None = None,
     owner: dict[str, Any] | None = None,
+    containers: list[dict[str, Any]] | None = None,
+    annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> Pod:
     wanted = {"cpu": "100m", "memory": "512Mi"} if requests is None else requests
@@ -35,6 +37,7 @@ def pod(
                 "namespace": "shop",
                 "uid": name,
                 "labels": {"app": "web"},
+                "annotations": annotations,
                 "ownerReferences": [
                     owner or {"kind": "ReplicaSet", "name": "web-7d4", "controller": True}
                 ],
@@ -45,7 +48,12 @@ def pod(
                 ],
                 **spec,
             },
-            "status": {"phase": phase, "startTime": started, "conditions": conditions or []},
+            "status": {
+                "phase": phase,
+                "startTime": started,
+                "conditions": conditions or [],
+                "containerStatuses": containers or [],
+            },
         },
         Pod,
     )

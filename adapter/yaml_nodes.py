@@ -1,0 +1,102 @@
+"""The nodes of a YAML document, scanned and composed as yaml.v2 does.
+
+yaml.v2 is a port of libyaml, so it is libyaml that reads here: a tab may follow a value or
+a colon, which PyYAML's own scanner refuses. That one stands in where PyYAML was built
+without libyaml; then such tabs are told as problems, and nothing else changes.
+"""
+
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.resolver import Resolver
+
+from adapter.errors import Problem
+
+EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_STR = "tag:yaml.org,2002:str"
+_NULL = "tag:yaml.org,2002:null"
+_MERGE = "tag:yaml.org,2002:merge"
+_NULLS = frozenset(["", "~", "null", "Null", "NULL"])
+
+
+def root(text: str, events: Any = EVENTS) -> yaml.Node | Problem | None:
+    """Return the root of the first document, ``None`` when it is empty.
+
+    ``events`` is the loader that scans: PyYAML's with libyaml or without.
+    """
+    try:
+        composer = _Composer(events(text))
+        node = composer.get_node() if composer.check_node() else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        problem = error.problem
+        if mark and problem:  # libyaml does not say which character, and a tab cannot be seen
+            at = text[mark.index : mark.index + 1]
+            problem = problem.replace("found character that", f"found character {at!r} that")
+        what = ", ".join(part for part in (problem, error.context) if part)
+        return Problem("", f"not YAML: {what}", line, column)
+    except (yaml.YAMLError, UnicodeError) as error:  # what YAML does not allow has no mark
+        return Problem("", f"not YAML: {_words(error)}")
+    except RecursionError:
+        return Problem("", "not YAML: nested too deeply")
+    return None if node is None or is_null(node) else node
+
+
+class _Composer(Composer, Resolver):
+    """Composes from the events of another loader; an anchor may be given anew, as in Go."""
+
+    def __init__(self, events: Any) -> None:
+        Composer.__init__(self)
+        Resolver.__init__(self)
+        self._events = events
+
+    def check_event(self, *kinds: type[yaml.Event]) -> bool:
+        return bool(self._events.check_event(*kinds))
+
+    def peek_event(self) -> Any:
+        return self._events.peek_event()
+
+    def get_event(self) -> Any:
+        return self._events.get_event()
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Return whether ``node`` is a null, which sets whatever it is written to back to zero."""
+    if not isinstance(node, yaml.ScalarNode) or node.style:
+        return False
+    return node.tag == _NULL or (node.tag != _STR and node.value in _NULLS)
+
+
+def is_merge(key: yaml.Node) -> bool:
+    """Return whether ``key`` is a ``<<`` without quotes."""
+    return isinstance(key, yaml.ScalarNode) and key.tag == _MERGE
+
+
+def is_text(node: yaml.ScalarNode) -> bool:
+    """Return whether ``node`` is quoted, and so is a text and nothing else."""
+    return bool(node.style) and node.tag == _STR
+
+
+def kind(node: object) -> str:
+    """Return what ``node`` is, in the words of a problem."""
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    if isinstance(node, yaml.ScalarNode):
+        return f"the text {node.value!r}"
+    return "nothing"
+
+
+def _words(error: Exception) -> str:
+    # PyYAML names the text it was given as if it were a file.
+    return " ".join(str(error).replace('in "<unicode string>",', "at").split())

@@ -1,0 +1,49 @@
+"""The head of a reply: its status line and headers, and what stands in every one of them."""
+
+import secrets
+from collections.abc import Sequence
+from email.utils import formatdate
+from http import HTTPStatus
+
+_REASONS = {code.value: code.phrase for code in HTTPStatus}
+
+
+def reply_head(
+    status: int,
+    audit_id: str,
+    date: str,
+    content_type: str,
+    length: int,
+    headers: Sequence[tuple[str, str]],
+) -> bytes:
+    """Return the head of a reply whose body has ``length`` bytes."""
+    text = (
+        f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n"
+        f"Audit-Id: {audit_id}\r\n"
+        "Cache-Control: no-cache, private\r\n"
+        f"Date: {date}\r\n"
+    )
+    if status != 304:
+        text += f"Content-Type: {content_type}\r\nContent-Length: {length}\r\n"
+    for name, value in headers:
+        text += f"{name}: {value}\r\n"
+    return f"{text}\r\n".encode("latin-1", "replace")
+
+
+def http_date(unix_s: float) -> str:
+    """Return the RFC 9110 form of a time."""
+    return formatdate(unix_s, usegmt=True)
+
+
+class AuditIds:
+    """Version 4 UUIDs in form: random once, then counted up; a random one each costs 2 µs."""
+
+    def __init__(self) -> None:
+        bits = secrets.token_hex(10)
+        self._prefix = f"{bits[:8]}-{bits[8:12]}-4{bits[12:15]}-a{bits[15:18]}-"
+        self._last = secrets.randbits(44)
+
+    def next(self) -> str:
+        """Return one that this process has not given out."""
+        self._last += 1
+        return f"{self._prefix}{self._last:012x}"

@@ -1,0 +1,223 @@
+"""One connection against a transport that only records: what is kept, dropped, put off."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from podscale.serving.api import ApiRequest, ApiResponse, Route
+from podscale.serving.authn import Authenticator
+from podscale.serving.authz import Authorizer
+from podscale.serving.connection import Connection, Limits, Reply
+from podscale.serving.front import Front
+from podscale.serving.http1 import SMALL_BODY, HttpRequest
+from podscale.serving.peer import Peer
+from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.server import Server
+from podscale.serving.trust import Trust
+from tests.unit.serving.test_surface import Recorder
+
+GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE = 1024 * 1024
+
+
+class Line(Recorder):
+    """A transport that knows whether it is read from."""
+
+    is_read = True
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    @property
+    def codes(self) -> list[int]:
+        """The status codes written so far."""
+        return [int(one[:3]) for one in bytes(self.written).split(b"HTTP/1.1 ")[1:]]
+
+
+class Echo:
+    """Answers with the target, at once, or when ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.asked: list[HttpRequest] = []
+        self.go: asyncio.Event | None = None
+
+    def __call__(
+        self, request: HttpRequest, peer: Peer, *, is_full: bool
+    ) -> Reply | Coroutine[Any, Any, Reply]:
+        self.asked.append(request)
+        reply = Reply(200, "text/plain", request.target.encode())
+        return reply if self.go is None else self._later(self.go, reply)
+
+    async def _later(self, go: asyncio.Event, reply: Reply) -> Reply:
+        await go.wait()
+        return reply
+
+
+def connected(server: Server) -> tuple[Connection, Line]:
+    line = Line()
+    connection = Connection(server)
+    connection.connection_made(line)
+    return connection, line
+
+
+def posted(length: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+
+
+def takes_large(_method: str, _target: str) -> int:
+    return LARGE
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 8193\r\n\r\n", id="get"),
+        pytest.param(posted(SMALL_BODY + 1), id="post"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"1000\r\n" + b"x" * 4096 + b"\r\n1001\r\n",
+            id="chunked",
+        ),
+    ],
+)
+async def test_a_large_body_that_nobody_takes_is_not_kept(sent: bytes) -> None:
+    echo = Echo()
+    async with Server(echo) as server:
+        connection, line = connected(server)
+        connection.data_received(sent)
+        for _ in range(100):
+            connection.data_received(b"x" * 100_000)
+        assert connection._parser.buffered == server.held == 0
+    assert (line.codes, line.is_closed, echo.asked) == ([413], True, [])
+
+
+async def test_a_small_body_is_read_whoever_sends_it() -> None:
+    echo = Echo()
+    async with Server(echo) as server:
+        connection, line = connected(server)
+        connection.data_received(posted(SMALL_BODY) + b"x" * SMALL_BODY + GET % 1)
+    assert [len(one.body) for one in echo.asked] == [SMALL_BODY, 0]
+    assert line.codes == [200, 200]
+
+
+async def test_what_all_connections_hold_together_is_bounded() -> None:
+    echo = Echo()
+    limits = Limits(held=3 * LARGE)
+    async with Server(echo, limits=limits, body_limit=takes_large) as server:
+        lines = [connected(server) for _ in range(10)]
+        for connection, _ in lines:
+            connection.data_received(posted(LARGE))
+            connection.data_received(b"x" * (LARGE - 1))
+            assert server.held <= limits.held
+        assert [line.codes for _, line in lines] == [[]] * 3 + [[503]] * 7
+        assert [line.is_closed for _, line in lines] == [False] * 3 + [True] * 7
+        small, line = connected(server)
+        small.data_received(GET % 1)
+        assert line.codes == [200]  # what arrives whole needs no room
+        for connection, _ in lines[:2]:
+            connection.connection_lost(None)
+        lines[2][0].data_received(b"x")
+        assert lines[2][1].codes == [200]
+        assert server.held == 0
+        again, _ = connected(server)
+        again.data_received(posted(LARGE) + b"x" * (LARGE - 1))
+        assert server.held == LARGE - 1
+
+
+async def test_unfinished_headers_are_held_too() -> None:
+    async with Server(Echo(), limits=Limits(held=100_000)) as server:
+        lines = [connected(server) for _ in range(5)]
+        for connection, _ in lines:
+            connection.data_received(b"GET / HTTP/1.1\r\nA: " + b"x" * 30_000)
+        assert [line.codes for _, line in lines] == [[], [], [], [503], [503]]
+
+
+async def test_a_body_counts_until_its_request_is_answered() -> None:
+    echo = Echo()
+    echo.go = asyncio.Event()
+    async with Server(echo, limits=Limits(held=LARGE), body_limit=takes_large) as server:
+        first, answered = connected(server)
+        first.data_received(posted(LARGE) + b"x" * LARGE)
+        assert server.held == LARGE
+        second, refused = connected(server)
+        second.data_received(posted(10) + b"x" * 10)
+        assert (refused.codes, len(echo.asked)) == ([503], 1)
+        first.data_received(GET % 1)
+        assert not answered.is_read  # no room for what it did not wait to send
+        echo.go.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert answered.codes == [200, 200]
+        assert (answered.is_read, server.held) == (True, 0)
+
+
+async def test_nothing_is_handled_after_connection_close() -> None:
+    echo = Echo()
+    async with Server(echo) as server:
+        connection, line = connected(server)
+        last = b"GET /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        connection.data_received(last + GET % 1)
+        connection.data_received(GET % 2)
+        assert connection.give_up_at <= server.now() + server.limits.write_s
+        assert not line.is_aborted
+        connection.give_up()  # the other end does not close
+        assert line.is_aborted
+    assert [one.target for one in echo.asked] == ["/0"]
+    assert (line.codes, line.is_closed) == ([200], True)
+
+
+async def test_a_flood_of_pipelined_requests_lets_others_in_between() -> None:
+    echo = Echo()
+    async with Server(echo) as server:
+        connection, line = connected(server)
+        everything = b"".join(GET % number for number in range(8000))
+        connection.data_received(everything[:100_000])
+        at_first = len(echo.asked)
+        assert at_first <= 16
+        connection.data_received(everything[100_000:])
+        assert (len(echo.asked), line.is_read) == (at_first, False)
+        turns = 0
+        while len(echo.asked) < 8000:
+            before = len(echo.asked)
+            await asyncio.sleep(0)
+            turns += 1
+            assert len(echo.asked) - before <= 16
+            assert turns < 10_000
+        assert [one.target for one in echo.asked] == [f"/{number}" for number in range(8000)]
+        assert (line.is_read, connection.is_busy, server.held) == (True, False, 0)
+
+
+async def _nothing(_request: ApiRequest) -> ApiResponse:
+    return ApiResponse()
+
+
+def test_large_bodies_are_declared_by_who_takes_them_from_anybody() -> None:
+    hook = Route("/", _nothing, ("POST",), is_public=True, body_limit=LARGE)
+    metrics = SelfMetrics()
+    front = Front(
+        [],
+        [hook, Route("/page/*", _nothing)],
+        Authenticator(Trust(), None, metrics),
+        Authorizer(None, metrics),
+        metrics,
+    )
+    assert front.body_limit("POST", "/?timeout=10s") == LARGE
+    for method, target in [
+        ("GET", "/"),
+        ("PUT", "/"),
+        ("POST", "/page/x"),
+        ("POST", "/elsewhere"),
+        ("POST", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/rps"),
+    ]:
+        assert front.body_limit(method, target) == SMALL_BODY, (method, target)
+    with pytest.raises(ValueError, match="not public"):
+        Route("/", _nothing, ("POST",), body_limit=LARGE)

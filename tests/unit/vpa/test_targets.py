@@ -1,0 +1,110 @@
+"""What a targetRef comes to when somebody stands above it, or may stand there."""
+
+from typing import Any
+
+import pytest
+
+from podscale.kube.api import Response
+from podscale.kube.errors import ApiError, Forbidden, ObjectNotFound, ServerFailed, Unreachable
+from podscale.kube.objects.scale import Workload
+from podscale.kube.resource import Resource
+from podscale.kube.wire import OwnerReference, decode, encode
+from vpa.admission.matching import Controller
+from vpa.model.objects import TargetRef
+from vpa.targets import Workloads
+
+FLEET = Resource("shop.io", "v1", "fleets", "Fleet")
+TARGET = TargetRef("Deployment", "web", "apps/v1")
+MISSING = ObjectNotFound(404, "NotFound", "the server could not find the requested resource")
+
+
+class Fleets:
+    """An API server that knows the scale of one Fleet, or answers with an error."""
+
+    user_agent = "test"
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
+        assert (kind, group) == ("Fleet", "shop.io")
+        return (FLEET,)
+
+    async def request(self, _method: Any, path: str, **_: Any) -> Response:
+        assert path == FLEET.path("default", "all", "scale")
+        if self.error is not None:
+            raise self.error
+        scale = {"metadata": {"name": "all", "namespace": "default"},
+                 "status": {"selector": "app=web"}}  # fmt: skip
+        return Response(200, {}, encode(scale))
+
+
+def owned(api: Fleets, clock: Any = lambda: 0.0) -> Workloads:
+    """Return a Deployment whose controller is the Fleet."""
+    workloads = Workloads(api, api, clock=clock)  # type: ignore[arg-type]
+    body = {
+        "metadata": {
+            "name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1",
+            "ownerReferences": [{"apiVersion": "shop.io/v1", "kind": "Fleet", "name": "all",
+                                 "uid": "u2", "controller": True}],
+        },
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+    }  # fmt: skip
+    workloads.by_kind["Deployment"].accept(decode(encode(body), Workload))
+    return workloads
+
+
+async def above(workloads: Workloads) -> Controller | None:
+    owner = OwnerReference("Deployment", "web", "u1", "apps/v1", True)
+    return await workloads.topmost("default", owner)
+
+
+async def test_a_target_below_another_is_refused_in_upstreams_words():
+    workloads = owned(Fleets())
+    found = await workloads.resolve("default", TARGET)
+    assert found.selector is None
+    assert found.unsupported == (
+        "The target apps/v1.Deployment/web has a parent controller but it should point to a "
+        "topmost well-known or scalable controller"
+    )
+    assert found.state.topmost == "Fleet/all"
+    assert await above(workloads) == Controller("default", "Fleet", "all")
+
+
+async def test_an_owner_without_a_scale_is_none():
+    api = Fleets()
+    api.error = MISSING
+    workloads = owned(api)
+    assert (await workloads.resolve("default", TARGET)).unsupported is None
+    assert await above(workloads) == Controller("default", "Deployment", "web")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden(403, "Forbidden", "no rights"),
+        ServerFailed(503, "ServiceUnavailable", "away"),
+        Unreachable("nobody answers", is_timeout=True),
+    ],
+    ids=["403", "503", "timeout"],
+)
+async def test_while_nobody_can_say_who_stands_above_nothing_is_sized(error: ApiError):
+    api = Fleets()
+    api.error = error
+    workloads = owned(api)
+    found = await workloads.resolve("default", TARGET)
+    assert found.selector is None
+    said = "Error checking if target apps/v1.Deployment/web is a topmost well-known or scalable"
+    assert (found.unsupported or "").startswith(said)
+    assert str(error) in (found.unsupported or "")
+    assert await above(workloads) is None
+
+
+@pytest.mark.parametrize("first", [None, MISSING], ids=["scalable", "not scalable"])
+async def test_what_was_known_of_an_owner_outlives_an_outage(first: Exception | None):
+    api, now = Fleets(), [0.0]
+    workloads = owned(api, lambda: now[0])
+    api.error = first
+    before = await workloads.resolve("default", TARGET)
+    api.error, now[0] = ServerFailed(503, "ServiceUnavailable", "away"), 3600.0
+    assert await workloads.resolve("default", TARGET) == before

@@ -1,0 +1,77 @@
+"""What is not known about a controller is not taken for its absence."""
+
+import time
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from podscale.kube.errors import Forbidden, KubeError, ObjectNotFound, ServerFailed
+from podscale.kube.watching import Broken
+from tests.unit.vpa.test_stores import NoKinds, heard
+from vpa.admission.patch import BoostSettings
+from vpa.admission.validation import Gates
+from vpa.admission.webhook import Webhook, _GroupResource, _Request
+from vpa.model.objects import TargetRef
+from vpa.stores import Stores
+
+POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":
+[{"kind": "ReplicaSet", "name": "web-7d4", "uid": "u", "apiVersion": "apps/v1",
+"controller": true}]}, "spec": {"containers": [{"name": "app"}]}}"""
+
+
+class Failing:
+    """A connection on which every GET fails."""
+
+    def __init__(self, error: KubeError) -> None:
+        self.error = error
+
+    async def request(self, *_given: Any, **_more: Any) -> Any:
+        raise self.error
+
+
+class Counted:
+    def admitted(self, resource: str, outcome: str, seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        pytest.param(ServerFailed(500, "InternalError", "etcd"), "error", id="nobody-can-say"),
+        pytest.param(ObjectNotFound(404, "NotFound", "no"), "skipped", id="it-is-not-there"),
+        pytest.param(Forbidden(403, "Forbidden", "no"), "skipped", id="it-may-not-be-read"),
+    ],
+)
+async def test_a_pod_whose_new_replica_set_cannot_be_read_counts_as_an_error(
+    error: KubeError, outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api: Any = Failing(error)
+    stores = Stores(api, NoKinds(), needs_pods=False)
+    boost: Any = BoostSettings
+    gates: Any = Gates
+    webhook = Webhook(stores, Counted(), boost=boost, gates=gates)
+    asked = _Request("1", _GroupResource("", "pods"), "shop", "CREATE", _raw(POD))
+    answer = await webhook._answer(asked)
+    assert answer.outcome == outcome
+    assert not answer.patch
+    assert ("OwnerUnknown" in capsys.readouterr().out) is (outcome == "error")
+
+
+def _raw(body: bytes) -> Any:
+    return Raw(body)
+
+
+async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent() -> None:
+    api: Any = None
+    stores = Stores(api, NoKinds())
+    target = TargetRef(kind="Deployment", name="web", api_version="apps/v1")
+    deployments = stores.workloads.by_kind["Deployment"]
+    error = Forbidden(403, "Forbidden", "deployments.apps is forbidden")
+    deployments.apply(Broken("no", error), scope="", now=time.monotonic())
+    told = (await stores.workloads.resolve("shop", target)).unsupported or ""
+    assert "does not exist" not in told
+    assert "deployments.apps is forbidden" in told
+    heard(deployments)
+    told = (await stores.workloads.resolve("shop", target)).unsupported or ""
+    assert told.endswith("Deployment shop/web does not exist")

@@ -1,0 +1,73 @@
+"""What the updater remembers about a pod between its looks at it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore
+from podscale.kube.wire import decode
+from vpa.stored import pod_of
+from vpa.updater.observe import Observer, Seen
+
+DEFERRED = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+WORKING = {"type": "PodResizeInProgress", "status": "True"}
+
+
+def seen(*conditions: dict[str, str], uid: str = "1") -> Seen:
+    body = {
+        "metadata": {"name": "web-0", "namespace": "shop", "uid": uid, "resourceVersion": "1"},
+        "spec": {"containers": [], "nodeName": "n"},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    store = PodStore()
+    store.accept(decode(msgspec.json.encode(body), Pod))
+    view = store.get("shop", "web-0")
+    assert view is not None
+    return Seen(view, pod_of(view))
+
+
+class Moments:
+    """A monotonic clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Moments:
+    return Moments()
+
+
+@pytest.fixture
+def observer(clock: Moments) -> Observer:
+    stores: Any = None  # a clock needs none
+    return Observer(stores, clock=clock)
+
+
+def test_a_resize_is_timed_from_when_it_was_first_seen_in_any_state(
+    observer: Observer, clock: Moments
+) -> None:
+    ages = []
+    for state in (DEFERRED, WORKING, DEFERRED, WORKING):
+        ages.append(observer.resize_since_s(seen(state)))
+        clock.now += 100.0
+    assert ages == [0.0, 100.0, 200.0, 300.0]
+
+
+def test_the_next_resize_has_a_clock_of_its_own(observer: Observer, clock: Moments) -> None:
+    observer.resize_since_s(seen(DEFERRED))
+    clock.now = 100.0
+    assert observer.resize_since_s(seen()) == 0.0
+    clock.now = 200.0
+    assert observer.resize_since_s(seen(WORKING)) == 0.0
+    clock.now = 300.0
+    assert observer.resize_since_s(seen(WORKING, uid="2")) == 0.0
+    observer.forget({"2"})
+    clock.now = 400.0
+    assert observer.resize_since_s(seen(WORKING)) == 0.0
+    assert observer.resize_since_s(seen(WORKING, uid="2")) == 100.0

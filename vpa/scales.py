@@ -1,0 +1,190 @@
+"""Scales of objects of any kind, remembered; one that hangs keeps nobody waiting.
+
+What is known is answered at once and asked again beside that. Only what is not known is
+waited for, and of a kind that has run into its deadline not even that.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.api import Api
+from podscale.kube.errors import KubeError, NoMatch, ObjectNotFound, Unreachable
+from podscale.kube.objects.scale import Scale
+from podscale.kube.resource import Resource
+from podscale.kube.wire import decode
+
+_log = structlog.get_logger()
+
+FRESH_S = 600.0  # how long a scale is believed
+_OLD_S = 3600.0  # an older one is waited for, if it can be had
+_FAILED_S = 60.0  # how long a kind without one is not asked for again
+_AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0  # after no answer, doubled
+_SLOW_S = 60.0  # how long a kind that ran into its deadline is not waited for
+_AT_ONCE = 4  # requests for one kind: what hangs holds up its own kind only
+_MOST = 20_000
+
+_Key = tuple[str, str, str, str]  # namespace, group, kind, name
+_Kind = tuple[str, str]
+
+
+class Kinds(Protocol):
+    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
+
+
+class Asked(Struct, frozen=True):
+    """A scale, or why there is none."""
+
+    at: float
+    scale: Scale | None
+    problem: str = ""
+    is_answered: bool = True  # False: nobody could say
+
+
+class _Silent(Struct, frozen=True):
+    # What gave no answer, and until when it is not asked again.
+    until: float
+    pause_s: float
+
+
+class Scales:
+    """Scales by namespace, group, kind and name."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Kinds,
+        *,
+        timeout_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._kinds = kinds
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._known: dict[_Key, Asked] = {}
+        self._silent: dict[_Key, _Silent] = {}
+        self._slow: dict[_Kind, float] = {}  # until when
+        self._asking: dict[_Key, asyncio.Task[Asked]] = {}
+        self._gates: dict[_Kind, asyncio.Semaphore] = {}
+
+    async def get(
+        self,
+        namespace: str,
+        api_version: str,
+        kind: str,
+        name: str,
+        *,
+        fresh_s: float = FRESH_S,
+        waits: bool = False,
+    ) -> Asked:
+        """Return the scale as it was at most ``fresh_s`` ago, an older one where nothing else
+        is to be had. ``waits``: ask for a fresh one first, though an older one is known."""
+        group, _, version = api_version.rpartition("/")
+        key, now = (namespace, group, kind, name), self._clock()
+        known = self._known.get(key)
+        if known is not None and not self._is_due(key, known, now, fresh_s):
+            return known
+        asking = self._ask_again(key, version)
+        has = known is not None and known.scale is not None
+        is_old = known is not None and now - known.at > _OLD_S
+        must_wait = waits or is_old or not has
+        if must_wait and self._slow.get((group, kind), float("-inf")) <= now:
+            # Whoever waits may be cancelled; the question is not.
+            await asyncio.wait({asking}, timeout=self._timeout_s)
+        if asking.done():
+            return asking.result()
+        if known is not None:
+            return known
+        return Asked(now, None, _unread(kind, namespace, name, "no answer yet"), is_answered=False)
+
+    def begin(self, namespace: str, api_version: str, kind: str, name: str) -> None:
+        """Ask beside whatever is done now, where nothing fresh is known."""
+        group, _, version = api_version.rpartition("/")
+        key = (namespace, group, kind, name)
+        known = self._known.get(key)
+        if known is None or self._is_due(key, known, self._clock(), FRESH_S):
+            self._ask_again(key, version)
+
+    async def stop(self) -> None:
+        """End all questions."""
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        if asking:
+            await asyncio.wait(asking)
+
+    def _is_due(self, key: _Key, known: Asked, now: float, fresh_s: float) -> bool:
+        silent = self._silent.get(key)
+        if silent is not None:
+            return now >= silent.until
+        return now - known.at >= (fresh_s if known.scale is not None else _FAILED_S)
+
+    def _ask_again(self, key: _Key, version: str) -> asyncio.Task[Asked]:
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._learn(key, version))
+            asking.add_done_callback(lambda done: self._asked(key, done))
+        return asking
+
+    def _asked(self, key: _Key, done: asyncio.Task[Asked]) -> None:
+        del self._asking[key]
+        if not done.cancelled() and done.exception() is not None:
+            _log.error("scale not read", namespace=key[0], kind=key[2], name=key[3],
+                       exc_info=done.exception())  # fmt: skip
+
+    async def _learn(self, key: _Key, version: str) -> Asked:
+        kind = (key[1], key[2])
+        async with self._gates.setdefault(kind, asyncio.Semaphore(_AT_ONCE)):
+            asked = await self._ask(key, version)
+        known = self._known.get(key)
+        if asked.is_answered:
+            self._silent.pop(key, None)
+        else:
+            before = self._silent.get(key)
+            pause_s = min(before.pause_s * 2, _MOST_AGAIN_S) if before is not None else _AGAIN_S
+            self._silent[key] = _Silent(self._clock() + pause_s, pause_s)
+            if known is not None and known.is_answered:
+                return known  # silence neither takes a scale away nor makes one likely
+        if len(self._known) >= _MOST:
+            self._known.clear()
+            self._silent.clear()
+        self._known[key] = asked
+        return asked
+
+    async def _ask(self, key: _Key, version: str) -> Asked:
+        namespace, group, kind, name = key
+        problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for resource in await self._kinds.for_kind(kind, group, version):
+                    try:
+                        answer = await self._api.request(
+                            "GET",
+                            resource.path(namespace, name, "scale"),
+                            timeout_s=self._timeout_s,
+                        )
+                        return Asked(self._clock(), decode(answer.body, Scale))
+                    except (ObjectNotFound, msgspec.DecodeError) as error:
+                        problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
+        except NoMatch as error:
+            problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
+        except (KubeError, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or (
+                isinstance(error, Unreachable) and error.is_timeout
+            ):
+                self._slow[group, kind] = self._clock() + _SLOW_S
+            problem = _unread(kind, namespace, name, str(error) or "no answer in time")
+            return Asked(self._clock(), None, problem, is_answered=False)
+        return Asked(self._clock(), None, problem)
+
+
+def _unread(kind: str, namespace: str, name: str, why: str) -> str:
+    return f"{kind} {namespace}/{name} cannot be read: {why}"
