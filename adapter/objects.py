@@ -36,12 +36,17 @@ class Objects:
         if resource.group_resource != PODS.group_resource:
             store = await self._others.describe(resource, namespace=namespace)
             return Names(tuple(store.names(namespace, selector)))
-        if self.pods.refusal is None:
+        if not self.is_refused:
             return self.pod_names(namespace, selector)
         if not namespace:
             self.require_pods()
         own = await self._others.within(resource, namespace)
         return Names(tuple(own.names(namespace, selector)), own.count(namespace))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether pods of single namespaces are all there is, until all have been listed."""
+        return self.pods.refusal is not None
 
     def require_pods(self) -> None:
         """Raise ``Forbidden`` where the pods of all namespaces may not be listed."""

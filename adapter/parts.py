@@ -133,7 +133,7 @@ class Adapter:
     def is_loaded(self) -> bool:
         """Whether pods are there and every rule has been listed, or have failed to be."""
         pods = self._ground.pods
-        return (pods.is_synced or pods.refusal is not None) and self.relister.is_tried
+        return (pods.is_synced or pods.is_refused) and self.relister.is_tried
 
     async def prepare(self) -> None:
         """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
@@ -210,7 +210,7 @@ class Adapter:
         pods = self._ground.pods
         if pods.is_synced:
             return Verdict()
-        if pods.refusal is not None:
+        if pods.is_refused:
             # Metrics of anything else need no pods, and no right to see them.
             return Verdict(True, "they may not be listed in all namespaces; it is tried again")
         return Verdict(False, "pods are not listed yet")

@@ -19,6 +19,7 @@ from podscale.serving.status import Cause, StatusError
 
 _FIELDS = ("metadata.name", "metadata.namespace")
 _NUMBERS = ("timeoutSeconds", "limit")  # int64, in the order in which Go reads them
+_MOST_DIGITS = 19  # of 64 bits; Python reads no number of thousands of them
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MATCHES = ("Exact", "NotOlderThan")
 # What may be wrong and changes no answer that is right.
@@ -106,7 +107,7 @@ def _check_numbers(request: ApiRequest) -> None:
         problem = ""
         if not _INTEGER.fullmatch(text):
             problem = "invalid syntax"
-        elif not -(2**63) <= int(text) < 2**63:
+        elif len(text.lstrip("+-0")) > _MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
             problem = "value out of range"
         if problem:
             message = f"strconv.ParseInt: parsing {quote(text)}: {problem}"

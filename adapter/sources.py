@@ -63,7 +63,7 @@ class Sources:
         metric_selector: str,
     ) -> PodSamples | None:
         """Return what ``several`` would, for pods in a fresh snapshot; ``None``: ask it."""
-        if resource.group_resource != PODS.group_resource:
+        if resource.group_resource != PODS.group_resource or self.provider.objects.is_refused:
             return None
         found = self.provider.objects.pod_names(namespace, selector)
         if not 0 < len(found.names) <= _AT_ONCE:

@@ -19,6 +19,8 @@ from adapter.errors import Problem
 from adapter.yaml_nodes import is_merge, is_null, is_text, kind, root
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
+# Pairs that merges may bring into one file: each may merge the one before it twice.
+_MOST_MERGED = 100_000
 _FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
 
 
@@ -51,6 +53,7 @@ class Reader:
         self.problems: list[Problem] = []
         self.places: dict[str, tuple[int, int]] = {}
         self._told: set[tuple[int, int, str]] = set()
+        self._merged_pairs = 0
 
     def document(self, text: str) -> yaml.Node | None:
         """Return the root of the first document; ``None`` when it is empty or unreadable."""
@@ -145,6 +148,10 @@ class Reader:
         for key, value in node.value:
             if is_merge(key):
                 for source in self._merged(value, path, (*within, node)):
+                    if self._merged_pairs > _MOST_MERGED:
+                        outermost = within[0] if within else node
+                        self._add(outermost, path, "merges bring in more than a file may hold")
+                        return
                     yield from self._pairs(source, path, (*within, node))
                 continue
             if not isinstance(key, yaml.ScalarNode):
@@ -155,6 +162,7 @@ class Reader:
                 self._add(key, path, f"{name!r} is written twice; keep one of them")
                 continue
             seen.add(name)
+            self._merged_pairs += bool(within)
             yield key, name, value
 
     def _merged(

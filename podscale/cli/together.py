@@ -18,6 +18,7 @@ from msgspec import Struct
 from adapter import flags as adapter_flags
 from adapter import registration, rights
 from adapter.announcing import announcing
+from adapter.clusters import reached
 from adapter.errors import ConfigInvalid
 from adapter.parts import Adapter
 from adapter.parts import Ground as AdapterGround
@@ -27,11 +28,10 @@ from hpa import flags as hpa_flags
 from hpa.part import Part as HpaPart
 from podscale.cli import page
 from podscale.cli import recommender as recommender_command
-from podscale.cli.together_flags import Flagged, reader_of, target
+from podscale.cli.together_flags import Flagged, reader_of, targets
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.api import Api, user_agent
-from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
 from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import for_ever
@@ -112,7 +112,9 @@ async def together(
     metrics, health = SelfMetrics(), Health()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        api = await enter(connect(target(flags), user_agent=user_agent("-".join(flags))))
+        where = await asyncio.to_thread(targets, flags)
+        clusters = await enter(reached(where, user_agent=user_agent("-".join(flags))))
+        api = clusters.objects
         discovery, pods = Discovery(api), PodStore()
         await discovery.refresh()
         works: list[tuple[str, Work]] = [
@@ -138,7 +140,10 @@ async def together(
             provider = adapter.provider
             works += [("rules", adapter.run), ("events", recorder.run)]
             if "adapter" in flags:
-                works.append(("rights", partial(rights.warn_of_missing, api)))
+                works += [
+                    ("rights", partial(rights.warn_of_missing, asked, needed))
+                    for asked, needed in clusters.needs(rights.NEEDED)
+                ]
         groups: list[ApiGroup] = [*adapter.groups] if adapter and "adapter" in flags else []
         parts = await _parts(flags, api, discovery, pods, adapter, metrics, wall)
         if parts.hpa is not None:
@@ -172,7 +177,7 @@ async def together(
                 log.info("page", url=url)
             async with running(
                 first,
-                clusters=Clusters(api, api),
+                clusters=Clusters(clusters.authentication, clusters.authorization),
                 groups=groups,
                 routes=desk.routes() if desk is not None else (),
                 health=health,

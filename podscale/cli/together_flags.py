@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adapter import flags as adapter_flags
 from adapter import precheck
+from adapter.clusters import Targets
 from hpa import flags as hpa_flags
 from podscale.cli import hpa as hpa_command
 from podscale.cli.combined import Tables
@@ -64,6 +65,19 @@ def reader_of(flags: Flagged) -> Flags | None:
         if reads is not None and reads(own):
             return own
     return None
+
+
+def targets(flags: Flagged) -> Targets:
+    """Return how to reach the cluster, and those that judge requests where they are others.
+
+    Blocking: looks for a ServiceAccount.
+    """
+    objects = target(flags)
+    reviews = [
+        flags["adapter"].text(name) if "adapter" in flags else ""
+        for name in ("authentication-kubeconfig", "authorization-kubeconfig")
+    ]
+    return Targets(objects, *(Target(kubeconfig=path) if path else objects for path in reviews))
 
 
 def target(flags: Flagged) -> Target:

@@ -41,6 +41,7 @@ from podscale.feed.wire import (
 GET_LIMIT = 2048
 _REFUSAL_LIMIT = 64 * 1024
 # Answers that may be meant for the method alone; a redirected POST becomes a GET without a query.
+_POST_AGAIN_S = 60.0  # a gateway that restarts refuses for a moment, and long texts need POST
 _NO_POST = frozenset({301, 302, 303, 307, 308, 403, 405, 501})
 _UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
 
@@ -135,7 +136,7 @@ class PrometheusClient:
             if proxy is not None and proxy.user is not None
             else None
         )
-        self._is_post_refused = False
+        self._no_post_until_s = float("-inf")  # of the event loop
         # As prometheus-adapter: parameters of the URL survive with POST only.
         self._extra = parse_qsl(parts.query) if options.verb == "POST" else []
         self._credentials = Credentials(
@@ -146,7 +147,7 @@ class PrometheusClient:
     @property
     def is_get(self) -> bool:
         """Whether every query has to fit a URL: GET was asked for, or POST is refused."""
-        return self.options.verb == "GET" or self._is_post_refused
+        return self.options.verb == "GET" or self._is_post_refused()
 
     async def __aenter__(self) -> Self:
         """Read the credentials and open; raises OSError for unreadable files."""
@@ -192,7 +193,7 @@ class PrometheusClient:
         chosen: Verb = verb or ("GET" if len(promql) <= GET_LIMIT else "POST")
         if self.options.verb is not None:
             chosen = self.options.verb
-        elif self._is_post_refused:
+        elif self._is_post_refused():
             chosen = "GET"
         reader = VectorReader(is_raw=is_raw)
         rest = await self._exchange(
@@ -304,9 +305,12 @@ class PrometheusClient:
             raise refusals.error("nonsense", f"{type(error).__name__}: {error}") from error
 
     def _stay_with_get(self, refusal_of_post: QueryError) -> None:
-        if not self._is_post_refused:
+        if self._no_post_until_s < 0.0:  # said once
             log.warning("POST is refused: queries go by GET", said=refusal_of_post.detail)
-        self._is_post_refused = True
+        self._no_post_until_s = asyncio.get_running_loop().time() + _POST_AGAIN_S
+
+    def _is_post_refused(self) -> bool:
+        return asyncio.get_running_loop().time() < self._no_post_until_s
 
     async def _send(
         self,

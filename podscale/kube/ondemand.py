@@ -137,8 +137,10 @@ class OnDemand:
         single = [(path, watched) for path, watched in self._watched.items() if watched.namespace]
         if len(single) < _MOST_SINGLE:
             return
-        # What has no list, as it is refused or in doubt, is worth less than what has one.
-        path, _ = min(single, key=lambda each: (each[1].store.is_synced, each[1].asked))
+        # What was refused is worth least; then what nobody has asked for in a long time.
+        path, _ = min(
+            single, key=lambda each: (each[1].store.freshness().error is None, each[1].asked)
+        )
         self._drop(path)
 
     def _drop_idle(self) -> None:

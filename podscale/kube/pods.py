@@ -75,6 +75,11 @@ class PodStore(Columnar[Pod, PodView]):
         """Why no pods are known: they may not be listed. None once they have been."""
         return None if self.is_synced else self._refusal
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the last word on listing pods, of which none are known yet, was a refusal."""
+        return self.refusal is not None and isinstance(self.freshness().error, Forbidden)
+
     def get(self, namespace: str, name: str) -> PodView | None:
         """Return one pod."""
         row = self._rows.find(namespace, name)

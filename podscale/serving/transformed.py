@@ -14,6 +14,7 @@ from podscale.serving import status
 from podscale.serving.api import Media
 from podscale.serving.status import Status
 
+_MOST_BYTES = 128 * 1024  # five milliseconds of the event loop
 _INCLUDED = ("", "Metadata", "Object", "None")
 
 
@@ -23,6 +24,8 @@ def transformed(body: bytes, wanted: Media, include: str) -> bytes | Status:
     ``include`` is the query parameter includeObject; rows that hold whole objects
     ("Object") are the handler's work.
     """
+    if len(body) > _MOST_BYTES and (wanted.as_metadata or include == "None"):
+        return status.not_as_asked("the answer is too large to be given as mere metadata")
     if wanted.as_metadata:
         return _metadata(msgspec.json.decode(body), wanted)
     if include not in _INCLUDED:

@@ -129,6 +129,15 @@ def test_with_the_right_the_namespaces_are_not_watched_one_by_one(tmp_path):
         assert not [path for path in running.cluster.posted if "/namespaces/" in path]
 
 
+def test_a_refusal_before_an_outage_does_not_keep_it_ready(tmp_path):
+    with run(tmp_path) as running:
+        assert running.ask("/readyz").body == "ok"
+        running.cluster.fails = True
+        eventually(lambda: running.ask("/readyz").status == 500)
+        running.cluster.fails = False
+        eventually(lambda: running.ask("/readyz").status == 200)
+
+
 def test_a_server_that_fails_keeps_it_unready(tmp_path):
     with run(tmp_path, "", fails=True, until=lambda adapter: adapter.relister.is_tried) as running:
         eventually(lambda: len(running.cluster.posted) > 1)

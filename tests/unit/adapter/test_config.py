@@ -102,6 +102,13 @@ def test_a_merge_key_is_taken_and_own_keys_win():
     assert (second.series_query, second.metrics_query) == ("b", "q")
 
 
+def test_merges_that_double_with_each_rule_are_refused_and_not_followed():
+    lines = ["rules:", "- &r0 {seriesQuery: a, metricsQuery: q}"]
+    lines += [f"- &r{n} {{<<: [*r{n - 1}, *r{n - 1}]}}" for n in range(1, 40)]
+    with pytest.raises(ConfigInvalid, match="merges bring in more than a file may hold"):
+        config.parse("\n".join(lines))
+
+
 BASE = """rules:
 - &base
   seriesQuery: a

@@ -29,6 +29,7 @@ def asked(query: str) -> ApiRequest:
     ("limit=x%22%C3%A9%0A", r'strconv.ParseInt: parsing "x\"é\n": invalid syntax'),
     ("timeoutSeconds=9223372036854775808",
      'strconv.ParseInt: parsing "9223372036854775808": value out of range'),
+    (f"limit={'9' * 5000}", f'strconv.ParseInt: parsing "{"9" * 5000}": value out of range'),
     ("limit=x&timeoutSeconds=y", 'strconv.ParseInt: parsing "y": invalid syntax'),
     ("limit=x&labelSelector=a+b", 'strconv.ParseInt: parsing "x": invalid syntax'),
     ("fieldSelector=a&labelSelector=a+b",

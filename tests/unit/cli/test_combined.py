@@ -66,6 +66,21 @@ def told(parts, *words):
     return problems(split(parse(words, merged(tables)), tables))
 
 
+def test_reviews_go_where_their_flags_say_and_else_to_the_cluster_of_the_objects():
+    from podscale.cli.together_flags import TABLES as PRODUCTS
+    from podscale.cli.together_flags import targets
+
+    def reached(*words):
+        tables = {part: PRODUCTS[part] for part in ("adapter", "hpa")}
+        found = targets(split(parse(words, merged(tables)), tables))
+        return [each.kubeconfig for each in (found.objects, found.authentication,
+                                             found.authorization)]  # fmt: skip
+
+    assert reached("--lister-kubeconfig=a") == ["a", "a", "a"]
+    assert reached("--lister-kubeconfig=a", "--authentication-kubeconfig=b") == ["a", "b", "a"]
+    assert reached("--lister-kubeconfig=a", "--authorization-kubeconfig=c") == ["a", "a", "c"]
+
+
 def test_parts_that_share_a_thing_must_be_told_the_same():
     parts = ("hpa", "recommender", "updater")
     api = ("--metrics-source=api",)

@@ -132,6 +132,19 @@ async def test_where_post_is_refused_by_a_gateway_queries_go_by_get(fake, status
     assert [asked.verb for asked in fake.asked] == ["POST", "GET", "GET"]
 
 
+async def test_post_is_tried_again_after_a_minute(fake, monkeypatch):
+    fake.react = lambda asked: web.Response(status=403) if asked.verb == "POST" else None
+    async with connected(fake) as client:
+        await client.query("a", 1.0, verb="POST")
+        fake.react, fake.asked = None, []
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for later_s in (50.0, 70.0):
+            monkeypatch.setattr(loop, "time", lambda later_s=later_s: now + later_s)
+            assert client.is_get == (later_s < 60.0)
+        monkeypatch.undo()
+
+
 @pytest.mark.parametrize("status", [302, 307])
 async def test_a_redirected_post_is_asked_by_get_which_keeps_its_query(fake, status):
     def react(asked):

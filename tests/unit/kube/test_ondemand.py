@@ -147,6 +147,21 @@ async def test_watches_of_single_namespaces_are_bounded_and_lists_outlive_refusa
     assert len(asyncio.all_tasks()) == tasks
 
 
+async def test_newcomers_take_the_places_of_the_idle_and_not_each_others():
+    cluster, clock = stocked(), asyncio.get_running_loop().time
+    cluster.fault = refusing(*(pods_path(f"n-{number}") for number in range(110)))
+    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+        for number in range(100):
+            await ondemand.describe(PODS, namespace=f"n-{number}")
+            await asyncio.sleep(1)
+        found = await asyncio.gather(
+            *(ondemand.describe(PODS, namespace=f"n-{number}") for number in range(100, 110))
+        )
+        assert all(store.is_synced for store in found)
+        assert PODS.path("n-9") not in ondemand.stores
+        assert PODS.path("n-10") in ondemand.stores
+
+
 async def test_who_waits_for_a_namespace_that_had_to_make_room_is_told():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing()

@@ -206,9 +206,11 @@ def test_a_refusal_stands_until_the_pods_have_been_listed():
 
     assert kept.refusal is None
     happens(Broken("refused", refusal))
-    assert kept.refusal is refusal
+    assert (kept.refusal, kept.is_refused) == (refusal, True)
     happens(Listing(), Broken("no answer", Unreachable("gone")))
-    assert kept.refusal is refusal
+    assert (kept.refusal, kept.is_refused) == (refusal, False)  # by now nobody can say
+    happens(Listing(), Broken("refused", refusal))
+    assert kept.is_refused
     happens(Listing(), Page([made("web-1", 1, app="web")], "1"), Listed("1"))
     assert kept.refusal is None
     happens(Broken("refused", refusal))

@@ -36,6 +36,14 @@ def test_a_list_becomes_the_metadata_of_its_items(version: str) -> None:
     }
 
 
+def test_what_would_hold_the_loop_up_is_not_transformed() -> None:
+    large = {**LIST, "items": [ITEM] * 3000}
+    wanted = Media(meta_version="v1", as_metadata="PartialObjectMetadataList")
+    found = transformed(json.dumps(large).encode(), wanted, "")
+    assert isinstance(found, Status)
+    assert found.code == 406
+
+
 def test_an_object_becomes_its_metadata() -> None:
     one = {"kind": "PodMetrics", "apiVersion": "x/v1", **ITEM}
     assert made(one, Media(as_metadata="PartialObjectMetadata")) == ROW
