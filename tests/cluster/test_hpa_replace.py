@@ -84,7 +84,8 @@ def _rescaled(plane: Plane, namespace: str) -> str:
 def _reasons(audit: Sequence[Mapping[str, Any]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for each in audit:
-        if each["objectRef"]["subresource"] == "status" and each["user"]["username"] == OURS:
+        is_ours = each["user"]["username"] == OURS and each["responseStatus"]["code"] == 200
+        if is_ours and each["objectRef"]["subresource"] == "status":
             status = (each.get("responseObject") or {}).get("status", {})
             found.update(condition["reason"] for condition in status.get("conditions", ()))
     return found

@@ -84,15 +84,40 @@ def configuration() -> str:
     return "".join((*parts, _RULES))
 
 
+_HELD_BY_INTRO = """
+## `held_by`
+
+What else keeps pods from being updated, beside `BudgetExhausted` and `AdmissionNotAlive`.
+
+"""
+_HELD_BY = {
+    "OutsideDisruptionWindow": "The VPA allows updates at other times only. Change: the window "
+    "opens.",
+    "DailyBudgetExhausted": "As many pods were updated as the VPA allows for a day. Change: the "
+    "day passes, or the number is raised.",
+    "OutcomeUnknown": "The API server gave no answer to an update of the group, which may have "
+    "been carried out. Change: the next loop finds it well.",
+    "ApiServerBusy": "The API server answered 429 for itself, not for a budget. Change: it is "
+    "less busy in the next loop.",
+    "PodsReturnUnsized": "Evicted pods came back without the webhook's annotation. Change: the "
+    "API server sends it the pods of this namespace; one pod is tried after `again_s`.",
+}
+
+
 def reasons() -> str:
     """Return docs/reasons.md."""
     known = yaml.safe_load(CASES.read_text(encoding="utf-8"))["reasons"]
-    rows = ["| reason | what it means | what would have to change |", "|---|---|---|"]
+    title = "# Reasons\n\nThe tokens that explanations, events, metrics and tests share.\n\n"
+    more = _HELD_BY_INTRO + _meanings("held_by", _HELD_BY)
+    return _HEAD + title + _meanings("reason", known) + more
+
+
+def _meanings(name: str, known: dict[str, str]) -> str:
+    rows = [f"| {name} | what it means | what would have to change |", "|---|---|---|"]
     for token, text in known.items():
         meaning, _, change = text.partition(" Change: ")
         rows.append(f"| `{token}` | {_cell(meaning)} | {_cell(change)} |")
-    title = "# Reasons\n\nThe tokens that explanations, events, metrics and tests share.\n\n"
-    return _HEAD + title + "\n".join(rows) + "\n"
+    return "\n".join(rows) + "\n"
 
 
 def pages() -> dict[Path, str]:
