@@ -1,13 +1,15 @@
 """Scales of objects of any kind, remembered; one that hangs keeps nobody waiting.
 
 What is known is answered at once and asked again beside that. Only what is not known is
-waited for, and of a kind that has run into its deadline not even that.
+waited for; where a kind, or the object itself, has run into its deadline, no longer than
+the caller is patient.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -25,7 +27,7 @@ FRESH_S = 600.0  # how long a scale is believed
 _OLD_S = 3600.0  # an older one is waited for, if it can be had
 _FAILED_S = 60.0  # how long a kind without one is not asked for again
 _AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0  # after no answer, doubled
-_SLOW_S = 60.0  # how long a kind that ran into its deadline is not waited for
+_SLOW_S = 60.0  # how long a kind counts as slow that ran into its deadline and answers nothing
 _AT_ONCE = 4  # requests for one kind: what hangs holds up its own kind only
 _MOST = 20_000
 
@@ -46,12 +48,14 @@ class Asked(Struct, frozen=True):
     scale: Scale | None
     problem: str = ""
     is_answered: bool = True  # False: nobody could say
+    is_slow: bool = False  # not in time
 
 
 class _Silent(Struct, frozen=True):
     # What gave no answer, and until when it is not asked again.
     until: float
     pause_s: float
+    is_slow: bool  # it ran into the deadline
 
 
 class Scales:
@@ -73,7 +77,8 @@ class Scales:
         self._silent: dict[_Key, _Silent] = {}
         self._slow: dict[_Kind, float] = {}  # until when
         self._asking: dict[_Key, asyncio.Task[Asked]] = {}
-        self._gates: dict[_Kind, asyncio.Semaphore] = {}
+        # Only as long as a question stands at one: pods' authors write kinds as they like.
+        self._gates: WeakValueDictionary[_Kind, asyncio.Semaphore] = WeakValueDictionary()
 
     async def get(
         self,
@@ -84,9 +89,15 @@ class Scales:
         *,
         fresh_s: float = FRESH_S,
         waits: bool = False,
+        patience_s: float = 0.0,
     ) -> Asked:
         """Return the scale as it was at most ``fresh_s`` ago, an older one where nothing else
-        is to be had. ``waits``: ask for a fresh one first, though an older one is known."""
+        is to be had.
+
+        ``waits``: ask for a fresh one first, though an older one is known. ``patience_s``:
+        how long to wait for what has been slow. Whoever asks for many, one after the other,
+        has none: it is asked beside, and known the next time.
+        """
         group, _, version = api_version.rpartition("/")
         key, now = (namespace, group, kind, name), self._clock()
         known = self._known.get(key)
@@ -95,10 +106,10 @@ class Scales:
         asking = self._ask_again(key, version)
         has = known is not None and known.scale is not None
         is_old = known is not None and now - known.at > _OLD_S
-        must_wait = waits or is_old or not has
-        if must_wait and self._slow.get((group, kind), float("-inf")) <= now:
+        wait_s = min(patience_s, self._timeout_s) if self._is_slow(key, now) else self._timeout_s
+        if (waits or is_old or not has) and wait_s > 0:
             # Whoever waits may be cancelled; the question is not.
-            await asyncio.wait({asking}, timeout=self._timeout_s)
+            await asyncio.wait({asking}, timeout=wait_s)
         if asking.done():
             return asking.result()
         if known is not None:
@@ -127,6 +138,11 @@ class Scales:
             return now >= silent.until
         return now - known.at >= (fresh_s if known.scale is not None else _FAILED_S)
 
+    def _is_slow(self, key: _Key, now: float) -> bool:
+        silent = self._silent.get(key)
+        is_slow = silent is not None and silent.is_slow and now < silent.until + _SLOW_S
+        return is_slow or now < self._slow.get((key[1], key[2]), float("-inf"))
+
     def _ask_again(self, key: _Key, version: str) -> asyncio.Task[Asked]:
         asking = self._asking.get(key)
         if asking is None:
@@ -142,20 +158,25 @@ class Scales:
 
     async def _learn(self, key: _Key, version: str) -> Asked:
         kind = (key[1], key[2])
-        async with self._gates.setdefault(kind, asyncio.Semaphore(_AT_ONCE)):
+        gate = self._gates.setdefault(kind, asyncio.Semaphore(_AT_ONCE))
+        async with gate:
             asked = await self._ask(key, version)
         known = self._known.get(key)
         if asked.is_answered:
             self._silent.pop(key, None)
+            self._slow.pop(kind, None)  # it was that object, not its kind
         else:
+            if asked.is_slow:
+                self._slow[kind] = asked.at + _SLOW_S
             before = self._silent.get(key)
             pause_s = min(before.pause_s * 2, _MOST_AGAIN_S) if before is not None else _AGAIN_S
-            self._silent[key] = _Silent(self._clock() + pause_s, pause_s)
+            self._silent[key] = _Silent(asked.at + pause_s, pause_s, asked.is_slow)
             if known is not None and known.is_answered:
                 return known  # silence neither takes a scale away nor makes one likely
         if len(self._known) >= _MOST:
             self._known.clear()
             self._silent.clear()
+            self._slow.clear()
         self._known[key] = asked
         return asked
 
@@ -177,12 +198,11 @@ class Scales:
         except NoMatch as error:
             problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
         except (KubeError, TimeoutError) as error:
-            if isinstance(error, TimeoutError) or (
+            is_slow = isinstance(error, TimeoutError) or (
                 isinstance(error, Unreachable) and error.is_timeout
-            ):
-                self._slow[group, kind] = self._clock() + _SLOW_S
+            )
             problem = _unread(kind, namespace, name, str(error) or "no answer in time")
-            return Asked(self._clock(), None, problem, is_answered=False)
+            return Asked(self._clock(), None, problem, is_answered=False, is_slow=is_slow)
         return Asked(self._clock(), None, problem)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from podscale.core import selector as selectors
 from podscale.core.selector import Selector, SelectorError
 from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, ObjectNotFound
+from podscale.kube.errors import Forbidden, KubeError, ObjectNotFound
 from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import (
@@ -44,6 +44,7 @@ _KINDS: Mapping[str, Resource] = {
 }
 _MOST_SELECTORS = 20_000
 _DEEPEST = 10
+_PATIENCE_S = 0.5  # of a review, with what has been slow before
 _LOOK_S = 0.05
 
 Found = Workload | ReplicationController | CronJob
@@ -58,7 +59,7 @@ class Resolved(Struct, frozen=True):
 
 
 class _Climbed(Struct, frozen=True):
-    # The last controller on the way up; a problem: nobody could say who stands there.
+    # The last controller on the way up; a problem: who stands there cannot be said.
     top: Controller | None
     problem: str = ""
 
@@ -210,18 +211,28 @@ class Workloads:
         """Return the last well-known or scalable controller on the way up from ``owner``.
 
         None also where somebody stands above and nobody could say who: a lower one would be
-        sized although it may not be the topmost (``FindTopMostWellKnownOrScalable``).
+        sized although it may not be the topmost (``FindTopMostWellKnownOrScalable``). With
+        ``asks``, as for ``resolve``, that raises ``KubeError`` or ``DecodeError``.
         """
-        return (await self._climb(namespace, owner, asks=asks)).top
+        climbed = await self._climb(namespace, owner, asks=asks)
+        if asks and climbed.problem:
+            raise KubeError(climbed.problem)
+        return climbed.top
 
     async def _climb(self, namespace: str, owner: OwnerReference | None, *, asks: bool) -> _Climbed:
         look = self.find_or_get if asks else self._found
+        patience_s = _PATIENCE_S if asks else 0.0
         top: Controller | None = None
-        for _ in range(_DEEPEST):
+        visited: set[tuple[str, str, str]] = set()
+        for _ in range(_DEEPEST + 1):  # the last finds that nobody stands above
             if owner is None or owner.kind == "Node":
                 return _Climbed(top)
+            step = (owner.api_version, owner.kind, owner.name)
+            if step in visited:
+                return _Climbed(None, "cycle detected in ownership chain")
+            visited.add(step)
             if not is_well_known(owner.kind):
-                asked = await self.scale(namespace, owner.api_version, owner.kind, owner.name)
+                asked = await self._scales.get(namespace, *step, patience_s=patience_s)
                 if not asked.is_answered:
                     return _Climbed(None, asked.problem)
                 if asked.scale is None:
@@ -232,7 +243,7 @@ class Workloads:
             found = await look(namespace, owner.kind, owner.name)
             top = Controller(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
-        return _Climbed(top)  # owners in a circle
+        return _Climbed(None, f"more than {_DEEPEST} owners above each other")
 
     async def scale(
         self,

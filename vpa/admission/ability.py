@@ -7,7 +7,7 @@ for nothing, and will be again.
 from collections.abc import Sequence
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from podscale.serving.certificates import KeyPair
 from vpa.stores import Stores
@@ -52,7 +52,7 @@ def _issuer(
     for issuer in among:
         try:
             subject.verify_directly_issued_by(issuer)
-        except (InvalidSignature, ValueError, TypeError):
+        except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
             continue
         return issuer
     return None

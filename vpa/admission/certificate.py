@@ -56,15 +56,19 @@ class WebhookCertificate:
 
         async def lead(_term: Term) -> None:
             try:
-                await self.keeper.step(tls)
-            except (KubeError, ValueError) as error:
-                # No reason to end, with what else runs here: the keeper looks again by itself.
-                _log.warning("webhook not registered", error=str(error))
-            await asyncio.Event().wait()
+                try:
+                    await self.keeper.step(tls)
+                except (KubeError, ValueError) as error:
+                    # No reason to end, with what else runs here: the keeper looks again.
+                    _log.warning("webhook not registered", error=str(error))
+                await asyncio.Event().wait()
+            finally:
+                self.bundle = b""  # whoever leads next may put in another CA
 
         await self.elector.run(lead)
 
     async def _publish(self, bundle: bytes) -> bool:
         await self._register(bundle)
-        self.bundle = bundle
+        if self.elector.may_write():  # the term may have ended meanwhile
+            self.bundle = bundle
         return True

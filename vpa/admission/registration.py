@@ -158,10 +158,16 @@ class StatusLease:
         self._wall = wall
 
     async def run(self, hindrance: Callable[[], str]) -> None:
-        """Renew for ever, as long as nothing keeps us from sizing pods; "" is nothing."""
+        """Renew for ever, as long as nothing keeps us from sizing pods; "" is nothing.
+
+        Whatever fails here ends nothing: pods are sized all the same.
+        """
         told = ""
         while True:
-            why = hindrance()
+            try:
+                why = hindrance()
+            except Exception as error:  # noqa: BLE001 - the process goes on
+                why = f"whether pods can be sized is not known: {error!r}"
             if why and why != told:
                 _log.warning("no sign of life: pods would pass unsized", reason=why)
             told = why
@@ -170,6 +176,8 @@ class StatusLease:
                     await self.renew()
                 except (KubeError, msgspec.DecodeError) as error:
                     _log.warning("sign of life not written", error=str(error))
+                except Exception:  # noqa: BLE001 - the process goes on
+                    _log.exception("sign of life not written")
             await asyncio.sleep(self._interval_s)
 
     async def renew(self) -> None:

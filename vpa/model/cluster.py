@@ -79,8 +79,12 @@ class Cluster:
         mistakes += mistakes_of(vpa.spec.resource_policy) if self.per_vpa_config else ()
         entry = self.vpas.get(key)
         if entry is None:
-            parked = self._parked.pop(key, Parked(now, {}, {}))
-            entry = VpaEntry(vpa, settings, mistakes, {}, parked.initial, parked.pending)
+            parked = self._parked.pop(key, None)
+            if parked is not None and not parked.is_of(vpa.spec.target_ref):
+                self._forget(parked)  # the name of one VPA, the workload of another
+                parked = None
+            initial, pending = (parked.initial, parked.pending) if parked else ({}, {})
+            entry = VpaEntry(vpa, settings, mistakes, {}, initial, pending)
             self.vpas[key] = entry
             self.version += 1
         if (
@@ -117,7 +121,8 @@ class Cluster:
         if is_for_good:
             self.aggregates.close(np.array(list(entry.initial.values()), dtype=np.intp))
         elif entry.initial:
-            self._parked[key] = Parked(now, entry.initial, entry.pending)
+            target = entry.vpa.spec.target_ref
+            self._parked[key] = Parked(now, target, entry.initial, entry.pending)
 
     def put_pod(
         self,
@@ -287,8 +292,7 @@ class Cluster:
         """Forget aggregates that are silent for too long, or empty with no pod behind."""
         kept_s = self.windows.interval_s * self.windows.interval_count
         for vpa in [vpa for vpa, each in self._parked.items() if now - each.since_s >= kept_s]:
-            initial = self._parked.pop(vpa).initial
-            self.aggregates.close(np.array(list(initial.values()), dtype=np.intp))
+            self._forget(self._parked.pop(vpa))
         keys = list(self._column_of)
         if not keys:
             return 0
@@ -301,6 +305,9 @@ class Cluster:
         for i in np.flatnonzero(expendable & ~in_use):
             self._drop(keys[i])
         return int(expendable.sum())
+
+    def _forget(self, parked: Parked) -> None:
+        self.aggregates.close(np.array(list(parked.initial.values()), dtype=np.intp))
 
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:
         namespace, pod, container = key

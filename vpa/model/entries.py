@@ -7,7 +7,7 @@ from vpa.model.aggregates import AggregateKey
 from vpa.model.annotations import VpaSettings
 from vpa.model.histograms import Columns
 from vpa.model.membership import Labels
-from vpa.model.objects import Vpa, is_off
+from vpa.model.objects import TargetRef, Vpa, is_off
 from vpa.model.policy import Mistake
 from vpa.model.samples import OpenWindow
 
@@ -51,8 +51,16 @@ class Parked(Struct, frozen=True):
     """What checkpoints brought of a VPA that is not in the model now, as ``VpaEntry`` has it."""
 
     since_s: float
+    target: TargetRef | None  # whose history it is
     initial: dict[str, int]
     pending: dict[str, dict[str, OpenWindow]]
+
+    def is_of(self, target: TargetRef | None) -> bool:
+        """Return whether it is the history of what ``target`` names, in whatever version."""
+        before = self.target
+        if before is None or target is None:
+            return before is target
+        return (before.kind, before.name) == (target.kind, target.name)
 
 
 class Taken(Struct, frozen=True):

@@ -164,3 +164,41 @@ async def test_who_disturbs_pods_waits_for_a_fresh_size(world: World) -> None:
     await asyncio.sleep(0.1)
     world.now += 30.0
     assert (await world.get("a", fresh_s=20.0, waits=True)).at == 1060.0
+
+
+async def test_an_object_that_hangs_keeps_no_other_of_its_kind_from_being_known(
+    world: World,
+) -> None:
+    world.endpoint.hangs = {"/bad/"}
+    await world.get("bad")
+    world.endpoint.delay_s = 0.05
+    found, _ = await world.timed("a", patience_s=0.5)
+    assert found.scale is not None, "while the kind is slow"
+    await world.get("bad", patience_s=0.1)
+    assert (await world.get("b")).scale is not None, "the kind has answered"
+
+
+async def test_what_hung_is_waited_for_by_the_patient_only(world: World) -> None:
+    world.endpoint.hangs = {"/bad/"}
+    await world.get("bad")
+    await world.get("a")
+    world.now += 6.0
+    _, took_s = await world.timed("bad")
+    assert took_s < TIMEOUT_S / 4
+    _, took_s = await world.timed("bad", patience_s=TIMEOUT_S / 2)
+    assert TIMEOUT_S / 4 < took_s < TIMEOUT_S
+    await asyncio.sleep(TIMEOUT_S)
+    world.endpoint.hangs = set()
+    world.now += 200.0
+    assert (await world.get("bad")).scale is not None, "long ago is as never"
+
+
+async def test_kinds_that_are_only_named_leave_no_gates(world: World) -> None:
+    for number in range(50):
+        await world.get("a", f"Kind{number}")
+    world.endpoint.hangs = {"gadgets"}
+    world.scales.begin("shop", VERSION, "Kind0", "b")
+    await asyncio.sleep(0)
+    assert len(world.scales._gates) == 1
+    await asyncio.sleep(TIMEOUT_S * 1.5)
+    assert len(world.scales._gates) == 0

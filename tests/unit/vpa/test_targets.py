@@ -1,11 +1,20 @@
 """What a targetRef comes to when somebody stands above it, or may stand there."""
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from podscale.kube.api import Response
-from podscale.kube.errors import ApiError, Forbidden, ObjectNotFound, ServerFailed, Unreachable
+from podscale.kube.errors import (
+    ApiError,
+    Forbidden,
+    KubeError,
+    ObjectNotFound,
+    ServerFailed,
+    Unreachable,
+)
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import Resource
 from podscale.kube.wire import OwnerReference, decode, encode
@@ -98,6 +107,9 @@ async def test_while_nobody_can_say_who_stands_above_nothing_is_sized(error: Api
     assert (found.unsupported or "").startswith(said)
     assert str(error) in (found.unsupported or "")
     assert await above(workloads) is None
+    owner = OwnerReference("Deployment", "web", "u1", "apps/v1", True)
+    with pytest.raises(KubeError, match="cannot be read"):
+        await workloads.topmost("default", owner, asks=True)
 
 
 @pytest.mark.parametrize("first", [None, MISSING], ids=["scalable", "not scalable"])
@@ -108,3 +120,67 @@ async def test_what_was_known_of_an_owner_outlives_an_outage(first: Exception | 
     before = await workloads.resolve("default", TARGET)
     api.error, now[0] = ServerFailed(503, "ServiceUnavailable", "away"), 3600.0
     assert await workloads.resolve("default", TARGET) == before
+
+
+def chained(*owners: str) -> Workloads:
+    """Return Deployments, each owned by the next one; the last by nobody."""
+    workloads = Workloads(Fleets(), Fleets())  # type: ignore[arg-type]
+    for name, above_it in pairwise(owners):
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": above_it, "uid": above_it,
+                 "controller": True}  # fmt: skip
+        metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1",
+                    "ownerReferences": [owner]}  # fmt: skip
+        body = {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+        workloads.by_kind["Deployment"].accept(decode(encode(body), Workload))
+    return workloads
+
+
+@pytest.mark.parametrize(
+    ("owners", "problem"),
+    [
+        (["web", "web"], "cycle detected in ownership chain"),
+        (["web", "a", "b", "web"], "cycle detected in ownership chain"),
+        (["web", "a", "b", "a"], "cycle detected in ownership chain"),
+        (["web", *"abcdefghijk"], "more than 10 owners above each other"),
+    ],
+    ids=["itself", "circle", "circle above", "too deep"],
+)
+async def test_owners_in_a_circle_have_no_top(owners: list[str], problem: str):
+    workloads = chained(*owners)
+    found = await workloads.resolve("default", TARGET)
+    assert found.selector is None
+    assert found.unsupported == (
+        "Error checking if target apps/v1.Deployment/web is a topmost well-known or scalable "
+        f"controller: {problem}"
+    )
+    assert await above(workloads) is None
+    owner = OwnerReference("Deployment", "web", "u1", "apps/v1", True)
+    with pytest.raises(KubeError, match=problem):
+        await workloads.topmost("default", owner, asks=True)
+
+
+async def test_ten_owners_above_each_other_have_a_top():
+    assert await above(chained("web", *"abcdefghi")) == Controller("default", "Deployment", "i")
+
+
+class Hanging(Fleets):
+    """The scale of one object hangs; all others answer after a moment."""
+
+    async def request(self, _method: Any, path: str, **_: Any) -> Response:
+        if "/bad/" in path:
+            raise Unreachable("no answer", is_timeout=True)
+        await asyncio.sleep(0.02)
+        return Response(200, {}, encode({"metadata": {"name": "x", "namespace": "default"}}))
+
+
+async def test_a_review_waits_a_moment_for_the_neighbour_of_an_object_that_hangs():
+    api = Hanging()
+    workloads = Workloads(api, api)  # type: ignore[arg-type]
+    with pytest.raises(KubeError, match="no answer"):
+        await workloads.topmost("default", fleet("bad"), asks=True)
+    found = await workloads.topmost("default", fleet("good"), asks=True)
+    assert found == Controller("default", "Fleet", "good")
+
+
+def fleet(name: str) -> OwnerReference:
+    return OwnerReference("Fleet", name, "u", "shop.io/v1", True)

@@ -5,14 +5,23 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from structlog.testing import capture_logs
 
-from podscale.kube.errors import Forbidden, KubeError, ObjectNotFound, ServerFailed
+from podscale.kube.errors import (
+    Forbidden,
+    KubeError,
+    ObjectNotFound,
+    ServerFailed,
+    Unreachable,
+)
+from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
 from tests.unit.vpa.test_stores import NoKinds, heard
 from vpa.admission.patch import BoostSettings
 from vpa.admission.validation import Gates
-from vpa.admission.webhook import Webhook, _GroupResource, _Request
+from vpa.admission.webhook import Answer, Webhook, _GroupResource, _Request
 from vpa.model.objects import TargetRef
+from vpa.scales import Kinds
 from vpa.stores import Stores
 
 POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":
@@ -30,6 +39,11 @@ class Failing:
         raise self.error
 
 
+class Widgets:
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]:
+        return (Resource("example.com", "v1", "widgets", "Widget", has_scale=True),)
+
+
 class Counted:
     def admitted(self, resource: str, outcome: str, seconds: float) -> None:
         pass
@@ -44,22 +58,37 @@ class Counted:
     ],
 )
 async def test_a_pod_whose_new_replica_set_cannot_be_read_counts_as_an_error(
-    error: KubeError, outcome: str, capsys: pytest.CaptureFixture[str]
+    error: KubeError, outcome: str
 ) -> None:
-    api: Any = Failing(error)
-    stores = Stores(api, NoKinds(), needs_pods=False)
+    answer, reasons = await reviewed(Failing(error), NoKinds(), POD)
+    assert answer.outcome == outcome
+    assert not answer.patch
+    assert reasons == (["OwnerUnknown"] if outcome == "error" else [])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Forbidden(403, "Forbidden", "no"), id="may-not-be-read"),
+        pytest.param(Unreachable("no answer", is_timeout=True), id="hangs"),
+    ],
+)
+async def test_a_pod_of_a_scale_that_nobody_can_tell_counts_as_an_error(error: KubeError) -> None:
+    pod = POD.replace(b"ReplicaSet", b"Widget").replace(b"apps/v1", b"example.com/v1")
+    answer, reasons = await reviewed(Failing(error), Widgets(), pod)
+    assert (answer.outcome, reasons) == ("error", ["OwnerUnknown"])
+
+
+async def reviewed(api: Any, kinds: Kinds, pod: bytes) -> tuple[Answer, list[str]]:
+    """Return the answer to a pod, and the reasons that are logged."""
+    stores = Stores(api, kinds, needs_pods=False)
     boost: Any = BoostSettings
     gates: Any = Gates
     webhook = Webhook(stores, Counted(), boost=boost, gates=gates)
-    asked = _Request("1", _GroupResource("", "pods"), "shop", "CREATE", _raw(POD))
-    answer = await webhook._answer(asked)
-    assert answer.outcome == outcome
-    assert not answer.patch
-    assert ("OwnerUnknown" in capsys.readouterr().out) is (outcome == "error")
-
-
-def _raw(body: bytes) -> Any:
-    return Raw(body)
+    asked = _Request("1", _GroupResource("", "pods"), "shop", "CREATE", Raw(pod))
+    with capture_logs() as logs:
+        answer = await webhook._answer(asked)
+    return answer, [entry["reason"] for entry in logs if "reason" in entry]
 
 
 async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent() -> None:

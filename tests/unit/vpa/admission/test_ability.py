@@ -63,6 +63,25 @@ def test_trust(bundle: bytes, trusted: bool) -> None:
     assert is_trusted(LEAF, bundle, NOW) is trusted
 
 
+# A CA on prime239v1, a curve that cryptography does not know, until 2126; made by openssl.
+FOREIGN = b"""-----BEGIN CERTIFICATE-----
+MIIBaDCCAROgAwIBAgIUK6UGrarNR/xhMKBeubCG3t1j8TwwCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTIyMjMzMjM1WhgPMjEyNjEwMjkyMzMyMzVa
+MA0xCzAJBgNVBAMMAmNhMFUwEwYHKoZIzj0CAQYIKoZIzj0DAQQDPgAEE34ZIhde
+UWvg8XARlixgKiQk6AEU4HKOq3jTtd1kWVNdAw5AIXagShv0i5kX7LV2P8b7nSIs
+kBxRfBD6o1MwUTAdBgNVHQ4EFgQUW5Fn5NyKzgYJa6KAvtUEBOrp7GIwHwYDVR0j
+BBgwFoAUW5Fn5NyKzgYJa6KAvtUEBOrp7GIwDwYDVR0TAQH/BAUwAwEB/zAKBggq
+hkjOPQQDAgNDADBAAh4t/4JDL2nqlxrqxcYk3lerAr1gdhDhGLZKnFJ+O1gCHiUo
+OJoLIrOSHZ9yK8s8Yg82ar/jPHcLKo5z0moE2g==
+-----END CERTIFICATE-----
+"""
+
+
+def test_a_ca_of_an_unknown_curve_is_another() -> None:
+    assert "caBundle" in hindrance(watching(), LEAF, FOREIGN, NOW)
+    assert is_trusted(LEAF, FOREIGN + CA.certificate, NOW)
+
+
 def test_an_expired_ca_verifies_nobody() -> None:
     old = make_authority("ca", now=NOW, life_s=100.0)
     leaf = make_leaf(old, ["x"], now=NOW, life_s=100.0)

@@ -1,12 +1,51 @@
 """Behind a Service: what fails while the webhook is registered ends nobody."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
 
 from podscale.kube.errors import ApiError
 from podscale.serving.service import ServiceName
 from podscale.serving.tls import ServingTls
 from tests.unit.serving.kit import ScriptedApi
 from vpa.admission.certificate import WebhookCertificate
+
+
+def behind(api: ScriptedApi, register: Callable[[bytes], Awaitable[None]]) -> WebhookCertificate:
+    service = ServiceName("monitoring", "webhook")
+    return WebhookCertificate(api, service, register, identity="a", ca_lifetime_s=3600.0)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "while it registers"])
+async def test_what_was_registered_is_not_known_any_more_when_the_term_is_over(
+    is_late: bool,
+) -> None:
+    registered, again, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    calls: list[bytes] = []
+
+    async def register(bundle: bytes) -> None:
+        calls.append(bundle)
+        registered.set()
+        if len(calls) == 2:
+            again.set()
+            await goes_on.wait()
+
+    certificate = behind(ScriptedApi(), register)
+    tls = ServingTls(await certificate.keeper.start())
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        running = group.create_task(certificate.run(tls))
+        await registered.wait()
+        await asyncio.sleep(0.05)
+        assert certificate.bundle == calls[0]
+        if is_late:
+            group.create_task(certificate.keeper.step(tls))
+            await again.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        goes_on.set()
+    assert not certificate.elector.is_leader
+    assert certificate.bundle == b""
 
 
 async def test_a_registration_that_is_refused_does_not_end_the_process() -> None:
@@ -19,10 +58,7 @@ async def test_a_registration_that_is_refused_does_not_end_the_process() -> None
         if len(bundles) == 1:
             raise ApiError.of(403, "Forbidden", "mutatingwebhookconfigurations are forbidden")
 
-    service = ServiceName("monitoring", "webhook")
-    certificate = WebhookCertificate(
-        ScriptedApi(), service, refused, identity="a", ca_lifetime_s=3600.0
-    )
+    certificate = behind(ScriptedApi(), refused)
     tls = ServingTls(await certificate.keeper.start())
     running = asyncio.create_task(certificate.run(tls))
     async with asyncio.timeout(10):

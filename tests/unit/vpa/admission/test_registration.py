@@ -1,5 +1,6 @@
 """The stored configuration is left alone only if it is the one that we would write."""
 
+import asyncio
 import copy
 from typing import Any
 
@@ -7,7 +8,8 @@ import msgspec
 import pytest
 
 from podscale.kube.wire import encode
-from vpa.admission.registration import Registration, _is_same
+from tests.unit.serving.kit import ScriptedApi
+from vpa.admission.registration import Registration, StatusLease, _is_same
 
 BODY: dict[str, Any] = msgspec.json.decode(
     encode(Registration(only="shop", labels=(("team", "a"),)).body(b"pem"))
@@ -66,3 +68,41 @@ def test_a_second_webhook_is_not_ours():
     found = stored()
     found["webhooks"].append(found["webhooks"][0])
     assert not _is_same(found, BODY)
+
+
+class Odd(ScriptedApi):
+    """A connection that fails as none should."""
+
+    fails = False
+
+    async def request(self, method: Any, path: str, **more: Any) -> Any:
+        if self.fails:
+            raise RuntimeError("a defect")
+        return await super().request(method, path, **more)
+
+
+@pytest.mark.parametrize("where", ["hindrance", "request"])
+async def test_nothing_about_the_sign_of_life_ends_the_process(where: str):
+    api = Odd()
+    lease = StatusLease(api, namespace="kube-system", name="vpa", holder="a", interval_s=0.01)
+    asked, goes_on = 0, asyncio.Event()
+
+    def hindrance() -> str:
+        nonlocal asked
+        asked += 1
+        api.fails = where == "request" and asked == 1
+        if where == "hindrance" and asked == 1:
+            raise RuntimeError("a defect")
+        if asked == 3:
+            goes_on.set()
+        return ""
+
+    running = asyncio.create_task(lease.run(hindrance))
+    waiting = asyncio.create_task(goes_on.wait())
+    await asyncio.wait({running, waiting}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    methods = [method for method, _ in api.calls]
+    assert methods[:2] == ["GET", "POST"], "alive as soon as it can be told"
+    waiting.cancel()
+    running.cancel()
+    await asyncio.wait({running, waiting})

@@ -233,6 +233,33 @@ def test_a_vpa_that_moved_to_another_workload_begins_anew() -> None:
     assert cluster.vpas[WEB].containers() == []
 
 
+OTHERS = [
+    {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"},
+    {"apiVersion": "apps/v1", "kind": "Deployment", "name": "db"},
+    None,
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=["kind", "name", "none"])
+def test_a_vpa_that_is_made_anew_for_another_workload_begins_anew(other: object) -> None:
+    cluster = learned()
+    (column,) = cluster.vpas[WEB].initial.values()
+    cluster.remove_vpa(WEB, NOW)
+    cluster.put_vpa(vpa(targetRef=other), selector.parse("app=db"), NOW + DAY)
+    assert cluster.vpas[WEB].containers() == []
+    assert cluster.vpas[WEB].pending == {}
+    assert int(cluster.aggregates.open(1, NOW + DAY, cluster.windows)[0]) == column, "given back"
+
+
+def test_a_vpa_that_is_made_anew_for_the_same_workload_goes_on() -> None:
+    cluster = learned()
+    count = samples(cluster)
+    cluster.remove_vpa(WEB, NOW)
+    same = {"apiVersion": "apps/v1beta2", "kind": "Deployment", "name": "web"}
+    cluster.put_vpa(vpa(targetRef=same), WEB_APP, NOW + DAY)
+    assert samples(cluster) == count
+
+
 def test_a_vpa_whose_pods_have_finished_does_not_run() -> None:
     cluster = learned()
     assert cluster.runs(WEB)
