@@ -241,3 +241,21 @@ async def test_a_group_whose_pods_come_back_unsized_is_tried_one_at_a_time_after
         await part.updater.once()
         assert weather.sent["POST eviction"] == 4
         assert len(before & uids(small)) >= 2
+
+
+async def test_a_pod_that_waits_for_a_node_is_known_when_others_are_evicted(small):
+    recommended(small, "Recreate")
+    await running(small, 6)
+    async with updating(small, Weather(small), SLOW) as part:
+        await ready(small, part)
+        observer, returns = part.updater._hands.observer, part.updater._hands.returns
+        pods_of = observer.pods_of
+
+        async def one_waits(rivals: Any) -> Any:
+            live, _ = await pods_of(rivals)
+            return live[1:], live[:1]
+
+        observer.pods_of = one_waits  # type: ignore[method-assign]
+        before = uids(small)
+        await part.updater.once()
+        assert [group.known for group in returns._groups.values()] == [before]

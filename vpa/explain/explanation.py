@@ -131,8 +131,9 @@ WORDS: Mapping[str, Words] = {
         "Run more replicas, or lower minReplicas.",
     ),
     "BudgetExhausted": Words(
-        "Enough pods of the group are down already, or may not go down now.",
-        "Replacements have to run, or --eviction-tolerance to rise.",
+        "Enough pods of the group are down already, or held_by says why none may go down now.",
+        "Replacements have to run, or --eviction-tolerance to rise; with held_by its window has "
+        "to open, its day to pass, or the API server to be well again.",
     ),
     "PdbRefuses": Words(
         "A PodDisruptionBudget refuses the eviction.", "It has to allow a disruption."

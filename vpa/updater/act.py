@@ -135,6 +135,23 @@ class Actor:
             self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
         return acted
 
+    async def unmark(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
+        """Remove the annotations of boosts that are over and taken back; failing costs a try."""
+        try:
+            present = await self._read(pod)
+            patch = resize_patch(present, vpa, ranges, now) if present is not None else None
+        except NotLeading:
+            raise
+        except (KubeError, ObjectError) as error:
+            _log.warning("pod not read", namespace=pod.metadata.namespace,
+                         name=pod.metadata.name, error=str(error))  # fmt: skip
+            return
+        if present is None or not isinstance(patch, ResizePatch) or patch.resize:
+            return
+        ended = [entry for entry in patch.annotations if entry.op == "remove"]
+        if ended:
+            await self._mark(present, ended)
+
     async def remember_infeasible(self, pod: Pod, recommendation: Recommendation) -> None:
         """Write on the pod which size its node could not give; failing costs another try."""
         text = msgspec.json.encode(recommendation_wire(recommendation)).decode()

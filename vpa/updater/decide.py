@@ -211,7 +211,7 @@ class _Gate:
         given = dict(facts or {})
         view = self.view
         pending = view.pod.status.phase == "Pending"
-        if not pending and self.group.eviction_forbidden:
+        if self.group.only_unboosts or (not pending and self.group.eviction_forbidden):
             return self._no([*first, "TooFewReplicas"], {**given, **_group_facts(self.group)})
         overdue = resize.is_overdue(self.state, view.resize_since_s)
         if not pending and self.state != "ResizeNone" and not overdue and fallback is None:

@@ -43,6 +43,7 @@ class Group(Struct, frozen=True):
     tolerance: int
     required: int  # of live pods, before anything is touched
     eviction_forbidden: bool = False  # too few pods; only in-place updates may go on
+    only_unboosts: bool = False  # too few pods; kept for the ends of their boosts
 
 
 class TooFew(Struct, frozen=True):
@@ -139,6 +140,7 @@ def budget_for(
             tolerance=int(configured * settings.eviction_tolerance),
             required=required,
             eviction_forbidden=small and skips_count,
+            only_unboosts=small and not skips_count,
         )
     return Budget(groups)
 

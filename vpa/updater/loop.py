@@ -34,6 +34,7 @@ from vpa.updater.turn import Hands, NotCurrent, OutOfTime, Turn
 _log = structlog.get_logger()
 
 _HEALTHY_LOOPS = 5
+_RENEWED_S = 12.0  # within it a webhook that lives has renewed its Lease (every 10 s)
 
 
 class _Pass:
@@ -124,7 +125,13 @@ class Updater:
                 return
             with metrics.step("AdmissionInit"):
                 now = self.wall()
-                lease = await self._sign.read(now) if self._sign is not None else None
+                lease = None
+                if self._sign is not None:
+                    lease = await self._sign.read(now)
+                    if self._sign.has_to_look_again(options.lease_timeout_s):
+                        await asyncio.sleep(min(_RENEWED_S, options.interval_s / 2))
+                        now = self.wall()
+                        lease = await self._sign.read(now, at_most=True)
             view = LoopView(now, lease, options.lease_timeout_s)
             if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
                 reason = "invalid" if lease.was_read else "error"
@@ -175,7 +182,7 @@ class Updater:
         self, key: VpaKey, rivals: Sequence[Candidate], view: LoopView, deadline: float
     ) -> None:
         vpa = rivals[0].vpa
-        pods = await self._hands.observer.pods_of(rivals)
+        pods, unscheduled = await self._hands.observer.pods_of(rivals)
         updates = acts(vpa)
         if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
             return
@@ -211,4 +218,4 @@ class Updater:
             tally=self._pass.tally,
             updates=updates,
         )
-        await turn.run(pods)
+        await turn.run(pods, unscheduled)

@@ -12,6 +12,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core import quantity
+from podscale.kube.change import Change
 from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import Phase
 from podscale.kube.pods import PodView as StoredPod
@@ -35,6 +36,7 @@ from vpa.updater import resize
 from vpa.updater.act import INFEASIBLE
 from vpa.updater.decide import PodView
 from vpa.updater.disruption import Owner, OwnerSize
+from vpa.updater.pages import Pages
 from vpa.updater.pdbs import refusal
 
 _log = structlog.get_logger()
@@ -107,24 +109,42 @@ class Observer:
                 found[key] = (candidate, *others)
         return found
 
-    async def pods_of(self, rivals: Sequence[Candidate]) -> list[Seen]:
-        """Return the live pods about which the first of ``rivals`` decides."""
+    async def pods_of(self, rivals: Sequence[Candidate]) -> tuple[list[Seen], list[Seen]]:
+        """Return the pods about which the first of ``rivals`` decides: those that live, and those
+        that no node has been found for."""
         candidate = rivals[0]
         vpa, selector = candidate.vpa, candidate.selector
         if selector is None:
-            return []
-        return [
-            Seen(view, pod_of(view))
-            for view in self._stores.pods.select(vpa.metadata.namespace, selector).views()
-            if _is_live(view)
-            and await self._top(view) == target_of(vpa)
-            and match(view.labels, rivals).chosen is candidate
-        ]
+            return [], []
+        live: list[Seen] = []
+        unscheduled: list[Seen] = []
+        pages = Pages()
+        for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
+            await pages.step()
+            if (
+                _is_there(view)
+                and await self._top(view) == target_of(vpa)
+                and match(view.labels, rivals).chosen is candidate
+            ):
+                (live if view.node else unscheduled).append(Seen(view, pod_of(view)))
+        return live, unscheduled
 
     def again(self, seen: Seen) -> Seen | None:
         """Return the pod as it is by now; None if it is gone, leaving or another one."""
         view = self._present(seen)
         return Seen(view, pod_of(view)) if view is not None else None
+
+    def follow(self, told: Callable[[str, bool], None]) -> Callable[[], None]:
+        """Call ``told`` with the UID of a pod that changes and whether it lives; returns the way
+        out."""
+
+        def changed(change: Change[StoredPod]) -> None:
+            if change.new is not None:
+                told(change.new.uid, _is_live(change.new))
+            elif change.old is not None:
+                told(change.old.uid, False)
+
+        return self._stores.pods.subscribe(changed)
 
     def is_lost(self, seen: Seen) -> bool:
         """Return whether the pod that was live is gone, leaving or over by now."""
@@ -249,8 +269,12 @@ def acts(vpa: Vpa) -> bool:
 
 
 def _is_live(view: StoredPod) -> bool:
+    return bool(view.node) and _is_there(view)
+
+
+def _is_there(view: StoredPod) -> bool:
     is_over = view.phase in (Phase.SUCCEEDED, Phase.FAILED)
-    return bool(view.node) and not is_over and view.deleted != view.deleted  # NaN: not deleted
+    return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 
 def _remembered(pod: Pod) -> Recommendation | None:

@@ -14,20 +14,42 @@ from podscale.kube.store import Store
 from podscale.kube.wire import builtins
 from vpa.updater.decide import Pdb
 
+# Labels that differ between pods of one controller by themselves, so that no budget is meant
+# to tell pods apart by them.
+_PER_POD = frozenset(
+    {
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "leaderworkerset.sigs.k8s.io/group-index",
+        "leaderworkerset.sigs.k8s.io/worker-index",
+        "apps.kruise.io/cloneset-instance-id",
+    }
+)
+
 
 class Alike(Struct, frozen=True):
     """What pods have in common of which the API server says the same."""
 
     controller: str
-    labels: frozenset[tuple[str, str]]  # which budget covers a pod
+    budgets: frozenset[str]  # names of those that cover the pod, as far as they are known
+    labels: frozenset[tuple[str, str]]  # where none is: what one may select by
     phase: int
     ready: int  # a budget may let those go that are not (unhealthyPodEvictionPolicy)
 
 
-def alike_to(pod: PodView) -> Alike:
+def alike_to(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Alike:
     """Return what a pod has in common with those that hear the same as it."""
     name = pod.owner.name if pod.owner is not None else pod.name
-    return Alike(name, frozenset(pod.labels.items()), pod.phase, pod.ready)
+    covering = frozenset(
+        budget.metadata.name for budget in budgets.values(pod.namespace) if _covers(budget, pod)
+    )
+    labels = frozenset(
+        (key, value)
+        for key, value in pod.labels.items()
+        if key not in _PER_POD and value != pod.name
+    )
+    return Alike(name, covering, frozenset() if covering else labels, pod.phase, pod.ready)
 
 
 def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:

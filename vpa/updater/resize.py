@@ -10,7 +10,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from vpa.admission.boost import is_boosted
+from vpa.admission.boost import expired, is_boosted
+from vpa.admission.patch import resize_patch
+from vpa.admission.resources import Unavailable
+from vpa.capping.processor import LimitRanges
 from vpa.model.objects import (
     Condition,
     Pod,
@@ -111,7 +114,7 @@ def has_room(pod: Pod, budget: Budget, group: Group, settings: UpdaterSettings) 
 def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
-    if not isinstance(group, Group):
+    if not isinstance(group, Group) or group.only_unboosts:
         return False
     if pod.status.phase == "Pending":
         return True
@@ -165,14 +168,12 @@ def can_update_in_place(
     return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
 
 
-def can_unboost(
-    pod: Pod, budget: Budget, expired: Sequence[str], settings: UpdaterSettings
-) -> bool:
+def can_unboost(pod: Pod, budget: Budget, over: Sequence[str], settings: UpdaterSettings) -> bool:
     """Return whether the boosts that are over may be taken back by a resize now."""
     group = budget.group(pod)
     return (
         settings.cpu_startup_boost
-        and bool(expired)
+        and bool(over)
         and pod.status.phase != "Pending"
         and isinstance(group, Group)
         and state_of(pod) == "ResizeNone"
@@ -180,10 +181,19 @@ def can_unboost(
     )
 
 
-def awaits_unboost(pod: Pod, vpa: Vpa, expired: Sequence[str], settings: UpdaterSettings) -> bool:
+def left_its_mark(pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
+    """Return whether the spec asks for what a boost that is over leaves: the annotation is all
+    that is left of it, whether or not the kubelet can give what is asked for.
+    """
+    patch = resize_patch(pod, vpa, ranges, now)
+    has_ended = bool(expired(pod, vpa, now)) and pod.status.phase != "Pending"
+    return has_ended and not isinstance(patch, Unavailable) and not patch.resize
+
+
+def awaits_unboost(pod: Pod, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
     """Return whether the pod is left alone until its boost is taken back.
 
     Without a boost in the VPA it would wait for nothing until it is Ready, at last for ever.
     """
     boosted = settings.cpu_startup_boost and is_boosted(pod.metadata.annotations)
-    return boosted and (bool(expired) or has_startup_boost(vpa))
+    return boosted and (bool(over) or has_startup_boost(vpa))

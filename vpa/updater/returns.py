@@ -34,14 +34,15 @@ class Returns:
         self._groups: dict[tuple[VpaKey, Owner], _Group] = {}
 
     def evicted(self, key: VpaKey, owner: Owner, known: Set[str]) -> None:
-        """Note an eviction; ``known``: UIDs of the group's pods when its turn began."""
+        """Note an eviction; ``known``: UIDs of the group's pods when its turn began, those that no
+        node had been found for with them: they are no answer to it."""
         group = self._groups.setdefault((key, owner), _Group())
         group.known |= known
         group.evicted_at = self._clock()
         group.is_tried = group.held_until is not None
 
     def look(self, key: VpaKey, owner: Owner, pods: Sequence[Pod]) -> bool:
-        """Look at a group's live pods; returns whether it is held from now on."""
+        """Look at a group's pods, scheduled or not; returns whether it is held from now on."""
         group, now = self._groups.get((key, owner)), self._clock()
         if group is None:
             return False

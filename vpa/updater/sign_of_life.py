@@ -1,7 +1,8 @@
 """The admission webhook's Lease, read from the API server itself.
 
 Its age is counted from when we saw it renewed, where the clocks do not agree: a clock that
-is set back must not keep a dead webhook alive, nor one that is ahead a live one dead.
+is set back must not keep a dead webhook alive, nor one that is ahead a live one dead. The
+first look at a renewal may not tell its age from a difference of clocks: ``has_to_look_again``.
 """
 
 import asyncio
@@ -44,10 +45,17 @@ class SignOfLife:
         self._at = 0.0  # when we first saw it
         self._unseen_since = float("-inf")  # when we last saw another one
         self._looked_at = float("-inf")
+        self._most_s = float("inf")  # the age that it may have
 
-    async def read(self, now: float) -> Lease:
+    def has_to_look_again(self, timeout_s: float) -> bool:
+        """Return whether the last look was the first one at a renewal that may be as old as
+        ``timeout_s``, and may as well be new by a clock that differs from ours."""
+        is_new = self._sign is not None and self._at == self._looked_at
+        return is_new and self._most_s >= timeout_s
+
+    async def read(self, now: float, *, at_most: bool = False) -> Lease:
         """Return the Lease, its times by our clock (``now``, unix seconds); one that cannot be
-        read shows no life."""
+        read shows no life. ``at_most``: as old as it may be."""
         for attempt in range(_TRIES):
             try:
                 path = LEASES.path(self._namespace, self._name)
@@ -61,7 +69,10 @@ class SignOfLife:
                 continue
             signs = (found.metadata.creation_timestamp, found.spec.renew_time)
             given = [sign for sign in signs if sign is not None]
-            return Lease(self._name, None, now - self._age_s(max(given), now) if given else None)
+            if not given:
+                break
+            age_s = self._age_s(max(given), now)
+            return Lease(self._name, None, now - (self._most_s if at_most else age_s))
         return Lease(self._name, None, None)
 
     def _age_s(self, sign: float, now: float) -> float:
@@ -71,5 +82,7 @@ class SignOfLife:
         self._looked_at = clock
         age_s, seen_s = now - sign, clock - self._at
         # What our looks explain is no difference of clocks.
-        is_explained = seen_s - _SLACK_S <= age_s <= clock - self._unseen_since + _SLACK_S
+        unseen_s = clock - self._unseen_since
+        is_explained = seen_s - _SLACK_S <= age_s <= unseen_s + _SLACK_S
+        self._most_s = age_s if is_explained else unseen_s
         return age_s if is_explained else seen_s

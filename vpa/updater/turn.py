@@ -18,15 +18,17 @@ from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import Acted, Actor
 from vpa.updater.decide import Act, LoopView, Pdb, UpdateDecision, decide_update
-from vpa.updater.disruption import Budget, Group, Owner, OwnerSize, configured_size
+from vpa.updater.disruption import Budget, Group, Owner
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
 from vpa.updater.pace import SPENT, Pace, Tokens
+from vpa.updater.pages import Pages
 from vpa.updater.pdbs import Alike, alike_to
 from vpa.updater.returns import Returns
 from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
 from vpa.updater.spending import Spending
+from vpa.updater.standing import Standing
 from vpa.updater.told import Told
 
 _log = structlog.get_logger()
@@ -90,29 +92,31 @@ class Turn:
         self._done: set[str] = set()
         self._spent_today = 0
         self._holding: set[Alike] = set()  # pods whose budget the API server refused
-        self._ended: dict[Owner, str] = {}  # groups that are left alone, and why
-        self._members: dict[Owner, list[Seen]] = {}  # live pods when the turn began
-        self._begun: set[str] = set()  # UIDs of pods that count against their group's budget
+        self._standing = Standing(hands.observer, budget)
+        self._known: dict[Owner, list[Pod]] = {}  # all pods of a group when the turn began
 
-    async def run(self, pods: Sequence[Seen]) -> None:
-        """Update what is due; raises ``OutOfTime`` and ``NotCurrent``."""
+    async def run(self, pods: Sequence[Seen], unscheduled: Sequence[Seen] = ()) -> None:
+        """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
         try:
-            await self._run(pods)
+            with self._standing:
+                await self._run(pods, unscheduled)
         except _Changed:
             _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
                       vpa=self._key.name)  # fmt: skip
         for name in ("evicted", "in_place_updated"):
             self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
 
-    async def _run(self, pods: Sequence[Seen]) -> None:
-        settings = self._hands.options.settings
+    async def _run(self, pods: Sequence[Seen], unscheduled: Sequence[Seen]) -> None:
+        settings, pages = self._hands.options.settings, Pages()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
-        self._look_back(pods)
+        self._look_back([*pods, *unscheduled])
+        await self._standing.begin(pods)
         if settings.cpu_startup_boost:
             # Whatever the VPA says by now and whether or not admission lives: the annotation
             # promises that the boost ends.
             for seen in free:
                 await self._unboost(seen)
+                await pages.step()
         if not self._updates:
             return
         if self._pace.per_day is not None:
@@ -121,6 +125,7 @@ class Turn:
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
+            await pages.step()
             if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
                 continue
             decision = self._decide(seen, asks_budgets=False)
@@ -128,8 +133,10 @@ class Turn:
                 waiting.append((decision.due.priority.order, seen, decision))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
         self._count_waiting([decision for _, _, decision in waiting])
-        for _, seen, _ in waiting:
-            await self._act(seen)
+        for _, seen, decision in waiting:
+            await pages.step()
+            if decision.action != "evict" or not self._is_refused(seen):
+                await self._act(seen)
 
     async def _act(self, seen: Seen) -> None:
         decision = self._decide(seen, asks_budgets=True)
@@ -139,7 +146,7 @@ class Turn:
             present = self._hands.observer.again(seen)
             if present is None:
                 return
-            await self._recount(present.pod)
+            await self._standing.recount(present.pod)
             seen, decision = present, self._decide(present, asks_budgets=True)
         if "ResizeInfeasible" in decision.reasons and decision.action == "none":
             self._tell_skipped(seen.pod, decision)
@@ -177,7 +184,7 @@ class Turn:
         group = self._budget.group(seen.pod)
         if isinstance(group, Group):
             unsized_s = hands.returns.held_s(self._key, group.owner)
-            ended = self._ended.get(group.owner)
+            ended = self._standing.ended(seen.pod)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
         if pdb is not None:
             view = msgspec.structs.replace(view, pdb=pdb)
@@ -217,7 +224,7 @@ class Turn:
             await self._remember(pod, recommendation)
         if next_.action == "evict":
             await self._wait(hands.evictions)
-            await self._recount(pod)
+            await self._standing.recount(pod)
             present = hands.observer.again(seen)
             if present is not None and self._can_evict(present):
                 await self._evict(present, decision)
@@ -226,7 +233,7 @@ class Turn:
         group = self._budget.group(seen.pod)
         if isinstance(group, Group) and (
             self._hands.returns.held_s(self._key, group.owner) is not None
-            or group.owner in self._ended
+            or self._standing.ended(seen.pod) is not None
         ):
             return False
         since_s = self._hands.observer.resize_since_s(seen)
@@ -234,40 +241,54 @@ class Turn:
 
     async def _evict(self, seen: Seen, decision: UpdateDecision) -> None:
         hands, pod = self._hands, seen.pod
-        group, alike = self._budget.group(pod), alike_to(seen.view)
-        if alike in self._holding:
-            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
-            return
-        if not await self._spend(seen):
+        group = self._budget.group(pod)
+        if self._is_refused(seen) or not await self._spend(seen):
             return
         acted = await hands.actor.evict(pod, self._vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._refund()
         elif isinstance(group, Group):
-            members = {other.pod.metadata.uid for other in self._members[group.owner]}
-            hands.returns.evicted(self._key, group.owner, members)
+            known = {other.metadata.uid for other in self._known[group.owner]}
+            hands.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
             hands.metrics.evicted.labels(*self._size, *self._key_labels).inc()
             hands.told.did(seen, self._key, Act(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
-            self._holding.add(alike)
+            self._holding.add(alike_to(seen.view, hands.stores.budgets))
             self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
             self._failed(acted, hands.metrics.failed_evictions, "EvictionError")
 
+    def _is_refused(self, seen: Seen) -> bool:
+        # The API server has refused one that hears the same as this one.
+        if not self._holding:
+            return False
+        alike = alike_to(seen.view, self._hands.stores.budgets)
+        if alike in self._holding:
+            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
+            return True
+        return False
+
     async def _unboost(self, seen: Seen) -> None:
-        hands, pod = self._hands, seen.pod
+        hands, pod, settings = self._hands, seen.pod, self._hands.options.settings
         over = expired(pod, self._vpa, self._loop.now)
-        if not resize.can_unboost(pod, self._budget, over, hands.options.settings):
+        if not over or self._standing.ended(pod) is not None:
+            return
+        ranges = hands.stores.ranges(self._key.namespace)
+        if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
+            # Whatever the kubelet says about the resize: an annotation is no disruption.
+            await self._wait(hands.resizes)
+            await hands.actor.unmark(pod, self._vpa, ranges, self._loop.now)
+            return
+        if not resize.can_unboost(pod, self._budget, over, settings):
             return
         await self._wait(hands.resizes)
-        await self._recount(pod)
-        if not resize.can_unboost(pod, self._budget, over, hands.options.settings):
+        await self._standing.recount(pod)
+        if not resize.can_unboost(pod, self._budget, over, settings):
             return
         # Taking a boost back is what was promised at admission: no disruption of the day's.
-        ranges = hands.stores.ranges(self._key.namespace)
         acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
         self._counts(pod, acted, in_place=True)
         if acted.outcome == "done":
@@ -287,7 +308,7 @@ class Turn:
             self._refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
-        if await self._recount(seen.pod) or self._hands.observer.is_lost(seen):
+        if await self._standing.recount(seen.pod) or self._hands.observer.is_lost(seen):
             self._refund()
             return False
         return True
@@ -306,14 +327,8 @@ class Turn:
         in_place = self._hands.observer.unsettled(seen.pod)
         if in_place is None:
             return False
-        self._began(seen.pod, in_place=in_place)
+        self._standing.began(seen.pod, in_place=in_place)
         return True
-
-    def _began(self, pod: Pod, *, in_place: bool) -> None:
-        self._begun.add(pod.metadata.uid)
-        group = self._budget.group(pod)
-        if isinstance(group, Group):
-            self._budget.began(group, pod, in_place=in_place)
 
     def _counts(self, pod: Pod, acted: Acted, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
@@ -321,14 +336,14 @@ class Turn:
         if acted.outcome in ("unknown", "busy") and isinstance(group, Group):
             # More of the same would be asked of an API server that is not well.
             is_open = acted.outcome == "unknown"
-            self._ended[group.owner] = "OutcomeUnknown" if is_open else "ApiServerBusy"
+            self._standing.end(group.owner, "OutcomeUnknown" if is_open else "ApiServerBusy")
         if acted.outcome in ("done", "unknown"):
             self._done.add("in_place_updated" if in_place else "evicted")
         elif acted.outcome != "gone":
             return
         # A pod that somebody else took away is as much down as one that we did.
         in_place = in_place and acted.outcome != "gone"
-        self._began(pod, in_place=in_place)
+        self._standing.began(pod, in_place=in_place)
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
             self._hands.observer.acted(pod, in_place=in_place)
 
@@ -337,33 +352,15 @@ class Turn:
         for seen in pods:
             group = self._budget.group(seen.pod)
             if isinstance(group, Group):
-                self._members.setdefault(group.owner, []).append(seen)
-        for owner, members in self._members.items():
-            if self._hands.returns.look(self._key, owner, [seen.pod for seen in members]):
+                self._known.setdefault(group.owner, []).append(seen.pod)
+        for owner, known in self._known.items():
+            if self._hands.returns.look(self._key, owner, known):
                 _log.warning(
                     "evicted pods came back unsized: does the webhook get the pods of this "
                     "namespace, and does its caBundle fit?",
                     namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
                     again_s=self._hands.returns.held_s(self._key, owner),
                 )  # fmt: skip
-
-    async def _recount(self, pod: Pod) -> bool:
-        """Take in what became of the pod's group since the turn began; returns whether that
-        leaves it less."""
-        group = self._budget.group(pod)
-        if not isinstance(group, Group):
-            return False
-        could = self._budget.allows(group)
-        sizes = await self._hands.observer.sizes([pod])
-        size = sizes.get(group.owner, OwnerSize())
-        lost = sum(
-            seen.pod.status.phase != "Pending"
-            and seen.pod.metadata.uid not in self._begun
-            and self._hands.observer.is_lost(seen)
-            for seen in self._members[group.owner]
-        )
-        self._budget.recount(group, lost, configured_size(group.owner, size, group.live))
-        return could and not self._budget.allows(group)
 
     def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.kube.errors import Forbidden
+from podscale.kube.errors import Forbidden, Unreachable
 from tests.unit.vpa.updater.worlds import NOW, vpa
 from vpa.capping.processor import LimitRanges
 from vpa.model.objects import Pod, decode
@@ -20,7 +20,7 @@ class Server:
     """Answers with one pod and keeps the patches."""
 
     def __init__(self, cpu: str, *, is_boosted: bool, refuses: bool = False) -> None:
-        self.pod = {
+        self.pod: dict[str, Any] = {
             "metadata": {
                 "name": "web-0",
                 "namespace": "shop",
@@ -36,22 +36,33 @@ class Server:
             },
         }
         self.refuses = refuses
+        self.is_away = False
         self.patches: list[tuple[str, list[dict[str, Any]]]] = []
 
     async def request(self, method: str, path: str, **more: Any) -> SimpleNamespace:
+        if self.is_away:
+            raise Unreachable("timed out", is_timeout=True)
         if method == "PATCH":
             self.patches.append((path.rpartition("/")[2], msgspec.json.decode(more["body"])))
             if self.refuses:
                 raise Forbidden(403, "Forbidden", "not now")
         return SimpleNamespace(body=msgspec.json.encode(self.pod))
 
-    async def act(self, **more: Any) -> str:
+    @property
+    def actor(self) -> Actor:
         told: Any = SimpleNamespace(event=lambda *_words: None)
         stores: Any = SimpleNamespace(pods=SimpleNamespace(accept=lambda _pod: None))
         api: Any = self
+        return Actor(api, stores, told)
+
+    async def act(self, **more: Any) -> str:
         seen = decode(self.pod, Pod)
-        acted = await Actor(api, stores, told).resize(seen, vpa(), LimitRanges(), NOW, **more)
+        acted = await self.actor.resize(seen, vpa(), LimitRanges(), NOW, **more)
         return acted.outcome
+
+    async def unmark(self, uid: str = "1") -> None:
+        seen = decode({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}}, Pod)
+        await self.actor.unmark(seen, vpa(), LimitRanges(), NOW)
 
 
 UID = {"op": "test", "path": "/metadata/uid", "value": "1"}
@@ -70,6 +81,25 @@ async def test_a_boost_that_left_nothing_to_take_back_loses_its_mark(refuses: bo
     server = Server("500m", is_boosted=True, refuses=refuses)
     assert await server.act(only_unboost=True) == "nothing"
     assert server.patches == [("web-0", [UID, UNMARKED])]
+
+
+async def test_a_mark_goes_alone_and_only_from_a_boost_that_was_taken_back() -> None:
+    server = Server("500m", is_boosted=True)
+    await server.unmark()
+    assert server.patches == [("web-0", [UID, UNMARKED])]
+    for other in (Server("1", is_boosted=True), Server("500m", is_boosted=False)):
+        await other.unmark()
+        assert other.patches == []
+    server = Server("500m", is_boosted=True)
+    await server.unmark(uid="another one of this name")
+    assert server.patches == []
+
+
+async def test_a_mark_of_a_pod_that_cannot_be_read_is_left() -> None:
+    server = Server("500m", is_boosted=True)
+    server.is_away = True
+    await server.unmark()
+    assert server.patches == []
 
 
 async def test_a_pod_whose_boost_somebody_else_has_ended_is_not_resized() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.unit.vpa.updater.worlds import pod, vpa
+from tests.unit.vpa.updater.worlds import RS, decided, pod, vpa
 from vpa.updater.disruption import Group, Owner, OwnerSize, budget_for
 from vpa.updater.priority import UpdaterSettings
+from vpa.updater.resize import can_evict
 
 
 def downs(
@@ -55,6 +56,23 @@ def downs(
 )
 def test_budget(kind: str, live: int, size: OwnerSize, taken: int) -> None:
     assert downs(kind, live, size) == taken
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending"])
+@pytest.mark.parametrize("mode", ["Recreate", "InPlaceOrRecreate"])
+def test_a_group_that_is_kept_for_the_end_of_its_boosts_is_not_evicted(
+    phase: str, mode: str
+) -> None:
+    settings = UpdaterSettings(cpu_startup_boost=True)
+    unready = [{"type": "Ready", "status": "False"}]
+    only = pod(annotations={"vpaCpuStartupBoost/app": "{}"}, conditions=unready, phase=phase,
+               resizePolicy=[])  # fmt: skip
+    budget = budget_for([only], vpa(mode), {RS: OwnerSize(replicas=1)}, settings)
+    assert isinstance(budget.group(only), Group)
+    assert not can_evict(only, budget, 0.0)
+    got = decided(only, vpa(mode), others=0, size=OwnerSize(replicas=1), settings=settings)
+    assert got.action != "evict"
+    assert got.reasons[0] == "TooFewReplicas" or mode == "InPlaceOrRecreate"
 
 
 def test_daemons_that_all_crash_get_the_update_that_would_end_it() -> None:

@@ -1,13 +1,17 @@
 """What the updater remembers about a pod between its looks at it."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from podscale.core.selector import parse
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.wire import decode
+from tests.unit.vpa.updater.worlds import vpa
+from vpa.admission.matching import Candidate, target_of
 from vpa.stored import pod_of
 from vpa.updater.observe import Observer, Seen
 
@@ -71,3 +75,33 @@ def test_the_next_resize_has_a_clock_of_its_own(observer: Observer, clock: Momen
     clock.now = 400.0
     assert observer.resize_since_s(seen(WORKING)) == 0.0
     assert observer.resize_since_s(seen(WORKING, uid="2")) == 100.0
+
+
+async def test_pods_without_a_node_are_seen_and_do_not_live() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs"}
+    store = PodStore()
+    for name, node, phase, deleted in (
+        ("lives", "n", "Running", None),
+        ("waits", "", "Pending", None),
+        ("over", "n", "Succeeded", None),
+        ("leaves", "", "Pending", "2026-03-09T12:00:00Z"),
+    ):
+        body = {
+            "metadata": {
+                "name": name, "namespace": "shop", "uid": name, "resourceVersion": "1",
+                "labels": {"app": "web"}, "ownerReferences": [{**owner, "controller": True}],
+                "deletionTimestamp": deleted,
+            },
+            "spec": {"containers": [], "nodeName": node},
+            "status": {"phase": phase},
+        }  # fmt: skip
+        store.accept(decode(msgspec.json.encode(body), Pod))
+    of_vpa = vpa(targetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
+
+    async def topmost(*_where: Any) -> Any:
+        return target_of(of_vpa)
+
+    stores: Any = SimpleNamespace(pods=store, workloads=SimpleNamespace(topmost=topmost))
+    live, unscheduled = await Observer(stores).pods_of([Candidate(of_vpa, parse("app=web"))])
+    assert [one.view.name for one in live] == ["lives"]
+    assert [one.view.name for one in unscheduled] == ["waits"]

@@ -86,6 +86,23 @@ def test_a_silent_watch_says_nothing() -> None:
 
 
 def test_a_refusal_holds_for_pods_that_a_budget_cannot_tell_apart() -> None:
-    assert alike_to(pod()) == alike_to(pod(name="web-1"))
+    unknown = known()
+    assert alike_to(pod(), unknown) == alike_to(pod(name="web-1"), unknown)
     for other in (pod(ready="False"), pod(phase="Pending"), pod(track="canary")):
-        assert alike_to(pod()) != alike_to(other)
+        assert alike_to(pod(), unknown) != alike_to(other, unknown)
+
+
+def test_labels_that_no_budget_looks_at_tell_pods_apart_from_nobody() -> None:
+    both = known(budget())
+    assert alike_to(pod(shard="1"), both) == alike_to(pod(shard="2"), both)
+    canaries = known(budget(), budget("c", selector={"matchLabels": {"track": "canary"}}))
+    assert alike_to(pod(), canaries) != alike_to(pod(track="canary"), canaries)
+    assert alike_to(pod(ready="False"), both) != alike_to(pod(), both)
+
+
+@pytest.mark.parametrize(
+    "label", ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"]
+)
+def test_labels_that_number_pods_tell_no_budget_apart(label: str) -> None:
+    first, second = pod(**{label: "0"}), pod(name="web-1", **{label: "1"})
+    assert alike_to(first, known()) == alike_to(second, known())

@@ -1,0 +1,163 @@
+"""Turns of one VPA over pods of a real store, with an API server that answers as it is told."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from podscale.kube.objects.cluster import PodDisruptionBudget
+from podscale.kube.objects.pod import Pod as KubePod
+from podscale.kube.objects.scale import Workload
+from podscale.kube.pods import PodStore, PodView
+from podscale.kube.store import Store
+from podscale.kube.wire import decode
+from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
+from vpa.capping.processor import LimitRanges
+from vpa.model.membership import VpaKey
+from vpa.model.objects import Pod, Vpa
+from vpa.stored import pod_of
+from vpa.updater.act import Acted
+from vpa.updater.decide import LoopView
+from vpa.updater.disruption import OwnerSize, budget_for
+from vpa.updater.flags import Options
+from vpa.updater.observe import Observer, Seen
+from vpa.updater.pace import Pace, RateLimit, Tokens
+from vpa.updater.priority import UpdaterSettings
+from vpa.updater.returns import Returns
+from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.told import Told
+from vpa.updater.turn import Hands, Turn
+
+KEY = VpaKey("shop", "web")
+FREE = RateLimit(None, 0)
+
+
+class CountedPods(PodStore):
+    """A store that counts the looks at single pods."""
+
+    looks = 0
+
+    def get(self, namespace: str, name: str) -> PodView | None:
+        self.looks += 1
+        return super().get(namespace, name)
+
+
+class Crowd:
+    """A ReplicaSet's pods, a VPA that would evict them all, and what is asked for."""
+
+    def __init__(
+        self, count: int, *, settings: UpdaterSettings = SETTINGS, of_vpa: Vpa | None = None
+    ) -> None:
+        self.count, self.settings = count, settings
+        self.vpa = of_vpa or vpa("Recreate")
+        self.pods = CountedPods()
+        self.budgets: Store[PodDisruptionBudget] = Store()
+        self.asked: Counter[str] = Counter()
+        self.answer: Callable[[Pod], Acted] = lambda _pod: Acted("done")
+        self.told = Told()
+        size = {"metadata": {"name": RS.name, "namespace": "shop"}, "spec": {"replicas": count}}
+        workload = decode(msgspec.json.encode(size), Workload)
+        stores: Any = SimpleNamespace(
+            pods=self.pods,
+            budgets=self.budgets,
+            nodes=Store(),
+            ranges=lambda _namespace: LimitRanges(),
+            is_current=lambda: True,
+            vpa=lambda _key: self.vpa,
+            workloads=SimpleNamespace(find=lambda *_where: workload),
+        )
+        actor: Any = self
+        spending: Any = None  # no daily budget
+        self.hands = Hands(
+            stores,
+            Observer(stores),
+            actor,
+            spending,
+            self.told,
+            Returns(),
+            Options(lease="", settings=settings),
+            UpdaterMetrics(CollectorRegistry()),
+            Tokens(FREE),
+            Tokens(FREE),
+        )
+
+    def put(
+        self,
+        name: str,
+        *,
+        node: str = "n",
+        labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
+        resize: str = "",
+        cpu: str = "100m",
+    ) -> Seen:
+        """Let the watch show a pod."""
+        conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": OLD}]
+        if resize:
+            conditions.append({"type": "PodResizePending", "status": "True", "reason": resize})
+        owner = {"apiVersion": "apps/v1", "kind": RS.kind, "name": RS.name, "uid": "rs"}
+        requests = {"cpu": cpu, "memory": "512Mi"}
+        body = {
+            "metadata": {
+                "name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": "1",
+                "labels": {"app": "web", **(labels or {})}, "annotations": annotations,
+                "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "app", "resources": {"requests": requests}}],
+            },
+            "status": {
+                "phase": "Running" if node else "Pending", "startTime": OLD if node else None,
+                "conditions": conditions if node else [],
+            },
+        }  # fmt: skip
+        self.pods.accept(decode(msgspec.json.encode(body), KubePod))
+        return self.see(name)
+
+    def see(self, name: str) -> Seen:
+        """Return a pod as the store has it."""
+        view = PodStore.get(self.pods, "shop", name)
+        assert view is not None
+        return Seen(view, pod_of(view))
+
+    async def turn(self, live: list[Seen], unscheduled: list[Seen] | None = None) -> None:
+        """Give the VPA one turn."""
+        pods = [seen.pod for seen in live]
+        turn = Turn(
+            self.hands,
+            KEY,
+            self.vpa,
+            [],
+            budget_for(pods, self.vpa, {RS: OwnerSize(self.count)}, self.settings),
+            Pace(),
+            LoopView(NOW, None),
+            deadline=asyncio.get_running_loop().time() + 1e6,
+            wall=lambda: NOW,
+            size=("1", "Recreate"),
+            tally=Tally(),
+            updates=True,
+        )
+        await turn.run(live, unscheduled or [])
+
+    def reasons(self) -> set[str]:
+        """Return the first reasons of what was last decided."""
+        return {each.decision.reasons[0] for each in self.told.everything()}
+
+    async def evict(self, pod: Pod, _vpa: Vpa) -> Acted:
+        """Answer as the API server does."""
+        self.asked["evict"] += 1
+        return self.answer(pod)
+
+    async def resize(self, pod: Pod, *_more: Any, **_kind: Any) -> Acted:
+        """Answer as the API server does."""
+        self.asked["resize"] += 1
+        return self.answer(pod)
+
+    async def unmark(self, pod: Pod, *_more: Any) -> None:
+        """Count."""
+        self.asked["unmark"] += 1
