@@ -114,7 +114,7 @@ def has_room(pod: Pod, budget: Budget, group: Group, settings: UpdaterSettings) 
 def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
-    if not isinstance(group, Group) or group.only_unboosts:
+    if not isinstance(group, Group):
         return False
     if pod.status.phase == "Pending":
         return True

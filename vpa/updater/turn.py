@@ -232,7 +232,8 @@ class Turn:
     def _can_evict(self, seen: Seen) -> bool:
         group = self._budget.group(seen.pod)
         if isinstance(group, Group) and (
-            self._hands.returns.held_s(self._key, group.owner) is not None
+            group.only_unboosts
+            or self._hands.returns.held_s(self._key, group.owner) is not None
             or self._standing.ended(seen.pod) is not None
         ):
             return False

@@ -5,7 +5,6 @@ import pytest
 from tests.unit.vpa.updater.worlds import RS, decided, pod, vpa
 from vpa.updater.disruption import Group, Owner, OwnerSize, budget_for
 from vpa.updater.priority import UpdaterSettings
-from vpa.updater.resize import can_evict
 
 
 def downs(
@@ -67,9 +66,9 @@ def test_a_group_that_is_kept_for_the_end_of_its_boosts_is_not_evicted(
     unready = [{"type": "Ready", "status": "False"}]
     only = pod(annotations={"vpaCpuStartupBoost/app": "{}"}, conditions=unready, phase=phase,
                resizePolicy=[])  # fmt: skip
-    budget = budget_for([only], vpa(mode), {RS: OwnerSize(replicas=1)}, settings)
-    assert isinstance(budget.group(only), Group)
-    assert not can_evict(only, budget, 0.0)
+    group = budget_for([only], vpa(mode), {RS: OwnerSize(replicas=1)}, settings).group(only)
+    assert isinstance(group, Group)
+    assert group.only_unboosts
     got = decided(only, vpa(mode), others=0, size=OwnerSize(replicas=1), settings=settings)
     assert got.action != "evict"
     assert got.reasons[0] == "TooFewReplicas" or mode == "InPlaceOrRecreate"
