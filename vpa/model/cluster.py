@@ -209,9 +209,11 @@ class Cluster:
         """Take over what an earlier process had learned; raises CheckpointError."""
         entry = self.vpas[key]
         settings = self._windows(entry, container)
-        # A memory sample is stamped with the end of its window, ahead of the clock.
+        # A memory sample is stamped with the end of its window, ahead of the clock, and the time
+        # that weights refer to is rounded by the half-life.
         latest_s = now + settings.interval_s * settings.interval_count
-        check_times(checkpoint, latest_s)
+        half_lives = entry.settings.half_lives
+        check_times(checkpoint, latest_s + max(half_lives.cpu_s, half_lives.memory_s))
         column = int(self.aggregates.open(1, now, settings)[0])
         self._pace(np.array([column], dtype=np.intp), entry.settings.half_lives, now)
         try:

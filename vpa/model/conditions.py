@@ -13,6 +13,7 @@ from msgspec import Struct
 from vpa.model.objects import Condition
 
 NO_PODS = "NoPodsMatched"
+HISTORY_LOST = "HistoryLost"  # reason of LowConfidence
 _OWNED = frozenset(
     {
         "RecommendationProvided",
@@ -79,7 +80,7 @@ def conditions(
         wanted.append(_history(history))
     if lost is not None:
         # Upstream declares the type and never sets it.
-        wanted.append(Condition("LowConfidence", "True", "HistoryLost", lost))
+        wanted.append(Condition("LowConfidence", "True", HISTORY_LOST, lost))
     kept = [condition for condition in before if condition.type not in _OWNED]
     return sorted((_timed(c, before, now) for c in [*wanted, *kept]), key=lambda c: c.type)
 

@@ -6,6 +6,8 @@ changed, at once; what has moved by the fraction; the rest when it is old. The l
 take turns where they are many: all windows of a cluster may end in the same minute.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ _BUCKETS = buckets.CPU.count + buckets.MEMORY.count
 # What has moved is written at a multiple of the pace at which everything grows old, so that
 # it never waits longer than a third of that age; as many as these are no burst.
 _PACE, _NO_BURST = 3, 1000
+_RESTS = 5  # passes in which what failed comes last
 
 
 class SaveBand(Struct, frozen=True):
@@ -48,7 +51,7 @@ class Saver:
     def due(self, now: float, band: SaveBand, interval_s: float = 60.0) -> list[Named]:
         """Return the checkpoints to write, those of OOMs and peaks first, then the oldest.
 
-        What failed last time comes behind all others: a write that hangs takes its time
+        What failed in the last passes comes behind all others: a write that hangs takes its time
         from those that would go through. ``interval_s`` is the time to the next pass.
         """
         self._follow()
@@ -64,14 +67,25 @@ class Saver:
         # A peak is higher than what is saved; where nothing is, the window is just being met.
         urgent = (self._peaks() > self._saved_peak) & (self._saved_at > -np.inf)
         kept = set(self._cluster.killed)
+
+        def failed_at(key: Named) -> float:
+            # For a while only: behind thousands that move, its turn would never come.
+            at = self._failed_at.get(key, -np.inf)
+            return at if now - at < _RESTS * interval_s else -np.inf
+
         first = [self._keys[i] for i in np.flatnonzero(urgent & filled)]
         first += [key for key in self._keys if key in kept]
-        rest = [self._keys[i] for i in self._in_turn(filled, now, band, interval_s)]
+        rest = [self._keys[i] for i in self._in_turn(filled, now, band, interval_s, failed_at)]
         found = list(dict.fromkeys([*first, *rest]))
-        return sorted(found, key=lambda key: self._failed_at.get(key, -np.inf))
+        return sorted(found, key=failed_at)
 
     def _in_turn(
-        self, filled: NDArray[np.bool_], now: float, band: SaveBand, interval_s: float
+        self,
+        filled: NDArray[np.bool_],
+        now: float,
+        band: SaveBand,
+        interval_s: float,
+        failed_at: Callable[[Named], float],
     ) -> NDArray[np.intp]:
         # What has moved or is old, the oldest first.
         ages = now - self._saved_at
@@ -80,8 +94,8 @@ class Saver:
             apart = np.maximum(self._now, self._saved) - np.minimum(self._now, self._saved)
             far = apart.max(axis=0, initial=0) >= max(band.fraction * HEAVIEST, 1.0)
         moved = np.flatnonzero((far | np.isinf(ages)) & filled)
-        failed_at = np.array([self._failed_at.get(self._keys[i], -np.inf) for i in moved])
-        moved = moved[np.lexsort((-ages[moved], failed_at))]
+        failed = np.array([failed_at(self._keys[i]) for i in moved])
+        moved = moved[np.lexsort((-ages[moved], failed))]
         if band.fraction > 0:
             pace = _PACE * share(filled.size, band.age_s, interval_s)
             moved = moved[: max(pace, _NO_BURST)]

@@ -22,7 +22,7 @@ from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import Cluster
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa, update_mode
+from vpa.model.objects import TargetRef, Vpa, update_mode
 from vpa.model.ooms import Oom
 from vpa.model.reading import Estimates, Reader
 from vpa.model.recommendation import RecommendationTrace
@@ -59,6 +59,7 @@ class _Held(Struct):
     vpa: Vpa
     resolved: Resolved
     selector: Selector | None  # the last that its target had, should that be gone
+    target: TargetRef | None  # whose selector it is
 
 
 class Recommender:
@@ -286,10 +287,10 @@ class Recommender:
             self.cluster.put_vpa(vpa, resolved.selector, now, is_autopilot=self._is_autopilots(vpa))
             self.reader.force(key)
             self._admit_pods(key, resolved.selector, now)
-        known = held.selector if held is not None and not has_moved else None
-        self.held[key] = _Held(
-            vpa, resolved, known if resolved.selector is None else resolved.selector
-        )
+        selector, target = resolved.selector, vpa.spec.target_ref
+        if selector is None and held is not None:
+            selector, target = held.selector, held.target
+        self.held[key] = _Held(vpa, resolved, selector, target)
 
     def _admit_pods(self, key: VpaKey, selector: Selector | None, now: float) -> None:
         if self.options.memory_saver and selector is not None:
@@ -368,8 +369,11 @@ class Recommender:
 
 def _has_moved(held: _Held, vpa: Vpa, resolved: Resolved) -> bool:
     # To another workload, with other pods. A selector that changes without the target, or the
-    # target without the selector, leaves the pods to be those that were measured.
-    before, after = held.vpa.spec.target_ref, vpa.spec.target_ref
+    # target without the selector, leaves the pods to be those that were measured; and while a
+    # target is not there, its name may be a slip, or its object on the way.
+    if resolved.selector is None:
+        return False
+    before, after = held.target, vpa.spec.target_ref
     is_same = (
         before is not None
         and after is not None

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from vpa.model.cluster import Cluster
+from vpa.model.conditions import HISTORY_LOST
 from vpa.model.entries import VpaEntry
 from vpa.model.membership import VpaKey
 from vpa.model.objects import ContainerRecommendation, Recommendation, Vpa, container_policy
@@ -38,14 +39,13 @@ class _Published(Struct, frozen=True):
     since_s: float | None  # when RecommendationProvided became true
     recommendation: Recommendation
     was_known: frozenset[Place]  # of which anything had been loaded
+    was_lost: bool  # an earlier process said so, and may have stored its first samples since
 
     def is_lost(self, place: Place, begins_s: float) -> bool:
-        # The condition is older than a container that came later: after a restart within
-        # its first day its amounts only grow until that is over.
-        if self.since_s is not None and begins_s > self.since_s + _APART_S:
-            return True
-        # Older than our meeting: it was loaded late.
-        return place not in self.was_known and begins_s > self.at_s - _APART_S
+        if place in self.was_known:
+            # A container that came later than the recommendation has lost nothing.
+            return self.was_lost and self.since_s is not None and begins_s > self.since_s + _APART_S
+        return begins_s > self.at_s - _APART_S  # older than our meeting: it was loaded late
 
 
 class Lost:
@@ -77,7 +77,8 @@ class Lost:
                 continue
             known = frozenset(place for place in places if begins.of(key, *place) is not None)
             recommendation = Recommendation(container_recommendations=entries)
-            found = _Published(now, _provided_since(vpa), recommendation, known)
+            since_s, was_lost = _provided_since(vpa), _was_lost(vpa)
+            found = _Published(now, since_s, recommendation, known, was_lost)
             self._open[key] = found, places
 
     def held(self, now: float) -> dict[VpaKey, Held]:
@@ -161,6 +162,13 @@ def _provided_since(vpa: Vpa) -> float | None:
             since = condition.last_transition_time
             return since.timestamp() if since is not None else None
     return None
+
+
+def _was_lost(vpa: Vpa) -> bool:
+    return any(
+        (each.type, each.status, each.reason) == ("LowConfidence", "True", HISTORY_LOST)
+        for each in vpa.status.conditions or ()
+    )
 
 
 def _text(time_s: float) -> str:

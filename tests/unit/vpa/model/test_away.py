@@ -7,11 +7,12 @@ import pytest
 
 from podscale.core import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.annotations import VpaSettings
+from vpa.model.annotations import HalfLives, VpaSettings
 from vpa.model.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
 from vpa.model.cluster import Cluster
 from vpa.model.membership import Membership, VpaKey, canonical
 from vpa.model.open_windows import Extra, SavedWindow
+from vpa.model.policy import Windows
 from vpa.model.reading import Reader
 from vpa.model.recommendation import RecommenderSettings
 from vpa.model.saving import SaveBand, Saver
@@ -137,6 +138,19 @@ def test_a_checkpoint_of_times_to_come_is_refused(ahead_s: float) -> None:
             cluster.load_checkpoint(WEB, "app", bad, None, NOW)
         assert error.value.reason == "future"
         assert cluster.vpas[WEB].initial == {}
+
+
+@pytest.mark.parametrize("half_life_s", [DAY, 30 * DAY])
+def test_a_reference_that_is_rounded_up_by_the_half_life_is_no_time_to_come(
+    half_life_s: float,
+) -> None:
+    ahead = HistogramCheckpoint({40: 10000}, 10.0, NOW + half_life_s / 2 + 3600.0)
+    windows = Windows(interval_s=3600.0, interval_count=1)
+    defaults = VpaSettings(half_lives=HalfLives(half_life_s, half_life_s))
+    cluster = Cluster(defaults, windows)
+    web(cluster, "web-0")
+    cluster.load_checkpoint(WEB, "app", Checkpoint(ahead, ahead, NOW, NOW, 1), None, NOW)
+    assert "app" in cluster.vpas[WEB].initial
 
 
 def test_windows_that_end_later_than_any_can_are_left_out() -> None:

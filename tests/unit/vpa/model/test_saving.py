@@ -127,6 +127,27 @@ def test_those_that_fail_come_behind_those_that_go_through() -> None:
     assert saver.due(NOW + 300, BAND)[:8] == stuck, "what went through is as good as the others"
 
 
+def test_one_that_failed_comes_back_among_thousands_that_move() -> None:
+    world, pods = fleet(2000)
+    saver = Saver(world)
+    unsaved, passes = None, 0
+    for number in range(20):
+        now = NOW + 60.0 * number
+        world.take(usage(now, 0.2 + number % 2 * 3.0, 5e8, pods=tuple(pods)))
+        due = saver.due(now, BAND)
+        if unsaved is None:
+            unsaved = due[0]
+            saver.failed(due, now)
+            saver.saved(due[1:], now)
+            continue
+        passes += 1
+        if unsaved in due:
+            break
+        saver.failed(due, now)
+        saver.saved(due, now)
+    assert passes <= 6
+
+
 def test_thousands_that_fail_leave_room_for_one_that_does_not() -> None:
     world, pods = fleet(1500)
     saver = Saver(world)

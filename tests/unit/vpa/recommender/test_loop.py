@@ -2,33 +2,39 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from podscale.core import selector
 from podscale.kube.store import Store
 from podscale.kube.watching import Listed, Listing, Page
 from podscale.kube.wire import decode, encode
+from tests.unit.vpa.model.worlds import NOW
 from tests.unit.vpa.test_stores import API, NoKinds
+from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint
+from vpa.model.membership import VpaKey
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredEvent, StoredVpa
 from vpa.stores import Stores
+from vpa.targets import Resolved
 
 MANY = 10_000
 
 
-def stored(number: int) -> StoredVpa:
+def stored(number: int, target_name: str = "", version: str = "1") -> StoredVpa:
     name = f"vpa-{number}"
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-    meta = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target_name or name}
+    meta = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version}
     return decode(encode({"metadata": meta, "spec": {"targetRef": target}}), StoredVpa)
 
 
-def recommender() -> Recommender:
+def recommender(count: int = MANY) -> Recommender:
     stores = Stores(API, NoKinds())
-    steps: list[Any] = [Listing(), Page([stored(n) for n in range(MANY)], "5"), Listed("5")]
+    steps: list[Any] = [Listing(), Page([stored(n) for n in range(count)], "5"), Listed("5")]
     for step in steps:
         stores.vpas.apply(step, scope="", now=time.monotonic())
     evictions: Store[StoredEvent] = Store(("",))
@@ -56,3 +62,35 @@ async def test_others_get_their_turn_while_thousands_of_vpas_are_loaded() -> Non
         other.cancel()
     assert len(made.cluster.vpas) == MANY
     assert during > 3
+
+
+async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
+    made = recommender(1)
+    key = VpaKey("shop", "vpa-0")
+    apps = {name: selector.parse(f"app={name}") for name in ("web", "db")}
+
+    async def resolve(_namespace: str, target: Any, **_: Any) -> Resolved:
+        found = apps.get(target.name)
+        return Resolved(found, None if found is not None else "absent")
+
+    workloads: Any = SimpleNamespace(resolve=resolve, ask_ahead=lambda _targets: None)
+    made._stores.workloads = workloads
+
+    async def named(target: str, version: str) -> None:
+        steps: list[Any] = [Listing(), Page([stored(0, target, version)], version), Listed(version)]
+        for step in steps:
+            made._stores.vpas.apply(step, scope="", now=time.monotonic())
+        await made._load_vpas()
+
+    await named("web", "10")
+    learned = HistogramCheckpoint({4: 10000}, 10.0, NOW)
+    made.cluster.load_checkpoint(
+        key, "app", Checkpoint(learned, learned, NOW - 1e6, NOW, 100), None, NOW
+    )
+    await named("wbe", "11")
+    assert "app" in made.cluster.vpas[key].initial
+    await named("web", "12")
+    assert "app" in made.cluster.vpas[key].initial
+    await named("bd", "13")
+    await named("db", "14")
+    assert made.cluster.vpas[key].initial == {}, "another workload begins anew"
