@@ -375,6 +375,8 @@ async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | Non
             _decoded(reader.page, page)
         elif splitter.held > _UNSPLIT_LIMIT:
             raise refusals.error("oversize", "an answer without borders between entries")
+        elif splitter.held < reader.page_bytes:
+            continue  # nothing was done with it yet
         await pace.rest()  # chunks that have arrived already do not yield by themselves
     return splitter.rest()
 

@@ -26,8 +26,8 @@ from tests.integration.prometheus import PrometheusServer
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 
 PERIOD_S = 15.0
-ROUNDS = 4
-WARM_ROUNDS = 4  # until every status has been written once and caches are warm
+ROUNDS = 20  # five minutes: in that time every status and every Event is due once
+WARM_ROUNDS = 6  # until what is written in a first minute only is over, and caches are warm
 YARDSTICK_S = 2 * PERIOD_S  # whole periods: each has one scrape, a second of Prometheus's CPU
 RULES = """\
 rules:
