@@ -22,6 +22,7 @@ from podscale.serving.status import Status
 _NEVER = float("inf")
 _SLICE = 64 * 1024  # encrypted in one turn of the loop, about 0.1 ms
 _PIPELINED = 64 * 1024
+_KEPT_BY_TLS = 64 * 1024  # for a client that sends, or does not read, without end; each way
 _IN_ONE_TURN = 16  # answers to pipelined requests, about 1 ms
 _CLOSE = ("Connection", "close")
 _KEEP_ALIVE = ("Connection", "keep-alive")
@@ -73,14 +74,16 @@ class Host(Protocol):
     mutating: int
     held: int
     turned_away: int
-    failed_handshakes: int
     respond: Respond
     body_limit: BodyLimit
-    connections: "set[Connection]"
     audit_ids: AuditIds
 
     def now(self) -> float:
         """Return the loop's time."""
+        ...
+
+    def opened(self, connection: "Connection") -> None:
+        """Count a connection whose handshake is done."""
         ...
 
     def closed(self, connection: "Connection") -> None:
@@ -118,12 +121,6 @@ class Connection(asyncio.Protocol):
         self._held = 0  # bytes that ``host.held`` counts for this connection
         self.give_up_at = _NEVER  # loop time after which the sweep ends this connection
 
-    def __del__(self) -> None:
-        # A protocol that never saw ``connection_made`` is a failed TLS handshake: asyncio
-        # tells nobody. A plain addition: a lock in here could deadlock the collector.
-        if self._peer is None:
-            self._host.failed_handshakes += 1
-
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered or a reply has not left us."""
@@ -134,10 +131,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._peer = peer_of(transport)
         host = self._host
-        if host.is_draining or len(host.connections) >= host.limits.connections:
+        host.opened(self)
+        if host.is_draining:
             self._transport.abort()
             return
-        host.connections.add(self)
+        _bound(self._transport)
         self.give_up_at = host.now() + host.limits.header_s
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -394,6 +392,15 @@ class Connection(asyncio.Protocol):
         length = len(reply.body)
         date = self._host.date()
         return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
+
+
+def _bound(transport: asyncio.Transport) -> None:
+    # By itself a loop's TLS layer keeps 256 KB of what arrives and 512 KB of what is to leave,
+    # for every stranger. Without TLS nothing is kept of what arrives.
+    limit_reading = getattr(transport, "set_read_buffer_limits", None)
+    if limit_reading is not None:
+        limit_reading(_KEPT_BY_TLS)
+        transport.set_write_buffer_limits(_KEPT_BY_TLS)
 
 
 def encoded(answer: Status, *, closes: bool = False) -> Reply:
