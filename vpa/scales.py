@@ -24,7 +24,7 @@ from podscale.kube.wire import decode
 
 _log = structlog.get_logger()
 
-FRESH_S = 600.0  # how long a scale is believed
+_FRESH_S = 600.0  # how long a scale is believed
 _OLD_S = 3600.0  # an older one is waited for, if it can be had
 _FAILED_S = 60.0  # how long a kind without one is not asked for again
 _AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0  # after no answer, doubled
@@ -97,7 +97,7 @@ class Scales:
         kind: str,
         name: str,
         *,
-        fresh_s: float = FRESH_S,
+        fresh_s: float = _FRESH_S,
         waits: bool = False,
         patience_s: float = 0.0,
     ) -> Asked:
@@ -131,7 +131,7 @@ class Scales:
         group, _, version = api_version.rpartition("/")
         key = (namespace, group, kind, name)
         known = self._known.get(key)
-        if known is None or self._is_due(key, known, self._clock(), FRESH_S):
+        if known is None or self._is_due(key, known, self._clock(), _FRESH_S):
             self._ask_again(key, version)
 
     async def stop(self) -> None:
