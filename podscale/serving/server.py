@@ -16,10 +16,11 @@ from typing import Any, Self
 
 import structlog
 
-from podscale.serving.connection import Connection, Limits, Respond
+from podscale.serving.connection import Connection, Respond
 from podscale.serving.head import AuditIds, http_date
 from podscale.serving.health import OK, Health, Verdict
 from podscale.serving.http1 import BodyLimit, small_only
+from podscale.serving.limits import Limits
 from podscale.serving.listener import Listener
 
 _SWEEP_S = 1.0

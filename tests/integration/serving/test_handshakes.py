@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from podscale.serving import listener
-from podscale.serving.connection import Limits
+from podscale.serving.limits import Limits
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.server import Server
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving, wire
@@ -114,7 +114,7 @@ async def test_no_more_is_let_in_than_there_may_be_open_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: 300)
-    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type,return-value]
+    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
         assert server.most == 300 - 256
 
