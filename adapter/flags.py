@@ -4,6 +4,7 @@ The API server's flags are ``podscale.serving.flag_table``; together they accept
 upstream's manifests, charts and values files pass.
 """
 
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from adapter.clusters import Targets
 from adapter.relist import RelistOptions
 from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
+from podscale.feed.proxies import proxy_of
 from podscale.kube.connect import Target, is_in_pod
 from podscale.kube.credentials import SERVICE_ACCOUNT
 from podscale.serving.flag_table import API_SERVER
@@ -109,7 +111,7 @@ def prometheus_url(text: str) -> str:
 
 
 def prometheus_options(flags: Flags) -> PrometheusOptions:
-    """Return how to reach Prometheus; raises ``FlagError``."""
+    """Return how to reach Prometheus; raises ``FlagError``, for the environment's proxy too."""
     options = PrometheusOptions(
         url=prometheus_url(flags.text("prometheus-url")),
         verb=_verb(flags),
@@ -126,6 +128,10 @@ def prometheus_options(flags: Flags) -> PrometheusOptions:
     token_file = flags.text("prometheus-token-file")
     if token_file:
         options = structs.replace(options, token_file=Path(token_file))
+    try:
+        proxy_of(options, os.environ)
+    except ValueError as error:
+        raise FlagError(str(error)) from None
     return options
 
 

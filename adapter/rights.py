@@ -27,10 +27,15 @@ class Right(Struct, frozen=True):
 
 
 NEEDED: Sequence[Right] = (
-    Right("list", "", "pods", "no metrics of pods"),
+    Right(
+        "list",
+        "",
+        "pods",
+        "no CPU and memory of pods, other metrics of pods only where a namespace's may be listed",
+    ),
     Right("watch", "", "pods", "pods are listed every half minute instead"),
     Right("list", "", "nodes", "no metrics of nodes"),
-    Right("list", "", "namespaces", "no metrics of all namespaces"),
+    Right("list", "", "namespaces", "no metrics of namespaces themselves"),
     Right("create", "authentication.k8s.io", "tokenreviews", "bearer tokens are refused"),
     Right("create", "authorization.k8s.io", "subjectaccessreviews", "every request is refused"),
 )

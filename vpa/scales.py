@@ -8,6 +8,7 @@ the caller is patient.
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -23,12 +24,13 @@ from podscale.kube.wire import decode
 
 _log = structlog.get_logger()
 
-FRESH_S = 600.0  # how long a scale is believed
+_FRESH_S = 600.0  # how long a scale is believed
 _OLD_S = 3600.0  # an older one is waited for, if it can be had
 _FAILED_S = 60.0  # how long a kind without one is not asked for again
 _AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0  # after no answer, doubled
 _SLOW_S = 60.0  # how long a kind counts as slow that ran into its deadline and answers nothing
 _AT_ONCE = 4  # requests for one kind: what hangs holds up its own kind only
+_SLOW_AT_ONCE = 2  # of them for what was slow the last time: others of its kind are not held up
 _MOST = 20_000
 
 _Key = tuple[str, str, str, str]  # namespace, group, kind, name
@@ -58,6 +60,14 @@ class _Silent(Struct, frozen=True):
     is_slow: bool  # it ran into the deadline
 
 
+class _Places:
+    # Those at which questions about one kind are asked.
+
+    def __init__(self) -> None:
+        self.all = asyncio.Semaphore(_AT_ONCE)
+        self.slow = asyncio.Semaphore(_SLOW_AT_ONCE)
+
+
 class Scales:
     """Scales by namespace, group, kind and name."""
 
@@ -78,7 +88,7 @@ class Scales:
         self._slow: dict[_Kind, float] = {}  # until when
         self._asking: dict[_Key, asyncio.Task[Asked]] = {}
         # Only as long as a question stands at one: pods' authors write kinds as they like.
-        self._gates: WeakValueDictionary[_Kind, asyncio.Semaphore] = WeakValueDictionary()
+        self._places: WeakValueDictionary[_Kind, _Places] = WeakValueDictionary()
 
     async def get(
         self,
@@ -87,7 +97,7 @@ class Scales:
         kind: str,
         name: str,
         *,
-        fresh_s: float = FRESH_S,
+        fresh_s: float = _FRESH_S,
         waits: bool = False,
         patience_s: float = 0.0,
     ) -> Asked:
@@ -121,7 +131,7 @@ class Scales:
         group, _, version = api_version.rpartition("/")
         key = (namespace, group, kind, name)
         known = self._known.get(key)
-        if known is None or self._is_due(key, known, self._clock(), FRESH_S):
+        if known is None or self._is_due(key, known, self._clock(), _FRESH_S):
             self._ask_again(key, version)
 
     async def stop(self) -> None:
@@ -158,8 +168,12 @@ class Scales:
 
     async def _learn(self, key: _Key, version: str) -> Asked:
         kind = (key[1], key[2])
-        gate = self._gates.setdefault(kind, asyncio.Semaphore(_AT_ONCE))
-        async with gate:
+        places = self._places.setdefault(kind, _Places())
+        before = self._silent.get(key)
+        async with AsyncExitStack() as stack:
+            if before is not None and before.is_slow:
+                await stack.enter_async_context(places.slow)
+            await stack.enter_async_context(places.all)
             asked = await self._ask(key, version)
         known = self._known.get(key)
         if asked.is_answered:
@@ -168,7 +182,6 @@ class Scales:
         else:
             if asked.is_slow:
                 self._slow[kind] = asked.at + _SLOW_S
-            before = self._silent.get(key)
             pause_s = min(before.pause_s * 2, _MOST_AGAIN_S) if before is not None else _AGAIN_S
             self._silent[key] = _Silent(asked.at + pause_s, pause_s, asked.is_slow)
             if known is not None and known.is_answered:

@@ -33,7 +33,7 @@ from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
 from vpa.admission.matching import Controller
 from vpa.explain.recommendation import TargetState
 from vpa.model.objects import TargetRef
-from vpa.scales import FRESH_S, Asked, Kinds, Scales
+from vpa.scales import Kinds, Scales
 
 _KINDS: Mapping[str, Resource] = {
     "DaemonSet": DAEMON_SETS,
@@ -82,7 +82,7 @@ class Workloads:
         self.by_kind: Mapping[str, Store[Workload]] = {kind: Store(scopes) for kind in _KINDS}
         self.controllers: Store[ReplicationController] = Store(scopes)
         self.cron_jobs: Store[CronJob] = Store(scopes)
-        self._scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
+        self.scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
     async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
@@ -90,7 +90,7 @@ class Workloads:
         try:
             await self._feed(rhythm)
         finally:
-            await self._scales.stop()
+            await self.scales.stop()
 
     async def _feed(self, rhythm: Rhythm) -> None:
         async with asyncio.TaskGroup() as group:
@@ -180,7 +180,7 @@ class Workloads:
                 return _unreadable(text, TargetState(False))
             selector = self._selector_of(found)
         else:
-            asked = await self.scale(namespace, target.api_version, target.kind, target.name)
+            asked = await self.scales.get(namespace, target.api_version, target.kind, target.name)
             if asked.scale is None:
                 return _unreadable(asked.problem, TargetState(False))
             selector = _parsed(asked.scale.status.selector)
@@ -232,7 +232,7 @@ class Workloads:
                 return _Climbed(None, "cycle detected in ownership chain")
             visited.add(step)
             if not is_well_known(owner.kind):
-                asked = await self._scales.get(namespace, *step, patience_s=patience_s)
+                asked = await self.scales.get(namespace, *step, patience_s=patience_s)
                 if not asked.is_answered:
                     return _Climbed(None, asked.problem)
                 if asked.scale is None:
@@ -245,26 +245,11 @@ class Workloads:
             owner = found.metadata.controller if found is not None else None
         return _Climbed(None, f"more than {_DEEPEST} owners above each other")
 
-    async def scale(
-        self,
-        namespace: str,
-        api_version: str,
-        kind: str,
-        name: str,
-        *,
-        fresh_s: float = FRESH_S,
-        waits: bool = False,
-    ) -> Asked:
-        """Return the scale of an object of any kind, as ``Scales.get`` does."""
-        return await self._scales.get(
-            namespace, api_version, kind, name, fresh_s=fresh_s, waits=waits
-        )
-
     def ask_ahead(self, targets: Iterable[tuple[str, TargetRef | None]]) -> None:
         """Begin to ask for what ``resolve`` will want to know, all at once."""
         for namespace, target in targets:
             if target is not None and not is_well_known(target.kind):
-                self._scales.begin(namespace, target.api_version, target.kind, target.name)
+                self.scales.begin(namespace, target.api_version, target.kind, target.name)
 
     def _stores(self) -> list[Store[Workload] | Store[ReplicationController] | Store[CronJob]]:
         return [*self.by_kind.values(), self.controllers, self.cron_jobs]

@@ -24,7 +24,7 @@ from podscale.feed.credentials import Credentials
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.pace import Pace
-from podscale.feed.proxies import proxy_for
+from podscale.feed.proxies import proxy_of
 from podscale.feed.splitter import PAGE_BYTES, Splitter
 from podscale.feed.wire import (
     DECODE_ERRORS,
@@ -119,7 +119,7 @@ class PrometheusClient:
     """Queries and series of one Prometheus. An async context manager."""
 
     def __init__(self, options: PrometheusOptions) -> None:
-        """Prepare; raises ValueError for a URL that cannot be one."""
+        """Prepare; raises ValueError for a URL that is none, or a proxy that cannot be used."""
         self.options = options
         parts = urlsplit(options.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -128,8 +128,7 @@ class PrometheusClient:
         # User and password of the URL go into a header.
         host = parts.netloc.rpartition("@")[2]
         self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        # As upstream's client, whose transport with a CA file of its own knows no proxy.
-        proxy = None if options.ca_file is not None else proxy_for(options.url, os.environ)
+        proxy = proxy_of(options, os.environ)
         self._proxy = None if proxy is None else proxy.with_user(None)
         self._proxy_auth = (
             aiohttp.BasicAuth(proxy.user, proxy.password or "")

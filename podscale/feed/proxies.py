@@ -10,13 +10,23 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
+from podscale.feed.options import PrometheusOptions
+
 _PORTS = {"http": "80", "https": "443"}
+
+
+def proxy_of(options: PrometheusOptions, environ: Mapping[str, str]) -> URL | None:
+    """Return the proxy between us and Prometheus; ``None``: none. Raises as ``proxy_for``.
+
+    Upstream's transport with a CA file of its own knows no proxy.
+    """
+    return None if options.ca_file is not None else proxy_for(options.url, environ)
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> URL | None:
     """Return the proxy for an http or https URL, with its user and password; ``None``: none.
 
-    Raises ValueError for a proxy that cannot be used.
+    Raises ValueError for a proxy that cannot be used; its text holds no password.
     """
     parts = urlsplit(url)
     variable = f"{parts.scheme.upper()}_PROXY"
@@ -26,7 +36,13 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> URL | None:
     port = str(parts.port or _PORTS[parts.scheme])
     if not _is_proxied(parts.hostname.lower(), port, _either(environ, "NO_PROXY")):
         return None
-    proxy = URL(named if "://" in named else f"http://{named}")
+    try:
+        proxy = URL(named if "://" in named else f"http://{named}")
+    except ValueError:
+        raise ValueError(
+            f"{variable} is not the URL of a proxy; write one like http://proxy.example:3128, or "
+            f"{parts.hostname} in NO_PROXY"
+        ) from None
     if proxy.scheme not in ("http", "https") or not proxy.host:
         raise ValueError(
             f"{variable}={proxy.with_user(None)}: only http and https proxies can be used; "

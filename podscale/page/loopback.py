@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from podscale.page.desk import PREFIX, Desk
-from podscale.serving.connection import Limits, Reply
 from podscale.serving.http1 import HttpRequest
+from podscale.serving.limits import Limits
 from podscale.serving.peer import Peer
+from podscale.serving.reply import Reply
 from podscale.serving.server import Server
 from podscale.serving.target import parse_target
 

@@ -59,6 +59,8 @@ class Permission(Struct, frozen=True):
 
     is_allowed: bool
     reason: str = ""
+    # By an authorizer that says so. RBAC never does: it only finds no rule that allows.
+    is_denied: bool = False
 
 
 class ReviewFailed(Exception):
@@ -82,6 +84,7 @@ class _Review(Struct, frozen=True, kw_only=True):
 
 class _ReviewStatus(Struct, frozen=True):
     allowed: bool = False
+    denied: bool = False
     reason: str = ""
 
 
@@ -162,7 +165,8 @@ class Authorizer:
             raise
 
     def _counted(self, permission: Permission) -> Permission:
-        self._attempts["allowed" if permission.is_allowed else "denied"] += 1
+        refused = "denied" if permission.is_denied else "no-opinion"
+        self._attempts["allowed" if permission.is_allowed else refused] += 1
         return permission
 
     async def _permission(self, user: User, asked: Attributes, ttl_s: float) -> Permission:
@@ -190,7 +194,11 @@ class Authorizer:
             raise ReviewFailed(str(error)) from error
         finally:
             self._metrics.delegated_authz.observe(code, self._clock() - started)
-        permission = Permission(answer.allowed, answer.reason)
+        if answer.allowed and answer.denied:
+            raise ReviewFailed(
+                "webhook subject access review returned both allow and deny response"
+            )
+        permission = Permission(answer.allowed, answer.reason, answer.denied)
         self._remember(key, permission, allowed_ttl_s)
         return permission
 

@@ -11,47 +11,22 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import structlog
-from msgspec import Struct
 
 from podscale.serving import status
 from podscale.serving.head import AuditIds, reply_head
 from podscale.serving.http1 import BodyLimit, HttpRequest, Parser, Refusal
+from podscale.serving.limits import Limits
 from podscale.serving.peer import Peer, peer_of
+from podscale.serving.reply import Reply, encoded, failed
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
 _SLICE = 64 * 1024  # encrypted in one turn of the loop, about 0.1 ms
 _PIPELINED = 64 * 1024
+_KEPT_BY_TLS = 64 * 1024  # of a client that sends, or does not read, without end; each way
 _IN_ONE_TURN = 16  # answers to pipelined requests, about 1 ms
 _CLOSE = ("Connection", "close")
 _KEEP_ALIVE = ("Connection", "keep-alive")
-
-
-class Reply(Struct, frozen=True, gc=False):
-    """An encoded answer. Header values hold no line breaks."""
-
-    status: int
-    content_type: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-    closes: bool = False
-
-
-class Limits(Struct, frozen=True):
-    """How much, and how long, one client may take. Times are seconds."""
-
-    reading: int = 400  # requests in flight, as --max-requests-inflight
-    mutating: int = 200
-    connections: int = 20_000
-    # Bytes received and not yet answered, of all connections together: headers and bodies
-    # are read before it is known who sends them.
-    held: int = 32 * 1024 * 1024
-    header_s: float = 15.0  # from the first byte, or from the connection, to a whole header
-    body_s: float = 30.0
-    # Longer than the 90 s after which Go's clients drop an idle connection themselves, so
-    # that we never close one on which a request is already under way.
-    idle_s: float = 180.0
-    write_s: float = 30.0  # a client that reads nothing for so long is cut off
 
 
 class Respond(Protocol):
@@ -73,14 +48,16 @@ class Host(Protocol):
     mutating: int
     held: int
     turned_away: int
-    failed_handshakes: int
     respond: Respond
     body_limit: BodyLimit
-    connections: "set[Connection]"
     audit_ids: AuditIds
 
     def now(self) -> float:
         """Return the loop's time."""
+        ...
+
+    def opened(self, connection: "Connection") -> None:
+        """Count a connection whose handshake is done."""
         ...
 
     def closed(self, connection: "Connection") -> None:
@@ -118,12 +95,6 @@ class Connection(asyncio.Protocol):
         self._held = 0  # bytes that ``host.held`` counts for this connection
         self.give_up_at = _NEVER  # loop time after which the sweep ends this connection
 
-    def __del__(self) -> None:
-        # A protocol that never saw ``connection_made`` is a failed TLS handshake: asyncio
-        # tells nobody. A plain addition: a lock in here could deadlock the collector.
-        if self._peer is None:
-            self._host.failed_handshakes += 1
-
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered or a reply has not left us."""
@@ -134,10 +105,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._peer = peer_of(transport)
         host = self._host
-        if host.is_draining or len(host.connections) >= host.limits.connections:
+        host.opened(self)
+        if host.is_draining:
             self._transport.abort()
             return
-        host.connections.add(self)
+        _bound(self._transport)
         self.give_up_at = host.now() + host.limits.header_s
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -288,7 +260,7 @@ class Connection(asyncio.Protocol):
         try:
             outcome = host.respond(request, peer, is_full=is_full)
         except Exception:  # noqa: BLE001 - the last line of defence: a reply, never a traceback
-            outcome = _failed(request)
+            outcome = failed(request)
         if isinstance(outcome, Reply):
             self._write(request, outcome)
             return
@@ -314,7 +286,7 @@ class Connection(asyncio.Protocol):
         try:
             reply = await work
         except Exception:  # noqa: BLE001 - as above
-            reply = _failed(request)
+            reply = failed(request)
         finally:
             self._task = None
         transport = self._transport
@@ -396,15 +368,11 @@ class Connection(asyncio.Protocol):
         return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
 
 
-def encoded(answer: Status, *, closes: bool = False) -> Reply:
-    """Return ``answer`` as a JSON reply."""
-    headers: tuple[tuple[str, str], ...] = ()
-    if answer.code == 429:
-        headers = (("Retry-After", "1"),)
-    return Reply(answer.code, "application/json", answer.json(), headers, closes)
-
-
-def _failed(request: HttpRequest) -> Reply:
-    path = request.target.partition("?")[0]
-    structlog.get_logger().exception("RequestFailed", method=request.method, path=path)
-    return encoded(status.internal_error("the request could not be answered, see the log"))
+def _bound(transport: asyncio.Transport) -> None:
+    # By itself a loop's TLS layer keeps 256 KB of what arrives and 512 KB of what is to leave:
+    # 0.7 to 0.9 MB for each stranger who sends and never reads, and 0.4 to 0.6 so. Without TLS
+    # nothing is kept of what arrives.
+    limit_reading = getattr(transport, "set_read_buffer_limits", None)
+    if limit_reading is not None:
+        limit_reading(_KEPT_BY_TLS)
+        transport.set_write_buffer_limits(_KEPT_BY_TLS)

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from msgspec import UNSET, Struct
 
-from podscale.serving import status
+from podscale.serving import status, yaml_body
 from podscale.serving.api import (
     Answered,
     ApiGroup,
@@ -27,10 +27,10 @@ from podscale.serving.api import (
 )
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
-from podscale.serving.connection import Reply, encoded
 from podscale.serving.http1 import SMALL_BODY, HttpRequest
-from podscale.serving.negotiate import JSON, formatted, media
+from podscale.serving.negotiate import JSON, YAML, formatted, media
 from podscale.serving.peer import Peer
+from podscale.serving.reply import Reply, encoded
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target
@@ -96,6 +96,7 @@ class Front:
         self._authorizer = authorizer
         self._metrics = metrics
         self._timeout_s = timeout_s
+        self._yaml_turn = asyncio.Lock()
 
     def respond(
         self, request: HttpRequest, peer: Peer, *, is_full: bool = False
@@ -232,13 +233,13 @@ class Front:
                 if isinstance(made, Status):
                     answer, made = ApiResponse.of(made), made.json()
                 body = made
-            if wanted.is_pretty or wanted.content_type != JSON:
-                body = formatted(body, wanted)
             content_type = wanted.content_type
-        reply = Reply(answer.status, content_type, body, answer.headers)
-        if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
-            return _Waiting(_compressed(reply), _same)
-        return reply
+            if content_type == YAML and len(body) > yaml_body.AT_ONCE:
+                making = yaml_body.made(body, turn=self._yaml_turn)
+                return _Waiting(making, partial(_encoded, exchange, answer, YAML))
+            if wanted.is_pretty or content_type != JSON:
+                body = formatted(body, wanted)
+        return _encoded(exchange, answer, content_type, body)
 
     async def _wait(self, exchange: _Exchange, waiting: "_Waiting", started: float) -> Reply:
         scope = asyncio.timeout_at(exchange.deadline)
@@ -261,6 +262,13 @@ class Front:
         self._metrics.requests.observe(
             request.method, target.info, reply.status, seconds, len(reply.body)
         )
+
+
+def _encoded(exchange: _Exchange, answer: ApiResponse, content_type: str, body: bytes) -> Outcome:
+    reply = Reply(answer.status, content_type, body, answer.headers)
+    if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
+        return _Waiting(_compressed(reply), _same)
+    return reply
 
 
 def _same(reply: Reply) -> Reply:

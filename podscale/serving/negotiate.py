@@ -6,12 +6,11 @@ never (a clause for it is passed over, which leaves ``*/*`` to be answered with 
 """
 
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from podscale.serving import status
+from podscale.serving import status, yaml_body
 from podscale.serving.api import Media
 from podscale.serving.status import Status
 
@@ -122,34 +121,5 @@ def discovery_version(accept: str) -> str:
 def formatted(body: bytes, wanted: Media) -> bytes:
     """Return JSON ``body`` in the wanted form. Raises ``msgspec.DecodeError`` for other bytes."""
     if wanted.content_type == YAML:
-        return _yaml(msgspec.json.decode(body))
+        return yaml_body.whole(body)
     return msgspec.json.format(body, indent=2) if wanted.is_pretty else body
-
-
-def _yaml(value: Any) -> bytes:
-    # Imported on first use: YAML is for people and costs every other process 10 ms.
-    import yaml
-
-    dumped: str = yaml.dump(value, Dumper=_dumper(), allow_unicode=True, default_flow_style=False)
-    return dumped.encode()
-
-
-@lru_cache(maxsize=1)
-def _dumper() -> Any:
-    import yaml
-
-    plain_text = "tag:yaml.org,2002:str"
-    resolver: Any = yaml.resolver.Resolver()
-
-    class Dumper(yaml.CSafeDumper):
-        """Quotes as Go's yaml.v2: double, and only what would read as something else."""
-
-        def ignore_aliases(self, _data: Any) -> bool:
-            return True
-
-    def text(dumper: Dumper, data: str) -> yaml.ScalarNode:
-        is_plain = resolver.resolve(yaml.ScalarNode, data, (True, False)) == plain_text
-        return dumper.represent_scalar(plain_text, data, style=None if is_plain else '"')
-
-    Dumper.add_representer(str, text)
-    return Dumper

@@ -19,11 +19,11 @@ from podscale.serving.api import ApiGroup, Route
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
 from podscale.serving.certificate_files import ServingFiles, read_files, self_signed
-from podscale.serving.connection import Limits
 from podscale.serving.flags import Flags
 from podscale.serving.front import Front
 from podscale.serving.health import Health
 from podscale.serving.keeper import CertificateKeeper
+from podscale.serving.limits import Limits
 from podscale.serving.logs import Verbosity
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.server import Server

@@ -55,7 +55,7 @@ class SelfMetrics:
         self.authorization = Attempts(
             "authorization_attempts_total",
             "Authorized requests by result.",
-            ("allowed", "denied", "error"),
+            ("allowed", "denied", "no-opinion", "error"),
         )
         for collector in (self.requests, self.authentication, self.authorization):
             self.registry.register(collector)

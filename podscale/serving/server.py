@@ -16,15 +16,14 @@ from typing import Any, Self
 
 import structlog
 
-from podscale.serving.connection import Connection, Limits, Respond
+from podscale.serving.connection import Connection, Respond
 from podscale.serving.head import AuditIds, http_date
 from podscale.serving.health import OK, Health, Verdict
 from podscale.serving.http1 import BodyLimit, small_only
+from podscale.serving.limits import Limits
+from podscale.serving.listener import Listener
 
 _SWEEP_S = 1.0
-_BACKLOG = 1024
-# A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.
-_HANDSHAKE_S = 30.0
 _SPARE_FILES = 256
 _RECEIVED = 64 * 1024  # bytes that wait in the kernel; it takes twice as many
 
@@ -46,7 +45,10 @@ class Server:
         self.reading = 0
         self.mutating = 0
         self.held = 0  # bytes received and not yet answered
-        self.turned_away = 0  # since the last sweep, for want of room
+        self.most = self.limits.connections  # or fewer, as many as there may be open files
+        self.handshakes: dict[Connection, socket.socket] = {}
+        self.turned_away = 0  # requests since the last sweep, for want of room
+        self.crowded_out = 0  # connections and handshakes, likewise
         self.failed_handshakes = 0
         self.audit_ids = AuditIds()
         self.is_draining = False
@@ -54,7 +56,7 @@ class Server:
         self._empty = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._sweeper: asyncio.Task[None] | None = None
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._now = time.monotonic
         self._date = ""
         self._date_until = 0.0
@@ -78,7 +80,11 @@ class Server:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.abort()
-        await self._tasks.__aexit__(kind, error, trace)
+        try:
+            await self._tasks.__aexit__(kind, error, trace)
+        finally:
+            for accepted in self.handshakes.values():
+                accepted.close()  # cancelled before it began: no transport knows of it
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -112,8 +118,9 @@ class Server:
         shares_port: bool = False,
     ) -> int:
         """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
-        raise_file_limit(self.limits.connections + _SPARE_FILES)
-        loop = asyncio.get_running_loop()
+        files = raise_file_limit(self.limits.connections + _SPARE_FILES)
+        # Without a file descriptor left nothing works, Prometheus and the API server neither.
+        self.most = min(self.limits.connections, max(files - _SPARE_FILES, 1))
         host: str | None = address
         if address in ("0.0.0.0", "::", ""):  # noqa: S104 - as Go: both families where there are two
             host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
@@ -139,17 +146,10 @@ class Server:
             # its TLS layer at once: 0.6 MB for each stranger who sends without end, else 0.2.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED)
             listening.setblocking(False)
-            listener = await loop.create_server(
-                lambda: Connection(self),
-                sock=listening,
-                backlog=_BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=_HANDSHAKE_S if tls is not None else None,
-            )
+            self._listeners.append(Listener(self, listening, tls))
         except BaseException:
             listening.close()
             raise
-        self._listeners.append(listener)
         return int(listening.getsockname()[1])
 
     async def drain(self, *, delay_s: float, grace_s: float) -> int:
@@ -174,6 +174,11 @@ class Server:
         for connection in list(self.connections):
             connection.abort()
         return cut
+
+    def opened(self, connection: Connection) -> None:
+        """Count a connection whose handshake is done."""
+        self.handshakes.pop(connection, None)
+        self.connections.add(connection)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
@@ -200,11 +205,26 @@ class Server:
                     connections=len(self.connections),
                 )
                 self.turned_away = 0
+            if self.crowded_out:
+                structlog.get_logger().warning(
+                    "ConnectionsTurnedAway",
+                    turned_away=self.crowded_out,
+                    connections=len(self.connections),
+                    handshakes=len(self.handshakes),
+                    most=self.most,
+                )
+                self.crowded_out = 0
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Raise the soft limit of open files towards ``wanted``, as Go programs do at start."""
+def raise_file_limit(wanted: int) -> int:
+    """Raise the soft limit of open files towards ``wanted``, as Go programs do at start.
+
+    Returns how many may be open, ``wanted`` where there is no limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < target:
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    return max(soft, target)

@@ -9,7 +9,13 @@ import pytest
 import uvloop
 
 from podscale.serving.logs import Verbosity, configure
-from tests.integration.serving import test_access, test_answers, test_connections, test_running
+from tests.integration.serving import (
+    test_access,
+    test_answers,
+    test_connections,
+    test_handshakes,
+    test_running,
+)
 from tests.unit.serving.kit import Pki, ScriptedApi
 
 Scenario = Callable[[Path, Pki, ScriptedApi], Awaitable[None]]
@@ -29,6 +35,10 @@ Scenario = Callable[[Path, Pki, ScriptedApi], Awaitable[None]]
         test_connections.test_a_reader_that_stalls_does_not_hold_our_memory,
         test_running.test_draining_fails_readiness_first_and_lets_requests_finish,
         test_running.test_serving_certificate_changes_without_a_restart,
+        test_handshakes.test_silent_strangers_make_room_for_who_speaks,
+        test_handshakes.test_where_all_connections_speak_a_newcomer_is_turned_away,
+        test_handshakes.test_a_handshake_under_way_holds_up_no_end,
+        test_handshakes.test_what_tls_keeps_for_a_connection_is_bounded,
         test_connections.test_many_idle_connections_cost_nothing_but_themselves,
     ],
     ids=lambda scenario: scenario.__name__.removeprefix("test_"),

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from podscale.kube.errors import Forbidden
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, requests, sign_of_life, uids
-from tests.integration.test_vpa_updater_weather import (
+from tests.integration.vpa_stage import Stage, deployment, vpa
+from tests.integration.vpa_weather import (
     Weather,
     annotate,
     is_resize,
@@ -17,7 +18,6 @@ from tests.integration.test_vpa_updater_weather import (
     small,
     updating,
 )
-from tests.integration.vpa_stage import Stage, deployment, vpa
 from vpa.updater.flags import Options
 from vpa.updater.priority import UpdaterSettings
 

@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
+from vpa.model.objects import Vpa
+
 WINDOWS = "vpa.podscale.io/disruption-windows"
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
 SPENT = "vpa.podscale.io/disruptions"  # ours: "2026-11-21T14:3, …", hours of UTC, their counts
@@ -109,6 +111,16 @@ def pace_of(annotations: Mapping[str, str] | None) -> Pace:
     return Pace(tuple(windows), per_day)
 
 
+def is_unchanged(present: Vpa | None, known: Vpa) -> bool:
+    """Return whether what an owner wrote is unchanged; the day's count is our own."""
+    return present is known or (
+        present is not None
+        and present.metadata.uid == known.metadata.uid
+        and present.spec == known.spec
+        and _wishes(present) == _wishes(known)
+    )
+
+
 def _window(text: str) -> DisruptionWindow:
     parts = text.split()
     if len(parts) not in (2, 3):
@@ -142,3 +154,8 @@ def _clock(text: str) -> time:
         raise PaceError(f"{WINDOWS}: {text!r} is not HH:MM")
     # The end of a day is the begin of the next one.
     return time(int(found[1]) % 24, int(found[2]))
+
+
+def _wishes(vpa: Vpa) -> dict[str, str]:
+    given = vpa.metadata.annotations or {}
+    return {key: value for key, value in given.items() if key != SPENT}

@@ -3,6 +3,7 @@
 Its age is counted from when we saw it renewed, where the clocks do not agree: a clock that
 is set back must not keep a dead webhook alive, nor one that is ahead a live one dead. The
 first look at a renewal may not tell its age from a difference of clocks: ``has_to_look_again``.
+Once a second look has told, the difference is known, and the next first look tells.
 """
 
 import asyncio
@@ -46,6 +47,7 @@ class SignOfLife:
         self._unseen_since = float("-inf")  # when we last saw another one
         self._looked_at = float("-inf")
         self._most_s = float("inf")  # the age that it may have
+        self._behind_s = float("-inf")  # by which its clock is behind ours, or more
 
     def has_to_look_again(self, timeout_s: float) -> bool:
         """Return whether the last look was the first one at a renewal that may be as old as
@@ -77,12 +79,20 @@ class SignOfLife:
 
     def _age_s(self, sign: float, now: float) -> float:
         clock = self._clock()
-        if sign != self._sign:
+        is_new = sign != self._sign
+        if is_new:
             self._sign, self._at, self._unseen_since = sign, clock, self._looked_at
         self._looked_at = clock
         age_s, seen_s = now - sign, clock - self._at
         # What our looks explain is no difference of clocks.
         unseen_s = clock - self._unseen_since
         is_explained = seen_s - _SLACK_S <= age_s <= unseen_s + _SLACK_S
-        self._most_s = age_s if is_explained else unseen_s
-        return age_s if is_explained else seen_s
+        if is_new:
+            if age_s < self._behind_s - _SLACK_S:
+                self._behind_s = float("-inf")  # a clock was set, or another webhook renews
+            self._behind_s = max(self._behind_s, age_s - unseen_s)
+        self._most_s = min(unseen_s, max(seen_s, age_s - self._behind_s))
+        if not is_explained:
+            return seen_s
+        self._most_s = min(self._most_s, age_s)
+        return self._most_s

@@ -95,6 +95,40 @@ class Spending:
         hours[hour] = max(hours.get(hour, 0) - 1, 0)
 
 
+class Day:
+    """What one VPA's turn may still spend; without a budget it spends nothing."""
+
+    def __init__(self, spending: Spending, key: VpaKey, per_day: int | None, now: float) -> None:
+        """``per_day`` is the budget in pods; None: there is none. ``now`` is unix seconds."""
+        self._spending, self._key, self._now = spending, key, now
+        self._per_day = per_day
+        self.spent = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget."""
+        return self._per_day is not None
+
+    async def begin(self) -> None:
+        """Look up what was spent; all of it where nobody can say."""
+        if self._per_day is not None:
+            spent = await self._spending.today(self._key, self._now)
+            self.spent = spent if spent is not None else self._per_day
+
+    async def spend(self) -> bool:
+        """Count a disruption that is about to begin; False: it must not."""
+        if not await self._spending.spend(self._key, self._now):
+            return False
+        self.spent += 1
+        return True
+
+    def refund(self) -> None:
+        """Take back a disruption that was refused."""
+        if self._per_day is not None:
+            self._spending.refund(self._key, self._now)
+            self.spent -= 1
+
+
 def read(annotations: Mapping[str, str] | None) -> Hours:
     """Return the hours of an annotation; entries that cannot be read count for nothing."""
     hours: Hours = {}

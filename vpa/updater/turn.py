@@ -22,12 +22,13 @@ from vpa.updater.disruption import Budget, Group, Owner
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
-from vpa.updater.pace import SPENT, Pace, Tokens
+from vpa.updater.pace import Pace, Tokens, is_unchanged
 from vpa.updater.pages import Pages
 from vpa.updater.pdbs import Alike, alike_to
+from vpa.updater.report import Report
 from vpa.updater.returns import Returns
 from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
-from vpa.updater.spending import Spending
+from vpa.updater.spending import Day, Spending
 from vpa.updater.standing import Standing
 from vpa.updater.told import Told
 
@@ -88,9 +89,9 @@ class Turn:
         self._key, self._vpa, self._rivals = key, vpa, rivals
         self._budget, self._pace, self._loop = budget, pace, loop
         self._deadline, self._wall = deadline, wall
-        self._size, self._tally, self._updates = size, tally, updates
-        self._done: set[str] = set()
-        self._spent_today = 0
+        self._updates = updates
+        self._day = Day(hands.spending, key, pace.per_day, loop.now)
+        self._report = Report(hands.metrics, tally, key, size)
         self._holding: set[Alike] = set()  # pods whose budget the API server refused
         self._standing = Standing(hands.observer, budget)
         self._known: dict[Owner, list[Pod]] = {}  # all pods of a group when the turn began
@@ -103,8 +104,7 @@ class Turn:
         except _Changed:
             _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
                       vpa=self._key.name)  # fmt: skip
-        for name in ("evicted", "in_place_updated"):
-            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(name in self._done))
+        self._report.end()
 
     async def _run(self, pods: Sequence[Seen], unscheduled: Sequence[Seen]) -> None:
         settings, pages = self._hands.options.settings, Pages()
@@ -119,9 +119,7 @@ class Turn:
                 await pages.step()
         if not self._updates:
             return
-        if self._pace.per_day is not None:
-            spent = await self._hands.spending.today(self._key, self._loop.now)
-            self._spent_today = spent if spent is not None else self._pace.per_day
+        await self._day.begin()
         waiting = []
         for seen in free:
             over = expired(seen.pod, self._vpa, self._loop.now)
@@ -132,7 +130,7 @@ class Turn:
             if decision.due is not None and decision.due.is_due:
                 waiting.append((decision.due.priority.order, seen, decision))
         waiting.sort(key=lambda entry: entry[0], reverse=True)
-        self._count_waiting([decision for _, _, decision in waiting])
+        self._report.waiting([decision for _, _, decision in waiting])
         for _, seen, decision in waiting:
             await pages.step()
             if decision.action != "evict" or not self._is_refused(seen):
@@ -169,7 +167,7 @@ class Turn:
 
     def _check_vpa(self) -> None:
         # A loop may last as long as its interval, and an owner's no must count at once.
-        if not _is_same(self._hands.stores.vpa(self._key), self._vpa):
+        if not is_unchanged(self._hands.stores.vpa(self._key), self._vpa):
             raise _Changed
 
     def _decide(self, seen: Seen, *, asks_budgets: bool, pdb: Pdb | None = None) -> UpdateDecision:
@@ -178,7 +176,7 @@ class Turn:
             seen,
             self._vpa,
             self._rivals,
-            disrupted_today=self._spent_today,
+            disrupted_today=self._day.spent,
             asks_budgets=asks_budgets,
         )
         group = self._budget.group(seen.pod)
@@ -206,13 +204,13 @@ class Turn:
             await self._remember(pod, recommendation)
         self._counts(pod, acted, in_place=True)
         if acted.outcome not in ("done", "unknown"):
-            self._refund()
+            self._day.refund()
         if acted.outcome == "done":
-            hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
+            self._report.updated()
             hands.told.did(seen, self._key, Act(self._wall(), True, decision))
         if acted.outcome in ("done", "gone", "nothing"):
             return
-        self._failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
+        self._report.failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
         if acted.outcome not in ("refused", "node-capacity"):
             return  # an error is no answer to the question whether the pod can be resized
         next_ = after_refused_resize(
@@ -248,19 +246,19 @@ class Turn:
         acted = await hands.actor.evict(pod, self._vpa)
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
-            self._refund()
+            self._day.refund()
         elif isinstance(group, Group):
             known = {other.metadata.uid for other in self._known[group.owner]}
             hands.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
-            hands.metrics.evicted.labels(*self._size, *self._key_labels).inc()
+            self._report.evicted()
             hands.told.did(seen, self._key, Act(self._wall(), False, decision))
             return
         if acted.outcome == "pdb":
             self._holding.add(alike_to(seen.view, hands.stores.budgets))
             self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
         if acted.outcome != "gone":
-            self._failed(acted, hands.metrics.failed_evictions, "EvictionError")
+            self._report.failed(acted, hands.metrics.failed_evictions, "EvictionError")
 
     def _is_refused(self, seen: Seen) -> bool:
         # The API server has refused one that hears the same as this one.
@@ -293,31 +291,25 @@ class Turn:
         acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
         self._counts(pod, acted, in_place=True)
         if acted.outcome == "done":
-            hands.metrics.updated.labels(*self._size, *self._key_labels).inc()
+            self._report.updated()
         if acted.outcome not in ("done", "gone", "nothing"):
-            self._failed(acted, hands.metrics.failed_updates, "UnboostError")
+            self._report.failed(acted, hands.metrics.failed_updates, "UnboostError")
 
     async def _spend(self, seen: Seen) -> bool:
-        if self._pace.per_day is None:
+        if not self._day.is_limited:
             return True
-        if not await self._hands.spending.spend(self._key, self._loop.now):
+        if not await self._day.spend():
             return False
-        self._spent_today += 1
         try:
             self._check_vpa()  # the answer shows the VPA as it is by now
         except _Changed:
-            self._refund()
+            self._day.refund()
             raise
         # Writing takes its time: the group that was decided about may be a smaller one now.
         if await self._standing.recount(seen.pod) or self._hands.observer.is_lost(seen):
-            self._refund()
+            self._day.refund()
             return False
         return True
-
-    def _refund(self) -> None:
-        if self._pace.per_day is not None:
-            self._hands.spending.refund(self._key, self._loop.now)
-            self._spent_today -= 1
 
     async def _remember(self, pod: Pod, recommendation: Recommendation) -> None:
         self._hands.observer.refused(pod, recommendation)
@@ -339,7 +331,7 @@ class Turn:
             is_open = acted.outcome == "unknown"
             self._standing.end(group.owner, "OutcomeUnknown" if is_open else "ApiServerBusy")
         if acted.outcome in ("done", "unknown"):
-            self._done.add("in_place_updated" if in_place else "evicted")
+            self._report.did(in_place=in_place)
         elif acted.outcome != "gone":
             return
         # A pod that somebody else took away is as much down as one that we did.
@@ -366,36 +358,4 @@ class Turn:
     def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
             self._hands.actor.tell_skipped(pod)
-            self._hands.metrics.skipped.labels(*self._size, *self._key_labels).inc()
-
-    def _failed(self, acted: Acted, counter: object, reason: str) -> None:
-        if acted.outcome == "node-capacity":
-            reason = "InPlaceUpdateInfeasible"
-        counter.labels(*self._size, *self._key_labels, reason).inc()  # type: ignore[attr-defined]
-        _log.warning("not updated", namespace=self._key.namespace, vpa=self._key.name,
-                     reason=reason, message=acted.message)  # fmt: skip
-
-    def _count_waiting(self, decisions: Sequence[UpdateDecision]) -> None:
-        for name, action in (("evictable", "evict"), ("in_place_updatable", "resize")):
-            number = sum(decision.action == action for decision in decisions)
-            self._tally.add(f"{name}_pods_total", self._size, number)
-            self._tally.add(f"vpas_with_{name}_pods_total", self._size, int(number > 0))
-
-    @property
-    def _key_labels(self) -> tuple[str, str]:
-        return self._key.name, self._key.namespace
-
-
-def _is_same(present: Vpa | None, known: Vpa) -> bool:
-    """Return whether what an owner wrote is unchanged; the day's count is our own."""
-    return present is known or (
-        present is not None
-        and present.metadata.uid == known.metadata.uid
-        and present.spec == known.spec
-        and _wishes(present) == _wishes(known)
-    )
-
-
-def _wishes(vpa: Vpa) -> dict[str, str]:
-    given = vpa.metadata.annotations or {}
-    return {key: value for key, value in given.items() if key != SPENT}
+            self._report.skipped()

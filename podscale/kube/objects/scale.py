@@ -37,7 +37,6 @@ class WorkloadStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The size that a workload has."""
 
     replicas: int = 0
-    number_ready: int = 0  # DaemonSet
     desired_number_scheduled: int = 0  # DaemonSet
 
 

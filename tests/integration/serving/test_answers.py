@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from podscale.serving.api import ApiRequest, ApiResponse, Route
+from podscale.serving.api import ApiRequest, ApiResponse, Media, Route
+from podscale.serving.negotiate import formatted
 from podscale.serving.status import internal_error
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import GROUP, Pki, ScriptedApi, Shop, awaited, flags_for, serving, wire
@@ -137,6 +138,32 @@ async def test_large_answers_are_compressed_for_those_who_accept_it(
     assert zipped.headers["content-encoding"] == "gzip"
     assert gzip.decompress(zipped.body) == body == plain.body
     assert len(zipped.body) < len(body) / 20
+
+
+async def test_a_large_answer_in_yaml_is_the_same_as_a_small_ones(
+    tmp_path: Path, pki: Pki, api: ScriptedApi
+) -> None:
+    shop = Shop()
+    items = [{"name": f"web-{number}", "value": "1500m"} for number in range(6000)]
+    body = json.dumps({"kind": "MetricValueList", "items": items}).encode()
+    shop.answer = lambda _: ApiResponse(body=body)
+    headers = {"Authorization": "Bearer admin", "Accept": "application/yaml"}
+    async with serving(flags_for(tmp_path, pki), api, shop) as server:
+        async with (
+            wire(server.port, pki.client()) as client,
+            wire(server.port, pki.client()) as other,
+        ):
+            asked = asyncio.create_task(client.get(PODS, **headers))
+            while not shop.asked:
+                await asyncio.sleep(0)
+            assert (await other.get("/livez")).code == 200
+            assert not asked.done(), "others are answered meanwhile"
+            plain = await asked
+            zipped = await client.get(PODS, Accept_Encoding="gzip", **headers)
+    assert plain.headers["content-type"] == "application/yaml"
+    assert plain.body == formatted(body, Media("application/yaml"))
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(zipped.body) == plain.body
 
 
 async def test_a_public_route_takes_bodies_without_credentials(

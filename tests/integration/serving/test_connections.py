@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podscale.serving.api import ApiRequest, ApiResponse
-from podscale.serving.connection import Limits
+from podscale.serving.limits import Limits
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import Pki, ScriptedApi, Shop, Wire, flags_for, serving, wire
 
@@ -146,9 +146,8 @@ async def test_the_kernel_keeps_little_for_each_connection(
         async with wire(server.port, pki.client()) as client:
             assert (await client.get("/livez")).code == 200
             [listener] = server.server._listeners
-            [listening] = listener.sockets
             # Linux counts its own overhead in: twice of what is asked for.
-            kept = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            kept = listener.listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
             assert kept <= 2 * 64 * 1024
 
 

@@ -214,6 +214,18 @@ def test_what_cannot_work_is_refused(words):
     assert adapter_flags.problems(parse("--config=x", *words))
 
 
+def test_a_proxy_that_cannot_be_used_is_a_wrong_setting(monkeypatch, tmp_path):
+    words = ("--config=x", "--prometheus-url=https://prom.example")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://me:secret@proxy.corp:1080")
+    [found] = adapter_flags.problems(parse(*words))
+    assert found.startswith("HTTPS_PROXY=socks5://proxy.corp:1080: only http and https")
+    assert adapter_flags.problems(parse(*words, f"--prometheus-ca-file={tmp_path}/ca")) == []
+    monkeypatch.setenv("NO_PROXY", "prom.example")
+    assert adapter_flags.problems(parse(*words)) == []
+
+
 def test_the_rules_file_must_be_named():
     assert adapter_flags.problems(parse())
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from podscale.feed.client import PrometheusClient
+from podscale.feed.options import PrometheusOptions
 from podscale.feed.plan import Demand, KeyLabels, Plan
 
 _MATCHER = r'{label}(=~?)"([^"]*)"'
@@ -134,6 +136,12 @@ async def serving(fake, tls=None):
         yield fake
     finally:
         await server.close()
+
+
+def connected(fake, path="", **options):
+    """A client of ``fake``, with a deadline that tests can wait for."""
+    options = {"deadline_s": 2.0} | options
+    return PrometheusClient(PrometheusOptions(url=fake.url.rstrip("/") + path, **options))
 
 
 def pods_plan(rule="r", template="sum by (pod) (m{<M>})", matchers=(), api="custom"):

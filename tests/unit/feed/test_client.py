@@ -1,21 +1,18 @@
-"""The client against a fake Prometheus: requests as sent, answers as read, failures by class."""
+"""The client against a fake Prometheus: answers as read, failures by class."""
 
 import asyncio
 import gzip
 import json
-import math
-import ssl
 import time
 
 import pytest
-import trustme
 from aiohttp import web
 
 from podscale.core.metrics import Refused, Unavailable
 from podscale.feed.client import PrometheusClient, format_time
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions
-from tests.unit.feed.prometheus import FakePrometheus, refused, serving, vector
+from tests.unit.feed.prometheus import FakePrometheus, connected, refused, serving, vector
 
 
 @pytest.fixture
@@ -24,40 +21,8 @@ async def fake():
         yield server
 
 
-def connected(fake, path="", **options):
-    options = {"deadline_s": 2.0} | options
-    return PrometheusClient(PrometheusOptions(url=fake.url.rstrip("/") + path, **options))
-
-
 def body(text, status=200, **headers):
     return web.Response(status=status, text=text, content_type="application/json", headers=headers)
-
-
-async def test_a_query_is_sent_as_upstream_does_but_with_a_deadline(fake):
-    async with connected(fake, "/prefix/?tenant=a") as client:
-        await client.query("a + b", 1700000000.25)
-    (asked,) = fake.asked
-    assert (asked.verb, asked.path) == ("GET", "/prefix/api/v1/query")
-    assert asked.form == [("query", "a + b"), ("time", "1700000000.25"), ("timeout", "1")]
-
-
-async def test_post_carries_the_parameters_of_the_url(fake):
-    async with connected(fake, "?tenant=a", verb="POST") as client:
-        await client.query("a", 1.0)
-        await client.series("{job='x'}", 5.0)
-    query, series = fake.asked
-    assert (query.verb, query.form[0]) == ("POST", ("tenant", "a"))
-    assert (series.verb, series.path) == ("POST", "/api/v1/series")
-    assert series.form == [("tenant", "a"), ("match[]", "{job='x'}"), ("start", "5")]
-
-
-async def test_long_queries_go_by_post_unless_get_was_asked_for(fake):
-    long = "a" * 3000
-    async with connected(fake) as client:
-        await client.query(long, 1.0)
-    async with connected(fake, verb="GET") as client:
-        await client.query(long, 1.0, verb="POST")
-    assert [asked.verb for asked in fake.asked] == ["POST", "GET"]
 
 
 @pytest.mark.parametrize(
@@ -66,132 +31,6 @@ async def test_long_queries_go_by_post_unless_get_was_asked_for(fake):
 )
 def test_time_has_at_most_three_decimals(time_s, text):
     assert format_time(time_s) == text
-
-
-async def test_headers_tokens_and_passwords_are_sent_and_read_again(fake, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("first\n")
-    options = {"headers": (("X-Scope-OrgID", "a=b"),), "token_file": token}
-    async with connected(fake, **options) as client:
-        await client.query("a", 1.0)
-        token.write_text("second\n")
-        client._credentials._looked_s = -math.inf  # a second has passed
-        await client.query("a", 1.0)
-        token.unlink()
-        client._credentials._looked_s = -math.inf
-        await client.query("a", 1.0)  # a file that is gone keeps the last good one
-    assert [asked.headers["Authorization"] for asked in fake.asked] == [
-        "Bearer first",
-        "Bearer second",
-        "Bearer second",
-    ]
-    assert fake.asked[0].headers["X-Scope-OrgID"] == "a=b"
-    async with connected(fake, username="u", password="p") as client:
-        await client.query("a", 1.0)
-    assert fake.asked[-1].headers["Authorization"] == "Basic dTpw"
-
-
-@pytest.mark.parametrize("written", ["", "  \n", "good\nhalf", "go\0od"])
-async def test_a_token_that_cannot_be_one_keeps_the_last_good_one(fake, tmp_path, written):
-    token = tmp_path / "token"
-    token.write_text("good")
-    async with connected(fake, token_file=token) as client:
-        token.write_text(written)
-        client._credentials._looked_s = -math.inf
-        await client.query("a", 1.0)
-    assert fake.asked[-1].headers["Authorization"] == "Bearer good"
-    token.write_text(written)
-    with pytest.raises(OSError, match="the token is"):
-        await connected(fake, token_file=token).__aenter__()
-
-
-async def test_who_we_are_is_said_once_a_written_header_first_then_the_url(fake, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("t")
-    headers = (("authorization", "Basic abc"),)
-    with_user = fake.url.replace("://", "://u:p%40@").rstrip("/")
-    for options in (
-        {"headers": headers, "token_file": token, "username": "x"},
-        {"headers": headers, "url": with_user},
-        {"url": with_user, "token_file": token},
-        {"token_file": token, "username": "x"},
-    ):
-        async with PrometheusClient(PrometheusOptions(**{"url": fake.url} | options)) as client:
-            await client.query("a", 1.0)
-    said = [asked.request.headers["Authorization"] for asked in fake.asked]
-    assert said == ["Basic abc", "Basic abc", "Basic dTpwQA==", "Bearer t"]
-
-
-@pytest.mark.parametrize("status", [403, 405, 501])
-async def test_where_post_is_refused_by_a_gateway_queries_go_by_get(fake, status):
-    fake.react = lambda asked: web.Response(status=status) if asked.verb == "POST" else None
-    async with connected(fake) as client:
-        for _ in range(2):
-            assert list((await client.query("a", 1.0, verb="POST")).values) == [1.0]
-        assert client.is_get
-    assert [asked.verb for asked in fake.asked] == ["POST", "GET", "GET"]
-
-
-async def test_post_is_tried_again_after_a_minute(fake, monkeypatch):
-    fake.react = lambda asked: web.Response(status=403) if asked.verb == "POST" else None
-    async with connected(fake) as client:
-        await client.query("a", 1.0, verb="POST")
-        fake.react, fake.asked = None, []
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for later_s in (50.0, 70.0):
-            monkeypatch.setattr(loop, "time", lambda later_s=later_s: now + later_s)
-            assert client.is_get == (later_s < 60.0)
-        monkeypatch.undo()
-
-
-@pytest.mark.parametrize("status", [302, 307])
-async def test_a_redirected_post_is_asked_by_get_which_keeps_its_query(fake, status):
-    def react(asked):
-        if asked.path.startswith("/old"):
-            to = asked.request.path_qs.replace("/old", "/new", 1)
-            return web.Response(status=status, headers={"Location": to})
-        return None
-
-    fake.react = react
-    async with connected(fake, "/old") as client:
-        assert list((await client.query("a", 1.0, verb="POST")).values) == [1.0]
-    assert [(asked.verb, asked.path.split("/")[1]) for asked in fake.asked] == [
-        ("POST", "old"), ("GET", "old"), ("GET", "new"),
-    ]  # fmt: skip
-
-
-async def test_a_gateway_that_refuses_both_is_told_as_it_answered_the_post(fake):
-    answers = [web.Response(status=403), web.Response(status=404)]
-    fake.react = lambda _: answers.pop(0)
-    async with connected(fake) as client:
-        with pytest.raises(QueryError) as caught:
-            await client.query("a", 1.0, verb="POST")
-        assert not client.is_get
-    assert caught.value.kind == "forbidden"
-
-
-async def test_a_url_that_is_too_long_is_split_by_the_limits_of_get_from_then_on(fake):
-    fake.react = lambda asked: web.Response(status=405 if asked.verb == "POST" else 414)
-    async with connected(fake) as client:
-        with pytest.raises(QueryError) as caught:
-            await client.query("a" * 5000, 1.0)
-        assert client.is_get
-    assert caught.value.kind == "oversize"
-
-
-@pytest.mark.parametrize("verb", ["GET", "POST"])
-async def test_the_verb_that_was_asked_for_stays(fake, verb):
-    fake.react = lambda _: web.Response(status=405)
-    async with connected(fake, verb=verb) as client:
-        with pytest.raises(QueryError):
-            await client.query("a", 1.0)
-    assert [asked.verb for asked in fake.asked] == [verb]
-
-
-async def test_an_unreadable_file_is_an_error_at_start(fake, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        await connected(fake, token_file=tmp_path / "none").__aenter__()
 
 
 @pytest.mark.parametrize("url", ["localhost:9090", "ftp://x", "http://", ""])
@@ -415,51 +254,3 @@ async def test_a_connection_that_died_while_idle_is_replaced(fake):
         fake.react = react
         answer = await client.query("a", 1.0, verb="POST")
     assert list(answer.values) == [1.0]
-
-
-class TestTls:
-    """CA, client certificate and their rotation."""
-
-    @pytest.fixture
-    async def secure(self, tmp_path):
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
-        seen = []
-
-        def react(asked):
-            certificate = asked.request.transport.get_extra_info("peercert")
-            seen.append(dict(pair[0] for pair in certificate["subject"])["commonName"])
-
-        async with serving(FakePrometheus({("n1", "p0"): 1.0}, react=react), context) as server:
-            yield server, authority, tmp_path, seen
-
-    def issue(self, authority, directory, name):
-        leaf = authority.issue_cert(f"{name}.example", common_name=name)
-        leaf.cert_chain_pems[0].write_to_path(directory / "tls.crt")
-        leaf.private_key_pem.write_to_path(directory / "tls.key")
-
-    async def test_rotated_client_certificates_take_effect(self, secure):
-        fake, authority, directory, seen = secure
-        self.issue(authority, directory, "first")
-        files = {
-            "ca_file": directory / "ca.pem",
-            "client_cert_file": directory / "tls.crt",
-            "client_key_file": directory / "tls.key",
-        }
-        async with connected(fake, **files) as client:
-            await client.query("a", 1.0)
-            self.issue(authority, directory, "second")
-            client._credentials._looked_s = -math.inf
-            await client.query("a", 1.0)
-        assert seen == ["first", "second"]
-
-    async def test_an_unknown_authority_is_unreachable(self, secure):
-        fake, _, _, _ = secure
-        async with connected(fake) as client:
-            with pytest.raises(QueryError) as caught:
-                await client.query("a", 1.0)
-        assert caught.value.kind == "unreachable"

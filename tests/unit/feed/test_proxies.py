@@ -65,6 +65,13 @@ def test_a_proxy_of_another_kind_is_refused_without_its_password():
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("named", ["http://me:secret@proxy:port", "http://[secret", "secret:x@y:z"])
+def test_what_is_no_url_is_refused_without_its_password(named):
+    with pytest.raises(ValueError, match="HTTPS_PROXY is not the URL of a proxy") as caught:
+        proxy_for("https://prom.example", {"HTTPS_PROXY": named})
+    assert "secret" not in str(caught.value)
+
+
 def test_a_ca_file_of_our_own_leaves_proxies_out_as_upstreams_transport_does(monkeypatch, tmp_path):
     monkeypatch.setenv("HTTPS_PROXY", PROXY)
     monkeypatch.delenv("NO_PROXY", raising=False)

@@ -37,6 +37,7 @@ class ScriptedApi:
         }
         self.allowed: Callable[[Mapping[str, Any]], bool] = lambda spec: spec["user"] == "hpa"
         self.reason = "fake says no"
+        self.denies = False  # rather than having no opinion
         self.objects: dict[str, dict[str, Any]] = {}
         self.is_down = False
         self.review_error = ""
@@ -73,7 +74,8 @@ class ScriptedApi:
             self.reviews.append(sent["spec"])
             allowed = self.allowed(sent["spec"])
             reason = "" if allowed else self.reason
-            return _ok({"status": {"allowed": allowed, "reason": reason}})
+            review = {"allowed": allowed, "denied": self.denies, "reason": reason}
+            return _ok({"status": review})
         return self._object(method, path, sent)
 
     def _object(self, method: str, path: str, sent: dict[str, Any]) -> Response:

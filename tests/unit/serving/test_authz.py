@@ -139,6 +139,21 @@ async def test_the_first_to_ask_may_leave() -> None:
     assert first.cancelled() or first.done()
 
 
+async def test_what_no_rule_allows_is_no_opinion_and_a_denial_is_one() -> None:
+    api, metrics = ScriptedApi(), SelfMetrics()
+    authorizer = Authorizer(api, metrics, denied_ttl_s=0, cluster_first=False)
+    counts = metrics.authorization.counts
+    assert not (await decided(authorizer, BOB, PODS)).is_allowed
+    assert (await decided(authorizer, HPA, PODS)).is_allowed
+    assert counts == {"allowed": 1, "denied": 0, "no-opinion": 1, "error": 0}
+    api.denies = True
+    assert not (await decided(authorizer, BOB, PODS)).is_allowed
+    assert counts == {"allowed": 1, "denied": 1, "no-opinion": 1, "error": 0}
+    with pytest.raises(ReviewFailed, match="both allow and deny"):
+        await decided(authorizer, HPA, OTHER)
+    assert counts == {"allowed": 1, "denied": 1, "no-opinion": 1, "error": 1}
+
+
 async def test_a_failed_review_is_neither_allowed_nor_remembered() -> None:
     api = ScriptedApi()
     authorizer = Authorizer(api, SelfMetrics())

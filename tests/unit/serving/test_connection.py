@@ -9,10 +9,12 @@ import pytest
 from podscale.serving.api import ApiRequest, ApiResponse, Route
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
-from podscale.serving.connection import Connection, Limits, Reply
+from podscale.serving.connection import Connection
 from podscale.serving.front import Front
 from podscale.serving.http1 import SMALL_BODY, HttpRequest
+from podscale.serving.limits import Limits
 from podscale.serving.peer import Peer
+from podscale.serving.reply import Reply
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.server import Server
 from podscale.serving.trust import Trust

@@ -178,6 +178,25 @@ async def test_an_object_that_hangs_keeps_no_other_of_its_kind_from_being_known(
     assert (await world.get("b")).scale is not None, "the kind has answered"
 
 
+async def test_many_objects_that_hang_leave_places_to_the_others_of_their_kind(
+    world: World,
+) -> None:
+    world.endpoint.hangs = {"/bad"}
+    bad = [f"bad{number}" for number in range(6)]
+    for name in bad:
+        world.scales.begin("shop", VERSION, "Widget", name)
+    await asyncio.sleep(TIMEOUT_S * 3)  # all have hung once
+    world.now += 6.0
+    for name in bad:
+        world.scales.begin("shop", VERSION, "Widget", name)
+    await asyncio.sleep(TIMEOUT_S / 4)
+    assert world.endpoint.at_once == 2
+    for name in ("a", "b", "c"):
+        found, took_s = await world.timed(name, patience_s=TIMEOUT_S)
+        assert found.scale is not None
+        assert took_s < TIMEOUT_S / 4
+
+
 async def test_what_hung_is_waited_for_by_the_patient_only(world: World) -> None:
     world.endpoint.hangs = {"/bad/"}
     await world.get("bad")
@@ -193,12 +212,12 @@ async def test_what_hung_is_waited_for_by_the_patient_only(world: World) -> None
     assert (await world.get("bad")).scale is not None, "long ago is as never"
 
 
-async def test_kinds_that_are_only_named_leave_no_gates(world: World) -> None:
+async def test_kinds_that_are_only_named_leave_no_places(world: World) -> None:
     for number in range(50):
         await world.get("a", f"Kind{number}")
     world.endpoint.hangs = {"gadgets"}
     world.scales.begin("shop", VERSION, "Kind0", "b")
     await asyncio.sleep(0)
-    assert len(world.scales._gates) == 1
+    assert len(world.scales._places) == 1
     await asyncio.sleep(TIMEOUT_S * 1.5)
-    assert len(world.scales._gates) == 0
+    assert len(world.scales._places) == 0

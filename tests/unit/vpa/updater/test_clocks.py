@@ -77,6 +77,86 @@ async def test_a_live_webhook_lives_although_our_clock_is_ahead() -> None:
     assert not await lease.is_alive()
 
 
+class Webhook:
+    """Renews every ten seconds by a clock of its own; the updater looks every minute."""
+
+    def __init__(self, behind_s: float) -> None:
+        self.behind_s = behind_s
+        self.lease = Lease()
+        self.is_dead = False
+        self._at = self.lease.wall  # of the last renewal
+        self._renew()
+
+    def _renew(self) -> None:
+        self.lease.renewed = self._at - self.behind_s
+
+    def passes(self, seconds: float) -> None:
+        self.lease.passes(seconds)
+        while not self.is_dead and self._at + 10.0 <= self.lease.wall:
+            self._at += 10.0
+            self._renew()
+
+    async def loop(self) -> tuple[bool, bool]:
+        """Return whether it seemed to live, and whether that took a second look."""
+        lease, sign = self.lease, self.lease.sign
+        found = await sign.read(lease.wall)
+        again = sign.has_to_look_again(TIMEOUT_S)
+        if again:
+            self.passes(12.0)
+            found = await sign.read(lease.wall, at_most=True)
+        lives = found.is_alive(lease.wall, TIMEOUT_S)
+        self.passes(60.0 - 12.0 * again)
+        return lives, again
+
+
+@pytest.mark.parametrize("behind_s", [3600.0, 90.0, 57.0, -30.0, -3600.0])
+async def test_a_difference_of_clocks_is_learnt_once(behind_s: float) -> None:
+    webhook = Webhook(behind_s)
+    webhook.passes(3.0)
+    loops = [await webhook.loop() for _ in range(20)]
+    assert all(lives for lives, _ in loops)
+    assert sum(again for _, again in loops) <= 2
+    assert not any(again for _, again in loops[2:])
+    webhook.behind_s -= 1000.0  # its clock is set, or it moves to another node
+    loops = [await webhook.loop() for _ in range(20)]
+    assert all(lives for lives, _ in loops)
+    assert not any(again for _, again in loops[2:])
+    webhook.behind_s += 500.0
+    loops = [await webhook.loop() for _ in range(20)]
+    assert all(lives for lives, _ in loops)
+    assert not any(again for _, again in loops[2:])
+
+
+@pytest.mark.parametrize("behind_s", [3600.0, 90.0, 0.0, -3600.0])
+@pytest.mark.parametrize("dies_s", [1.0, 20.0, 45.0])
+async def test_a_webhook_dies_within_a_loop_of_its_timeout_although_its_clock_is_known(
+    behind_s: float, dies_s: float
+) -> None:
+    webhook = Webhook(behind_s)
+    for _ in range(5):
+        assert (await webhook.loop())[0]
+    webhook.passes(dies_s)
+    webhook.is_dead = True
+    webhook.passes(60.0 - dies_s)
+    lived = [(await webhook.loop())[0] for _ in range(3)]
+    assert lived[1:] == [False, False]
+
+
+@pytest.mark.parametrize("set_ahead_s", [0.0, 30.0, 1000.0])
+async def test_what_was_learnt_before_a_clock_was_set_makes_no_webhook_younger(
+    set_ahead_s: float,
+) -> None:
+    webhook = Webhook(3600.0)
+    for _ in range(5):
+        await webhook.loop()
+    webhook.behind_s -= set_ahead_s
+    for _ in range(3):
+        assert (await webhook.loop())[0]
+    webhook.is_dead = True
+    webhook.passes(60.0)
+    assert not (await webhook.loop())[0]
+
+
 async def test_no_lease_is_no_life() -> None:
     lease = Lease()
     lease.renewed = None

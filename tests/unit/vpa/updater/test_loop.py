@@ -85,3 +85,19 @@ async def test_a_dead_one_is_looked_at_again_once() -> None:
     begun = asyncio.get_running_loop().time()
     assert await deaths(webhook, 300.0) == 5
     assert asyncio.get_running_loop().time() - begun < 5 * 300.0 + 1.0
+
+
+@pytest.mark.parametrize("behind_s", [120.0, -120.0, 86400.0])
+async def test_a_clock_that_is_off_costs_the_first_loops_a_second_look_only(
+    behind_s: float,
+) -> None:
+    loop = asyncio.get_running_loop()
+    part = updater(Webhook(behind_s), CollectorRegistry(), 60.0)
+    took = []
+    for _ in range(10):
+        begun = loop.time()
+        await part.once()
+        took.append(loop.time() - begun)
+        await asyncio.sleep(60.0 - took[-1])
+    assert max(took[:2]) > 10.0
+    assert max(took[2:]) < 1.0
