@@ -81,11 +81,67 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
             if "pods" in named or "*" in named:
                 assert "delete" not in rule["verbs"]
             assert not named & {"pods/exec", "clusterroles"}
+            # Histories are made and replaced; other people's ConfigMaps lie beside them.
+            assert "configmaps" not in named or not {"patch", "delete"} & set(rule["verbs"])
             # Evicting is the updater's work, and of nobody else.
             assert "pods/eviction" not in named or role["metadata"]["name"] == "podscale-updater"
             if "secrets" in named and set(rule["verbs"]) != {"create"}:
                 # create cannot be limited by name: the name is not known yet.
                 assert rule["resourceNames"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_only_a_part_that_runs_has_alerts(name: str) -> None:
+    manifests = rendered(name)
+    running = {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
+    for each in of_kind(manifests, "PrometheusRule", "ServiceMonitor"):
+        # "Nobody leads" would be told for ever of what is not installed.
+        assert each["metadata"]["name"] in running
+
+
+def test_every_part_of_ha_is_watched() -> None:
+    manifests = rendered("ha")
+    for kind in ("PrometheusRule", "ServiceMonitor"):
+        watched = {each["metadata"]["name"] for each in of_kind(manifests, kind)}
+        assert watched == {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_who_takes_over_metrics_of_cpu_and_memory_has_rules_for_them(name: str) -> None:
+    manifests = rendered(name)
+    groups = {each["spec"]["group"] for each in of_kind(manifests, "APIService")}
+    [config] = of_kind(manifests, "ConfigMap")
+    rules = yaml.safe_load(config["data"]["config.yaml"])
+    assert ("metrics.k8s.io" in groups) == ("resourceRules" in rules)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_decisions_are_read_by_who_may_look_at_a_namespace(name: str) -> None:
+    manifests = rendered(name)
+    served = {each["spec"]["group"] for each in of_kind(manifests, "APIService")}
+    read = {
+        group
+        for role in of_kind(manifests, "ClusterRole")
+        if "rbac.authorization.k8s.io/aggregate-to-view" in role["metadata"].get("labels", {})
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+    }
+    decisions = {"hpa.podscale.io", "vpa.podscale.io"}
+    assert read & decisions == served & decisions
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_restarted_for_what_it_waits_for(name: str) -> None:
+    # A replica waits for Prometheus, for CRDs, for the lists of a large cluster.
+    for container in containers(rendered(name)):
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["path"] in {"/livez", "/health-check"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_replica_that_waits_unready_holds_up_no_drain(name: str) -> None:
+    for each in of_kind(rendered(name), "PodDisruptionBudget"):
+        assert each["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 @pytest.mark.parametrize("name", ["cert-manager"])
