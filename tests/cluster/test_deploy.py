@@ -252,7 +252,7 @@ VALUES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"podscale", "podscale-hpa"},
     ),
     "vpa": (
-        {"vpa": {"enabled": True}, "rules": {"resource": {"window": "3m"}}},
+        {"vpa": {"enabled": True}, "rules": {"resource": {"window": "3m"}}, "metrics": WATCHED},
         {"podscale", "podscale-recommender", "podscale-updater", "podscale-admission"},
     ),
     "own-with-cert-manager": (

@@ -23,7 +23,7 @@ def test_users_objects_outlive_the_release(tmp_path: Path) -> None:
 
 def test_what_is_said_of_pods_is_true_of_every_parts(tmp_path: Path) -> None:
     tolerations = [{"key": "infra", "operator": "Exists"}]
-    affinity = {"nodeAffinity": {}}
+    affinity: dict[str, object] = {"nodeAffinity": {}}
     values = EVERY_PART | {
         "image": {"repository": "registry.example/podscale", "tag": "1", "pullSecrets": ["key"],
                   "pullPolicy": "Always"},
@@ -122,6 +122,31 @@ def test_one_source_alone_gives_a_ca(tmp_path: Path) -> None:
         # Nobody makes one for the recommender, which writes its own CA there.
         is_own = each["spec"]["service"]["name"] == "one-podscale-recommender"
         assert source in ({None} if is_own else certificates)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_vpa_is_watched_where_it_runs(tmp_path: Path, is_there: bool) -> None:
+    metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    values = {"vpa": {"enabled": is_there}, "metrics": metrics}
+    manifests = template(tmp_path, values)
+    rules = [each["metadata"]["name"] for each in of_kind(manifests, "PrometheusRule")]
+    assert ("one-podscale-vpa" in rules) is is_there
+    monitors = of_kind(manifests, "PodMonitor")
+    assert len(monitors) == is_there
+    for each in monitors:
+        selector = each["spec"]["selector"]
+        [expression] = selector["matchExpressions"]
+        watched = [
+            pod
+            for pod in (each["spec"]["template"] for each in of_kind(manifests, "Deployment"))
+            if selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
+            and pod["metadata"]["labels"][expression["key"]] in expression["values"]
+        ]
+        assert len(watched) == 3
+        [endpoint] = each["spec"]["podMetricsEndpoints"]
+        for pod in watched:
+            ports = [port["name"] for port in pod["spec"]["containers"][0]["ports"]]
+            assert endpoint["port"] in ports
 
 
 def test_decisions_are_read_by_who_may_look_at_a_namespace(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """What the manifests say: arguments our programs accept, least privilege, certificates."""
 
+import os
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -94,7 +97,7 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
 def test_only_a_part_that_runs_has_alerts(name: str) -> None:
     manifests = rendered(name)
     running = {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
-    for each in of_kind(manifests, "PrometheusRule", "ServiceMonitor"):
+    for each in of_kind(manifests, "PrometheusRule", "ServiceMonitor", "PodMonitor"):
         # "Nobody leads" would be told for ever of what is not installed.
         assert each["metadata"]["name"] in running
 
@@ -104,6 +107,38 @@ def test_every_part_of_ha_is_watched() -> None:
     for kind in ("PrometheusRule", "ServiceMonitor"):
         watched = {each["metadata"]["name"] for each in of_kind(manifests, kind)}
         assert watched == {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
+
+
+OF_THE_VPA = ("podscale-admission", "podscale-recommender", "podscale-updater")
+
+
+def test_components_combine_in_an_overlay_of_ones_own(tmp_path: Path) -> None:
+    wanted = (
+        "external", "resource", "hpa-replace", "vpa", "monitoring", "monitoring-hpa",
+        "monitoring-vpa", "ha", "cert-manager", "cert-manager-hpa",
+    )  # fmt: skip
+    folder = Path(os.path.relpath(ROOT / "deploy/kustomize", tmp_path))
+    combined = {
+        "resources": [str(folder / "base")],
+        "components": [str(folder / "components" / name) for name in wanted],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(combined))
+    manifests = rendered(str(tmp_path))
+    deployed = {each["metadata"]["name"]: each for each in of_kind(manifests, "Deployment")}
+    assert deployed.keys() == {"podscale-adapter", "podscale-hpa", *OF_THE_VPA}
+    for each in deployed.values():
+        assert each["spec"]["replicas"] == 3
+        # On three nodes, which have a replica each, no fourth finds a place.
+        assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    alerts = {each["metadata"]["name"] for each in of_kind(manifests, "PrometheusRule")}
+    assert alerts == {"podscale-adapter", "podscale-hpa", "podscale-vpa"}
+    [monitor] = of_kind(manifests, "PodMonitor")
+    [part] = monitor["spec"]["selector"]["matchExpressions"]
+    for name in OF_THE_VPA:
+        template = deployed[name]["spec"]["template"]
+        assert template["metadata"]["labels"][part["key"]] in part["values"]
+        ports = [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+        assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
 
 
 @pytest.mark.parametrize("name", ALL)
