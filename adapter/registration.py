@@ -15,7 +15,8 @@ from podscale.kube.errors import KubeError, ObjectNotFound
 from podscale.kube.lease import Elector
 from podscale.kube.own_pod import identity
 from podscale.serving.authority import times_for
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.bundles import publisher
+from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.service import ServiceName, keeper_behind
 
 log = structlog.get_logger(__name__)
@@ -44,32 +45,28 @@ class _ApiService(Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-async def ours(
-    api: Api, service: ServiceName, *, adopt: bool, names: Sequence[str] = NAMES
-) -> list[str]:
-    """Return the APIServices that route to ``service``, after adopting if that is wanted."""
-    found = []
-    for name in names:
+async def settle(api: Api, behind: Behind) -> None:
+    """Adopt the APIServices that route elsewhere, if that is wanted, or warn of them."""
+    for name in behind.names:
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
         try:
             body = (await api.request("GET", path)).body
-            behind = msgspec.json.decode(body, type=_ApiService).spec.service
-            if behind == service:
-                found.append(name)
-            elif adopt:
-                await api.request("PATCH", path, body=_patch(service), content_type=MERGE_PATCH)
-                log.info("APIService adopted", name=name, was=str(behind))
-                found.append(name)
+            service = msgspec.json.decode(body, type=_ApiService).spec.service
+            if service == behind.service:
+                continue
+            if behind.adopt:
+                body = _patch(behind.service)
+                await api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+                log.info("APIService adopted", name=name, was=str(service))
             else:
                 log.warning(
                     "APIService left alone: it points elsewhere, --adopt takes it over",
-                    name=name, service=str(behind),
+                    name=name, service=str(service),
                 )  # fmt: skip
         except ObjectNotFound:
             continue
         except KubeError as error:
             log.warning("APIService not read", name=name, error=str(error))
-    return found
 
 
 async def certificate(
@@ -79,9 +76,10 @@ async def certificate(
 
     Secret and Lease lie in the first one's namespace.
     """
-    published = []
+    published: dict[str, ServiceName] = {}
     for each in behind:
-        published += await ours(api, each.service, adopt=each.adopt, names=each.names)
+        await settle(api, each)
+        published |= dict.fromkeys(each.names, each.service)
     elector = Elector(
         api,
         namespace=behind[0].service.namespace,

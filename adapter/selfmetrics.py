@@ -48,7 +48,7 @@ class AdapterMetrics:
         )
         self._listed_s = Gauge(
             "podscale_adapter_rule_last_relist_timestamp_seconds",
-            "When the series of a rule were last listed successfully.",
+            "When the series of a rule were last listed successfully; 0: never.",
             ("rule",),
             registry=registry,
         )
@@ -102,6 +102,8 @@ class AdapterMetrics:
         self._seconds.labels(rule).set(seconds)
         if state.failure is not None:
             self._failures.labels(rule, state.failure.stage).inc()
+            # Without a first list there would be no series, and nothing to alert on.
+            self._listed_s.labels(rule).set(state.listed_s or 0.0)
             return
         if state.listing is None or state.listed_s is None:
             return

@@ -22,10 +22,11 @@ from podscale.kube.connect import connect
 from podscale.kube.discovery import Discovery
 from podscale.kube.own_pod import identity, own_namespace
 from podscale.kube.pods import PodStore
+from podscale.serving.bundles import publisher
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import FlagError, Flags
 from podscale.serving.health import Health
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.logs import Verbosity
 from podscale.serving.process import run as run_process
 from podscale.serving.running import Clusters, Running, running
@@ -126,5 +127,5 @@ def _keeper(flags: Flags, api: Api, part: Part) -> CertificateKeeper | None:
     service = service_of(flags.text("service"))
     if service is None:
         return None
-    publish = publisher(api, [f"{VERSION}.{GROUP}"])
+    publish = publisher(api, {f"{VERSION}.{GROUP}": service})
     return keeper_behind(api, service, publish=publish, may_write=part.is_leader)

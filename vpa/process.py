@@ -16,9 +16,10 @@ from podscale.kube.leading import LeaseChoice
 from podscale.kube.own_pod import identity
 from podscale.kube.pods import PodStore
 from podscale.serving.api import ApiGroup
+from podscale.serving.bundles import publisher
 from podscale.serving.flags import Flags
 from podscale.serving.health import Health
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.logs import Verbosity
 from podscale.serving.running import Clusters, running
 from podscale.serving.selfmetrics import SelfMetrics
@@ -150,5 +151,5 @@ def _keeper(flags: Flags, api: Api, may_write: Callable[[], bool]) -> Certificat
     service = service_of(flags.text("service") if "service" in flags.values else "")
     if service is None:
         return None
-    publish = publisher(api, [f"{VERSION}.{GROUP}"])
+    publish = publisher(api, {f"{VERSION}.{GROUP}": service})
     return keeper_behind(api, service, publish=publish, may_write=may_write)

@@ -8,13 +8,12 @@ the certificate in force goes on being served.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import MERGE_PATCH, Api
+from podscale.kube.api import Api
 from podscale.kube.errors import Conflict, KubeError, ObjectNotFound
 from podscale.kube.resource import SECRETS
 from podscale.serving.authority import (
@@ -173,68 +172,3 @@ class CertificateKeeper:
                 "data": to_secret(state),
             }
         )
-
-
-def publisher(api: Api, services: Sequence[str], webhooks: Sequence[str] = ()) -> Publish:
-    """Return a ``Publish`` for APIServices and MutatingWebhookConfigurations by name.
-
-    What does not exist is left alone; everything else that fails is "not published".
-    """
-
-    async def publish(bundle: bytes) -> bool:
-        done = True
-        for name in services:
-            done &= await _tolerant(_publish_service(api, name, bundle), name)
-        for name in webhooks:
-            done &= await _tolerant(_publish_webhook(api, name, bundle), name)
-        return done
-
-    return publish
-
-
-async def _tolerant(work: Awaitable[None], name: str) -> bool:
-    try:
-        await work
-    except ObjectNotFound:
-        return True
-    except KubeError as error:
-        structlog.get_logger().warning("BundleNotPublished", object=name, error=str(error))
-        return False
-    return True
-
-
-class _ServiceSpec(Struct, frozen=True):
-    caBundle: str = ""  # noqa: N815
-    insecureSkipTLSVerify: bool = False  # noqa: N815
-
-
-class _Service(Struct, frozen=True):
-    spec: _ServiceSpec = _ServiceSpec()
-
-
-async def _publish_service(api: Api, name: str, bundle: bytes) -> None:
-    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
-    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)  # base64
-    found = msgspec.json.decode((await api.request("GET", path)).body, type=_Service)
-    if found.spec.caBundle == text and not found.spec.insecureSkipTLSVerify:
-        return
-    # Both at once: the API server refuses a caBundle beside insecureSkipTLSVerify.
-    patch = {"spec": {"caBundle": text, "insecureSkipTLSVerify": None}}
-    await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)
-
-
-async def _publish_webhook(api: Api, name: str, bundle: bytes) -> None:
-    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
-    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)
-    found: dict[str, Any] = msgspec.json.decode((await api.request("GET", path)).body)
-    hooks: list[dict[str, Any]] = found.get("webhooks") or []
-    if all(hook.get("clientConfig", {}).get("caBundle") == text for hook in hooks):
-        return
-    for hook in hooks:
-        hook.setdefault("clientConfig", {})["caBundle"] = text
-    # A merge patch replaces lists whole: the version makes sure that it is the list we read.
-    patch = {
-        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-        "webhooks": hooks,
-    }
-    await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)

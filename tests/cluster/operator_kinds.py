@@ -92,9 +92,21 @@ _MONITOR = fields(
     namespaceSelector=fields(any=FLAG, matchNames=many(TEXT)),
     endpoints=many(_ENDPOINT),
 )
+_PODS = fields(
+    "podMetricsEndpoints",
+    "selector",
+    selector=fields(
+        matchLabels=TEXTS,
+        matchExpressions=many(
+            fields("key", "operator", key=TEXT, operator=TEXT, values=many(TEXT))
+        ),
+    ),
+    podMetricsEndpoints=many(fields(port=TEXT, interval=TEXT)),
+)
 CRDS = (
     crd("cert-manager.io", "v1", "Issuer", _ISSUER),
     crd("cert-manager.io", "v1", "Certificate", _CERTIFICATE),
     crd("monitoring.coreos.com", "v1", "PrometheusRule", _RULES),
     crd("monitoring.coreos.com", "v1", "ServiceMonitor", _MONITOR),
+    crd("monitoring.coreos.com", "v1", "PodMonitor", _PODS),
 )

@@ -252,7 +252,7 @@ VALUES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"podscale", "podscale-hpa"},
     ),
     "vpa": (
-        {"vpa": {"enabled": True}, "rules": {"resource": {"window": "3m"}}},
+        {"vpa": {"enabled": True}, "rules": {"resource": {"window": "3m"}}, "metrics": WATCHED},
         {"podscale", "podscale-recommender", "podscale-updater", "podscale-admission"},
     ),
     "own-with-cert-manager": (
@@ -265,10 +265,11 @@ VALUES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 def helm(tmp_path: Path, *words: str) -> str:
     """Run the real helm with nothing of this machine's settings; its error is raised."""
+    homes = {f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")}
     done = subprocess.run(
         [str(require("helm")), *words],
         capture_output=True, text=True, check=False, timeout=60,
-        env={f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")},
+        env={"HOME": str(tmp_path), **homes},  # where it keeps what the API server serves
     )  # fmt: skip
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, done.stderr)
@@ -301,3 +302,44 @@ def test_the_chart_installs_and_leaves_nothing_behind(
                 assert each["metadata"]["namespace"] in {NAMESPACE, "kube-system"}
     finally:
         uninstall(cluster, "-f", str(manifests))
+
+
+VPA = """
+apiVersion: autoscaling.k8s.io/v1
+kind: VerticalPodAutoscaler
+metadata: {name: web, namespace: default}
+spec:
+  targetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+"""
+
+
+def test_a_release_comes_changes_and_goes_and_the_vpas_stay(cluster: Plane, tmp_path: Path) -> None:
+    where = (f"--namespace={NAMESPACE}", f"--kubeconfig={cluster.admin_kubeconfig}")
+    vpa = ("--set=vpa.enabled=true",)
+    external = '--set-json=rules.external=[{"seriesQuery":"queue_depth"}]'
+    namespace = str(ROOT / "deploy/kustomize/base/namespace.yaml")
+    cluster.kubectl("apply", "-f", namespace)
+    try:
+        helm(tmp_path, "install", "podscale", str(CHART), *where, *vpa)
+        wait_admitted(cluster, NAMESPACE)
+        cluster.kubectl("apply", "-f", "-", stdin=VPA)
+        before = deployments(cluster, NAMESPACE)["podscale"]["metadata"]["generation"]
+        helm(tmp_path, "upgrade", "podscale", str(CHART), *where, *vpa, external)
+        # No pod starts anew: whoever keeps the caBundles has to see the new APIService.
+        assert deployments(cluster, NAMESPACE)["podscale"]["metadata"]["generation"] == before
+        assert "v1beta1.external.metrics.k8s.io" in cluster.kubectl("get", "apiservices")
+        helm(tmp_path, "rollback", "podscale", "1", *where)
+        assert "external.metrics" not in cluster.kubectl("get", "apiservices")
+        helm(tmp_path, "upgrade", "podscale", str(CHART), *where, "--reset-values")  # no VPA
+        assert set(deployments(cluster, NAMESPACE)) == {"podscale"}
+        assert "web" in cluster.kubectl("get", "vpa")
+        helm(tmp_path, "uninstall", "podscale", *where)
+        assert "web" in cluster.kubectl("get", "vpa")
+        helm(tmp_path, "install", "podscale", str(CHART), *where, *vpa)
+        assert "web" in cluster.kubectl("get", "vpa")
+    finally:
+        helm(tmp_path, "uninstall", "podscale", *where, "--ignore-not-found")
+        crds = ("verticalpodautoscalers", "verticalpodautoscalercheckpoints")
+        named = [f"crd/{each}.autoscaling.k8s.io" for each in crds]
+        cluster.kubectl("delete", "--ignore-not-found", *named)
+        uninstall(cluster, "-f", namespace)

@@ -19,6 +19,7 @@ from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 from tests.tools.required import require
 
 MONITORING = Path(__file__).parent.parent.parent / "config" / "monitoring"
+PARTS = ("adapter", "hpa", "vpa")
 _NAME = re.compile(
     r"\b(?:podscale|horizontal_pod_autoscaler_controller|apiserver|process|prometheus_adapter)"
     r"_[a-z_]+"
@@ -92,7 +93,7 @@ def test_every_metric_of_alerts_and_dashboards_is_exposed(
     assert named - running[part] == set()
 
 
-@pytest.mark.parametrize("part", ["adapter", "hpa"])
+@pytest.mark.parametrize("part", PARTS)
 def test_promtool_accepts_the_alerts(part: str) -> None:
     file = MONITORING / f"{part}-alerts.yaml"
     subprocess.run([require("promtool"), "check", "rules", file], check=True, capture_output=True)
@@ -101,14 +102,14 @@ def test_promtool_accepts_the_alerts(part: str) -> None:
 def test_each_alert_fires_in_its_weather_and_is_silent_in_good_weather(tmp_path: Path) -> None:
     source = (Path(__file__).parent / "alerts.test.yaml").read_text()
     told = yaml.safe_load(source)
-    told["rule_files"] = [str(MONITORING / f"{part}-alerts.yaml") for part in ("adapter", "hpa")]
+    told["rule_files"] = [str(MONITORING / f"{part}-alerts.yaml") for part in PARTS]
     file = tmp_path / "alerts.yaml"
     file.write_text(yaml.safe_dump(told))
     done = subprocess.run(
         [require("promtool"), "test", "rules", file], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("adapter", "hpa"):
+    for part in PARTS:
         groups = yaml.safe_load((MONITORING / f"{part}-alerts.yaml").read_text())["groups"]
         for rule in (rule for group in groups for rule in group["rules"]):
             assert source.count(rule["alert"]) >= 2, f"{rule['alert']} has no test of both kinds"

@@ -14,41 +14,53 @@ CHART = ROOT / "deploy" / "helm" / "podscale"
 PARTS = ("adapter", "hpa")
 
 
-def prometheus_rules() -> str:
-    """Return the PrometheusRules that hold the groups of the alert files."""
-    documents = [
-        {
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": "PrometheusRule",
-            "metadata": {
-                "name": f"podscale-{part}",
-                "namespace": "podscale",
-                "labels": {
-                    "app.kubernetes.io/name": "podscale",
-                    "app.kubernetes.io/component": part,
-                },
+def prometheus_rule(part: str) -> str:
+    """Return the PrometheusRule that holds the groups of a part's alert file."""
+    source = MONITORING / f"{part}-alerts.yaml"
+    document = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": f"podscale-{part}",
+            "namespace": "podscale",
+            "labels": {
+                "app.kubernetes.io/name": "podscale",
+                "app.kubernetes.io/component": part,
             },
-            "spec": yaml.safe_load((MONITORING / f"{part}-alerts.yaml").read_text()),
-        }
-        for part in PARTS
-    ]
-    head = "# Written by `python -m tests.tools.deploy_copies` from the alert files beside it.\n"
-    return head + yaml.safe_dump_all(documents, sort_keys=False, width=1000)
+        },
+        "spec": yaml.safe_load(source.read_text()),
+    }
+    head = f"# Written by `python -m tests.tools.deploy_copies` from {source.name}.\n"
+    return head + yaml.safe_dump(document, sort_keys=False, width=1000)
 
 
 def copies() -> dict[Path, str]:
     """Return every copy: where it lies and what it holds."""
-    found = {MONITORING / "prometheusrules.yaml": prometheus_rules()}
+    found = {
+        MONITORING / "prometheusrule.yaml": prometheus_rule("adapter"),
+        MONITORING / "hpa" / "prometheusrule.yaml": prometheus_rule("hpa"),
+        MONITORING / "vpa" / "prometheusrule.yaml": prometheus_rule("vpa"),
+    }
+    alerts = "vpa-alerts.yaml"
+    found[CHART / "files" / alerts] = (MONITORING / alerts).read_text()
     for part in PARTS:
         for name in (f"{part}-alerts.yaml", f"{part}-dashboard.json"):
             found[CHART / "files" / name] = (MONITORING / name).read_text()
     found[CHART / "files" / "default-rules.yaml"] = _default_rules()
     crd = ROOT / "config" / "crds" / "podautoscaler.yaml"
-    found[CHART / "files" / "podautoscaler.yaml"] = crd.read_text()
+    found[CHART / "files" / "podautoscaler.yaml"] = _kept(crd.read_text())
     crd = ROOT / "config" / "crds" / "vpa" / "vpa.yaml"
-    found[CHART / "files" / "vpa-crds.yaml"] = crd.read_text()
+    found[CHART / "files" / "vpa-crds.yaml"] = _kept(crd.read_text())
     found[CHART / "files" / "vpa.yaml"] = _vpa()
     return found
+
+
+def _kept(crds: str) -> str:
+    # With a CRD all its objects go. Uninstalling, or another mode, must not take the users' away.
+    keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
+    if "\n  annotations:\n" in crds:
+        return crds.replace("\n  annotations:\n", f"\n{keep}")
+    return crds.replace("\nspec:\n", f"\n{keep}spec:\n")
 
 
 def _vpa() -> str:

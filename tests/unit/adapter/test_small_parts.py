@@ -1,5 +1,6 @@
 """Reuse of answers, own metrics, flags, values, bodies, registration."""
 
+import asyncio
 import json
 
 import pytest
@@ -19,14 +20,17 @@ from podscale.core.metrics import ExternalSample, ExternalSamples, Sample
 from podscale.feed.stats import FeedStats
 from podscale.kube.api import Response
 from podscale.kube.errors import ObjectNotFound, Unreachable
+from podscale.kube.leading import for_ever
 from podscale.kube.resource import DEPLOYMENTS, NODES, PODS
 from podscale.serving import flags as serving_flags
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.flags import FlagError
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.service import ServiceName
+from podscale.serving.tls import ServingTls
 from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import rules
+from tests.unit.serving.kit import ScriptedApi
 
 
 def parse(*words):
@@ -159,6 +163,19 @@ def test_own_metrics_follow_the_rules_that_are_there():
     assert value("podscale_adapter_rule_relist_failures_total", labels) == 1
 
 
+def test_a_rule_that_fails_before_its_first_list_is_told_as_never_listed():
+    registry = CollectorRegistry()
+    metrics = AdapterMetrics(registry)
+    [rule] = rules("rules: [{seriesQuery: a}]").custom
+    failure = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "down")
+    name, labels = "podscale_adapter_rule_last_relist_timestamp_seconds", {"rule": "rules[0]"}
+    metrics.relisted(RuleState(rule, failure=failure), 0.5, 0)
+    assert registry.get_sample_value(name, labels) == 0.0
+    # The list of before goes on serving, wherever the rule stood then.
+    metrics.relisted(RuleState(rule, listed_s=1_700_000_000.0, failure=failure), 0.5, 0)
+    assert registry.get_sample_value(name, labels) == 1_700_000_000.0
+
+
 def test_the_feeds_counters_are_exported():
     registry, stats = CollectorRegistry(), FeedStats()
     AdapterMetrics(registry).watch_feed(stats)
@@ -266,17 +283,35 @@ CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8
 OURS = ServiceName("podscale", "adapter")
 
 
-@pytest.mark.parametrize(("adopt", "found", "patched"), [
-    (False, [CUSTOM], []), (True, [CUSTOM, EXTERNAL], [EXTERNAL]),
-])  # fmt: skip
-async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, found, patched):
+@pytest.mark.parametrize(("adopt", "patched"), [(False, []), (True, [EXTERNAL])])
+async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, patched):
     cluster = Cluster({CUSTOM: "podscale/adapter", EXTERNAL: "keda/keda"})
-    assert await registration.ours(cluster, OURS, adopt=adopt) == found
+    await registration.settle(cluster, registration.Behind(OURS, adopt=adopt))
     assert list(cluster.patched) == patched
     if adopt:
         assert cluster.patched[EXTERNAL]["service"] == {
             "namespace": "podscale", "name": "adapter", "port": 443,
         }  # fmt: skip
+
+
+async def test_an_apiservice_that_is_registered_after_the_start_gets_our_ca():
+    api = ScriptedApi()
+    keeper, elector = await registration.certificate(
+        api, [registration.Behind(OURS)], lease="adapter", ca_lifetime_s=86400.0
+    )
+    leading = asyncio.create_task(elector.run(for_ever))
+    try:
+        tls = ServingTls(await keeper.start())
+        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{EXTERNAL}"
+        service = {"namespace": "podscale", "name": "adapter", "port": 443}
+        api.objects[path] = {"metadata": {"resourceVersion": "1"}, "spec": {"service": service}}
+        async with asyncio.timeout(5):
+            while not elector.may_write():  # noqa: ASYNC110 - the Lease is what is waited for
+                await asyncio.sleep(0.01)
+        await keeper.step(tls)
+        assert "caBundle" in api.objects[path]["spec"]
+    finally:
+        leading.cancel()
 
 
 async def test_each_missing_right_is_told_once():

@@ -1,7 +1,6 @@
 """The chart's values: what the schema refuses, and what rendering makes of the rest."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,8 @@ import yaml
 from adapter import flags as adapter_flags
 from hpa import flags as hpa_flags
 from podscale.serving import flag_table, flags
-from tests.tools.required import require
+from tests.unit.deploy.charted import CHART, helm, template
 from tests.unit.deploy.rendered import ROOT, Manifest, of_kind
-
-CHART = ROOT / "deploy" / "helm" / "podscale"
-
-
-def helm(tmp_path: Path, values: object, *words: str) -> subprocess.CompletedProcess[str]:
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps(values))
-    homes = {f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")}
-    return subprocess.run(
-        [str(require("helm")), "template", "one", str(CHART), "--namespace=ns",
-         f"--values={file}", *words],
-        capture_output=True, text=True, check=False, env=homes,
-    )  # fmt: skip
-
-
-def template(tmp_path: Path, values: object) -> list[Manifest]:
-    done = helm(tmp_path, values)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
 
 
 def arguments(manifests: list[Manifest], part: str) -> flags.Flags:

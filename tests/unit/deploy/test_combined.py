@@ -128,8 +128,13 @@ def test_every_service_leads_to_a_port_of_the_pods_it_selects(manifests: list[Ma
 
 
 def test_every_replica_is_scraped(manifests: list[Manifest]) -> None:
+    folder = ROOT / "config/monitoring"
     monitors = of_kind(
-        list(yaml.safe_load_all((ROOT / "config/monitoring/servicemonitors.yaml").read_text())),
+        [
+            each
+            for path in (folder / "servicemonitor.yaml", folder / "hpa/servicemonitor.yaml")
+            for each in yaml.safe_load_all(path.read_text())
+        ],
         "ServiceMonitor",
     )
     found = [

@@ -1,5 +1,8 @@
 """What the manifests say: arguments our programs accept, least privilege, certificates."""
 
+import os
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -81,11 +84,99 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
             if "pods" in named or "*" in named:
                 assert "delete" not in rule["verbs"]
             assert not named & {"pods/exec", "clusterroles"}
+            # Histories are made and replaced; other people's ConfigMaps lie beside them.
+            assert "configmaps" not in named or not {"patch", "delete"} & set(rule["verbs"])
             # Evicting is the updater's work, and of nobody else.
             assert "pods/eviction" not in named or role["metadata"]["name"] == "podscale-updater"
             if "secrets" in named and set(rule["verbs"]) != {"create"}:
                 # create cannot be limited by name: the name is not known yet.
                 assert rule["resourceNames"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_only_a_part_that_runs_has_alerts(name: str) -> None:
+    manifests = rendered(name)
+    running = {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
+    for each in of_kind(manifests, "PrometheusRule", "ServiceMonitor", "PodMonitor"):
+        # "Nobody leads" would be told for ever of what is not installed.
+        assert each["metadata"]["name"] in running
+
+
+def test_every_part_of_ha_is_watched() -> None:
+    manifests = rendered("ha")
+    for kind in ("PrometheusRule", "ServiceMonitor"):
+        watched = {each["metadata"]["name"] for each in of_kind(manifests, kind)}
+        assert watched == {each["metadata"]["name"] for each in of_kind(manifests, "Deployment")}
+
+
+OF_THE_VPA = ("podscale-admission", "podscale-recommender", "podscale-updater")
+
+
+def test_components_combine_in_an_overlay_of_ones_own(tmp_path: Path) -> None:
+    wanted = (
+        "external", "resource", "hpa-replace", "vpa", "monitoring", "monitoring-hpa",
+        "monitoring-vpa", "ha", "cert-manager", "cert-manager-hpa",
+    )  # fmt: skip
+    folder = Path(os.path.relpath(ROOT / "deploy/kustomize", tmp_path))
+    combined = {
+        "resources": [str(folder / "base")],
+        "components": [str(folder / "components" / name) for name in wanted],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(combined))
+    manifests = rendered(str(tmp_path))
+    deployed = {each["metadata"]["name"]: each for each in of_kind(manifests, "Deployment")}
+    assert deployed.keys() == {"podscale-adapter", "podscale-hpa", *OF_THE_VPA}
+    for each in deployed.values():
+        assert each["spec"]["replicas"] == 3
+        # On three nodes, which have a replica each, no fourth finds a place.
+        assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    alerts = {each["metadata"]["name"] for each in of_kind(manifests, "PrometheusRule")}
+    assert alerts == {"podscale-adapter", "podscale-hpa", "podscale-vpa"}
+    [monitor] = of_kind(manifests, "PodMonitor")
+    [part] = monitor["spec"]["selector"]["matchExpressions"]
+    for name in OF_THE_VPA:
+        template = deployed[name]["spec"]["template"]
+        assert template["metadata"]["labels"][part["key"]] in part["values"]
+        ports = [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+        assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_who_takes_over_metrics_of_cpu_and_memory_has_rules_for_them(name: str) -> None:
+    manifests = rendered(name)
+    groups = {each["spec"]["group"] for each in of_kind(manifests, "APIService")}
+    [config] = of_kind(manifests, "ConfigMap")
+    rules = yaml.safe_load(config["data"]["config.yaml"])
+    assert ("metrics.k8s.io" in groups) == ("resourceRules" in rules)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_decisions_are_read_by_who_may_look_at_a_namespace(name: str) -> None:
+    manifests = rendered(name)
+    served = {each["spec"]["group"] for each in of_kind(manifests, "APIService")}
+    read = {
+        group
+        for role in of_kind(manifests, "ClusterRole")
+        if "rbac.authorization.k8s.io/aggregate-to-view" in role["metadata"].get("labels", {})
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+    }
+    decisions = {"hpa.podscale.io", "vpa.podscale.io"}
+    assert read & decisions == served & decisions
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_restarted_for_what_it_waits_for(name: str) -> None:
+    # A replica waits for Prometheus, for CRDs, for the lists of a large cluster.
+    for container in containers(rendered(name)):
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["path"] in {"/livez", "/health-check"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_replica_that_waits_unready_holds_up_no_drain(name: str) -> None:
+    for each in of_kind(rendered(name), "PodDisruptionBudget"):
+        assert each["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 @pytest.mark.parametrize("name", ["cert-manager"])

@@ -4,19 +4,24 @@ import asyncio
 import base64
 import resource
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from cryptography.exceptions import InvalidSignature
 
 from podscale.kube.errors import Unreachable
 from podscale.serving.authority import AuthorityTimes, from_secret
+from podscale.serving.bundles import publisher
 from podscale.serving.certificates import KeyPair
-from podscale.serving.keeper import CertificateKeeper, publisher
+from podscale.serving.keeper import CertificateKeeper
+from podscale.serving.service import ServiceName
 from podscale.serving.tls import ServingTls, TlsError
 from tests.unit.serving.kit import Pki, ScriptedApi
 
 PATH = "/api/v1/namespaces/monitoring/secrets/podscale-ca"
-SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
+APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+SERVICE = f"{APISERVICES}/v1beta1.custom.metrics.k8s.io"
+OURS = ServiceName("monitoring", "adapter")
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa"
 TIMES = AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=400.0)
 
@@ -37,20 +42,31 @@ def keeper(
         namespace="monitoring",
         secret="podscale-ca",
         names=("adapter.monitoring.svc",),
-        publish=publisher(api, ["v1beta1.custom.metrics.k8s.io", "absent"], ["vpa", "none"]),
+        publish=publisher(
+            api, {"v1beta1.custom.metrics.k8s.io": OURS, "absent": OURS}, ["vpa", "none"]
+        ),
         may_write=may_write,
         times=TIMES,
         wall=clock,
     )
 
 
+def routed_to(service: str) -> dict[str, Any]:
+    """Return an APIService as one comes that skips verification."""
+    return {
+        "metadata": {"resourceVersion": "0"},
+        "spec": {
+            "insecureSkipTLSVerify": True,
+            "group": "custom.metrics.k8s.io",
+            "service": {"namespace": "monitoring", "name": service, "port": 443},
+        },
+    }
+
+
 @pytest.fixture
 def api() -> ScriptedApi:
     api = ScriptedApi()
-    api.objects[SERVICE] = {
-        "metadata": {"resourceVersion": "0"},
-        "spec": {"insecureSkipTLSVerify": True, "group": "custom.metrics.k8s.io"},
-    }
+    api.objects[SERVICE] = routed_to("adapter")
     api.objects[WEBHOOK] = {
         "metadata": {"resourceVersion": "0"},
         "webhooks": [{"name": "a", "clientConfig": {"service": {"name": "s"}}}],
@@ -90,6 +106,26 @@ async def test_only_the_lease_holder_publishes(api: ScriptedApi) -> None:
     writes = len([1 for method, _ in api.calls if method in ("PUT", "PATCH")])
     await leader.step(tls)
     assert len([1 for method, _ in api.calls if method in ("PUT", "PATCH")]) == writes
+
+
+async def test_an_apiservice_that_comes_later_gets_the_bundle(api: ScriptedApi) -> None:
+    leader = keeper(api, Clock())
+    tls = ServingTls(await leader.start())
+    await leader.step(tls)
+    api.objects[f"{APISERVICES}/absent"] = routed_to("adapter")
+    await leader.step(tls)
+    spec = api.objects[f"{APISERVICES}/absent"]["spec"]
+    assert spec["caBundle"] == api.objects[SERVICE]["spec"]["caBundle"]
+    assert "insecureSkipTLSVerify" not in spec
+
+
+async def test_an_apiservice_that_went_to_another_server_is_left_to_it(api: ScriptedApi) -> None:
+    leader = keeper(api, Clock())
+    tls = ServingTls(await leader.start())
+    await leader.step(tls)
+    api.objects[SERVICE] = routed_to("prometheus-adapter")  # as on the way back
+    await leader.step(tls)
+    assert api.objects[SERVICE] == routed_to("prometheus-adapter")
 
 
 async def test_rotation_never_leaves_a_leaf_that_the_bundle_does_not_verify(

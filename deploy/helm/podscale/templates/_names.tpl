@@ -174,20 +174,29 @@ securityContext:
 {{- toYaml .Values.strategy -}}
 {{- end -}}
 
+{{/* yes, where there is a budget: (list $ replicas). One that keeps the only pod would hold up every drain of its node. */}}
+{{- define "podscale.hasBudget" -}}
+{{- $values := (index . 0).Values.podDisruptionBudget -}}
+{{- if and $values.enabled (or (gt (int (index . 1)) 1) (not (kindIs "invalid" $values.maxUnavailable))) -}}yes{{- end -}}
+{{- end -}}
+
 {{/* The API server takes one of both: a minAvailable that was set by hand gives way to it. */}}
 {{- define "podscale.budget" -}}
 {{- if kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable -}}
 minAvailable: {{ .Values.podDisruptionBudget.minAvailable }}
 {{- else -}}
 maxUnavailable: {{ .Values.podDisruptionBudget.maxUnavailable }}
-{{- end -}}
+{{- end }}
+{{- /* A replica that waits unready holds up no drain. */}}
+unhealthyPodEvictionPolicy: AlwaysAllow
 {{- end -}}
 
 {{/* An APIService: (list $ "adapter" service group version versionPriority) */}}
 {{- define "podscale.apiService" -}}
 {{- $ := index . 0 }}
 {{- $inject := dict }}
-{{- if $.Values.certManager.enabled }}
+{{- /* The recommender keeps a CA of its own in any case. */}}
+{{- if and $.Values.certManager.enabled (ne (index . 1) "recommender") }}
 {{- $_ := set $inject "cert-manager.io/inject-ca-from" (printf "%s/%s" (include "podscale.namespace" $) (index . 2)) }}
 {{- end }}
 apiVersion: apiregistration.k8s.io/v1
@@ -200,7 +209,7 @@ spec:
   version: {{ index . 4 }}
   groupPriorityMinimum: 100
   versionPriority: {{ index . 5 }}
-  {{- if and $.Values.tls.enable (eq (index . 1) "adapter") }}
+  {{- if and $.Values.tls.enable (not $.Values.certManager.enabled) (eq (index . 1) "adapter") }}
   caBundle: {{ b64enc $.Values.tls.ca }}
   {{- end }}
   service:

@@ -1,0 +1,188 @@
+"""The chart's parts together: what values say of all of them, and what they may."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.deploy.charted import template
+from tests.unit.deploy.rendered import Manifest, of_kind, rendered
+
+EVERY_PART = {
+    "hpa": {"enabled": True, "mode": "own"},
+    "vpa": {"enabled": True},
+    "rules": {"resource": {"window": "3m"}},
+}
+
+
+def test_users_objects_outlive_the_release(tmp_path: Path) -> None:
+    crds = of_kind(template(tmp_path, EVERY_PART), "CustomResourceDefinition")
+    assert len(crds) == 3
+    for each in crds:
+        assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_what_is_said_of_pods_is_true_of_every_parts(tmp_path: Path) -> None:
+    tolerations = [{"key": "infra", "operator": "Exists"}]
+    affinity: dict[str, object] = {"nodeAffinity": {}}
+    values = EVERY_PART | {
+        "image": {"repository": "registry.example/podscale", "tag": "1", "pullSecrets": ["key"],
+                  "pullPolicy": "Always"},
+        "priorityClassName": "platform", "nodeSelector": {"pool": "infra"},
+        "tolerations": tolerations, "affinity": affinity, "runAsUser": 1000,
+        "podSecurityContext": {"runAsNonRoot": True, "fsGroup": 2000},
+        "securityContext": {"readOnlyRootFilesystem": True},
+        "hostNetwork": {"enabled": True}, "dnsPolicy": "ClusterFirstWithHostNet",
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+        "extraVolumes": [{"name": "extra", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+        "podLabels": {"mesh": "off"}, "podAnnotations": {"scan": "no"},
+        "customLabels": {"team": "sre"}, "customAnnotations": {"owner": "sre"},
+        "deploymentAnnotations": {"reload": "no"},
+        "strategy": {"type": "Recreate", "rollingUpdate": None},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+                                       "whenUnsatisfiable": "DoNotSchedule"}],
+    }  # fmt: skip
+    found = of_kind(template(tmp_path, values), "Deployment")
+    assert len(found) == 5
+    for each in found:
+        assert each["spec"]["strategy"] == {"type": "Recreate"}
+        assert each["metadata"]["annotations"] == {"owner": "sre", "reload": "no"}
+        assert each["metadata"]["labels"]["team"] == "sre"
+        template_ = each["spec"]["template"]
+        selector = each["spec"]["selector"]["matchLabels"].items()
+        wanted = {"mesh": "off", "team": "sre"}.items() | selector
+        assert wanted <= template_["metadata"]["labels"].items()
+        assert template_["metadata"]["annotations"] == {"owner": "sre", "scan": "no"}
+        pod = template_["spec"]
+        said = {key: pod[key] for key in (
+            "priorityClassName", "nodeSelector", "tolerations", "affinity", "hostNetwork",
+            "dnsPolicy", "dnsConfig", "imagePullSecrets", "securityContext",
+        )}  # fmt: skip
+        assert said == {
+            "priorityClassName": "platform", "nodeSelector": {"pool": "infra"},
+            "tolerations": tolerations, "affinity": affinity, "hostNetwork": True,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+            "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+            "imagePullSecrets": [{"name": "key"}],
+            "securityContext": pod["securityContext"] | {"runAsNonRoot": True, "fsGroup": 2000},
+        }  # fmt: skip
+        [spread] = pod["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "zone"
+        labels = spread["labelSelector"]["matchLabels"].items()
+        assert labels <= template_["metadata"]["labels"].items()
+        assert {"name": "extra", "emptyDir": {}} in pod["volumes"]
+        [container] = pod["containers"]
+        assert container["image"] == "registry.example/podscale:1"
+        assert container["imagePullPolicy"] == "Always"
+        assert container["securityContext"]["runAsUser"] == 1000
+        assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in container["env"]
+        assert {"POD_NAME", "POD_NAMESPACE"} <= {name["name"] for name in container["env"]}
+        assert {"name": "extra", "mountPath": "/extra"} in container["volumeMounts"]
+        assert container["startupProbe"]["httpGet"]["path"] != "/readyz"
+
+
+def test_a_parts_only_pod_holds_up_no_drain(tmp_path: Path) -> None:
+    one = {"replicas": 1}
+    values = {
+        **one,
+        "hpa": {"enabled": True} | one,
+        "vpa": {"enabled": True, "recommender": one, "updater": one, "admission": one},
+    }
+    budgets = of_kind(template(tmp_path, values), "PodDisruptionBudget")
+    assert budgets == []
+    named = {"podDisruptionBudget": {"minAvailable": None, "maxUnavailable": 1}}
+    budgets = of_kind(template(tmp_path, values | named), "PodDisruptionBudget")
+    assert [each["spec"]["maxUnavailable"] for each in budgets] == [1] * 5
+    assert not [each for each in budgets if "minAvailable" in each["spec"]]
+    for each in budgets:
+        assert each["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert len(of_kind(template(tmp_path, EVERY_PART), "PodDisruptionBudget")) == 5
+
+
+def test_every_api_is_asked_at_its_services_port(tmp_path: Path) -> None:
+    manifests = template(tmp_path, EVERY_PART | {"service": {"port": 8443}})
+    ports = {
+        each["metadata"]["name"]: each["spec"]["ports"][0]["port"]
+        for each in of_kind(manifests, "Service")
+    }
+    for each in of_kind(manifests, "APIService"):
+        behind = each["spec"]["service"]
+        assert behind["port"] == ports[behind["name"]] == 8443
+    assert ports["one-podscale-admission"] == 443  # where the webhook is registered
+
+
+def test_one_source_alone_gives_a_ca(tmp_path: Path) -> None:
+    tls = {"enable": True, "ca": "ca", "key": "key", "certificate": "certificate"}
+    manifests = template(tmp_path, EVERY_PART | {"certManager": {"enabled": True}, "tls": tls})
+    certificates = {f"ns/{each['metadata']['name']}" for each in of_kind(manifests, "Certificate")}
+    for each in of_kind(manifests, "APIService"):
+        assert "caBundle" not in each["spec"]
+        source = each["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
+        # Nobody makes one for the recommender, which writes its own CA there.
+        is_own = each["spec"]["service"]["name"] == "one-podscale-recommender"
+        assert source in ({None} if is_own else certificates)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_vpa_is_watched_where_it_runs(tmp_path: Path, is_there: bool) -> None:
+    metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    values = {"vpa": {"enabled": is_there}, "metrics": metrics}
+    manifests = template(tmp_path, values)
+    rules = [each["metadata"]["name"] for each in of_kind(manifests, "PrometheusRule")]
+    assert ("one-podscale-vpa" in rules) is is_there
+    monitors = of_kind(manifests, "PodMonitor")
+    assert len(monitors) == is_there
+    for each in monitors:
+        selector = each["spec"]["selector"]
+        [expression] = selector["matchExpressions"]
+        watched = [
+            pod
+            for pod in (each["spec"]["template"] for each in of_kind(manifests, "Deployment"))
+            if selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
+            and pod["metadata"]["labels"][expression["key"]] in expression["values"]
+        ]
+        assert len(watched) == 3
+        [endpoint] = each["spec"]["podMetricsEndpoints"]
+        for pod in watched:
+            ports = [port["name"] for port in pod["spec"]["containers"][0]["ports"]]
+            assert endpoint["port"] in ports
+
+
+def test_decisions_are_read_by_who_may_look_at_a_namespace(tmp_path: Path) -> None:
+    read = {
+        group
+        for role in of_kind(template(tmp_path, EVERY_PART), "ClusterRole")
+        if "rbac.authorization.k8s.io/aggregate-to-view" in role["metadata"]["labels"]
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+    }
+    assert {"hpa.podscale.io", "vpa.podscale.io"} <= read
+
+
+def granted(manifests: list[Manifest], kind: str, name: str, *others: str) -> set[tuple[str, ...]]:
+    """Return what roles allow: group, resource, name, verb; names as kustomize has them."""
+    return {
+        (group, resource, each.replace("one-podscale", "podscale"), verb)
+        for role in of_kind(manifests, kind)
+        if role["metadata"]["name"] in {name, *others}
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for each in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("mode", ["shadow", "replace", "own"])
+@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
+def test_rights_are_those_of_kustomize(tmp_path: Path, mode: str, kind: str) -> None:
+    values = {"fullnameOverride": "podscale-adapter", "hpa": {"enabled": True, "mode": mode}}
+    chart, kustomize = template(tmp_path, values), rendered(f"hpa-{mode}")
+    adapter = granted(chart, kind, "podscale-adapter")
+    assert adapter == granted(kustomize, kind, "podscale-adapter")
+    chart = template(tmp_path, {"hpa": {"enabled": True, "mode": mode}})
+    hpa = granted(chart, kind, "one-podscale-hpa")
+    assert hpa == granted(kustomize, kind, "podscale-hpa", f"podscale-hpa:{mode}")
+    assert adapter
+    assert hpa
