@@ -89,7 +89,7 @@ def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> O
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield names and values of flags; a value may be the word behind its flag."""
-    for word, behind in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, behind in zip(arguments, [*arguments[1:], ""], strict=False):  # of no words, none
         if word.startswith("-"):
             name, equals, value = word.lstrip("-").partition("=")
             # pflag takes underscores for dashes.

@@ -108,6 +108,10 @@ def test_flags_of_the_controller_manager_are_read_in_every_form(words):
     assert "--controllers=*,tokencleaner again" in outcome.back[0]
 
 
+def test_a_controller_manager_without_flags_is_read():
+    assert controller_manager.flags([]).flags == ["--mode=replace"]
+
+
 def test_a_controller_manager_behind_a_shell_is_read():
     script = f"exec /usr/local/bin/kube-controller-manager '{PERIOD}=10s' 1>>/var/log/kcm.log 2>&1"
     pod = {
