@@ -25,6 +25,7 @@ from adapter.evidence import (
 )
 from podscale.core import duration
 from podscale.core.goquote import quote
+from podscale.feed import refusals
 from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
 from podscale.feed.prover.printer import printed
@@ -107,6 +108,8 @@ class Examiner:
         for name, shapes in found.names.items():
             for shape in shapes:
                 labels.append({**dict.fromkeys(shape, ""), "__name__": name})  # noqa: PERF401
+        if found.is_partial and not labels:
+            raise refusals.error("partial")
         return Series(labels)
 
     async def _values(self, need: SeriesOf, start_s: float | None) -> Series:
@@ -125,6 +128,8 @@ class Examiner:
         now = time.time()
         self.requests += 1
         answer = await self._client.query(need.promql, now)
+        if answer.is_partial:  # the adapter refuses it as well
+            raise refusals.error("partial")
         if not answer.values:
             return Result([])
         stamps = await self._stamps(need.promql, answer, now)

@@ -1,6 +1,6 @@
 """What is wrong with HPAs and VPAs that the API server accepts. Pure; see ``adapter.lints``."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -195,6 +195,15 @@ def read(objects: Collection[Mapping[str, object]]) -> World:
         if kind == "ReplicaSet":
             sets.append(msgspec.convert(each, PodFacts))
     return World(hpas, vpas, workloads, pods, sets)
+
+
+def joined(worlds: Iterable[World]) -> World:
+    """Return the objects of all, in their order."""
+    every = list(worlds)
+    return World(*(
+        [each for world in every for each in getattr(world, field)]
+        for field in World.__struct_fields__
+    ))  # fmt: skip
 
 
 def lint_objects(world: World, disabled: frozenset[str] = frozenset()) -> list[LintFinding]:

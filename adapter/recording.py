@@ -87,7 +87,7 @@ def decode(document: bytes) -> Recording:
     """Return the recording; raises ``RecordingInvalid``."""
     try:
         read = msgspec.json.decode(document, type=Recording)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordingInvalid(f"not a recording of podscale doctor: {error}") from None
     except RecursionError:
         raise RecordingInvalid("not a recording of podscale doctor: nested too deeply") from None
@@ -95,10 +95,14 @@ def decode(document: bytes) -> Recording:
         raise RecordingInvalid(f"a recording of format {read.format!r}; this reads {FORMAT!r}")
     entries = list(read.entries)
     for strange in read.non_finite:
-        given = entries[strange.entry].given
-        assert isinstance(given, Result)  # noqa: S101 - written so by encode
-        points = list(given.points)
-        points[strange.point] = structs.replace(points[strange.point], value=float(strange.value))
+        try:
+            given = entries[strange.entry].given
+            points = list(given.points) if isinstance(given, Result) else []
+            points[strange.point] = structs.replace(
+                points[strange.point], value=float(strange.value)
+            )
+        except (IndexError, ValueError):
+            raise RecordingInvalid("not a recording: non_finite names no sample") from None
         entries[strange.entry] = Entry(entries[strange.entry].need, Result(points))
     return structs.replace(read, entries=entries, non_finite=())
 

@@ -59,6 +59,11 @@ class ClusterChoice:
         )
 
     @property
+    def is_named(self) -> bool:
+        """Return whether the call itself says which cluster is meant."""
+        return bool(self.kubeconfig or self.context or self.server)
+
+    @property
     def namespace(self) -> str:
         """The namespace given, else that of the context, else default: as kubectl."""
         if not self._namespace:

@@ -1,7 +1,6 @@
 """``podscale doctor``: why is my metric not there, and what in the rules will surprise?"""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,48 +13,13 @@ from podscale.cli.cluster import (
     cluster_options,
     kind_and_name,
 )
+from podscale.cli.doctor_given import Given, Usage, check, prometheus, read, seconds, stdin
 from podscale.cli.output import Form, note, output_option, progress, said
 
 if TYPE_CHECKING:
     from adapter.rules_api import RulesTold
     from podscale.cli.doctor_run import Report
-    from podscale.feed.options import PrometheusOptions
     from podscale.migrate.rules_source import RulesText
-
-
-class Given:
-    """The options as click hands them over."""
-
-    what: str | None
-    config: str
-    config_map: str
-    prometheus_url: str
-    prometheus_header: tuple[str, ...]
-    prometheus_token_file: str
-    prometheus_ca_file: str
-    timeout: float
-    metric: str
-    api: str
-    resource: str
-    name: str
-    selector: str
-    metric_selector: str
-    service: str
-    reader: str
-    relist_interval: str
-    scrape_interval: str
-    series: str
-    record: str
-    mask: bool
-    disable_lint: tuple[str, ...]
-    no_cluster: bool
-
-    def __init__(self, **given: object) -> None:
-        self.__dict__.update(given)
-
-
-class Usage(Exception):
-    """The call was wrong; the text says how."""
 
 
 @click.command("doctor")
@@ -145,7 +109,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
 async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
     if given.series:
         return _replayed(given)
-    _check(given)
+    check(given)
     try:
         async with cluster.connect("doctor") as api:
             if given.no_cluster:
@@ -158,47 +122,34 @@ async def _examined(cluster: ClusterChoice, given: Given) -> "Report":
     except click.ClickException as unconfigured:
         if given.what or not given.config:
             raise Usage(f"{unconfigured.message}; with --config FILE none is needed") from None
+        if not given.no_cluster and cluster.is_named:
+            raise Usage(f"{unconfigured.message}; with --no-cluster none is asked") from None
         if not given.no_cluster:
-            note("no cluster is asked, since none is configured (--kubeconfig FILE names one)")
+            note(f"no cluster is asked: {unconfigured.message}")
         return await _run(given, cluster, None)
-
-
-def _check(given: Given) -> None:
-    from adapter.lint_objects import OBJECT_LINTS
-    from adapter.lints import RULE_LINTS
-
-    known = {**RULE_LINTS, **OBJECT_LINTS}
-    if unknown := [each for each in given.disable_lint if each not in known]:
-        raise Usage(f"--disable-lint {unknown[0]}: the lints are {', '.join(known)}")
-    if given.config and given.config_map:
-        raise Usage("say where the rules are once: --config FILE or --config-map NAMESPACE/NAME")
-    if given.no_cluster and not given.config:
-        raise Usage("without a cluster the rules come from a file: give --config FILE")
-    if "/" not in given.config_map and given.config_map:
-        raise Usage(f"--config-map {given.config_map}: say NAMESPACE/NAME")
-    if given.what and (given.metric or not given.what.lower().startswith("hpa/")):
-        raise Usage(f"say hpa/NAME, or --metric with an object; got {given.what!r}")
-    has_file = given.config or given.config_map
-    if (given.metric or given.what) and has_file and not given.prometheus_url:
-        raise Usage("--prometheus-url is needed to follow a metric (or --series FILE)")
-    if given.record and not (given.metric or given.what):
-        raise Usage("--record keeps the examination of one metric: give --metric")
 
 
 async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report":
     from adapter.evidence import Asked
     from podscale.cli.doctor_cluster import READER, Cluster
-    from podscale.cli.doctor_run import Plan, examine, of_hpa
+    from podscale.cli.doctor_hpa import of_hpa
+    from podscale.cli.doctor_run import Plan, examine
 
     facts = cluster if isinstance(cluster, Cluster) else None
     if facts is not None and choice.names_namespace:
         await facts.find_namespace(choice.namespace)
-    rules, told = await _rules(given, facts)
     asked: list[Asked] = []
     notes: list[str] = []
-    if given.what and facts is not None:
-        asked, notes = await of_hpa(facts, choice.namespace, given.what.partition("/")[2])
-    elif given.metric:
+    hpa = (given.what or "").partition("/")[2]
+    if hpa and facts is not None:
+        asked, notes = await of_hpa(facts, choice.namespace, hpa)
+    usage = [each for each in asked if each.api == "resource"]
+    asked = [each for each in asked if each.api != "resource"]
+    rules: RulesText | None = None
+    told: RulesTold | None = None
+    if asked or not hpa:  # of an HPA over usage alone, no rule says anything
+        rules, told = await _rules(given, facts)
+    if given.metric:
         if facts is None and given.api == "custom" and given.name == "*":
             raise Usage("without a cluster nobody knows the objects: give --name NAME")
         is_external = given.api == "external"
@@ -215,19 +166,21 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
         ]
     plan = Plan(
         rules=rules,
-        prometheus=_prometheus(given),
+        prometheus=prometheus(given),
         asked=asked,
+        usage=usage,
+        hpa=hpa,
         relist_interval_s=told.relist_interval_s
         if told and not given.relist_interval
-        else _seconds("--relist-interval", given.relist_interval or "1m"),
-        scrape_interval_s=_seconds("--scrape-interval", given.scrape_interval)
+        else seconds("--relist-interval", given.relist_interval or "1m"),
+        scrape_interval_s=seconds("--scrape-interval", given.scrape_interval)
         if given.scrape_interval
         else None,
         sample_max_age_s=told.max_sample_age_s if told else 300.0,
         service=given.service or (told.service if told else ""),
         told=told,
         reader=given.reader or READER,
-        namespace="" if choice.all_namespaces else choice.namespace,
+        namespace="" if choice.all_namespaces and not hpa else choice.namespace,
         disabled=frozenset(given.disable_lint),
     )
     report = await examine(plan, facts, progress())
@@ -236,15 +189,6 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "Report"
         report.notes.append(f"looked in namespace {choice.namespace}; -n names another")
     _record(given, report)
     return report
-
-
-def _seconds(flag: str, text: str) -> float:
-    from podscale.core.duration import DurationError, parse_go
-
-    try:
-        return parse_go(text)
-    except DurationError:
-        raise Usage(f"{flag} {text}: not a duration; write one like 30s, 1m or 1h30m") from None
 
 
 def _resource(written: str, facts: object) -> str:
@@ -267,11 +211,17 @@ async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold |
     from podscale.migrate.rules_source import RulesText, find, of_config_map
 
     if given.config:
-        text = _stdin() if given.config == "-" else _read(given.config)
+        text = stdin() if given.config == "-" else read(given.config)
         named = "stdin" if given.config == "-" else given.config
         if not text.strip():
             raise Usage(f"{named} is empty: give a rules file, a ConfigMap or Helm values")
-        return find(text, named), None
+        found = find(text, named)
+        if found.elsewhere:
+            raise Usage(
+                f"{named}: rules.existing: the rules are in the ConfigMap {found.elsewhere}: give "
+                f"--config-map NAMESPACE/{found.elsewhere}"
+            )
+        return found, None
     if not isinstance(cluster, Cluster):
         raise Usage("without --config the rules come from a cluster, and none is configured")
     if not given.config_map:
@@ -285,30 +235,10 @@ async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold |
             )
         return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
     namespace, _, name = given.config_map.partition("/")
-    found = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
-    if found is None:
+    rules = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")
+    if rules is None:
         raise Usage(f"ConfigMap {given.config_map} holds no rules")
-    return found, None
-
-
-def _prometheus(given: Given) -> "PrometheusOptions | None":
-    from adapter.flags import headers, prometheus_url
-    from podscale.feed.options import PrometheusOptions
-    from podscale.serving.flags import FlagError
-
-    if not given.prometheus_url:
-        return None
-    try:
-        url = prometheus_url(given.prometheus_url)
-    except FlagError as error:
-        raise Usage(str(error)) from None
-    return PrometheusOptions(
-        url=url,
-        headers=headers(given.prometheus_header),
-        token_file=Path(given.prometheus_token_file) if given.prometheus_token_file else None,
-        ca_file=Path(given.prometheus_ca_file) if given.prometheus_ca_file else None,
-        deadline_s=given.timeout,
-    )
+    return rules, None
 
 
 def _record(given: Given, report: "Report") -> None:
@@ -329,18 +259,7 @@ def _replayed(given: Given) -> "Report":
     from podscale.cli.doctor_run import Report
 
     try:
-        recording = decode(_read(given.series).encode())
+        recording = decode(read(given.series).encode(errors="surrogateescape"))
     except RecordingInvalid as error:
         raise Usage(f"--series {given.series}: {error}") from None
     return Report(findings=[(recording.asked, replay(recording, given.series))])
-
-
-def _stdin() -> str:
-    return sys.stdin.buffer.read().decode(errors="surrogateescape")
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise Usage(f"{path}: cannot be read: {error.strerror}") from None

@@ -1,6 +1,6 @@
 """What the doctor asks a cluster: resources, objects, APIServices, and who may read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from podscale.kube.restmapper import Mapper
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _MOST_OBJECTS = 2_000
+_PAGE, _MOST_PAGES = 500, 100
 _VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
 
 T = TypeVar("T")
@@ -34,7 +35,16 @@ class _Item(Struct, frozen=True):
 
 
 class _List(Struct, frozen=True):
-    items: Sequence[_Item] = ()
+    items: Sequence[_Item] | None = None
+
+
+class _PageMeta(Struct, frozen=True, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+class _Page(Struct, frozen=True):
+    metadata: _PageMeta = _PageMeta()
+    items: Sequence[dict[str, object]] | None = None  # servers in Go write null for none
 
 
 class _ServiceReference(Struct, frozen=True):
@@ -138,15 +148,20 @@ class Cluster:
             if isinstance(failed.__cause__, ObjectNotFound):
                 raise ClusterFailed(f"there is no namespace {namespace}") from failed
 
-    async def listed(self, path: str) -> list[dict[str, object]]:
-        """Return up to 500 objects of a list, none where it cannot be read."""
-        try:
-            found = await self._get(path, dict[str, object], {"limit": "500"})
-        except ClusterFailed as failed:
-            self.notes.append(str(failed))
-            return []
-        items = found.get("items")
-        return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    async def listed(self, path: str, what: str) -> AsyncIterator[list[dict[str, object]]]:
+        """Yield the objects of a list page by page; where it cannot be read on is a note."""
+        query = {"limit": str(_PAGE)}
+        for _ in range(_MOST_PAGES):
+            try:
+                found = await self._get(path, _Page, query)
+            except ClusterFailed as failed:
+                self.notes.append(str(failed))
+                return
+            yield list(found.items or ())
+            if not found.metadata.continue_:
+                return
+            query["continue"] = found.metadata.continue_
+        self.notes.append(f"only the first {_PAGE * _MOST_PAGES} {what} were looked at")
 
     async def target_selector(self, namespace: str, kind: str, api_version: str, name: str) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
@@ -178,7 +193,7 @@ class Cluster:
         if asked.selector:
             query["labelSelector"] = asked.selector
         found = await self._get(resource.path(asked.namespace), _List, query)
-        return [item.metadata.name for item in found.items]
+        return [item.metadata.name for item in found.items or ()]
 
     async def api_services(self, api: str) -> dict[str, str]:
         """Return APIService -> Service of one metrics API, as far as they exist."""
@@ -250,5 +265,5 @@ class Cluster:
         try:
             answer = await self._api.request("GET", path, query=query, timeout_s=15.0)
             return msgspec.json.decode(answer.body, type=kind)
-        except (KubeError, msgspec.MsgspecError) as error:
+        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterFailed(f"{path}: {error}") from error

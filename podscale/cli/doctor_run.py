@@ -1,6 +1,6 @@
 """One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +10,7 @@ from adapter.doctor import Diagnosis, diagnose, reached
 from adapter.errors import ConfigInvalid
 from adapter.evidence import Asked, Need, Rejected, Series, SeriesOf, Surroundings, Unreachable
 from adapter.examine import Examiner, drive
-from adapter.lint_objects import lint_objects, read
+from adapter.lint_objects import World, joined, lint_objects, read
 from adapter.lints import Known, LintFinding, lint
 from adapter.mapping import Mapper
 from adapter.presumed import BUILT_IN, PresumingMapper
@@ -18,13 +18,11 @@ from adapter.recording import Entry, Recording
 from adapter.rules import Rule, RuleSet, compile_rules
 from adapter.rules_api import RulesTold, RuleTold
 from adapter.stages import Stage
-from podscale.cli.doctor_cluster import Cluster, ClusterFailed
-from podscale.cli.doctor_served import answered
+from podscale.cli.doctor_cluster import Cluster
+from podscale.cli.doctor_served import answered, measured
 from podscale.cli.output import Progress, count, plainly
-from podscale.core.selector import from_wire
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.kube.errors import NoMatch
 from podscale.kube.resource import (
     DEPLOYMENTS,
     HPAS,
@@ -39,8 +37,8 @@ from podscale.migrate.rules_source import RulesText
 class Plan(Struct, frozen=True, kw_only=True):
     """What the command line comes to."""
 
-    rules: RulesText
-    prometheus: PrometheusOptions | None
+    rules: RulesText | None  # None: nothing that is asked for comes from rules
+    prometheus: PrometheusOptions | None = None
     asked: Sequence[Asked] = ()
     relist_interval_s: float = 60.0
     scrape_interval_s: float | None = None
@@ -50,6 +48,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     told: RulesTold | None = None  # by the running adapter, where the rules are from
     disabled: frozenset[str] = frozenset()
+    usage: Sequence[Asked] = ()  # of pods, which metrics.k8s.io serves and not a rule
+    hpa: str = ""  # the HPA that all this is asked about; "": lints are of every one
 
 
 class RuleReport(Struct, frozen=True):
@@ -87,13 +87,31 @@ class Report(Struct, kw_only=True):
 async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Report:
     """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
     report = Report()
+    examiner: Examiner | None = None
+    if plan.rules is not None:
+        examiner = await _examine_rules(plan, plan.rules, cluster, report, progress)
+    if cluster is not None:
+        for asked in plan.usage:
+            report.findings.append((asked, await measured(cluster, asked)))
+    if cluster is not None and report.config_problem is None:
+        about = f"hpa/{plan.hpa} in {plan.namespace}"
+        report.lints += [
+            each for each in await _objects(plan, cluster) if not plan.hpa or each.subject == about
+        ]
+    return _counted(report, examiner, cluster)
+
+
+async def _examine_rules(
+    plan: Plan, source: RulesText, cluster: Cluster | None, report: Report, progress: Progress
+) -> Examiner | None:
+    """Add to ``report`` what the rules come to; return whom Prometheus was asked through."""
     mapper: Mapper = cluster.mapper if cluster else PresumingMapper()
     try:
-        parsed = config.parse(plan.rules.text, plan.rules.file)
+        parsed = config.parse(source.text, source.file)
         rules = compile_rules(parsed, mapper)
     except ConfigInvalid as error:
-        report.config_problem = _refused(plan, error)
-        return _counted(report, None, cluster)
+        report.config_problem = _refused(plan, source, error)
+        return None
     examiner: Examiner | None = None
     known = Known(plan.scrape_interval_s)
     if plan.prometheus is not None:
@@ -106,7 +124,9 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
                 )
                 known = Known(plan.scrape_interval_s)
             if plan.asked:
-                await _metrics(plan, cluster, examiner, problem, report, rules, progress)
+                most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
+                _show(examiner, most, progress)
+                await _metrics(plan, source, cluster, examiner, problem, report)
             elif problem is None:
                 known = await _rules(plan, rules, examiner, report, progress)
             else:
@@ -131,9 +151,7 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         report.lints = [each for each in report.lints if each.subject in about]
-    if cluster is not None:
-        report.lints += await _objects(plan, cluster)
-    return _counted(report, examiner, cluster)
+    return examiner
 
 
 def _told_problem(told: RuleTold) -> str:
@@ -146,11 +164,11 @@ def _told_problem(told: RuleTold) -> str:
     )
 
 
-def _refused(plan: Plan, error: ConfigInvalid) -> Diagnosis:
+def _refused(plan: Plan, source: RulesText, error: ConfigInvalid) -> Diagnosis:
     about = plan.asked[0] if plan.asked else Asked("custom", "", "", "pods")
     around = Surroundings(prometheus_url="", resources=BUILT_IN)
     try:
-        next(diagnose(plan.rules.text, about, around, plan.rules.file))
+        next(diagnose(source.text, about, around, source.file))
     except StopIteration as end:
         if isinstance(end.value, Diagnosis):
             return end.value
@@ -164,29 +182,29 @@ def _refused(plan: Plan, error: ConfigInvalid) -> Diagnosis:
     )
 
 
-async def _metrics(
-    plan: Plan,
-    cluster: Cluster | None,
-    examiner: Examiner,
-    problem: str | None,
-    report: Report,
-    rules: RuleSet,
-    progress: Progress,
-) -> None:
-    most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
-
+def _show(examiner: Examiner, most: int, progress: Progress) -> None:
     def asked_for(need: Need) -> None:
         progress(min(examiner.requests, most), most, getattr(need, "match", "the metric's query"))
 
     examiner.hear(asked_for)
+
+
+async def _metrics(
+    plan: Plan,
+    source: RulesText,
+    cluster: Cluster | None,
+    examiner: Examiner,
+    problem: str | None,
+    report: Report,
+) -> None:
     for asked in plan.asked:
         around = await _surroundings(plan, asked, cluster, problem)
         before = len(examiner.taken)
-        way = diagnose(plan.rules.text, asked, around, plan.rules.file)
+        way = diagnose(source.text, asked, around, source.file)
         report.findings.append((asked, await drive(way, examiner)))
         if report.recording is None:
             report.recording = Recording(
-                config=plan.rules.text,
+                config=source.text,
                 asked=asked,
                 around=around,
                 entries=[Entry(need, given) for need, given in examiner.taken[before:]],
@@ -278,26 +296,27 @@ def _rule(rule: Rule, given: object) -> tuple[RuleReport, Sequence[str]]:
 
 
 async def _objects(plan: Plan, cluster: Cluster) -> list[LintFinding]:
-    objects: list[dict[str, object]] = []
-    for resource, kind in (
-        (HPAS, "HorizontalPodAutoscaler"),
-        (VPAS, "VerticalPodAutoscaler"),
-        (DEPLOYMENTS, "Deployment"),
-        (STATEFUL_SETS, "StatefulSet"),
-        (REPLICA_SETS, "ReplicaSet"),
-        (PODS, "Pod"),
-    ):
+    worlds: list[World] = []
+    for resource in (HPAS, VPAS, DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, PODS):
         if resource is VPAS and not any(r.plural == VPAS.plural for r in cluster.mapper.resources):
             continue
-        found = await cluster.listed(resource.path(plan.namespace))
-        objects += [{**each, "kind": kind} for each in found]
-        if resource is HPAS and not found:
+        # Little is kept of an object, so no more than one page is held as it came.
+        async for page in cluster.listed(resource.path(plan.namespace), resource.plural):
+            worlds += _read(page, resource.kind, cluster.notes)
+        if resource is HPAS and not worlds:
             return []
-    try:
-        return lint_objects(read(objects), plan.disabled)
-    except msgspec.ValidationError as error:
-        cluster.notes.append(f"objects not linted: {error}")
-        return []
+    return lint_objects(joined(worlds), plan.disabled)
+
+
+def _read(page: Sequence[Mapping[str, object]], kind: str, notes: list[str]) -> Iterator[World]:
+    """Yield the objects that can be read; an odd one is noted, and hides none of the others."""
+    for each in page:
+        try:
+            yield read([{**each, "kind": kind}])
+        except msgspec.ValidationError as error:
+            metadata = each.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else ""
+            notes.append(f"{kind} {name} is not linted: {error}")
 
 
 def _counted(report: Report, examiner: Examiner | None, cluster: Cluster | None) -> Report:
@@ -307,78 +326,3 @@ def _counted(report: Report, examiner: Examiner | None, cluster: Cluster | None)
         report.cluster_requests = cluster.requests
         report.notes += cluster.notes
     return report
-
-
-async def of_hpa(cluster: Cluster, namespace: str, name: str) -> tuple[list[Asked], list[str]]:
-    """Return the metrics of an HPA as questions, and notes about those that are none.
-
-    Raises ``ClusterFailed``.
-    """
-    hpa = msgspec.convert(await cluster.hpa(namespace, name), _Hpa)
-    about = hpa.spec.scale_target_ref
-    asked, notes = [], []
-    pods = ""
-    if any(metric.type == "Pods" for metric in hpa.spec.metrics):
-        pods = await cluster.target_selector(namespace, about.kind, about.api_version, about.name)
-    for metric in hpa.spec.metrics:
-        match metric:
-            case _Metric(type="Pods", pods=_Source() as source):
-                asked.append(Asked("custom", source.name, namespace, "pods", "*", pods,
-                                   source.selector))  # fmt: skip
-            case _Metric(type="Object", object=_Source() as source):
-                described = source.described_object
-                group = described.api_version.rpartition("/")[0]
-                try:
-                    resource = cluster.mapper.for_kind(described.kind, group)[0].group_resource
-                except NoMatch as error:
-                    raise ClusterFailed(f"the object of metric {source.name}: {error}") from error
-                if described.kind == "Namespace":
-                    resource = "namespaces"
-                asked.append(Asked("custom", source.name, namespace, resource, described.name, "",
-                                   source.selector))  # fmt: skip
-            case _Metric(type="External", external=_Source() as source):
-                asked.append(Asked("external", source.name, namespace,
-                                   metric_selector=source.selector))  # fmt: skip
-            case _:
-                notes.append(f"{metric.type} metrics come from metrics.k8s.io; they are not rules")
-    return asked, sorted(set(notes))
-
-
-class _Reference(Struct, frozen=True, rename="camel"):
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
-
-
-class _Identifier(Struct, frozen=True):
-    name: str = ""
-    selector: Mapping[str, object] | None = None
-
-
-class _Source(Struct, frozen=True, rename="camel"):
-    metric: _Identifier = _Identifier()
-    described_object: _Reference = _Reference()
-
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
-    @property
-    def selector(self) -> str:
-        return str(from_wire(self.metric.selector or {}))
-
-
-class _Metric(Struct, frozen=True):
-    type: str = ""
-    pods: _Source | None = None
-    object: _Source | None = None
-    external: _Source | None = None
-
-
-class _HpaSpec(Struct, frozen=True, rename="camel"):
-    scale_target_ref: _Reference = _Reference()
-    metrics: Sequence[_Metric] = ()
-
-
-class _Hpa(Struct, frozen=True):
-    spec: _HpaSpec = _HpaSpec()

@@ -29,13 +29,33 @@ _STAGES = {
     504: Stage.PROMETHEUS_UNREACHABLE,
 }  # fmt: skip
 _CHANGES: Mapping[Stage, str] = {
+    Stage.API_SERVICE_ELSEWHERE: "See kubectl get apiservice for who that is.",
     Stage.PROMETHEUS_UNREACHABLE: "See the adapter's log, and its --prometheus-url.",
     Stage.FORBIDDEN: "Act as somebody who may (--as USER).",
 }
 
 
+# kubectl top needs the same.
+_USAGE = (
+    "See kubectl get apiservice v1beta1.metrics.k8s.io: metrics-server has to serve it, or the "
+    "adapter (resourceRules)."
+)
+
+
+class _ContainerUsage(msgspec.Struct, frozen=True):
+    usage: Mapping[str, str] = {}
+
+
+class _PodUsage(msgspec.Struct, frozen=True):
+    containers: list[_ContainerUsage] = []
+
+
+class _UsageList(msgspec.Struct, frozen=True):
+    items: list[_PodUsage] | None = None
+
+
 class _Items(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None  # servers in Go write null for none
 
 
 async def running_rules(cluster: Cluster) -> RulesTold:
@@ -48,7 +68,7 @@ async def running_rules(cluster: Cluster) -> RulesTold:
             )
         except KubeError as error:
             problems[place] = error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
     return _nobody(problems)
 
@@ -79,6 +99,12 @@ async def answered(cluster: Cluster, asked: Asked) -> Diagnosis:
         return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
     except KubeError as error:
         return _refused(error)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _found(
+            Stage.API_SERVICE_ELSEWHERE,
+            f"Who answers for {API_GROUPS[asked.api]} is no adapter: its answer is no list of "
+            f"values ({error}).",
+        )
     if not found.items:
         return _found(
             Stage.OBJECT_MISMATCH,
@@ -89,6 +115,33 @@ async def answered(cluster: Cluster, asked: Asked) -> Diagnosis:
         Stage.HEALTHY,
         f"{asked.metric} is served: {count(len(found.items), 'item')}.",
     )
+
+
+async def measured(cluster: Cluster, asked: Asked) -> Diagnosis:
+    """Return what metrics.k8s.io says of the pods that an HPA takes the usage of."""
+    try:
+        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_UsageList)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Diagnosis(
+            Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
+        )
+    except KubeError as error:
+        refused = _refused(error)
+        change = _CHANGES[Stage.FORBIDDEN] if isinstance(error, Forbidden) else _USAGE
+        return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
+    pods = [
+        pod for pod in found.items or ()
+        if pod.containers and all(asked.metric in each.usage for each in pod.containers)
+    ]  # fmt: skip
+    if not pods:
+        return Diagnosis(
+            Stage.OBJECT_MISMATCH,
+            f"metrics.k8s.io tells the {asked.metric} of none of the pods that "
+            f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}.",
+            "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
+            "with this adapter, the labels that resourceRules name.",
+        )
+    return _found(Stage.HEALTHY, f"{asked.metric} is served: {count(len(pods), 'pod')}.")
 
 
 def _refused(error: KubeError) -> Diagnosis:
@@ -114,7 +167,10 @@ def path_of(asked: Asked) -> str:
     """Return the path of the request that an HPA would make."""
     namespace = quote(asked.namespace)
     selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
-    if asked.api == "external":
+    if asked.api == "resource":
+        selectors = {"labelSelector": asked.selector}
+        base, path = "/apis/metrics.k8s.io/v1beta1", f"/namespaces/{namespace}/pods"
+    elif asked.api == "external":
         path = f"/namespaces/{namespace}/{quote(asked.metric)}"
         selectors = {"labelSelector": asked.metric_selector}
         base = f"/apis/{API_GROUPS['external']}/v1beta1"

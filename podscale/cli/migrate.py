@@ -1,6 +1,7 @@
 """``podscale migrate``: what moving here would change. Reads and prints; changes nothing."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -74,19 +75,18 @@ def command(
     import msgspec
 
     from adapter import flags
+    from podscale.feed.proxies import proxy_for
     from podscale.migrate.documents import Unreadable
-    from podscale.migrate.outcome import together
-    from podscale.migrate.reader import manifests_yaml, migrate, render, rules_yaml
-    from podscale.serving.flags import FlagError
+    from podscale.migrate.reader import manifests_yaml, migrate_all, render, rules_yaml
 
     if prometheus_url:
         try:
-            flags.prometheus_url(prometheus_url)
-        except FlagError as error:
+            proxy_for(flags.prometheus_url(prometheus_url), os.environ)
+        except ValueError as error:  # FlagError is one
             raise click.UsageError(str(error), ctx) from None
     try:
         texts = [_read(file) for file in files]
-        outcome = together(migrate(text, file, image) for text, file in texts)
+        outcome = migrate_all(texts, image)
     except Unreadable as error:
         click.echo(f"podscale migrate: {said(error)}", err=True)
         ctx.exit(EXIT_USAGE)
@@ -107,6 +107,8 @@ def command(
     if outcome.refused:
         note(f"refused, and to be changed first: {len(outcome.refused)}")
         ctx.exit(EXIT_USAGE)
+    if not (outcome.read or outcome.lost or outcome.kept):
+        note("there is no object in the input: is it the right namespace, or -A for all?")
     if not outcome.read or not is_compared:
         ctx.exit(EXIT_FAILED)
 
@@ -182,6 +184,8 @@ async def _compare(
             return False
         for done, compared in enumerate([*outcome.compared, *plain]):
             if not compared.metrics:
+                why = ", ".join(compared.left_out) or "it has no metrics with an average target"
+                note(f"not compared: {compared.about}: {why}")
                 continue
             click.echo(
                 f"# {compared.about}: replicas asked for (old is {compared.old}, new is podscale)",

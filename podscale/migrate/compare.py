@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+_MOST = 2.0**31 - 1
+
 
 class Metric(Struct, frozen=True):
     """One metric with an average target; others depend on the size, and are left out."""
@@ -70,7 +72,9 @@ def at(compared: Comparable, time_s: float, answers: Mapping[str, Sequence[float
 
 
 def _asked(value: float | None, metric: Metric) -> int:
-    return math.ceil((value or 0.0) / metric.target)
+    asked = (value or 0.0) / metric.target
+    # What is beyond any size is cut to the limits afterwards; infinity has no whole number.
+    return math.ceil(max(min(asked, _MOST), -_MOST))
 
 
 def _within(compared: Comparable, asked: Sequence[int | None]) -> int | None:

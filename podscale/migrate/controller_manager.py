@@ -3,9 +3,9 @@
 From the group HPAController of kube-controller-manager (hpa.md 5).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at
+from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at, words_of
 from podscale.migrate.outcome import Outcome, Remark
 
 _PREFIX = "horizontal-pod-autoscaler-"
@@ -35,11 +35,7 @@ def is_one(manifest: Object) -> bool:
 
 def manifest(document: Object) -> Outcome:
     """Return what the flags of the manifest become."""
-    arguments = [
-        argument
-        for container in _containers(document)
-        for argument in (*texts_at(container, "command"), *texts_at(container, "args"))
-    ]
+    arguments = [word for container in _containers(document) for word in words_of(container)]
     namespace, name = name_of(document)
     return flags(arguments, f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}")
 
@@ -47,20 +43,20 @@ def manifest(document: Object) -> Outcome:
 def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> Outcome:
     """Return what kube-controller-manager's arguments become for ``podscale hpa``."""
     kept, lost = [], []
-    controllers = "*"
-    for argument in arguments:
-        name, _, value = argument.lstrip("-").partition("=")
+    chosen: list[str] = []  # the flag adds up when repeated
+    for name, value in _pairs(arguments):
         if name in _SAME:
             kept.append(f"--{name}={value}")
         elif name in _GONE:
             lost.append(Remark(about, f"--{name}: {_GONE[name]}"))
         elif name == "controllers":
-            controllers = value
+            chosen.append(value)
         elif name == "feature-gates" and "HPA" in value:
             gates = ", ".join(gate for gate in value.split(",") if gate.startswith("HPA"))
             lost.append(
                 Remark(about, f"--feature-gates {gates}: gates follow --emulated-version, and on")
             )
+    controllers = ",".join(chosen) or "*"
     listed = controllers.split(",")
     if _OFF not in listed and _OLD_OFF not in listed:
         listed.append(_OFF)
@@ -89,6 +85,15 @@ def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> O
             "stop podscale hpa, or give it --mode=shadow; HPAs and their status stay as they are",
         ],
     )
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of flags; a value may be the word behind its flag."""
+    for word, behind in zip(arguments, [*arguments[1:], ""], strict=False):  # of no words, none
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            # pflag takes underscores for dashes.
+            yield name.replace("_", "-"), value if equals else behind
 
 
 def _containers(document: Object) -> list[Object]:

@@ -1,11 +1,20 @@
 """Other people's YAML as plain objects: manifests, lists of them, values files."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 import yaml
 
 Object = Mapping[str, object]
+
+_SHELLS = frozenset(["sh", "bash", "ash", "dash"])
+# An alias may stand for millions of values; ten thousand pods print about so many.
+_MOST_VALUES = 5_000_000
+_MOST_BITS = 1024  # of a whole number: a longer one cannot be printed
+# What Go's ParseBool takes, by which KEDA reads annotations and trigger metadata.
+_TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
+_FALSE = frozenset(["0", "f", "F", "FALSE", "false", "False"])
 
 
 class Unreadable(ValueError):
@@ -15,16 +24,76 @@ class Unreadable(ValueError):
 def objects(text: str, file: str = "input") -> list[Object]:
     """Return the mappings of a YAML stream, ``kind: List`` opened up; raises ``Unreadable``."""
     try:
-        return [each for document in yaml.safe_load_all(text) for each in _opened(document, file)]
+        loaded = yaml.load_all(text, Loader=_Loader)
+        left = iter(range(_MOST_VALUES))
+        return [each for document in loaded for each in _opened(_as_json(document, left), file)]
     except yaml.MarkedYAMLError as error:
         spot = error.problem_mark or error.context_mark
         where = f"{file}:{spot.line + 1}:{spot.column + 1}" if spot else file
         context = f"{error.context}: " if error.context else ""
         raise Unreadable(f"{where}: not YAML: {context}{error.problem}") from None
     except RecursionError:
-        raise Unreadable(f"{file}: nested too deeply") from None
+        raise Unreadable(f"{file}: nested too deeply, or an anchor that holds itself") from None
+    except _TooMany:
+        raise Unreadable(
+            f"{file}: more than {_MOST_VALUES} values, aliases counted: give less at a time"
+        ) from None
     except yaml.YAMLError as error:
         raise Unreadable(f"{file}: not YAML: {_words(error)}") from None
+
+
+class _TooMany(Exception):
+    """There is more to a document than memory should hold."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads scalars as Kubernetes does: dates are texts; what is no number has a place."""
+
+
+def _scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
+    if isinstance(node.value, str) and ":" in node.value:
+        return node.value  # 12:30, which YAML 1.1 takes for 750 and Go does not
+    try:
+        found = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+        if isinstance(found, int) and found.bit_length() > _MOST_BITS:
+            raise ValueError
+        return found
+    except (ValueError, LookupError):
+        kind = node.tag.rpartition(":")[2]
+        shown = node.value if len(node.value) <= 40 else f"{node.value[:37]}..."
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{shown!r} is no {kind}", node.start_mark
+        ) from None
+
+
+def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+for _kind in ("bool", "int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _scalar)
+for _kind in ("timestamp", "value"):  # value: a lone =
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _text)
+
+
+def _as_json(value: object, left: Iterator[int]) -> object:
+    """Return a copy as JSON has it, with texts for keys; takes one of ``left`` per value."""
+    if next(left, None) is None:
+        raise _TooMany
+    if isinstance(value, dict):
+        return {_key(key): _as_json(each, left) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each, left) for each in value]
+    if isinstance(value, str) and not value.isascii():
+        # JSON writes what lies beyond 16 bits as two escapes, which PyYAML leaves as they are.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def _key(key: object) -> str:
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    return str(key)
 
 
 def _words(error: yaml.YAMLError) -> str:
@@ -49,6 +118,15 @@ def text_at(value: object, *path: str) -> str:
     return str(found) if isinstance(found, str | int | float) else ""
 
 
+def is_true_at(value: object, *path: str, unread: bool = False) -> bool:
+    """Return whether the scalar below ``path`` is true as Go's ParseBool reads it.
+
+    ``unread`` is returned for a text that is none of its words; nothing there is false.
+    """
+    found = text_at(value, *path)
+    return found in _TRUE or (unread and bool(found) and found not in _FALSE)
+
+
 def list_at(value: object, *path: str) -> list[Object]:
     """Return the mappings of the list below ``path``."""
     found = at(value, *path)
@@ -65,6 +143,26 @@ def map_at(value: object, *path: str) -> dict[str, object]:
     """Return the mapping below ``path``, empty where there is none."""
     found = at(value, *path)
     return dict(found) if is_mapping(found) else {}
+
+
+def words_of(container: Object) -> list[str]:
+    """Return the command line of a container: what its command and args come to.
+
+    A shell's script is taken apart, as ``sh -c "exec kube-controller-manager --v=2 2>&1"``.
+    """
+    words = [*texts_at(container, "command"), *texts_at(container, "args")]
+    if not is_script(container):
+        return words
+    try:
+        return [part for word in words for part in shlex.split(word)]
+    except ValueError:  # a quotation that does not end
+        return [part for word in words for part in word.split()]
+
+
+def is_script(container: Object) -> bool:
+    """Return whether a shell starts the container's program."""
+    words = [*texts_at(container, "command"), *texts_at(container, "args")]
+    return bool(words) and words[0].rpartition("/")[2] in _SHELLS
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
@@ -86,7 +184,11 @@ def _opened(document: object, file: str) -> Iterator[Object]:
             )
         return
     items = document.get("items")
-    if text_at(document, "kind").endswith("List") and isinstance(items, list):
-        yield from (each for each in items if is_mapping(each))
+    kind = text_at(document, "kind")
+    if kind.endswith("List") and isinstance(items, list):
+        # Of a typed list, as kubectl get --raw prints it, the items do not say what they are.
+        said = {"apiVersion": text_at(document, "apiVersion"), "kind": kind.removesuffix("List")}
+        given = said if said["kind"] else {}
+        yield from ({**given, **each} for each in items if is_mapping(each))
     else:
         yield document

@@ -59,6 +59,12 @@ def _metric(metric: Object, hpa: Object, rules: RuleSet, names: Names) -> Metric
     average = text_at(about, "target", "averageValue")
     if not average:
         return f"{name} (its target depends on the size)"
+    try:
+        target = quantity.parse(average).milli / 1000
+    except quantity.QuantityError:
+        return f"{name} (its target {average!r} is no quantity)"
+    if target <= 0:
+        return f"{name} (its target is not above 0)"
     section = rules.external if kind == "External" else rules.custom
     # Of rules that expose one name the last answers.
     for rule in reversed(section):
@@ -67,7 +73,6 @@ def _metric(metric: Object, hpa: Object, rules: RuleSet, names: Names) -> Metric
                 query = _query(rule, series, kind, about, hpa)
                 if query is None:
                     return f"{name} (no query can be made)"
-                target = quantity.parse(average).milli / 1000
                 return Metric(name, query, target, False, is_nan_zero=True, takes_several=True)
     return f"{name} (no rule of the input exposes it)"
 

@@ -6,24 +6,36 @@ between zero and one. The first two carry over; the third is told.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hpa.decide.options import read_options
 from podscale.core import quantity
 from podscale.migrate import keda_triggers
 from podscale.migrate.compare import Comparable, Metric
-from podscale.migrate.documents import Object, at, list_at, map_at, name_of, text_at
+from podscale.migrate.documents import (
+    Object,
+    at,
+    is_true_at,
+    list_at,
+    map_at,
+    name_of,
+    text_at,
+)
+from podscale.migrate.keda_connection import Authentications, credentials
 from podscale.migrate.keda_triggers import Converted
 from podscale.migrate.outcome import Outcome, Remark
 
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"
+_RESTORE = "advanced.restoreToOriginalReplicaCount"
+_KEDA_1 = " (deploymentName is of KEDA 1: write name, and apiVersion keda.sh/v1alpha1)"
 _FORMULA = re.compile(r"[A-Za-z0-9_\s+*/().-]+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IDENTITIES = ("aws", "aws-eks", "azure-workload", "gcp")
+_DIRECTIONS = (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp"))
+_SIZES = (("minReplicaCount",), ("maxReplicaCount",), ("fallback", "replicas"))
 
 
-def scaled_object(manifest: Object, authentications: Mapping[tuple[str, str], Object]) -> Outcome:
+def scaled_object(manifest: Object, authentications: Authentications) -> Outcome:
     """Return what a ScaledObject becomes; ``authentications`` by namespace and name.
 
     ClusterTriggerAuthentications have the namespace "".
@@ -41,7 +53,7 @@ def scaled_job(manifest: Object) -> Outcome:
 
 
 class _Conversion:
-    def __init__(self, manifest: Object, authentications: Mapping[tuple[str, str], Object]) -> None:
+    def __init__(self, manifest: Object, authentications: Authentications) -> None:
         self._spec = map_at(manifest, "spec")
         self._annotations = map_at(manifest, "metadata", "annotations")
         self._namespace, self._name = name_of(manifest)
@@ -52,6 +64,9 @@ class _Conversion:
         self._flags: list[str] = []
 
     def outcome(self) -> Outcome:
+        unfit = [*self._unfit()]
+        if unfit:
+            return Outcome(read=[self._about], refused=unfit)
         converted = self._triggers()
         modifiers = map_at(self._spec, "advanced", "scalingModifiers")
         if text_at(modifiers, "formula"):
@@ -86,6 +101,7 @@ class _Conversion:
                     "# KEDA removes its HPA and keeps the size"
                 ),
                 f"kubectl apply the HorizontalPodAutoscaler {name} below",
+                *self._unrestored(where),
                 f"when satisfied: kubectl delete scaledobject {self._name}{where}",
             ],
             compared=[self._comparable(hpa, converted)],
@@ -97,6 +113,23 @@ class _Conversion:
                 ),
             ],
         )
+
+    def _unfit(self) -> Iterator[Remark]:
+        """Yield why the manifest is none that KEDA 2 takes: a template, or one of KEDA 1."""
+        for path in _SIZES:
+            written = at(self._spec, *path)
+            if written is not None and not text_at(self._spec, *path).isdecimal():
+                yield Remark(
+                    f"{self._about}: spec.{'.'.join(path)}",
+                    f"{written!r} is no whole number: give the manifest as kubectl get or helm "
+                    "template prints it",
+                )
+        if not text_at(self._spec, "scaleTargetRef", "name"):
+            older = text_at(self._spec, "scaleTargetRef", "deploymentName")
+            yield Remark(
+                f"{self._about}: spec.scaleTargetRef.name",
+                f"nothing is named that could be scaled{_KEDA_1 if older else ''}",
+            )
 
     def _comparable(self, hpa: Mapping[str, object], converted: Sequence[Converted]) -> Comparable:
         metrics, left_out = [], []
@@ -139,54 +172,17 @@ class _Conversion:
                 self._differ(f"triggers[{i}]", text)
             if each.metric is not None:
                 self._flags += each.flags
-                self._authenticate(trigger, f"triggers[{i}]")
+                self._connect(trigger, f"triggers[{i}]")
             found.append(each)
         return found
 
-    def _authenticate(self, trigger: Object, path: str) -> None:
-        reference = map_at(trigger, "authenticationRef")
-        if not reference:
-            return
-        is_cluster = text_at(reference, "kind") == "ClusterTriggerAuthentication"
-        name = text_at(reference, "name")
-        found = self._authentications.get(("" if is_cluster else self._namespace, name))
-        if found is None:
-            self._lose(path, f"the TriggerAuthentication {name} is not in the input")
-            return
-        identity = text_at(found, "spec", "podIdentity", "provider")
-        if identity in _IDENTITIES:
-            self._lose(path, f"podIdentity {identity} of {name}: put a signing proxy in between")
-        for source in ("env", "hashiCorpVault", "azureKeyVault", "awsSecretManager",
-                       "gcpSecretManager", "configMapTargetRef"):  # fmt: skip
-            if at(found, "spec", source):
-                self._lose(path, f"{source} of {name}: mount the credentials as files instead")
-        for secret in list_at(found, "spec", "secretTargetRef"):
-            self._credential(path, name, secret)
-
-    def _credential(self, path: str, name: str, secret: Object) -> None:
-        flags = {
-            "bearerToken": "--prometheus-token-file",
-            "ca": "--prometheus-ca-file",
-            "cert": "--prometheus-client-tls-cert-file",
-            "key": "--prometheus-client-tls-key-file",
-        }
-        parameter, key = text_at(secret, "parameter"), text_at(secret, "key")
-        if parameter in flags:
-            where = f"/etc/prometheus-credentials/{text_at(secret, 'name')}/{key}"
-            self._flags.append(f"{flags[parameter]}={where}")
-            self._differ(
-                path,
-                f"the Secret {text_at(secret, 'name')} ({parameter} of {name}) must be mounted "
-                f"into podscale at {where.rpartition('/')[0]}",
-            )
-        elif parameter in ("username", "password"):
-            self._lose(
-                path,
-                f"{parameter} of {name}: write basic authentication into a kubeconfig and give "
-                "it with --prometheus-auth-config",
-            )
-        else:
-            self._lose(path, f"{parameter} of {name} has no equal here")
+    def _connect(self, trigger: Object, path: str) -> None:
+        found = credentials(trigger, self._namespace, self._authentications)
+        self._flags += found.flags
+        for text in found.lost:
+            self._lose(path, text)
+        for text in found.differs:
+            self._differ(path, text)
 
     def _composed(self, converted: Sequence[Converted], modifiers: Object) -> list[Converted]:
         """Return the triggers with those of the formula replaced by the composite metric."""
@@ -221,6 +217,16 @@ class _Conversion:
         external = keda_triggers.external(name, aim)
         return [*resources, Converted(external, name, rule, query, is_composite=True)]
 
+    @property
+    def _restores(self) -> bool:
+        return is_true_at(self._spec, *_RESTORE.split("."))
+
+    def _unrestored(self, where: str) -> list[str]:
+        if not self._restores:
+            return []
+        patch = json.dumps({"spec": {"advanced": {"restoreToOriginalReplicaCount": False}}})
+        return [f"kubectl patch scaledobject {self._name}{where} --type=merge -p '{patch}'"]
+
     def _sizes(self) -> None:
         if int(text_at(self._spec, "minReplicaCount") or 0) == 0:
             self._lose(
@@ -241,10 +247,11 @@ class _Conversion:
                 "it paces activation in KEDA; an HPA is decided every 15 s "
                 "(podscale.io/sync-period sets it per object)",
             )
-        if text_at(self._spec, "advanced", "restoreToOriginalReplicaCount") == "true":
+        if self._restores:
             self._lose(
-                "advanced.restoreToOriginalReplicaCount",
-                "deleting an HPA leaves the size as it is",
+                _RESTORE,
+                "deleting an HPA leaves the size as it is; KEDA sets the size from before it when "
+                "the ScaledObject is deleted, also under the new HPA: take it out before (steps)",
             )
 
     def _hpa(
@@ -279,26 +286,34 @@ class _Conversion:
         }
 
     def _paused(self, behavior: dict[str, object]) -> dict[str, object]:
-        def says(key: str) -> str:
-            return text_at(self._annotations, _PREFIX + key)
+        def says(key: str) -> bool:
+            # KEDA takes what it cannot read for a pause.
+            return is_true_at(self._annotations, _PREFIX + key, unread=True)
 
-        for key, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
-            if says(key) == "true":
+        for key, direction in _DIRECTIONS:
+            if says(key):
                 behavior[direction] = {**map_at(behavior, direction), "selectPolicy": "Disabled"}
                 self._differ(
                     f"annotation {key}",
                     f"becomes behavior.{direction}.selectPolicy Disabled; take it out to go on",
                 )
-        if says("force-activation") == "true":
+        if says("force-activation"):
             self._lose("annotation force-activation", "nothing is scaled from zero here")
-        replicas = says("paused-replicas")
+        replicas = text_at(self._annotations, f"{PAUSED}-replicas")
         if replicas:
             self._differ(
                 "annotation paused-replicas",
                 f"KEDA set the size to {replicas}; here the size at the moment of pausing stays: "
                 f"kubectl scale to {replicas} first",
             )
-        return {"podscale.io/paused": "true"} if replicas or says("paused") == "true" else {}
+        if not replicas and not says("paused"):
+            return {}
+        self._differ(
+            "annotation paused",
+            "the HPA below is paused as well, and scales nothing: take podscale.io/paused away to "
+            "go on. The in-tree controller does not know it, and scales",
+        )
+        return {"podscale.io/paused": "true"}
 
     def _fallback(self, named: Sequence[Converted]) -> dict[str, object]:
         written = map_at(self._spec, "fallback")
@@ -335,29 +350,3 @@ class _Conversion:
 
 def _fallbacks(named: Sequence[Converted], what: str) -> dict[str, object]:
     return {"podscale.io/fallback": json.dumps({each.name: what for each in named})}
-
-
-def authentications(manifests: Sequence[Object]) -> dict[tuple[str, str], Object]:
-    """Return the TriggerAuthentications by namespace ("" for cluster-wide ones) and name."""
-    found = {}
-    for each in manifests:
-        kind = text_at(each, "kind")
-        if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
-            namespace, name = name_of(each)
-            found["" if kind.startswith("Cluster") else namespace, name] = each
-    return found
-
-
-def several_servers(flags: Sequence[str]) -> Sequence[Remark]:
-    """Return the remark that one Prometheus must hold all the series, if there are several."""
-    urls = sorted({flag for flag in flags if flag.startswith("--prometheus-url=")})
-    if len(urls) < 2:
-        return ()
-    shown = ", ".join(url.partition("=")[2] for url in urls)
-    return [
-        Remark(
-            "Prometheus",
-            f"the triggers ask {len(urls)} servers ({shown}), and an adapter asks one: put one "
-            "query front before them (Thanos, Mimir), or run one adapter per server",
-        )
-    ]

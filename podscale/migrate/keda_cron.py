@@ -18,7 +18,7 @@ def promql(timezone: str, start: str, end: str, desiredReplicas: str) -> str:  #
     """
     if timezone not in _UTC:
         raise NotACron(f"PromQL knows no time zone but UTC, and {timezone} may have summer time")
-    if not desiredReplicas.isdigit():
+    if not desiredReplicas.isdecimal():
         raise NotACron(f"desiredReplicas {desiredReplicas!r} is no number")
     start_minute, start_days = _fields(start)
     end_minute, end_days = _fields(end)

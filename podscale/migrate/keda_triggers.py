@@ -22,10 +22,11 @@ from podscale.feed.prover.tree import (
     is_vector,
     parse,
 )
-from podscale.migrate.documents import Object, text_at
+from podscale.migrate.documents import Object, is_true_at, text_at
 from podscale.migrate.keda_cron import NotACron, promql
 
 _ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
+_DEFAULTS = ("vector", "absent", "absent_over_time")
 _RESOURCES = ("cpu", "memory")
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
@@ -81,7 +82,10 @@ def external(name: str, target: Mapping[str, object]) -> dict[str, object]:
 
 def target(metric_type: str, threshold: str) -> dict[str, object]:
     """Return a target; raises ``quantity.QuantityError``."""
-    amount = str(quantity.parse(threshold))
+    parsed = quantity.parse(threshold)
+    if parsed.nano <= 0:
+        raise quantity.QuantityError(threshold, "a target must be above 0")
+    amount = str(parsed)
     if metric_type == "Value":
         return {"type": "Value", "value": amount}
     return {"type": "AverageValue", "averageValue": amount}
@@ -126,7 +130,7 @@ def _prometheus(trigger: Object, name: str) -> Converted:
     try:
         aim = target(text_at(trigger, "metricType"), threshold)
     except ValueError:
-        return Converted(None, query=query, lost=[f"threshold {threshold!r} is no number"])
+        return Converted(None, query=query, lost=[f"threshold {threshold!r} is no number above 0"])
     lost, differs = _prometheus_settings(trigger, has_default=_has_default(tree))
     if not _is_single(tree):
         differs.append(
@@ -159,14 +163,14 @@ def _prometheus_settings(trigger: Object, *, has_default: bool) -> tuple[list[st
         differs.append(
             "ignoreNullValues is true (KEDA's default): an empty answer, NaN or Inf counted as 0 "
             "and scaled in. Here silence is not zero, the size is held. Where no series really "
-            "means none, add `or vector(0)` to the query yourself"
+            "means none, add `or vector(0)` to the query yourself and migrate again"
         )
-    if text_at(trigger, "useCachedMetrics") == "true":
+    if is_true_at(trigger, "useCachedMetrics"):
         differs.append(
             "useCachedMetrics: values were up to pollingInterval old; here every series is read "
             "once for all, at most 5 s old (--feed-max-age)"
         )
-    if text_at(trigger, "metadata", "unsafeSsl") == "true":
+    if is_true_at(trigger, "metadata", "unsafeSsl"):
         lost.append("unsafeSsl: give the CA instead (--prometheus-ca-file)")
     timeout = text_at(trigger, "metadata", "timeout")
     if timeout:
@@ -175,7 +179,8 @@ def _prometheus_settings(trigger: Object, *, has_default: bool) -> tuple[list[st
 
 
 def _ignores_null(trigger: Object) -> bool:
-    return text_at(trigger, "metadata", "ignoreNullValues") != "false"
+    written = text_at(trigger, "metadata", "ignoreNullValues")
+    return not written or is_true_at(trigger, "metadata", "ignoreNullValues")
 
 
 def _flags(trigger: Object) -> list[str]:
@@ -219,10 +224,19 @@ def _cron(trigger: Object, name: str) -> Converted:
 
 
 def _series_query(query: str) -> str:
-    found = _first_selector(parse(query))
-    if found is None:
+    tree = parse(query)
+    found = _first_selector(tree)
+    # A query with a default answers while its series are not there, and is asked then.
+    if found is None or _answers_alone(tree):
         return _ALWAYS
     return printed(structs.replace(found, range_ms=None, offset_ms=0, at=None))
+
+
+def _answers_alone(node: Node) -> bool:
+    """Return whether there may be an answer without a series: ``or vector(0)``, ``absent``."""
+    if isinstance(node, Call) and node.function in _DEFAULTS:
+        return True
+    return any(map(_answers_alone, children(node)))
 
 
 def _first_selector(node: Node) -> Selector | None:

@@ -18,6 +18,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Nothing is applied by us: a person reads this and acts."""
 
     read: Sequence[str] = ()  # what was understood of the input, by kind and name
+    kept: Sequence[str] = ()  # not read: what stands beside a program, and serves ours as well
     manifests: Sequence[Mapping[str, object]] = ()
     rules: Mapping[str, Sequence[Mapping[str, object]]] = {}  # section -> rules to add
     flags: Sequence[str] = ()  # arguments to give to podscale
@@ -38,6 +39,7 @@ def together(outcomes: Iterable[Outcome]) -> Outcome:
             rules.setdefault(section, []).extend(found)
     return Outcome(
         read=[text for each in every for text in each.read],
+        kept=[text for each in every for text in each.kept],
         manifests=[manifest for each in every for manifest in each.manifests],
         rules=rules,
         flags=list(dict.fromkeys(flag for each in every for flag in each.flags)),

@@ -9,12 +9,24 @@ from adapter.errors import ConfigInvalid
 from adapter.lints import lint
 from adapter.presumed import PresumingMapper
 from adapter.rules import compile_rules
-from podscale.migrate import controller_manager, keda, rules_source, workloads
+from podscale.migrate import controller_manager, keda, keda_connection, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
 from podscale.migrate.outcome import Outcome, Remark, together
 
 IMAGE = "podscale:latest"
 
+# Not served since Kubernetes 1.25 and 1.26; their metrics may be written in another form.
+_GONE = ("autoscaling/v2beta1", "autoscaling/v2beta2")
+_NOT_SERVED = (
+    "{} is served by no current release: give it as the cluster has it (kubectl get hpa -o yaml "
+    "prints autoscaling/v2)"
+)
+# What stands beside a program in its installation, and goes with ours as it is.
+_BESIDE = frozenset([
+    "APIService", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Endpoints",
+    "MutatingWebhookConfiguration", "Namespace", "NetworkPolicy", "PodDisruptionBudget",
+    "PodMonitor", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "ServiceMonitor",
+])  # fmt: skip
 _BESIDE_KEDA = (
     Remark(
         "external.metrics.k8s.io",
@@ -28,19 +40,34 @@ _BESIDE_KEDA = (
 
 def migrate(text: str, file: str = "input", image: str = IMAGE) -> Outcome:
     """Return what everything in ``text`` becomes; raises ``documents.Unreadable``."""
-    found = objects(text, file)
-    authentications = keda.authentications(found)
-    outcomes = [_of(each, found, authentications, text, file, image) for each in found]
-    whole = together(outcomes)
-    servers = keda.several_servers(whole.flags)
+    return migrate_all([(text, file)], image)
+
+
+def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Outcome:
+    """Return what ``texts``, each with its file's name, become as one input; raises as ``migrate``.
+
+    A ScaledObject may stand in another file than its TriggerAuthentication.
+    """
+    read = [(text, file, objects(text, file)) for text, file in texts]
+    known = keda_connection.authentications([each for *_, found in read for each in found])
+    whole = together(
+        _of(each, found, known, text, file, image) for text, file, found in read for each in found
+    )
     beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
-    return together([whole, Outcome(lost=servers, differs=beside)])
+    return together([
+        whole,
+        Outcome(
+            refused=keda_connection.clashes(whole.rules.get("externalRules", ())),
+            lost=keda_connection.contradictions(whole.flags),
+            differs=beside,
+        ),
+    ])  # fmt: skip
 
 
 def _of(
     each: Object,
     found: Sequence[Object],
-    authentications: dict[tuple[str, str], Object],
+    authentications: keda_connection.Authentications,
     text: str,
     file: str,
     image: str,
@@ -58,6 +85,9 @@ def _of(
     if workloads.program_of(each):
         return workloads.workload(each, image)
     if kind == "HorizontalPodAutoscaler":
+        version = text_at(each, "apiVersion")
+        if version in _GONE:
+            return Outcome(read=[about], refused=[Remark(about, _NOT_SERVED.format(version))])
         return Outcome(read=[f"{about}, taken as it is"])
     if kind == "ConfigMap":
         rules = rules_source.of_config_map(each, file, text)
@@ -69,14 +99,21 @@ def _of(
             return together([workloads.values(each, image), _rules(rules, "Helm values: rules")])
         if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
             return _rules(rules, "rules file")
-    return Outcome(
-        read=[],
-        lost=[Remark(about.strip() or file, "this is none of the things that migrate reads")],
-    )
+    if kind in _BESIDE:
+        return Outcome(kept=[about])
+    why = "this is none of the things that migrate reads"
+    if kind in ("Deployment", "DaemonSet"):
+        why += f": the name of no image is known ({', '.join(workloads.PROGRAMS)})"
+    return Outcome(lost=[Remark(about.strip() or file, why)])
 
 
 def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
     """Rules need no change; what keeps them from loading, and what is odd in them, is told."""
+    if rules.elsewhere:
+        check = f"check the rules: podscale doctor --config-map NAMESPACE/{rules.elsewhere}"
+        return Outcome(
+            read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"], steps=[check]
+        )
     try:
         parsed = config.parse(rules.text, rules.file)
         compiled = compile_rules(parsed, PresumingMapper())
@@ -111,6 +148,7 @@ def render(outcome: Outcome) -> str:
     head: list[str] = []
     for title, lines in (
         ("read", outcome.read),
+        ("not read, and stays as it is", outcome.kept),
         ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
         ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
         ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),

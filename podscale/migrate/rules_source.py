@@ -28,6 +28,7 @@ class RulesText(Struct, frozen=True):
     text: str
     file: str
     form: str  # "rules file", "ConfigMap monitoring/adapter-config", "Helm values"
+    elsewhere: str = ""  # the ConfigMap that the values name instead of holding rules
 
 
 def find(text: str, file: str) -> RulesText:
@@ -36,38 +37,53 @@ def find(text: str, file: str) -> RulesText:
         found = objects(text, file)
     except Unreadable:
         return RulesText(text, file, "rules file")  # its reader says what is wrong, and where
-    for each in found:
-        if text_at(each, "kind") == "ConfigMap":
-            rules = of_config_map(each, file, text)
-            if rules is not None:
-                return rules
+    maps = [each for each in found if text_at(each, "kind") == "ConfigMap"]
+    # Other programs have a config.yaml as well: what reads as rules goes before the name.
+    for each in sorted(maps, key=lambda each: not _holds_rules(each)):
+        rules = of_config_map(each, file, text)
+        if rules is not None:
+            return rules
     if len(found) == 1 and _is_values(found[0]):
         return of_values(found[0], file)
     return RulesText(text, file, "rules file")
 
 
 def of_config_map(manifest: Object, file: str, text: str = "") -> RulesText | None:
-    """Return the rules of a ConfigMap: its ``config.yaml``, or its only key that reads as some."""
+    """Return the rules of a ConfigMap: its ``config.yaml``, or its only key that reads as some.
+
+    ``text`` is what ``file`` holds; places in the rules are lines of it where that can be.
+    """
     data = map_at(manifest, "data")
-    keys = [key for key in ("config.yaml", *sorted(data)) if key in data]
-    for key in keys:
-        content = data[key]
-        if not isinstance(content, str):
+    for key in ("config.yaml", *sorted(data)):
+        content = data.get(key)
+        if not isinstance(content, str) or not (key == "config.yaml" or _is_rules(content)):
             continue
-        try:
-            holds = any(_SECTIONS & set(each) for each in objects(content))
-        except Unreadable:
-            holds = key == "config.yaml"
-        if holds or key == "config.yaml":
-            namespace, name = name_of(manifest)
-            form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
-            return RulesText("\n" * _line_of(text, key) + content, file or form, form)
+        namespace, name = name_of(manifest)
+        form = f"ConfigMap {namespace}/{name}" if namespace else f"ConfigMap {name}"
+        line = _line_of(text, key, content)
+        if line or not text:
+            return RulesText("\n" * line + content, file or form, form)
+        return RulesText(content, f"{file}: {form}: {key}", form)  # quoted: its own lines
     return None
+
+
+def _holds_rules(manifest: Object) -> bool:
+    contents = map_at(manifest, "data").values()
+    return any(isinstance(each, str) and _is_rules(each) for each in contents)
+
+
+def _is_rules(content: str) -> bool:
+    try:
+        return any(_SECTIONS & set(each) for each in objects(content))
+    except Unreadable:
+        return False
 
 
 def of_values(values: Object, file: str) -> RulesText:
     """Return the rules that the chart prometheus-community/prometheus-adapter renders."""
     rules = map_at(values, "rules")
+    if existing := text_at(rules, "existing"):  # the chart then renders none of its own
+        return RulesText("", file, "Helm values", existing)
     out: dict[str, object] = {}
     # The chart writes its default rules unless told otherwise; the same six as config-gen.
     custom = [] if rules.get("default") is False else _default_rules()
@@ -95,10 +111,13 @@ def _is_values(document: Object) -> bool:
     )
 
 
-def _line_of(text: str, key: str) -> int:
-    """Return the lines before the block that ``key`` introduces; 0 where it is no block."""
-    for number, line in enumerate(text.splitlines(), 1):
-        found, colon, rest = line.strip().partition(":")
-        if found.strip("\"'") == key and colon and rest.strip().startswith("|"):
+def _line_of(text: str, key: str, content: str) -> int:
+    """Return the lines before ``content``, where ``key`` introduces it as a block; else 0."""
+    lines = [line.strip() for line in text.splitlines()]
+    wanted = [line.strip() for line in content.splitlines()]
+    for number, line in enumerate(lines, 1):
+        found, colon, rest = line.partition(":")
+        is_block = found.strip("\"'") == key and colon and rest.strip().startswith("|")
+        if is_block and lines[number : number + len(wanted)] == wanted:
             return number
     return 0

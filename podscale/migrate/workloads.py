@@ -7,13 +7,21 @@ their arguments, so the manifest stays and only the image and the command change
 from collections.abc import Mapping, Sequence
 
 from adapter.flags import TABLE
-from podscale.migrate.documents import Object, list_at, map_at, name_of, text_at, texts_at
+from podscale.migrate.documents import (
+    Object,
+    is_script,
+    list_at,
+    map_at,
+    name_of,
+    text_at,
+    texts_at,
+)
 from podscale.migrate.outcome import Outcome, Remark
 from podscale.migrate.vpa_flags import ADMISSION, RECOMMENDER, UPDATER, Known
 
 # Part of an image's name -> launcher and what it says to each flag ("" is: taken).
 _ADAPTER: Known = {flag.name: flag.ignored for flag in TABLE}
-_PROGRAMS: Mapping[str, tuple[str, Known]] = {
+PROGRAMS: Mapping[str, tuple[str, Known]] = {
     "prometheus-adapter": ("adapter", _ADAPTER),
     "vpa-recommender": ("recommender", RECOMMENDER),
     "vpa-updater": ("updater", UPDATER),
@@ -34,14 +42,18 @@ _DIFFERS: Mapping[str, Sequence[str]] = {
     "adapter": (
         "values that are NaN or infinite are left out instead of served as 0 or -9.2e15",
         "items carry the time of their sample instead of the time of the request",
+        "samples older than --max-sample-age (5m) are not served",
+        "an answer of which a part is missing (warnings of Thanos, remote read) is an error",
         "of two rules for one name the later always answers; it was random per start",
         "a Prometheus that fails is an error, also for metrics.k8s.io; it was an empty list",
         "the rules file is read again when it changes, no restart is needed",
     ),
     "recommender": (
         "checkpoints are read and written in upstream's format (v3): recommendations go on",
+        "an empty or stale measurement never shrinks a request",
+        "with --storage=prometheus history has a step of 5 min (--history-resolution; it was 1 h)",
     ),
-    "updater": (),
+    "updater": ("an empty or stale measurement evicts no pod",),
     "admission-controller": (
         (
             "a pod that cannot be answered for in time is let through unchanged, whatever "
@@ -49,12 +61,17 @@ _DIFFERS: Mapping[str, Sequence[str]] = {
         ),
     ),
 }
+_LIMIT = (
+    "resources.limits.memory {} was set for the original; here a part takes 80 MB, 0.5 KB for each "
+    "pod of the cluster, and more by its work (Sizing in docs/operations.md): raise it if that is "
+    "close"
+)
 
 
 def program_of(manifest: Object) -> str:
     """Return the program of a Deployment or DaemonSet that we stand in for, or ""."""
     for container in _containers(manifest):
-        for known in _PROGRAMS:
+        for known in PROGRAMS:
             if known in text_at(container, "image").rpartition("/")[2]:
                 return known
     return ""
@@ -64,23 +81,37 @@ def workload(manifest: Object, image: str) -> Outcome:
     """Return the manifest with our image in the places of upstream's."""
     namespace, name = name_of(manifest)
     about = f"{text_at(manifest, 'kind')} {'/'.join(filter(None, (namespace, name)))}"
+    for owner in list_at(manifest, "metadata", "ownerReferences"):
+        if text_at(owner, "kind") == "Deployment":  # a ReplicaSet, of kubectl get all
+            made_by = f"Deployment {text_at(owner, 'name')} makes it: give that one"
+            return Outcome(lost=[Remark(about, made_by)])
     lost: list[Remark] = []
     differs: list[Remark] = []
     containers: list[Object] = []
     for container in _containers(manifest):
         program = next(
-            (p for p in _PROGRAMS if p in text_at(container, "image").rpartition("/")[2]), ""
+            (p for p in PROGRAMS if p in text_at(container, "image").rpartition("/")[2]), ""
         )
         if not program:
             containers.append(container)
             continue
-        launcher, known = _PROGRAMS[program]
+        launcher, known = PROGRAMS[program]
+        if is_script(container):
+            text = (
+                f"container {text_at(container, 'name')} starts {program} by a shell: write its "
+                "arguments as a list under args, without the shell, and ask again"
+            )
+            return Outcome(read=[about], refused=[Remark(about, text)])
+        # With a value behind its flag as it stands: --config /etc/adapter/config.yaml.
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
+        if arguments and not arguments[0].startswith("-"):
+            arguments = arguments[1:]  # the program: args of the chart begin with /adapter
         lost += _unknown(about, arguments, known)
         differs += [Remark(about, text) for text in _DIFFERS[launcher]]
+        if limit := text_at(container, "resources", "limits", "memory"):
+            differs.append(Remark(about, _LIMIT.format(limit)))
         rest = {k: v for k, v in container.items() if k not in ("image", "command", "args")}
-        kept = [each for each in arguments if each.startswith("-")]
-        containers.append({**rest, "image": image, "command": [f"/{launcher}"], "args": kept})
+        containers.append({**rest, "image": image, "command": [f"/{launcher}"], "args": arguments})
     pod = {**map_at(manifest, "spec", "template", "spec"), "containers": containers}
     template = {**map_at(manifest, "spec", "template"), "spec": pod}
     where = f" -n {namespace}" if namespace else ""
@@ -104,7 +135,11 @@ def workload(manifest: Object, image: str) -> Outcome:
 
 def values(document: Object, image: str) -> Outcome:
     """Return the values that make the chart of prometheus-adapter run our image."""
-    repository, _, tag = image.partition(":")
+    # A registry may have a port: localhost:5000/podscale.
+    path, slash, last = image.rpartition("/")
+    name, _, tag = last.partition(":")
+    repository = f"{path}{slash}{name}"
+    existing = text_at(document, "rules", "existing")
     lost = _unknown("Helm values: extraArguments", texts_at(document, "extraArguments"), _ADAPTER)
     return Outcome(
         read=["Helm values of prometheus-adapter"],
@@ -112,7 +147,8 @@ def values(document: Object, image: str) -> Outcome:
         lost=lost,
         differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
         steps=[
-            "check the rules: podscale doctor -f VALUES",
+            # Rules elsewhere are told with the ConfigMap that holds them.
+            *([] if existing else ["check the rules: podscale doctor -f VALUES"]),
             "helm upgrade RELEASE CHART -f VALUES -f these-values.yaml",
         ],
         back=["helm rollback RELEASE"],
@@ -137,7 +173,8 @@ def _written(metadata: Object) -> dict[str, object]:
 def _unknown(about: str, arguments: Sequence[str], known: Known) -> list[Remark]:
     found = []
     for argument in arguments:
-        name = argument.lstrip("-").partition("=")[0]
+        # pflag takes underscores for dashes.
+        name = argument.lstrip("-").partition("=")[0].replace("_", "-")
         if not argument.startswith("-") or name in _LOGGING:
             continue
         if name not in known:

@@ -1,6 +1,13 @@
-"""The scrape interval as Prometheus's own configuration tells it."""
+"""The scrape interval as Prometheus's own configuration tells it, and answers that lack a part."""
 
-from adapter.examine import longest_interval_s
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.evidence import ResultOf, Series, SeriesOf, Unreachable
+from adapter.examine import Examiner, longest_interval_s
+from podscale.feed.client import PrometheusClient
+from podscale.feed.options import PrometheusOptions
 
 GLOBAL = "global:\n  scrape_interval: 1m\n  scrape_timeout: 10s\n"
 JOBS = """\
@@ -23,3 +30,26 @@ def test_the_longest_interval_of_a_job_counts():
 def test_where_nothing_is_scraped_no_interval_is_known():
     assert longest_interval_s(GLOBAL) is None
     assert longest_interval_s("") is None
+
+
+@pytest.mark.parametrize(("need", "data", "expected"), [
+    pytest.param(SeriesOf("load"), [], Unreachable, id="no-series-of-a-part"),
+    pytest.param(SeriesOf("load"), [{"__name__": "load"}], Series, id="a-part-has-series"),
+    pytest.param(ResultOf("sum(load)"), {
+        "resultType": "vector", "result": [{"metric": {}, "value": [1.0, "1"]}],
+    }, Unreachable, id="a-sum-over-a-part"),
+])  # fmt: skip
+async def test_an_answer_that_lacks_a_part_is_judged_as_the_adapter_judges_it(need, data, expected):
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"status": "success", "isPartial": True, "data": data})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    server = TestServer(app)
+    await server.start_server()
+    url = str(server.make_url(""))
+    async with server, PrometheusClient(PrometheusOptions(url=url)) as client:
+        given = await Examiner(client, 60.0).answer(need)
+    assert isinstance(given, expected)
+    if expected is Unreachable:
+        assert "a store behind Prometheus does not answer" in given.error

@@ -7,8 +7,9 @@ import pytest
 from adapter.evidence import Asked
 from adapter.rules_api import RulesTold, RuleTold
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.doctor_hpa import of_hpa
 from podscale.cli.doctor_report import print_report
-from podscale.cli.doctor_run import Plan, Report, RuleReport, examine, of_hpa
+from podscale.cli.doctor_run import Plan, Report, RuleReport, examine
 from podscale.kube.api import Api
 from podscale.kube.connect import Target, connect
 from podscale.migrate.rules_source import RulesText

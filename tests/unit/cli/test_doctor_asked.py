@@ -1,0 +1,197 @@
+"""What the doctor is asked that no rule answers, and calls that nothing can be done with."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from adapter.evidence import Asked, Point, Result, ResultOf, Surroundings
+from adapter.recording import Entry, Recording, RecordingInvalid, decode, encode
+from podscale.cli import doctor_cluster
+from podscale.cli.doctor import command
+from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.doctor_hpa import of_hpa
+from podscale.cli.doctor_run import Plan, examine
+from podscale.cli.doctor_served import answered
+from podscale.kube.api import Response
+from podscale.kube.errors import ApiError
+from podscale.kube.resource import VPAS
+from podscale.kube.restmapper import Mapper
+
+USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"
+LISTS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
+CPU = Asked("resource", "cpu", "shop", "pods", "*", "app=web")
+
+
+class Told:
+    """An API server that answers what it was told; 404 for everything else."""
+
+    user_agent = "test"
+
+    def __init__(self, bodies: Mapping[str, object]) -> None:
+        self.bodies = bodies
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        token = (more.get("query") or {}).get("continue", "")
+        found = self.bodies.get(f"{path}#{token}" if token else path)
+        if isinstance(found, int):
+            raise ApiError.of(found, "Forbidden", f"{path}: refused")
+        if found is None:
+            raise ApiError.of(404, "NotFound", f"{path}: the server could not find it")
+        return Response(200, {}, json.dumps(found).encode())
+
+
+def cluster(bodies: Mapping[str, object]) -> Cluster:
+    return Cluster(Told(bodies))  # type: ignore[arg-type]  # nothing is watched
+
+
+def usage(*containers: Mapping[str, str]) -> dict[str, object]:
+    return {"metadata": {"name": "web-1"}, "containers": [{"usage": each} for each in containers]}
+
+
+@pytest.mark.parametrize(("answer", "stage", "said"), [
+    pytest.param({"items": [usage({"cpu": "1m", "memory": "1Mi"})]}, "Healthy", "1 pod",
+                 id="served"),
+    pytest.param({"items": []}, "ObjectMismatch", "none of the pods that app=web selects",
+                 id="no-pod"),
+    pytest.param({"items": [usage({"cpu": "1m"}, {"memory": "1Mi"})]}, "ObjectMismatch",
+                 "the cpu of none", id="a-container-lacks-it"),
+    pytest.param(None, "NoSeries", "metrics.k8s.io: ", id="nobody-serves-it"),
+    pytest.param(403, "Forbidden", "refused", id="forbidden"),
+    pytest.param({"items": 3}, "QueryInvalid", "is not understood", id="nonsense"),
+])  # fmt: skip
+async def test_usage_is_asked_of_metrics_k8s_io(answer, stage, said):
+    report = await examine(Plan(rules=None, usage=[CPU]), cluster({USAGE: answer}), _quiet)
+    ((asked, found),) = report.findings
+    assert (asked, found.stage) == (CPU, stage)
+    assert said in found.seen
+    assert report.is_healthy is (stage == "Healthy")
+    assert report.rules == []
+
+
+@pytest.mark.parametrize(("answer", "stage"), [
+    ({"items": [{"value": "1"}]}, "Healthy"),
+    ({"items": None}, "ObjectMismatch"),
+    ({"items": "no list"}, "APIServiceElsewhere"),
+])  # fmt: skip
+async def test_an_answer_in_another_form_is_a_finding(answer, stage):
+    asked = Asked("external", "queue", "shop")
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue"
+    assert (await answered(cluster({path: answer}), asked)).stage == stage
+
+
+def hpa(name: str, **spec: Any) -> dict[str, object]:
+    about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"scaleTargetRef": about, "minReplicas": 2, "maxReplicas": 2} | spec,
+    }
+
+
+async def test_every_page_of_a_list_is_looked_at(monkeypatch):
+    bodies = {
+        LISTS: {"metadata": {"continue": "more"}, "items": [hpa("one"), hpa("two")]},
+        f"{LISTS}#more": {"items": [hpa("three")]},
+    }
+    plan = Plan(rules=None, namespace="shop")
+    found = await examine(plan, cluster(bodies), _quiet)
+    assert [each.subject for each in found.lints] == [
+        f"hpa/{name} in shop" for name in ("one", "two", "three")
+    ]
+    monkeypatch.setattr(doctor_cluster, "_MOST_PAGES", 1)
+    found = await examine(plan, cluster(bodies), _quiet)
+    assert len(found.lints) == 2
+    assert "only the first 500 horizontalpodautoscalers were looked at" in found.notes
+
+
+async def test_lints_of_other_hpas_are_not_those_of_the_one_that_was_asked_for():
+    bodies = {LISTS: {"items": [hpa("one"), hpa("two")]}}
+    found = await examine(Plan(rules=None, namespace="shop", hpa="two"), cluster(bodies), _quiet)
+    assert [each.subject for each in found.lints] == ["hpa/two in shop"]
+
+
+async def test_an_odd_object_hides_none_of_the_others():
+    facts = cluster({
+        LISTS: {"items": [hpa("one")]},
+        VPAS.path("shop"): {"items": [{"metadata": {"name": "odd"}, "spec": {"targetRef": 3}}]},
+    })  # fmt: skip
+    facts.mapper = Mapper([VPAS])
+    found = await examine(Plan(rules=None, namespace="shop"), facts, _quiet)
+    assert [each.lint for each in found.lints] == ["MinEqualsMax"]
+    assert any("VerticalPodAutoscaler odd is not linted" in each for each in found.notes)
+
+
+async def test_an_hpa_that_nobody_can_read_is_a_sentence():
+    bodies = {f"{LISTS}/web": hpa("web", metrics=[{"type": 3}])}
+    with pytest.raises(ClusterFailed, match="the HPA web in namespace shop: Expected `str`"):
+        await of_hpa(cluster(bodies), "shop", "web")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["hpa/"], "hpa/: say which, hpa/NAME"),
+    (["hpa/web", "--no-cluster", "-f", "RULES", "--prometheus-url", "http://p"],
+     "leave --no-cluster out"),
+    (["-f", "RULES", "--timeout", "0"], "--timeout 0: give more than 0 seconds"),
+    (["-f", "RULES", "--timeout", "nan"], "--timeout nan: "),
+    (["-f", "RULES", "--metric-selector", "a in b"], "--metric-selector a in b: "),
+    (["-f", "RULES", "--prometheus-header", "X-Scope-OrgID"], "write NAME=VALUE"),
+    (["-f", "RULES", "--no-cluster", "--prometheus-url", "http://p", "--prometheus-ca-file",
+      "RULES"], "--prometheus-ca-file RULES: "),
+    (["-f", "RULES", "--no-cluster", "--prometheus-url", "http://p", "--prometheus-token-file",
+      "none"], "--prometheus-token-file none: No such file"),
+    (["-f", "RULES", "--kubeconfig", "nowhere"],
+     "the kubeconfig nowhere does not exist; with --no-cluster none is asked"),
+    (["-f", "VALUES", "--no-cluster"], "give --config-map NAMESPACE/my-rules"),
+    (["--series", "BINARY"], "--series BINARY: "),
+])  # fmt: skip
+def test_a_call_that_nothing_can_be_done_with_says_what_to_change(
+    words, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("RULES").write_text("rules: []\n")
+    Path("VALUES").write_text("prometheus: {url: http://p}\nrules: {existing: my-rules}\n")
+    Path("BINARY").write_bytes(b'{"format":"\xff\xfe"}')
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 2, done.output
+    assert "podscale doctor: " in done.output
+    assert said in done.output
+
+
+@pytest.mark.parametrize("strange", [
+    {"entry": 7, "point": 0, "value": "NaN"}, {"entry": 0, "point": 7, "value": "NaN"},
+    {"entry": 0, "point": 0, "value": "many"},
+])  # fmt: skip
+def test_a_recording_that_names_no_sample_is_refused(strange):
+    entry = Entry(ResultOf("load"), Result([Point({}, float("nan"))]))
+    kept = Recording(config="", asked=CPU, around=Surroundings(""), entries=[entry])
+    document = json.loads(encode(kept))
+    assert decode(json.dumps(document).encode()).entries
+    document["non_finite"] = [strange]
+    with pytest.raises(RecordingInvalid, match="non_finite names no sample"):
+        decode(json.dumps(document).encode())
+
+
+def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "socks5://proxy:1080")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    words = ["-f", str(rules), "--no-cluster", "--prometheus-url", "http://prometheus:9090"]
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 2, done.output
+    assert "only http and https proxies can be used" in done.output
+
+
+def test_without_a_cluster_it_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "gone"))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: []\n")
+    done = CliRunner().invoke(command, ["-f", str(rules)])
+    assert done.exit_code == 0, done.output
+    assert f"no cluster is asked: the kubeconfig {tmp_path / 'gone'} does not exist" in done.output
+
+
+def _quiet(*_: object) -> None:
+    """Draw nothing."""

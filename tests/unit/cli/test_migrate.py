@@ -1,0 +1,57 @@
+"""``podscale migrate`` at inputs that hold nothing to compare, or nothing at all."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from podscale.cli.migrate import command
+
+NOWHERE = "http://127.0.0.1:1"
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 5
+  metrics:
+  - type: External
+    external: {metric: {name: queue}, target: {type: AverageValue, averageValue: AVERAGE}}
+"""
+
+
+def migrate(directory: Path, text: str, *words: str) -> Result:
+    file = directory / "input.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(command, [str(file), *words])
+
+
+def test_an_empty_list_of_kubectl_asks_for_the_namespace(tmp_path):
+    done = migrate(tmp_path, "apiVersion: v1\nitems: []\nkind: List\n")
+    assert done.exit_code == 1
+    assert "there is no object in the input: is it the right namespace" in done.output
+
+
+def test_a_whole_call_without_a_place_in_the_input_ends_with_2(tmp_path):
+    done = migrate(tmp_path, "kind: ScaledObject\nwhen: 0x_\n")
+    assert done.exit_code == 2
+    assert "input.yaml:2:7: not YAML: '0x_' is no int" in done.output
+
+
+@pytest.mark.parametrize(("average", "said"), [
+    ("5", "queue (no rule of the input exposes it)"),
+    ("0", "queue (its target is not above 0)"),
+    ("many", "queue (its target 'many' is no quantity)"),
+])  # fmt: skip
+def test_what_cannot_be_compared_is_said(tmp_path, average, said):
+    done = migrate(tmp_path, HPA.replace("AVERAGE", average), "--prometheus-url", NOWHERE)
+    assert done.exit_code == 0, done.output
+    assert f"not compared: HorizontalPodAutoscaler shop/web: {said}" in done.output
+
+
+def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "socks5://proxy:1080")
+    done = migrate(tmp_path, HPA, "--prometheus-url", "http://prometheus:9090")
+    assert done.exit_code == 2
+    assert "only http and https proxies can be used" in done.output

@@ -1,0 +1,230 @@
+"""What people and programs hand over beside tidy manifests: nothing crashes, nothing is lost
+in silence.
+"""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from podscale.migrate.documents import Unreadable, objects
+from podscale.migrate.reader import migrate, migrate_all, render
+from podscale.migrate.rules_source import find
+
+QUEUE: dict[str, str] = {"serverAddress": "http://p:9090", "query": "sum(q)", "threshold": "5"}
+
+
+def scaled(name: str = "web", namespace: str = "shop", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"name": name},
+            "minReplicaCount": 1,
+            "triggers": [{"type": "prometheus", "metadata": QUEUE}],
+        }
+        | spec,
+    }
+
+
+def told(remarks: Any) -> str:
+    return "\n".join(f"{each.about}: {each.text}" for each in remarks)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    pytest.param("a: 0x_\n", "rules.yaml:1:4: not YAML: '0x_' is no int", id="no-number"),
+    pytest.param("a: !!bool maybe\n", "rules.yaml:1:4: not YAML: 'maybe' is no bool", id="no-bool"),
+    pytest.param(f"a: {'9' * 5000}\n", "999...' is no int", id="a-number-of-5000-digits"),
+    pytest.param(f"a: 0x{'f' * 5000}\n", "fff...' is no int", id="as-long-in-hexadecimal"),
+    pytest.param("a: &a [*a]\n", "an anchor that holds itself", id="circle"),
+    pytest.param("- a\n", "a document that is no mapping (list)", id="list"),
+    pytest.param("a: 1\n\tb: 2\n", "rules.yaml:2:1: not YAML: ", id="tab"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_a_sentence_with_a_place(text, said):
+    with pytest.raises(Unreadable) as refused:
+        objects(text, "rules.yaml")
+    assert said in str(refused.value)
+
+
+def test_aliases_that_stand_for_too_much_are_refused(monkeypatch):
+    monkeypatch.setattr("podscale.migrate.documents._MOST_VALUES", 1_000)
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 12))]
+    with pytest.raises(Unreadable, match="more than 1000 values, aliases counted"):
+        objects("\n".join(lines))
+
+
+def test_scalars_and_keys_are_read_as_kubernetes_reads_them():
+    (found,) = objects("a: 2024-99-99\nb: 2024-01-02\nc: 12:30\nd: =\ne: 0644\n2: two\non: x\n")
+    assert found == {"a": "2024-99-99", "b": "2024-01-02", "c": "12:30", "d": "=", "e": 420,
+                     "2": "two", "true": "x"}  # fmt: skip
+
+
+def test_escapes_of_json_become_characters():
+    assert objects(json.dumps({"kind": "Owl 🦉"})) == [{"kind": "Owl 🦉"}]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing():
+    text = yaml.safe_dump(scaled())
+    windows = "\ufeff" + text.replace("\n", "\r\n")
+    assert render(migrate(windows)) == render(migrate(text))
+
+
+def test_items_of_a_typed_list_are_of_its_kind():
+    items = [{key: value for key, value in scaled().items() if key not in ("kind", "apiVersion")}]
+    listed = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObjectList", "items": items}
+    assert migrate(json.dumps(listed)).read == ["ScaledObject shop/web"]
+
+
+def test_an_authentication_may_stand_in_another_file():
+    trigger = {"type": "prometheus", "metadata": QUEUE, "authenticationRef": {"name": "key"}}
+    authentication = {
+        "kind": "TriggerAuthentication",
+        "metadata": {"name": "key", "namespace": "shop"},
+        "spec": {"secretTargetRef": [{"parameter": "bearerToken", "name": "s", "key": "token"}]},
+    }
+    outcome = migrate_all([
+        (yaml.safe_dump(scaled(triggers=[trigger])), "web.yaml"),
+        (yaml.safe_dump(authentication), "key.yaml"),
+    ])  # fmt: skip
+    assert "--prometheus-token-file=/etc/prometheus-credentials/s/token" in outcome.flags
+    assert not outcome.lost
+
+
+@pytest.mark.parametrize(("first", "second", "said"), [
+    pytest.param({"serverAddress": "http://a:9090"}, {"serverAddress": "http://b:9090"},
+                 "the triggers ask 2 servers (http://a:9090, http://b:9090)", id="servers"),
+    pytest.param({"customHeaders": "X-Scope-OrgID=red"}, {"customHeaders": "x-scope-orgid=blue"},
+                 "2 values of --prometheus-header X-Scope-Orgid (blue, red)", id="tenants"),
+])  # fmt: skip
+def test_triggers_that_contradict_each_other_are_told_across_files(first, second, said):
+    files = [
+        (yaml.safe_dump(scaled(name, triggers=[
+            {"type": "prometheus", "metadata": QUEUE | metadata}])), f"{name}.yaml")
+        for name, metadata in (("web", first), ("api", second))
+    ]  # fmt: skip
+    assert said in told(migrate_all(files).lost)
+
+
+def test_metrics_of_two_scaled_objects_never_share_a_name_in_silence():
+    other = [{"type": "prometheus", "metadata": QUEUE | {"query": "sum(other)"}}]
+    files = [
+        (yaml.safe_dump(scaled("b-c", "a")), "1.yaml"),
+        (yaml.safe_dump(scaled("c", "a-b", triggers=other)), "2.yaml"),
+    ]
+    assert "external metric a-b-c-0: 2 triggers come to this name" in told(
+        migrate_all(files).refused
+    )
+    assert not migrate_all(files[:1] * 2).refused  # the same one twice is no other
+
+
+@pytest.mark.parametrize(("spec", "said"), [
+    pytest.param({"minReplicaCount": "{{ .Values.min }}"},
+                 "spec.minReplicaCount: '{{ .Values.min }}' is no whole number", id="template"),
+    pytest.param({"fallback": {"replicas": "many"}}, "spec.fallback.replicas: 'many' is no",
+                 id="fallback"),
+    pytest.param({"maxReplicaCount": 2.5}, "spec.maxReplicaCount: 2.5 is no", id="fraction"),
+    pytest.param({"scaleTargetRef": {"deploymentName": "web"}}, "deploymentName is of KEDA 1",
+                 id="keda-1"),
+])  # fmt: skip
+def test_a_manifest_that_keda_would_not_take_is_refused_with_its_field(spec, said):
+    outcome = migrate(yaml.safe_dump(scaled(**spec)))
+    assert said in told(outcome.refused)
+    assert not outcome.manifests
+
+
+@pytest.mark.parametrize("threshold", ["0", "-1", "many", ""])
+def test_a_threshold_that_is_no_target_carries_nothing_over(threshold):
+    triggers = [{"type": "prometheus", "metadata": QUEUE | {"threshold": threshold}}]
+    outcome = migrate(yaml.safe_dump(scaled(triggers=triggers)))
+    assert "is no number above 0" in told(outcome.lost)
+    assert not outcome.manifests
+
+
+@pytest.mark.parametrize(("written", "is_paused"), [
+    ("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False),
+])  # fmt: skip
+def test_a_paused_object_becomes_a_paused_hpa_and_says_so(written, is_paused):
+    manifest = scaled()
+    manifest["metadata"]["annotations"] = {"autoscaling.keda.sh/paused": written}
+    outcome = migrate(yaml.safe_dump(manifest))
+    annotations = outcome.manifests[0]["metadata"].get("annotations", {})
+    assert annotations == ({"podscale.io/paused": "true"} if is_paused else {})
+    assert ("the HPA below is paused as well" in told(outcome.differs)) is is_paused
+
+
+def test_a_direction_that_is_paused_stays_so():
+    manifest = scaled()
+    manifest["metadata"]["annotations"] = {"autoscaling.keda.sh/paused-scale-in": "True"}
+    (hpa,) = migrate(yaml.safe_dump(manifest)).manifests
+    assert hpa["spec"]["behavior"]["scaleDown"] == {"selectPolicy": "Disabled"}
+
+
+def test_deleting_the_scaled_object_must_not_restore_a_size_under_the_new_hpa():
+    outcome = migrate(yaml.safe_dump(scaled(advanced={"restoreToOriginalReplicaCount": True})))
+    (patch,) = (step for step in outcome.steps if step.startswith("kubectl patch scaledobject web"))
+    deletion = next(step for step in outcome.steps if "kubectl delete scaledobject" in step)
+    assert outcome.steps.index(patch) < outcome.steps.index(deletion)
+    assert "kubectl patch" not in "\n".join(migrate(yaml.safe_dump(scaled())).steps)
+
+
+@pytest.mark.parametrize(("query", "series_query"), [
+    ("sum(jobs_waiting) or vector(0)", "up"),
+    ("(sum(jobs_waiting) or vector(0)) / 4", "up"),
+    ("absent(jobs_waiting)", "up"),
+    ("sum(jobs_waiting)", "jobs_waiting"),
+])  # fmt: skip
+def test_a_query_with_a_default_is_served_while_its_series_are_not_there(query, series_query):
+    triggers = [{"type": "prometheus", "metadata": QUEUE | {"query": query}}]
+    outcome = migrate(yaml.safe_dump(scaled(triggers=triggers)))
+    assert outcome.rules["externalRules"][0]["seriesQuery"] == series_query
+
+
+@pytest.mark.parametrize("version", ["v2beta1", "v2beta2"])
+def test_hpas_of_versions_that_are_gone_are_not_taken_as_they_are(version):
+    hpa = {"apiVersion": f"autoscaling/{version}", "kind": "HorizontalPodAutoscaler",
+           "metadata": {"name": "web"}}  # fmt: skip
+    assert "is served by no current release" in told(migrate(yaml.safe_dump(hpa)).refused)
+    hpa["apiVersion"] = "autoscaling/v1"
+    assert not migrate(yaml.safe_dump(hpa)).refused
+
+
+def test_rules_are_found_among_other_config_maps_with_their_own_lines():
+    maps = [("grafana", "a: 1\n"), ("one", "rules: []\n"), ("two", "rules: []\nrule: 1\n")]
+    text = "---\n".join(
+        f"kind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  config.yaml: |\n"
+        + "".join(f"    {line}\n" for line in content.splitlines())
+        for name, content in maps
+    )
+    found = find(text, "all.yaml")
+    assert found.form == "ConfigMap one"
+    refused = told(migrate(text, "all.yaml").refused)
+    assert "ConfigMap two: all.yaml:18:1: unknown key 'rule'" in refused
+
+
+def test_rules_in_quotes_are_told_by_their_own_lines():
+    config = {"kind": "ConfigMap", "metadata": {"name": "one", "namespace": "m"},
+              "data": {"config.yaml": "rules: []\nrule: 1\n"}}  # fmt: skip
+    refused = told(migrate(json.dumps(config), "one.json").refused)
+    assert "one.json: ConfigMap m/one: config.yaml:2:1: unknown key 'rule'" in refused
+
+
+def test_a_limit_of_memory_is_told():
+    container = {"image": "vpa-updater:1", "resources": {"limits": {"memory": "64Mi"}}}
+    manifest = {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
+    assert "resources.limits.memory 64Mi was" in told(migrate(yaml.safe_dump(manifest)).differs)
+
+
+def test_what_stands_beside_a_program_stays_and_is_no_loss():
+    kinds = ("Service", "ClusterRole", "APIService", "ServiceMonitor")
+    text = "---\n".join(f"kind: {kind}\nmetadata: {{name: x}}\n" for kind in kinds)
+    outcome = migrate(text)
+    assert (outcome.lost, outcome.read) == ([], [])
+    assert outcome.kept == [f"{kind} x" for kind in kinds]
+    assert "# not read, and stays as it is:\n# - Service x" in render(outcome)
+
+
+def test_a_program_under_another_name_is_told_what_names_are_known():
+    text = "kind: Deployment\nmetadata: {name: x}\nspec: {template: {spec: {containers: [{}]}}}\n"
+    assert "the name of no image is known (prometheus-adapter, vpa-" in told(migrate(text).lost)
