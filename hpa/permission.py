@@ -1,0 +1,65 @@
+"""Whether what was decided may be done: asked when it is, and again before each attempt.
+
+Time passes between a look and a write: the object may have changed, another controller may
+have come, and a silent watch may hide what speaks against a smaller size.
+"""
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from hpa.catalog import Key
+from hpa.decide import Decision, Scale
+from hpa.foreign import Foreign
+from hpa.observe import Look
+from hpa.stores import Stores
+from hpa.targets import Targets
+
+
+class Permission:
+    """What one term may do, as far as its own process can tell; the Lease is asked later."""
+
+    def __init__(
+        self,
+        *,
+        stores: Stores,
+        targets: Targets,
+        foreign: Foreign,
+        wall: Callable[[], float],
+    ) -> None:
+        self._stores = stores
+        self._targets = targets
+        self._foreign = foreign
+        self._wall = wall
+
+    def may_act(self, look: Look, decision: Decision) -> bool:
+        """Return whether the size that was decided on may be written."""
+        scale = look.seen.scale
+        is_shrinking = (
+            decision.replicas is not None
+            and isinstance(scale, Scale)
+            and decision.replicas < scale.spec_replicas
+        )
+        if is_shrinking and not self._may_shrink(look):
+            return False
+        return self.is_same(look)
+
+    def is_same(self, look: Look) -> bool:
+        """Return whether the object is there as it was looked at, and ours."""
+        entry, hpa = look.entry, look.entry.hpa
+        if entry.is_gone or hpa is None:
+            return False
+        if hpa is not look.hpa and structs.replace(hpa, status=look.hpa.status) != look.hpa:
+            return False
+        return not self.must_watch(entry.key, self._wall())
+
+    def must_watch(self, key: Key, now: float) -> bool:
+        """Return whether another controller scales this object, or may yet turn out to."""
+        foreign = self._foreign
+        return foreign.acting(key, now) is not None or foreign.is_on_probation(key, now)
+
+    def _may_shrink(self, look: Look) -> bool:
+        # A silent watch may hide the pods or the spec that speak against it.
+        return (
+            look.knows_owners and self._stores.is_current() and self._targets.is_current(look.entry)
+        )
