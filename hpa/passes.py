@@ -89,7 +89,9 @@ class Passes:
             release=self._release,
             fail=self._fail,
         )
-        self._permission = Permission(stores=stores, targets=targets, foreign=foreign, wall=wall)
+        self._permission = Permission(
+            stores=stores, targets=targets, memory=memory, foreign=foreign, wall=wall
+        )
         self._actor = actor
         self._asking = Asking(provider, metrics, timeout_s=limits.answer_timeout_s, wall=wall)
         self._memory = memory

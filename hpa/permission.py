@@ -10,7 +10,9 @@ from msgspec import structs
 
 from hpa.catalog import Key
 from hpa.decide import Decision, Scale
+from hpa.decide.steps import Corrected
 from hpa.foreign import Foreign
+from hpa.memory import Memory
 from hpa.observe import Look
 from hpa.stores import Stores
 from hpa.targets import Targets
@@ -24,24 +26,26 @@ class Permission:
         *,
         stores: Stores,
         targets: Targets,
+        memory: Memory,
         foreign: Foreign,
         wall: Callable[[], float],
     ) -> None:
         self._stores = stores
         self._targets = targets
+        self._memory = memory
         self._foreign = foreign
         self._wall = wall
 
     def may_act(self, look: Look, decision: Decision) -> bool:
         """Return whether the size that was decided on may be written."""
         scale = look.seen.scale
-        is_shrinking = (
-            decision.replicas is not None
-            and isinstance(scale, Scale)
-            and decision.replicas < scale.spec_replicas
-        )
-        if is_shrinking and not self._may_shrink(look):
-            return False
+        if decision.replicas is not None and isinstance(scale, Scale):
+            is_up = decision.replicas > scale.spec_replicas
+            if not is_up and not self._may_shrink(look):
+                return False
+            is_known = self._memory.knows_rescales(look.hpa, is_up=is_up, now=self._wall())
+            if not is_known and not _is_corrected(decision):
+                return False
         return self.is_same(look)
 
     def is_same(self, look: Look) -> bool:
@@ -63,3 +67,8 @@ class Permission:
         return (
             look.knows_owners and self._stores.is_current() and self._targets.is_current(look.entry)
         )
+
+
+def _is_corrected(decision: Decision) -> bool:
+    """Whether the size is brought back between the bounds: no policy is asked for that."""
+    return any(isinstance(step, Corrected) for step in decision.trace.steps)
