@@ -38,7 +38,7 @@ async def run(
     """Serve until SIGTERM or SIGINT; return the exit code.
 
     2 is what must be changed first (``problems`` of the command line, or what ``serve`` raises
-    of the kinds in ``refusals``), 1 everything else.
+    of the kinds in ``refusals`` before it serves), 1 everything else.
     """
     if problems:
         print("\n".join(problems), file=sys.stderr)  # noqa: T201 - no event to be logged
@@ -72,14 +72,14 @@ async def run(
         if not stop.is_set():
             raise
         log.info("ended before it served")
-    except* refusals as refused:
-        print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
-        code = 2
-    except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
+    except* (*refusals, KubeError, TlsError, TrustError, OSError, ValueError) as failed:
         first, code = _first(failed), 1
         if is_serving:
             # A defect, perhaps of one task among many: where it was is all there is to go by.
             log.error("ended by an error", error=str(first), exc_info=first)
+        elif refused := failed.subgroup(refusals):
+            print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
+            code = 2
         else:
             log.error("cannot start", error=str(first))
             # A kubeconfig must be changed first; what else there is may pass by itself.
