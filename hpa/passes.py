@@ -188,11 +188,12 @@ class Passes:
                 return
         decision = decide(look.observation(answers), past, settings, now)
         outcome = DONE
-        if decision.replicas is not None and not self._permission.may_act(look, decision):
-            outcome = Outcome("not_tried")
-        elif decision.replicas is not None:
-            self._group.create_task(self._act(look, decision, size, started, waits_since))
-            return
+        if decision.replicas is not None:
+            objection = self._permission.objection(look, decision)
+            if not objection:
+                self._group.create_task(self._act(look, decision, size, started, waits_since))
+                return
+            outcome = Outcome("not_tried", objection)
         conclusion = conclude(decision, outcome, now)
         if settings.mode != "shadow" and self._moments.is_due(look, conclusion, now):
             self._group.create_task(self._act(look, decision, size, started, waits_since, outcome))
@@ -244,7 +245,7 @@ class Passes:
 
         def may() -> bool:
             sent[:] = self._wall(), self._jumped_s
-            return clock() < until and self._permission.may_act(look, decision)
+            return clock() < until and not self._permission.objection(look, decision)
 
         def lost() -> None:
             if size is not None and decision.replicas is not None and not entry.is_gone:

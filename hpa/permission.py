@@ -36,17 +36,23 @@ class Permission:
         self._foreign = foreign
         self._wall = wall
 
-    def may_act(self, look: Look, decision: Decision) -> bool:
-        """Return whether the size that was decided on may be written."""
+    def objection(self, look: Look, decision: Decision) -> str:
+        """Return what speaks against writing the size that was decided on, in words for people;
+        "" is nothing."""
         scale = look.seen.scale
         if decision.replicas is not None and isinstance(scale, Scale):
             is_up = decision.replicas > scale.spec_replicas
-            if not is_up and not self._may_shrink(look):
-                return False
+            if not is_up and (doubt := self._doubt(look)):
+                return doubt
             is_known = self._memory.knows_rescales(look.hpa, is_up=is_up, now=self._wall())
             if not is_known and not _is_corrected(decision):
-                return False
-        return self.is_same(look)
+                return (
+                    "the stored histories could not be read, and a policy counts rescales from "
+                    "before this process led"
+                )
+        if not self.is_same(look):
+            return "the object has changed since, or another controller scales it"
+        return ""
 
     def is_same(self, look: Look) -> bool:
         """Return whether the object is there as it was looked at, and ours."""
@@ -62,11 +68,14 @@ class Permission:
         foreign = self._foreign
         return foreign.acting(key, now) is not None or foreign.is_on_probation(key, now)
 
-    def _may_shrink(self, look: Look) -> bool:
+    def _doubt(self, look: Look) -> str:
+        """Return why nothing may shrink now."""
+        if not look.knows_owners:
+            return "who owns its pods is not known"
         # A silent watch may hide the pods or the spec that speak against it.
-        return (
-            look.knows_owners and self._stores.is_current() and self._targets.is_current(look.entry)
-        )
+        if not self._stores.is_current() or not self._targets.is_current(look.entry):
+            return "the API server does not tell what changes, so that nothing may shrink"
+        return ""
 
 
 def _is_corrected(decision: Decision) -> bool:
