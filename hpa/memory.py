@@ -135,10 +135,11 @@ class Memory:
             self.forget(entry.key)
             loaded = None
         past, expected = Past(), None
+        is_taken_over = loaded is not None or not self.is_read
+        if size is not None and is_taken_over and not is_current():
+            self._doubted[entry.key] = size
+            size = None
         if loaded is not None:
-            if size is not None and not is_current():
-                self._doubted[entry.key] = size
-                size = None
             past = history.taken_over(loaded.record, loaded.alive_until, hpa)
             expected = loaded.record.size
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
@@ -147,7 +148,7 @@ class Memory:
         past, expected = history.recovered(past, hpa, expected)
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
-            if not self.is_read and expected is None and is_current():
+            if not self.is_read and expected is None:
                 self._found[entry.key] = size, now
             past = history.drifted(past, hpa, expected, size, now)
             self._loaded.pop(entry.key, None)
