@@ -238,6 +238,7 @@ class Controller:
                 await asyncio.sleep(at - now)
             if self._passes is not None:
                 self._passes.follow_clock()
+            self.targets.note_silence(loop.time(), is_other_heard=self._stores.is_current())
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if has_left:
                 # What one slot left, in two milliseconds. By itself the collector would not come,
