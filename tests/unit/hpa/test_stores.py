@@ -106,7 +106,7 @@ async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
 
 
 async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
-    cluster = Cluster(settings=SETTINGS)
+    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
     web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
     await asyncio.sleep(20.0)
@@ -118,3 +118,17 @@ async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
     assert [path for path in cluster.world.reads if path.endswith("/scale")] == []
     leading.cancel()
     await asyncio.wait({leading})
+
+
+async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it() -> None:
+    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    web(cluster, 6)
+    targets = cluster.controller.targets
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert targets.at_hand(entry) is not None
+    cluster.stores.deployments.apply(Broken("gone"), scope="", now=0.0)
+    targets.note_silence(600.0, is_other_heard=True)
+    assert not targets.is_current(entry)
+    assert targets.at_hand(entry) is None
+    assert targets.is_current(entry)  # by GET

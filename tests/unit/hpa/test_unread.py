@@ -17,6 +17,7 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import Forbidden, KubeError, ServerFailed
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodStore
+from podscale.kube.watching import Broken
 from podscale.serving.flags import parse
 from podscale.serving.health import Health
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -147,6 +148,29 @@ async def test_a_size_that_nothing_explains_counts_when_it_is_read_late() -> Non
         assert entry.hpa is not None
         past = second.controller.memory.past(entry, entry.hpa, 8, second.wall())
         assert [each.change for each in past.scale_ups] == [2, 2, 2]
+
+
+async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> None:
+    first = await grown_to_six()
+    now = first.world.workloads[(NS, "web")]
+    first.world.workloads[(NS, "web")] = {
+        **now,
+        "spec": {**now["spec"], "replicas": 4},
+        "metadata": {**now["metadata"], "resourceVersion": "1"},
+    }
+    second = successor(first, 1000)  # sees the size before the last write, and then nothing
+    first.world.workloads[(NS, "web")] = now
+    second.stores.deployments.apply(Broken("the stream broke"), scope="", now=0.0)
+    hide(second.world)
+    async with leading(second, Term(1, "one", second.wall())):
+        await asyncio.sleep(70.0)
+        second.sync()
+        await asyncio.sleep(30.0)
+        entry = second.controller.catalog.get((NS, "web"))
+        assert entry is not None
+        assert entry.hpa is not None
+        past = second.controller.memory.past(entry, entry.hpa, 6, second.wall())
+        assert past.scale_downs == ()
 
 
 async def test_corrections_to_the_bounds_are_made_whatever_the_policies_say() -> None:
