@@ -61,6 +61,8 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     code = 0
+    expected: tuple[type[Exception], ...]
+    expected = (*refusals, KubeError, TlsError, TrustError, OSError, ValueError)
     try:
         async with serve(flags, verbosity) as served:
             is_serving = True
@@ -72,7 +74,7 @@ async def run(
         if not stop.is_set():
             raise
         log.info("ended before it served")
-    except* (*refusals, KubeError, TlsError, TrustError, OSError, ValueError) as failed:
+    except* expected as failed:
         first, code = _first(failed), 1
         if is_serving:
             # A defect, perhaps of one task among many: where it was is all there is to go by.
