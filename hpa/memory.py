@@ -175,7 +175,7 @@ class Memory:
         self._pasts[key] = past
         if size is not None:
             self._sizes[key] = size
-        if self._shards is None or not is_stored or not self.is_read:
+        if self._shards is None or not is_stored or self._unread_since is not None:
             return
         mark = history.mark(past, size)
         if self._marks.get(key) != mark:
