@@ -106,7 +106,8 @@ class Actor:
                 continue
             except (KubeError, msgspec.DecodeError) as failure:
                 self._note("scale", "error")
-                if is_sent and isinstance(failure, _UNKNOWN):
+                # Not sent: the conflict before it may have been one with ourselves, as above.
+                if not is_sent or isinstance(failure, _UNKNOWN):
                     lost()
                 return Outcome("failed", str(failure))
             self._note("scale", "ok")

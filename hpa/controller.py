@@ -20,6 +20,7 @@ from hpa.decide import Settings
 from hpa.decide.conditions import Event
 from hpa.decide.settings import acts_at_once
 from hpa.foreign import Foreign
+from hpa.keeping import Keeping
 from hpa.memory import Memory
 from hpa.objects import Autoscaler, Target, scale_writer, status_writer
 from hpa.observe import Observer
@@ -34,7 +35,6 @@ from hpa.traces import Traces
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
 from podscale.kube.change import Change
-from podscale.kube.errors import KubeError, NotLeading
 from podscale.kube.events import Recorder
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
@@ -93,8 +93,9 @@ class Controller:
         self.traces = traces
         self.schedule = Schedule(settings.sync_period_s)
         self.foreign = Foreign(wall(), settings.sync_period_s)
-        self._shards = None if settings.mode == "shadow" else shards
-        self.memory = Memory(self._shards)
+        shards = None if settings.mode == "shadow" else shards
+        self.memory = Memory(shards)
+        self._keeping = Keeping(self.memory, shards, metrics, wall)
         self.targets = Targets(
             api,
             kinds,
@@ -120,37 +121,38 @@ class Controller:
         metrics.events_dropped = lambda: recorder.dropped
 
     async def run(self, term: Term) -> None:
-        """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored."""
+        """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored, and without
+        it where that cannot be read for a minute."""
         # A renewal may be older than the last history of a term: ours we know better.
         set_s, behind_s = self._follow_clock(), term.previous_behind_s
-        await self._stores.wait_synced()
-        await self._load(term, set_s if behind_s is None else behind_s)
+        self.memory.begin(self._wall(), set_s if behind_s is None else behind_s)
+        try:
+            await self._stores.wait_synced()
+            await self._keeping.read_in_time(term)
+            await self._reconcile(term)
+        finally:
+            self._passes = None
+            # Who leads next says how these stand; ours would be added to what it says.
+            self._metrics.is_leader = self._metrics.foreign = 0
+            await self._keeping.end()
+
+    async def _reconcile(self, term: Term) -> None:
         self.traces.clear()
         for entry in self.catalog:
             entry.is_busy, entry.looked_at, entry.repeat = False, 0.0, None
         _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._passes = self._passes_of(group)
-                if self._shards is not None:
-                    group.create_task(self._store(self._shards), name="store histories")
-                    self._metrics.unsaved_s = self._unsaved(self._shards)
-                is_small = len(self.catalog) <= _AT_ONCE
-                if is_small:
-                    self._urgent |= dict.fromkeys(entry.key for entry in self.catalog)
-                    self._is_urgent.set()
-                group.create_task(self._hurry(group), name="decide urgently")
-                # Slot 0 has just had its turn where everything was decided at once.
-                await self._tick(group, first=1 if is_small else 0)
-        finally:
-            self._passes = None
-            # Who leads next says how these stand; ours would be added to what it says.
-            self._metrics.is_leader = self._metrics.foreign = 0
-            self._metrics.unsaved_s = lambda: 0.0
-            if self._shards is not None:
-                await self._flush(self._shards)
+        async with asyncio.TaskGroup() as group:
+            self._passes = self._passes_of(group)
+            group.create_task(self._keeping.keep(term), name="store histories")
+            is_small = len(self.catalog) <= _AT_ONCE
+            if is_small:
+                self._urgent |= dict.fromkeys(entry.key for entry in self.catalog)
+                self._is_urgent.set()
+            group.create_task(self._hurry(group), name="decide urgently")
+            # Slot 0 has just had its turn where everything was decided at once.
+            await self._tick(group, first=1 if is_small else 0)
 
     def changed(self, entry: Entry, is_new: bool) -> None:
         """Decide on new objects and new specs at once, from the release on that does."""
@@ -203,23 +205,6 @@ class Controller:
         """Whether another controller acts on this object, by our mode or by its deeds."""
         return self._settings.mode == "shadow" or self.foreign_controller(key) is not None
 
-    async def _load(self, term: Term, behind_s: float) -> None:
-        pause_s = 1.0
-        while True:
-            try:
-                count = await self.memory.load(term.previous_renew_time, self._wall(), behind_s)
-            except NotLeading:
-                raise
-            except KubeError as error:
-                # Without the histories a window could be forgotten: nothing shrinks then.
-                _log.warning("histories not readable yet", error=str(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, 30.0)
-                continue
-            if count:
-                _log.info("histories taken over", count=count)
-            return
-
     def _passes_of(self, group: asyncio.TaskGroup) -> Passes:
         return Passes(
             group=group,
@@ -253,6 +238,7 @@ class Controller:
                 await asyncio.sleep(at - now)
             if self._passes is not None:
                 self._passes.follow_clock()
+            self.targets.note_silence(loop.time(), is_other_heard=self._stores.is_current())
             self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if has_left:
                 # What one slot left, in two milliseconds. By itself the collector would not come,
@@ -314,25 +300,6 @@ class Controller:
     def _note_released(self, key: Key) -> None:
         if key in self._urgent:
             self._is_urgent.set()
-
-    async def _store(self, shards: Shards) -> None:
-        while True:
-            try:
-                await shards.run()
-            except NotLeading:
-                await asyncio.sleep(1.0)  # the end of the term is near; the guard said it first
-
-    async def _flush(self, shards: Shards) -> None:
-        # On SIGTERM we still lead: the next leader must find everything.
-        try:
-            async with asyncio.timeout(2.0):
-                await shards.flush()
-        except (KubeError, TimeoutError) as error:
-            _log.warning("histories not flushed", error=str(error))
-
-    def _unsaved(self, shards: Shards) -> Callable[[], float]:
-        now = asyncio.get_running_loop().time
-        return lambda: shards.unsaved_s(now())  # scrapes are answered in a thread without a loop
 
     def _entries(self, keys: Iterable[Key]) -> list[Entry]:
         found = (self.catalog.get(key) for key in keys)

@@ -140,6 +140,21 @@ def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]
     return past, status.desired_replicas
 
 
+def joined(before: Past, past: Past) -> Past:
+    """Return the history of a term that began without the one ``before`` it."""
+    # The newest rescale in it may be known from the status, which has whole seconds.
+    since = 1 + max(
+        (each.at for each in (*before.scale_ups, *before.scale_downs)), default=-math.inf
+    )
+    known = {each.metric for each in past.good}
+    return Past(
+        (*(before.recommendations or ()), *(past.recommendations or ())),
+        (*before.scale_ups, *(each for each in past.scale_ups if each.at > since)),
+        (*before.scale_downs, *(each for each in past.scale_downs if each.at > since)),
+        (*(each for each in before.good if each.metric not in known), *past.good),
+    )
+
+
 def drifted(past: Past, hpa: HPA, expected: int | None, actual: int, now: float) -> Past:
     """Return the history with a difference in size that nothing explains, as of now."""
     if expected is None or expected == actual:

@@ -1,7 +1,8 @@
 """What is remembered about every autoscaler: in memory, and (in replace mode) stored.
 
 A history taken over from another leader is completed when its object is first decided
-on: only then the size of the target is known.
+on: only then the size of the target is known. Where histories cannot be read for long, a
+term begins without them, and joins them to its own when they come.
 """
 
 from collections.abc import Callable, Container
@@ -16,7 +17,9 @@ from hpa.decide.spec import HPA
 from hpa.history import Mark, Record
 from hpa.shards import Shards
 
-_SILENT_S = 60.0  # longer than a hand-over, under the default lease
+# Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
+# and rightly so: nobody recommended anything for as long, and a window may have run out.
+_SILENT_S = 60.0
 
 
 class _Loaded(Struct, frozen=True):
@@ -50,30 +53,55 @@ class Memory:
         self._sent: dict[Key, tuple[_Sent, ...]] = {}
         self._doubted: dict[Key, int] = {}  # sizes that a watch tells which may be behind
         self._behind_s = 0.0
+        self._unread_since: float | None = None  # None: what is stored was read
+        self._found: dict[Key, tuple[int, float]] = {}  # sizes and when, found while it was not
 
-    async def load(self, alive_until: float | None, now: float, behind_s: float = 0.0) -> int:
-        """Take over what is stored; returns for how many objects. Raises ``KubeError``.
+    def begin(self, now: float, behind_s: float = 0.0) -> None:
+        """Forget the term before: until ``load``, nothing is known of what was stored.
 
-        ``alive_until`` is the renewTime of the Lease that we took: the leader before us
-        recommended the same until then, by a clock that was ``behind_s`` behind ours.
+        Who stored it had a clock that was ``behind_s`` behind ours.
         """
         self._behind_s = behind_s
+        self._unread_since = None if self._shards is None else now
+        self._found.clear()
         self._pasts.clear()
         self._sizes.clear()
         self._marks.clear()
         self._loaded.clear()
         self._sent.clear()
         self._doubted.clear()
+
+    async def load(self, alive_until: float | None, now: float) -> int:
+        """Take over what is stored; returns for how many objects. Raises ``KubeError``.
+
+        ``alive_until`` is the renewTime of the Lease that we took: the leader before us
+        recommended the same until then, by its own clock.
+        """
         if self._shards is None:
             return 0
         if alive_until is not None:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
-        at = now - behind_s
+        at = now - self._behind_s
         is_silent = alive_until is None or at - alive_until > _SILENT_S
         records = await self._shards.load()
         for key, record in records.items():
             self._loaded[key] = _Loaded(record, alive_until, at, is_silent)
+        self._unread_since = None
         return len(records)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what is stored was read in this term; until then nothing is stored."""
+        return self._unread_since is None
+
+    def knows_rescales(self, hpa: HPA, *, is_up: bool, now: float) -> bool:
+        """Return whether every rescale that the policies of a direction may count is known: an
+        earlier leader's are not while its histories are not read, until all are too old."""
+        if self._unread_since is None or hpa.behavior is None:
+            return True
+        rules = hpa.behavior.up if is_up else hpa.behavior.down
+        longest_s = max((policy.period_seconds for policy in rules.policies), default=0)
+        return now - self._unread_since >= longest_s
 
     def prune(self, known: Container[Key]) -> None:
         """Drop what is stored of objects that went while nobody led.
@@ -98,6 +126,8 @@ class Memory:
         """
         known = self._pasts.get(entry.key)
         if known is not None:
+            if self._loaded and entry.key in self._loaded:
+                known = self._joined(entry, hpa, known, now)
             return self._settled(entry, hpa, known, size)
         loaded = self._loaded.get(entry.key)
         if loaded is not None and loaded.record.uid not in ("", entry.uid):
@@ -105,10 +135,11 @@ class Memory:
             self.forget(entry.key)
             loaded = None
         past, expected = Past(), None
+        is_taken_over = loaded is not None or not self.is_read
+        if size is not None and is_taken_over and not is_current():
+            self._doubted[entry.key] = size
+            size = None
         if loaded is not None:
-            if size is not None and not is_current():
-                self._doubted[entry.key] = size
-                size = None
             past = history.taken_over(loaded.record, loaded.alive_until, hpa)
             expected = loaded.record.size
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
@@ -117,6 +148,8 @@ class Memory:
         past, expected = history.recovered(past, hpa, expected)
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
+            if not self.is_read and expected is None:
+                self._found[entry.key] = size, now
             past = history.drifted(past, hpa, expected, size, now)
             self._loaded.pop(entry.key, None)
             self._pasts[entry.key] = past
@@ -142,7 +175,7 @@ class Memory:
         self._pasts[key] = past
         if size is not None:
             self._sizes[key] = size
-        if self._shards is None or not is_stored:
+        if self._shards is None or not is_stored or self._unread_since is not None:
             return
         mark = history.mark(past, size)
         if self._marks.get(key) != mark:
@@ -154,6 +187,18 @@ class Memory:
         known = self._sent.get(entry.key, ())
         others = tuple(each for each in known if each.after != after and each.before == before)
         self._sent[entry.key] = (*others, _Sent(before, after, at))
+
+    def _joined(self, entry: Entry, hpa: HPA, known: Past, now: float) -> Past:
+        """Return a history of this term with the stored one, which could be read only now."""
+        loaded, found = self._loaded.pop(entry.key), self._found.pop(entry.key, None)
+        if loaded.record.uid not in ("", entry.uid):
+            return known
+        past = history.from_record(loaded.record, loaded.alive_until)
+        past = history.joined(history.shifted(past, self._behind_s, now), known)
+        if found is not None:
+            past = history.drifted(past, hpa, loaded.record.size, *found)
+        self._pasts[entry.key] = past
+        return past
 
     def _settled(self, entry: Entry, hpa: HPA, past: Past, size: int | None) -> Past:
         sent = self._sent.get(entry.key)
@@ -175,6 +220,10 @@ class Memory:
     def shift(self, by_s: float) -> None:
         """Follow a clock that was set; what is stored follows with the next pass."""
         self._behind_s += by_s  # of histories not looked at yet
+        if self._unread_since is not None:
+            self._unread_since += by_s
+        for key, (size, at) in self._found.items():
+            self._found[key] = size, at + by_s
         self._marks.clear()
         for key, past in self._pasts.items():
             self._pasts[key] = history.shifted(past, by_s)
@@ -189,5 +238,6 @@ class Memory:
         self._loaded.pop(key, None)
         self._sent.pop(key, None)
         self._doubted.pop(key, None)
+        self._found.pop(key, None)
         if self._shards is not None:
             self._shards.put(key, None)

@@ -85,7 +85,7 @@ def to_decide(written: Autoscaler) -> HPA:
                 namespace=meta.namespace,
                 uid=meta.uid,
                 resource_version=meta.resource_version,
-                generation=meta.generation or None,
+                generation=meta.generation,  # absent is 0, as to upstream, whose status says so
                 annotations=meta.annotations,
             ),
             spec=written.spec,

@@ -94,8 +94,9 @@ class Part:
         return self._leading.is_leader
 
     def register(self, health: Health) -> None:
-        """Make readiness wait for the first lists."""
+        """Make readiness wait for the first lists, and tell of histories that are not read."""
         health.add_readiness("autoscalers-synced", self._synced)
+        health.add_readiness("histories-read", self._read)
 
     async def _work(self, term: Term) -> None:
         try:
@@ -107,6 +108,14 @@ class Part:
         if self.stores.is_synced:
             return Verdict()
         return Verdict(False, "autoscalers and pods are not listed yet")
+
+    def _read(self) -> Verdict:
+        unread_s = self.metrics.unread_s()
+        if not unread_s:
+            return Verdict()
+        # Ready all the same: who is not would take explanations, and the metrics of a process
+        # with several parts, out of reach as well.
+        return Verdict(note=f"stored histories could not be read for {unread_s:.0f} s")
 
 
 def _part_of(chosen: Choice) -> str:

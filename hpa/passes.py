@@ -1,4 +1,4 @@
-"""One batch of passes: observe, ask once, decide each, act where something is to be written.
+"""One batch of passes: look, ask once, decide each, act where something is to be written.
 
 A pass that writes goes on in a task of its own, so that neither a slow API server nor a
 slow target delays the others of its batch.
@@ -8,35 +8,29 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 from msgspec import Struct, structs
 
-from hpa import history, statuses
+from hpa import history
 from hpa.act import Actor
 from hpa.asking import Asking, Given
 from hpa.catalog import Entry, Key
-from hpa.decide import (
-    Conclusion,
-    Decision,
-    Outcome,
-    Scale,
-    ScaleUnreadable,
-    Settings,
-    conclude,
-    decide,
-)
+from hpa.decide import Conclusion, Decision, Outcome, Scale, Settings, conclude, decide
 from hpa.decide.conditions import Event
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
 from hpa.foreign import Foreign
+from hpa.looking import PAGE, Looking
 from hpa.memory import Memory
-from hpa.objects import TargetKey
+from hpa.moments import Moments
 from hpa.observe import Look, Observer
+from hpa.permission import Permission
 from hpa.repeats import Again, Repeat
 from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
-from hpa.targets import Seen, Targets
+from hpa.targets import Targets
 from hpa.traces import Traces
 from hpa.writers import Writers
 from podscale.core.metrics import MetricsProvider
@@ -45,8 +39,6 @@ from podscale.kube.restmapper import Mapper
 
 _log = structlog.get_logger()
 
-PAGE = 64  # passes between two looks of the loop at others: some 5 ms
-_FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 # Writes wait for their turn where more are wanted than go in, for minutes. What was decided
 # longer ago is not begun: it is decided anew, from what is measured then, and comes first.
 LASTS_S = 15.0
@@ -88,15 +80,23 @@ class Passes:
         """``released`` is told when the pass over an object has ended, however it did;
         ``jumped`` says by how much the clock was set since it was asked last."""
         self._group = group
-        self._stores = stores
         self._targets = targets
-        self._observer = observer
+        self._looking = Looking(
+            group,
+            targets,
+            observer,
+            reads=limits.reads,
+            release=self._release,
+            fail=self._fail,
+        )
+        self._permission = Permission(
+            stores=stores, targets=targets, memory=memory, foreign=foreign, wall=wall
+        )
         self._actor = actor
         self._asking = Asking(provider, metrics, timeout_s=limits.answer_timeout_s, wall=wall)
         self._memory = memory
         self._traces = traces
         self._metrics = metrics
-        self._foreign = foreign
         self._settings = settings
         self._shadow = structs.replace(settings, mode="shadow")
         self._limits = limits
@@ -107,8 +107,7 @@ class Passes:
         self._jumped_s = 0.0  # in sum
         self._wall = wall
         self._writers = Writers(limits.writes)
-        self._reading = asyncio.Semaphore(limits.reads)
-        self._moments: dict[Key, float] = {}  # ``own_moment`` at the last status write
+        self._moments = Moments(metrics, limits.status_deadband)
         self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
 
     async def run(self, entries: Sequence[Entry]) -> None:
@@ -119,11 +118,10 @@ class Passes:
         mapper = self._mapper()
         for entry in free:
             entry.is_busy = True
-        looks: list[Look] = []
-        waiting: list[Entry] = []
-        await self._look_at_hand(free, mapper, looks, waiting)
+        looks, waiting = await self._looking.at_hand(free, mapper)
         if waiting:
-            await self._fetch(waiting, mapper, looks, started)
+            decide_late = partial(self._decide_all, started=started)
+            looks += await self._looking.fetch(waiting, mapper, decide_late)
         if self._asking.is_slow:
             async with asyncio.TaskGroup() as apart:
                 for some in _by_metrics(looks):
@@ -136,91 +134,12 @@ class Passes:
         by_s = self._jumped()
         if by_s:
             self._jumped_s += by_s
-            for key in self._moments:
-                self._moments[key] += by_s
+            self._moments.shift(by_s)
 
     def forget(self, key: Key) -> None:
         """Drop what is kept of a deleted object."""
-        self._moments.pop(key, None)
+        self._moments.forget(key)
         self._dropped.pop(key, None)
-
-    async def _look_at_hand(
-        self, free: Sequence[Entry], mapper: Mapper, looks: list[Look], waiting: list[Entry]
-    ) -> None:
-        """Sort out whose scale has to be asked for; cut short, it gives all of them back."""
-        rest = deque(free)
-        try:
-            while rest:
-                if len(rest) % PAGE == 0:
-                    await asyncio.sleep(0)
-                entry = rest.popleft()
-                try:
-                    seen = self._targets.at_hand(entry)
-                except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-                    self._fail(entry)
-                    continue
-                if seen is None and entry.hpa is not None and not entry.hpa.options.is_paused:
-                    waiting.append(entry)
-                else:
-                    self._look(entry, seen, mapper, looks)
-        except BaseException:
-            for entry in (*rest, *waiting, *(look.entry for look in looks)):
-                self._release(entry)
-            raise
-
-    def _look(self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]) -> None:
-        hpa = entry.hpa
-        if hpa is None or entry.is_gone:
-            self._release(entry)
-            return
-        nothing = Seen(Scale(0, 0))  # paused: not looked at
-        try:
-            looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
-        except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-            self._fail(entry)
-
-    async def _fetch(
-        self, waiting: list[Entry], mapper: Mapper, looks: list[Look], started: float
-    ) -> None:
-        tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
-        done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
-        for task in done:
-            self._look_fetched(tasks[task], *task.result(), mapper, looks)
-        for task in late:
-            self._group.create_task(self._later(tasks[task], task, mapper, started))
-
-    def _look_fetched(
-        self, entry: Entry, target: TargetKey, seen: Seen, mapper: Mapper, looks: list[Look]
-    ) -> None:
-        if entry.target == target:
-            self._look(entry, seen, mapper, looks)
-        else:
-            self._release(entry)  # it names another one by now
-
-    async def _fetched(self, entry: Entry) -> tuple[TargetKey, Seen]:
-        """Return the target and its scale."""
-        target = entry.target
-        try:
-            async with self._reading:
-                target = entry.target
-                return target, await self._targets.fetch(entry)
-        except Exception as error:  # noqa: BLE001 - as above
-            _log.exception("scale not read", key="/".join(entry.key))
-            return target, Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
-
-    async def _later(
-        self,
-        entry: Entry,
-        task: "asyncio.Task[tuple[TargetKey, Seen]]",
-        mapper: Mapper,
-        started: float,
-    ) -> None:
-        looks: list[Look] = []
-        self._look_fetched(entry, *await task, mapper, looks)
-        try:
-            await self._decide_all(looks, started)
-        except Exception:  # noqa: BLE001 - as above
-            _log.exception("pass failed", key="/".join(entry.key))
 
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
         waiting = deque(looks)
@@ -235,7 +154,7 @@ class Passes:
                 look = waiting.popleft()
                 try:
                     self._decide(look, given, started, now)
-                except Exception:  # noqa: BLE001 - as above
+                except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
                     self._fail(look.entry)
         finally:
             for look in waiting:
@@ -254,7 +173,7 @@ class Passes:
             entry, look.hpa, size, now, lambda: self._targets.is_current(entry)
         )
         settings = self._settings
-        if settings.mode != "shadow" and self._must_watch(entry.key, now):
+        if settings.mode != "shadow" and self._permission.must_watch(entry.key, now):
             settings = self._shadow
         waits_since = self._dropped.pop(entry.key, None) if self._dropped else None
         if entry.looked_at:
@@ -263,19 +182,20 @@ class Passes:
         repeat, entry.repeat = entry.repeat, None  # put back once nothing can fail any more
         if isinstance(repeat, Repeat) and not self._traces.is_followed:
             again = repeat.again(look, answers, past, settings, now)
-            if again is not None and not self._is_refresh_due(entry.key, again, now):
+            if again is not None and not self._moments.is_refresh_due(entry.key, again, now):
                 self._repeat(look, answers, past, again, settings, size, now, started)
                 entry.repeat = repeat
                 return
         decision = decide(look.observation(answers), past, settings, now)
         outcome = DONE
-        if decision.replicas is not None and not self._may_act(look, decision):
-            outcome = Outcome("not_tried")
-        elif decision.replicas is not None:
-            self._group.create_task(self._act(look, decision, size, started, waits_since))
-            return
+        if decision.replicas is not None:
+            objection = self._permission.objection(look, decision)
+            if not objection:
+                self._group.create_task(self._act(look, decision, size, started, waits_since))
+                return
+            outcome = Outcome("not_tried", objection)
         conclusion = conclude(decision, outcome, now)
-        if settings.mode != "shadow" and self._is_due(look, conclusion, now):
+        if settings.mode != "shadow" and self._moments.is_due(look, conclusion, now):
             self._group.create_task(self._act(look, decision, size, started, waits_since, outcome))
             return
         self._finish(look, conclusion, size, now, started)
@@ -325,7 +245,7 @@ class Passes:
 
         def may() -> bool:
             sent[:] = self._wall(), self._jumped_s
-            return clock() < until and self._may_act(look, decision)
+            return clock() < until and not self._permission.objection(look, decision)
 
         def lost() -> None:
             if size is not None and decision.replicas is not None and not entry.is_gone:
@@ -349,7 +269,8 @@ class Passes:
                 is_late = not was_tried and clock() >= until
                 if is_late and not entry.is_gone:
                     self._dropped[entry.key] = since
-                if not is_late and self._is_same(look) and self._is_due(look, conclusion, now):
+                may_write = not is_late and self._permission.is_same(look)
+                if may_write and self._moments.is_due(look, conclusion, now):
                     written = await self._actor.write_status(
                         entry, look.version, look.hpa.status, conclusion.status
                     )
@@ -357,7 +278,7 @@ class Passes:
                         failed = structs.replace(outcome, status_error=written.error)
                         conclusion = conclude(decision, failed, now)
                     elif written.is_written and not entry.is_gone:
-                        self._moments[entry.key] = _moment(entry.key, now)
+                        self._moments.written(entry.key, now)
             self._finish(look, conclusion, size, now, started)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(entry.key))
@@ -365,27 +286,6 @@ class Passes:
             _log.exception("pass failed", key="/".join(entry.key))
         finally:
             self._release(entry)
-
-    def _may_act(self, look: Look, decision: Decision) -> bool:
-        """Whether what was decided may still be done; time has passed since the look."""
-        scale = look.seen.scale
-        is_shrinking = (
-            decision.replicas is not None
-            and isinstance(scale, Scale)
-            and decision.replicas < scale.spec_replicas
-        )
-        if is_shrinking and not self._may_shrink(look):
-            return False
-        return self._is_same(look)
-
-    def _is_same(self, look: Look) -> bool:
-        """Whether the object is there as it was looked at, and ours."""
-        entry, hpa = look.entry, look.entry.hpa
-        if entry.is_gone or hpa is None:
-            return False
-        if hpa is not look.hpa and structs.replace(hpa, status=look.hpa.status) != look.hpa:
-            return False
-        return not self._must_watch(entry.key, self._wall())
 
     def _finish(
         self, look: Look, conclusion: Conclusion, size: int | None, now: float, started: float
@@ -408,38 +308,6 @@ class Passes:
         _log.exception("pass failed", key="/".join(entry.key))
         self._release(entry)
 
-    def _is_due(self, look: Look, conclusion: Conclusion, now: float) -> bool:
-        if not conclusion.is_status_changed:
-            return False
-        key = look.entry.key
-        moment = self._moments.get(key)
-        if moment is None:  # of a status that another process wrote
-            moment = self._moments[key] = _moment(key, now)
-        age_s = now - moment
-        if statuses.is_due(
-            look.hpa, conclusion.status, deadband=self._limits.status_deadband, age_s=age_s
-        ):
-            return True
-        self._metrics.saved += 1
-        return False
-
-    def _is_refresh_due(self, key: Key, again: Again, now: float) -> bool:
-        """Whether numbers alone are to be written, however little they moved."""
-        if not again.is_status_changed:
-            return False
-        moment = self._moments.get(key)
-        return moment is None or now - moment >= statuses.REFRESH_S
-
-    def _must_watch(self, key: Key, now: float) -> bool:
-        foreign = self._foreign
-        return foreign.acting(key, now) is not None or foreign.is_on_probation(key, now)
-
-    def _may_shrink(self, look: Look) -> bool:
-        # A silent watch may hide the pods or the spec that speak against it.
-        return (
-            look.knows_owners and self._stores.is_current() and self._targets.is_current(look.entry)
-        )
-
 
 def _shifted(decision: Decision, by_s: float) -> Decision:
     """Return the decision with its history as of a clock that was set meanwhile."""
@@ -458,7 +326,3 @@ def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:
         names = frozenset(f"{each.type}/{each.name}" for each in look.hpa.metrics)
         groups.setdefault(names, []).append(look)
     return list(groups.values())
-
-
-def _moment(key: Key, now: float) -> float:
-    return statuses.own_moment("/".join(key), now)

@@ -91,6 +91,7 @@ class HpaMetrics(Collector):
         self.is_leader = 0
         self.replicas: Replicas = lambda: ()
         self.unsaved_s: Callable[[], float] = lambda: 0.0
+        self.unread_s: Callable[[], float] = lambda: 0.0
         self.events_dropped: Callable[[], int] = lambda: 0
 
     def passed(self, labels: Labels, seconds: float) -> None:
@@ -168,6 +169,11 @@ class HpaMetrics(Collector):
             OWN + "history_unsaved_seconds",
             "Age of the oldest change of a history that is not stored yet; 0: all are.",
             self.unsaved_s(),
+        )
+        yield _gauge(
+            OWN + "history_unread_seconds",
+            "For how long the stored histories could not be read in this term; 0: they were.",
+            self.unread_s(),
         )
         yield _counter(
             OWN + "events_dropped", "Writes of Events lost.", (), {(): self.events_dropped()}

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import structlog
+
 from hpa.objects import Autoscaler, Claim, Target
 from hpa.sharing import Sharing
 from podscale.kube.api import Api
@@ -24,7 +26,10 @@ from podscale.kube.resource import (
 from podscale.kube.store import Store
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
 
+_log = structlog.get_logger()
+
 _LOOK_S = 0.05
+_PATIENCE_S = 60.0  # with the lists that can be done without
 _Optional = Store[Workload] | Store[ReplicationController] | Store[Claim]
 
 
@@ -81,15 +86,20 @@ class Stores:
             group.create_task(Reflector(api, controllers, self.replication_controllers).run())
 
     async def wait_synced(self) -> None:
-        """Wait for the first lists, but not for what may not be listed: a workload is read by
-        GET instead, and an in-tree HPA on a target of ours then shows by its deeds only."""
+        """Wait for the first lists, but not for what may not be listed, and not for ever for what
+        cannot be: a workload is read by GET instead, and an in-tree HPA on a target of ours then
+        shows by its deeds only."""
         await self.autoscalers.wait_synced()
         await self.pods.wait_synced()
-        for _name, store in self._workloads():
-            synced = asyncio.ensure_future(store.wait_synced())
-            while not synced.done() and not isinstance(store.freshness().error, Forbidden):
-                await asyncio.wait({synced}, timeout=_LOOK_S)
-            synced.cancel()
+        now = asyncio.get_running_loop().time
+        until = now() + _PATIENCE_S
+        for name, store in self._workloads():
+            while not store.is_synced and not isinstance(store.freshness().error, Forbidden):
+                if now() >= until:
+                    # One object that etcd cannot read fails the list of its kind for ever.
+                    _log.error("not listed, going on without", resource=name)
+                    break
+                await asyncio.sleep(_LOOK_S)
 
     @property
     def is_synced(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from hpa.catalog import Entry
@@ -27,8 +28,13 @@ from podscale.kube.resource import (
 from podscale.kube.store import Store
 from podscale.kube.wire import LabelSelector, ObjectMeta, builtins, decode
 
+_log = structlog.get_logger()
+
 WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
 GET_TIMEOUT_S = 5.0
+# A watch that is silent for as long, while others are heard, may stay so: a right was taken away,
+# or etcd cannot read one object of the kind. What it told last is not waited on any longer.
+_SILENCE_S = 180.0
 
 Workload = wire.Workload | wire.ReplicationController
 
@@ -74,6 +80,7 @@ class Targets:
         self._timeout_s = timeout_s
         self.replica_sets = replica_sets
         self.replication_controllers = replication_controllers
+        self._silent: frozenset[tuple[str, str]] = frozenset()  # kinds that are read by GET
         self._workloads: Mapping[tuple[str, str], tuple[Resource, Store[wire.Workload]]] = {
             ("apps", "Deployment"): (DEPLOYMENTS, deployments),
             ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
@@ -87,6 +94,9 @@ class Targets:
         if watched is not None:
             resource, store = watched
             if not store.is_synced:
+                return None
+            if (group, kind) in self._silent:
+                entry.scale = None
                 return None
             workload = store.get(namespace, name)
             if workload is not None and is_part(workload):
@@ -107,6 +117,8 @@ class Targets:
     def is_current(self, entry: Entry, now: float | None = None) -> bool:
         """Whether what ``at_hand`` says may be believed; a GET always may."""
         namespace, group, kind, name = entry.target
+        if (group, kind) in self._silent:
+            return entry.scale is None  # and not what was at hand before it was silent for long
         watched = self._workloads.get((group, kind))
         store: Store[wire.Workload] | Store[wire.ReplicationController]
         if watched is not None:
@@ -119,6 +131,24 @@ class Targets:
         else:
             return True
         return not store.is_synced or store.is_current(now)
+
+    def note_silence(self, now: float, *, is_other_heard: bool) -> None:
+        """Choose the kinds whose scales are read by GET though they were listed once.
+
+        ``is_other_heard``: the API server tells what changes of other things, and so can be asked.
+        """
+        silent = frozenset(
+            kind
+            for kind, (_, store) in self._workloads.items()
+            if is_other_heard
+            and store.is_synced
+            and not store.is_current(now)
+            and store.freshness(now).silent_s > _SILENCE_S
+        )
+        if silent - self._silent:
+            kinds = sorted(kind for _, kind in silent)
+            _log.warning("watch silent: scales are read by GET", kinds=kinds)
+        self._silent = silent
 
     async def fetch(self, entry: Entry) -> Seen:
         """Return the scale by GET; the first mapping that has one wins, as upstream's."""

@@ -31,7 +31,8 @@ class Labels(Struct, frozen=True, gc=False):
 
 
 class Outcome(Struct, frozen=True, gc=False):
-    """What became of the writes. The texts are the API server's errors as they are."""
+    """What became of the writes. The texts are the API server's errors as they are; of a scale
+    that was not tried, what spoke against it, where that is known."""
 
     scale: Literal["written", "failed", "conflict", "not_tried"] = "written"
     scale_error: str = ""

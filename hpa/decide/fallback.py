@@ -45,6 +45,15 @@ def remember(past: Past, metric: MetricSpec, replicas: int, now: float) -> Past:
     return structs.replace(past, good=(*others, GoodProposal(key, replicas, now)))
 
 
+def kept(past: Past, metrics: tuple[MetricSpec, ...]) -> Past:
+    """Return ``past`` without the proposals of metrics that the spec has no longer: a selector
+    that changes with every release would leave one more each time."""
+    if len(past.good) <= len(metrics):
+        return past
+    keys = {key_of(metric) for metric in metrics}
+    return structs.replace(past, good=tuple(each for each in past.good if each.metric in keys))
+
+
 def key_of(metric: MetricSpec) -> str:
     """Return what tells the metrics of one HPA apart."""
     selector = "" if metric.selector is None else str(metric.selector)

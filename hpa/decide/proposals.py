@@ -87,7 +87,7 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
         tuple(labels),
         tuple(events),
         tuple(steps),
-        past,
+        fallback.kept(past, hpa.metrics) if past.good else past,
         first,
         error,
     )

@@ -13,6 +13,9 @@ from hpa.explain.whatif import within_tolerance
 
 Ask = Callable[[Told, Mapping[str, Fact]], str]
 
+# For a size that was decided and not written yet.
+WAITS = "It is decided anew with each pass, and written once nothing speaks against it."
+
 
 def change(told: Told, reason: str, facts: Mapping[str, Fact]) -> str:
     """Return the sentence for ``reason``."""

@@ -37,6 +37,14 @@ def reasons(told: Told) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+def is_put_off(told: Told) -> bool:
+    """Return whether another size was decided, and something speaks against writing it yet."""
+    trace = told.trace
+    if trace.decided is None or trace.decided == told.current or trace.outcome is None:
+        return False
+    return trace.outcome.scale == "not_tried" and trace.settings.mode != "shadow"
+
+
 def is_ineffective(told: Told) -> bool:
     """Return whether another size was decided and not put into effect."""
     trace = told.trace

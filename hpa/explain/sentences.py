@@ -249,5 +249,8 @@ def _done(told: Told) -> Iterator[str]:
     elif trace.outcome is not None and trace.outcome.scale in ("failed", "conflict"):
         error = trace.outcome.scale_error
         yield f"{trace.decided} could not be written; the size is still {current}: {error}."
+    elif trace.outcome is not None and trace.outcome.scale == "not_tried":
+        why = f": {trace.outcome.scale_error}" if trace.outcome.scale_error else ""
+        yield f"{trace.decided} is not written yet; the size is still {current}{why}."
     else:
         yield f"The size changes from {current} to {trace.decided}."

@@ -38,7 +38,7 @@ async def run(
     """Serve until SIGTERM or SIGINT; return the exit code.
 
     2 is what must be changed first (``problems`` of the command line, or what ``serve`` raises
-    of the kinds in ``refusals``), 1 everything else.
+    of the kinds in ``refusals`` before it serves), 1 everything else.
     """
     if problems:
         print("\n".join(problems), file=sys.stderr)  # noqa: T201 - no event to be logged
@@ -61,6 +61,8 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     code = 0
+    expected: tuple[type[Exception], ...]
+    expected = (*refusals, KubeError, TlsError, TrustError, OSError, ValueError)
     try:
         async with serve(flags, verbosity) as served:
             is_serving = True
@@ -72,14 +74,14 @@ async def run(
         if not stop.is_set():
             raise
         log.info("ended before it served")
-    except* refusals as refused:
-        print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
-        code = 2
-    except* (KubeError, TlsError, TrustError, OSError, ValueError) as failed:
+    except* expected as failed:
         first, code = _first(failed), 1
         if is_serving:
             # A defect, perhaps of one task among many: where it was is all there is to go by.
             log.error("ended by an error", error=str(first), exc_info=first)
+        elif refused := failed.subgroup(refusals):
+            print(_first(refused), file=sys.stderr)  # noqa: T201 - lines that an editor can jump to
+            code = 2
         else:
             log.error("cannot start", error=str(first))
             # A kubeconfig must be changed first; what else there is may pass by itself.

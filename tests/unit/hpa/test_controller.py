@@ -29,6 +29,16 @@ async def test_twice_the_target_doubles_the_size_in_one_write() -> None:
     assert ("web", "Normal", "SuccessfulRescale") in [e[:3] for e in cluster.recorder.events]
 
 
+async def test_a_generation_of_none_is_observed_as_zero_and_once() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    scaler = hpa_object("web")
+    del scaler["metadata"]["generation"]  # of an API server before 1.37
+    cluster.put(scaler, deployment_object("web", 2))
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    await cluster.run_for(40.0)
+    assert [status.get("observedGeneration") for _, status in cluster.statuses()] == [0]
+
+
 async def test_our_own_write_is_visible_to_the_next_pass() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
@@ -262,7 +272,7 @@ async def test_a_former_leader_says_no_more_what_it_decided_and_who_else_scales(
     world.fail = lambda _method, path: (
         ServerFailed(500, "", "etcd is full") if "configmaps" in path else None
     )
-    cluster.controller._shards.put((NS, "web"), None)  # type: ignore[union-attr]
+    cluster.controller._keeping._shards.put((NS, "web"), None)  # type: ignore[union-attr]
     await asyncio.sleep(5.0)
     assert list(metrics.replicas()) == [(NS, "web", 2)]
     assert metrics.foreign == 1

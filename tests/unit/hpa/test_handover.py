@@ -155,7 +155,7 @@ async def test_a_history_older_than_the_last_rescale_brings_no_old_size_back(
     assert second.scales() == [("web", 3)]  # that of the first one
 
 
-async def test_histories_that_cannot_be_read_hold_everything_up() -> None:
+async def test_histories_that_cannot_be_read_yet_hold_everything_up() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2, least=3)
     cluster.world.fail = lambda _method, path: (

@@ -121,17 +121,19 @@ ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSec
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize(
-    "failure",
+    ("failure", "then"),
     [
-        Unreachable("reset"),
-        Unreachable("late", is_timeout=True),
-        ServerFailed(504, "Timeout", "t"),
-        # A kept connection broke and the PUT was sent again: it met what the first one had done.
-        Conflict(409, "Conflict", "the object has been modified"),
+        (Unreachable("reset"), None),
+        (Unreachable("late", is_timeout=True), None),
+        (ServerFailed(504, "Timeout", "t"), None),
+        # A kept connection broke and the PUT was sent again: it met what the first one had done,
+        (Conflict(409, "Conflict", "the object has been modified"), None),
+        # and the API server went away before it could be asked.
+        (Conflict(409, "Conflict", "the object has been modified"), Unreachable("refused")),
     ],
 )
 async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
-    failure: Exception, is_stored: bool
+    failure: Exception, then: Exception | None, is_stored: bool
 ) -> None:
     cluster = Cluster(settings=SETTINGS)
     cluster.put(hpa_object("web", behavior=ONE_A_MINUTE), deployment_object("web", 2))
@@ -141,7 +143,8 @@ async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
     def lose(method: str, path: str) -> Exception | None:
         if method == "GET" or not path.endswith("/scale"):
             return None
-        cluster.world.fail = lambda _method, _path: None
+        asleep = cluster.wall() + 1.0  # the next request, and not the next pass
+        cluster.world.fail = lambda _method, _path: then if cluster.wall() < asleep else None
         if is_stored:
             found = cluster.world.workloads[NS, "web"]
             found["spec"]["replicas"] = 3

@@ -26,6 +26,7 @@ def exposed() -> str:
         tally.add((), 0.5)
     metrics.replicas = lambda: [("shop", "web", 3)]
     metrics.unsaved_s = lambda: 12.5
+    metrics.unread_s = lambda: 75.0
     metrics.events_dropped = lambda: 7
     return generate_latest(registry).decode()
 
@@ -55,6 +56,7 @@ def test_the_exposition_has_upstreams_names_and_labels() -> None:
         line = f"{name}{{{labels}}} {value}.0"
         assert line in text.splitlines()
     assert "podscale_hpa_history_unsaved_seconds 12.5" in text.splitlines()
+    assert "podscale_hpa_history_unread_seconds 75.0" in text.splitlines()
     assert "podscale_hpa_events_dropped_total 7.0" in text.splitlines()
 
 

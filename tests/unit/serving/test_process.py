@@ -80,7 +80,10 @@ async def test_what_must_be_changed_first_is_told_from_what_may_pass(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("error", [ValueError("of a task"), KubeError("odd"), NotConfigured("now")])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("of a task"), KubeError("odd"), NotConfigured("now"), FlagError("of no flag")],
+)
 async def test_an_error_while_running_says_where_it_was_and_is_no_failed_start(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,10 +5,11 @@ from msgspec import structs
 
 from hpa.decide import Past, Settings, decide
 from hpa.decide.decision import Decision
+from hpa.decide.fallback import key_of
 from hpa.decide.observation import Observation, ScaleUnreadable
 from hpa.decide.options import read_options
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Fallback, MetricSpec, Options
+from hpa.decide.spec import Behavior, Fallback, MetricSelector, MetricSpec, Options
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,
@@ -83,6 +84,18 @@ def test_last_stands_in_until_it_is_too_old() -> None:
     assert soon.trace.decided == 6
     late = decide(two_metrics(options, LOST), good.past, Settings(), NOW + 61)
     assert late.trace.decided is None
+
+
+def test_the_last_numbers_of_metrics_that_went_are_forgotten() -> None:
+    options, past = fallback(Fallback("last", max_age_s=60)), Past()
+    for release in range(10):
+        selector = MetricSelector((("release", str(release)),))
+        metric = structs.replace(per_pod(1000), selector=selector)
+        hpa = web(metric, cpu(50), options=options)
+        answers = [usage(*[1500] * 4), usage(*[100] * 4)]
+        past = decide(seen(hpa, 4, listed(*[pod()] * 4), answers), past, Settings(), NOW).past
+    assert len(past.good) <= 2
+    assert past.good[-1].metric == key_of(metric)
 
 
 def test_a_failing_metric_with_a_fallback_still_warns() -> None:

@@ -20,6 +20,7 @@ from hpa.decide.spec import (
     Status,
 )
 from hpa.explain import Explanation, explain, first_reason
+from hpa.explain.change import WAITS
 from podscale.core.metrics import NoData, NotFound, Refused, Unavailable
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -274,6 +275,23 @@ def test_a_refused_write_says_what_was_decided() -> None:
     assert (found.replicas, found.decided) == (2, 4)
     assert found.facts["message"] == "webhook says no"
     assert any("webhook says no" in each for each in found.sentences)
+
+
+def test_a_write_that_was_put_off_is_not_told_as_done() -> None:
+    found = told(busy(), outcome=Outcome("not_tried", "a watch is silent"))
+    assert found.first_reason == "MetricAboveTarget"
+    assert (found.replicas, found.decided) == (2, 4)
+    assert "4 is not written yet; the size is still 2: a watch is silent." in found.sentences
+    assert found.change == WAITS
+    late = told(busy(), outcome=Outcome("not_tried"))
+    assert "4 is not written yet; the size is still 2." in late.sentences
+
+
+def test_a_put_off_that_moves_nothing_is_not_told() -> None:
+    steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
+    found = told(steady, outcome=Outcome("not_tried"))
+    assert (found.replicas, found.decided) == (2, None)
+    assert found.change != WAITS
 
 
 def test_a_metric_of_unknown_type_is_not_found() -> None:

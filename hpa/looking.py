@@ -1,0 +1,133 @@
+"""From the autoscalers that are due to looks at them, with the scales of their targets.
+
+Most scales are at hand; those that are not are asked for side by side, and who has to wait
+for one comes after the others.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from hpa.catalog import Entry
+from hpa.decide import Scale, ScaleUnreadable
+from hpa.objects import TargetKey
+from hpa.observe import Look, Observer
+from hpa.targets import Seen, Targets
+from podscale.kube.restmapper import Mapper
+
+_log = structlog.get_logger()
+
+PAGE = 64  # autoscalers between two looks of the loop at others: some 5 ms
+_FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
+
+
+class Looking:
+    """Looks at autoscalers for one term; whom there is nothing to decide about it gives back."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        targets: Targets,
+        observer: Observer,
+        *,
+        reads: int,
+        release: Callable[[Entry], None],
+        fail: Callable[[Entry], None],
+    ) -> None:
+        """``reads`` scales are asked for at once. ``release`` is told that a pass ended
+        without a look, ``fail`` (which releases as well) from within an exception."""
+        self._group = group
+        self._targets = targets
+        self._observer = observer
+        self._reading = asyncio.Semaphore(reads)
+        self._release = release
+        self._fail = fail
+
+    async def at_hand(
+        self, free: Sequence[Entry], mapper: Mapper
+    ) -> tuple[list[Look], list[Entry]]:
+        """Return looks, and whose scale has to be asked for; cut short, all are given back."""
+        looks: list[Look] = []
+        waiting: list[Entry] = []
+        rest = deque(free)
+        try:
+            while rest:
+                if len(rest) % PAGE == 0:
+                    await asyncio.sleep(0)
+                entry = rest.popleft()
+                try:
+                    seen = self._targets.at_hand(entry)
+                except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
+                    self._fail(entry)
+                    continue
+                if seen is None and entry.hpa is not None and not entry.hpa.options.is_paused:
+                    waiting.append(entry)
+                else:
+                    self._look(entry, seen, mapper, looks)
+        except BaseException:
+            for entry in (*rest, *waiting, *(look.entry for look in looks)):
+                self._release(entry)
+            raise
+        return looks, waiting
+
+    async def fetch(
+        self,
+        waiting: Sequence[Entry],
+        mapper: Mapper,
+        decide: Callable[[Sequence[Look]], Awaitable[None]],
+    ) -> list[Look]:
+        """Return looks at those whose scale comes soon; ``decide`` is given each later one."""
+        looks: list[Look] = []
+        tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
+        done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
+        for task in done:
+            self._look_fetched(tasks[task], *task.result(), mapper, looks)
+        for task in late:
+            self._group.create_task(self._later(tasks[task], task, mapper, decide))
+        return looks
+
+    def _look(self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]) -> None:
+        hpa = entry.hpa
+        if hpa is None or entry.is_gone:
+            self._release(entry)
+            return
+        nothing = Seen(Scale(0, 0))  # paused: not looked at
+        try:
+            looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
+        except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
+            self._fail(entry)
+
+    def _look_fetched(
+        self, entry: Entry, target: TargetKey, seen: Seen, mapper: Mapper, looks: list[Look]
+    ) -> None:
+        if entry.target == target:
+            self._look(entry, seen, mapper, looks)
+        else:
+            self._release(entry)  # it names another one by now
+
+    async def _fetched(self, entry: Entry) -> tuple[TargetKey, Seen]:
+        """Return the target and its scale."""
+        target = entry.target
+        try:
+            async with self._reading:
+                target = entry.target
+                return target, await self._targets.fetch(entry)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.exception("scale not read", key="/".join(entry.key))
+            return target, Seen(ScaleUnreadable(f"{type(error).__name__}: {error}"))
+
+    async def _later(
+        self,
+        entry: Entry,
+        task: "asyncio.Task[tuple[TargetKey, Seen]]",
+        mapper: Mapper,
+        decide: Callable[[Sequence[Look]], Awaitable[None]],
+    ) -> None:
+        looks: list[Look] = []
+        self._look_fetched(entry, *await task, mapper, looks)
+        try:
+            await decide(looks)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("pass failed", key="/".join(entry.key))
