@@ -149,6 +149,11 @@ _BY_REASON: Mapping[str, Ask] = {
     "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
 }
 
+PUT_OFF = (
+    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
+    "the write gets its turn."
+)
+
 _FIXED: Mapping[str, str] = {
     "Paused": "The annotation podscale.io/paused is removed.",
     "ShadowMode": "podscale runs in replace mode, or the controller that acts follows.",

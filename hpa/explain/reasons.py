@@ -47,6 +47,14 @@ def is_ineffective(told: Told) -> bool:
     return trace.outcome is not None and trace.outcome.scale in ("failed", "conflict")
 
 
+def is_put_off(told: Told) -> bool:
+    """Return whether another size was decided and its write not tried: it is decided anew."""
+    trace = told.trace
+    if trace.decided is None or trace.decided == told.current:
+        return False
+    return trace.outcome is not None and trace.outcome.scale == "not_tried"
+
+
 def _ineffective(trace: Trace) -> str:
     if trace.settings.mode == "shadow" or trace.outcome is None:
         return "ShadowMode"

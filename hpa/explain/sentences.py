@@ -168,7 +168,8 @@ def _when(told: Told, answer: MetricAnswer | None) -> str:
     # Times before the epoch stand for "not set".
     if not times or min(times) < 0:
         return series
-    return f"{series}, measured {age(told.trace.now - min(times))} ago"
+    # Prometheus's clock may be ahead of ours.
+    return f"{series}, measured {age(max(told.trace.now - min(times), 0.0))} ago"
 
 
 def _groups(groups: Groups) -> Iterator[str]:
@@ -249,5 +250,11 @@ def _done(told: Told) -> Iterator[str]:
     elif trace.outcome is not None and trace.outcome.scale in ("failed", "conflict"):
         error = trace.outcome.scale_error
         yield f"{trace.decided} could not be written; the size is still {current}: {error}."
+    elif trace.outcome is not None and trace.outcome.scale == "not_tried":
+        yield (
+            f"{trace.decided} is not written: what it was decided on may not stand any more (a "
+            f"watch is behind, the object changed, or the write waited too long). The size is "
+            f"still {current}."
+        )
     else:
         yield f"The size changes from {current} to {trace.decided}."
