@@ -233,8 +233,18 @@ class Front:
                     answer, made = ApiResponse.of(made), made.json()
                 body = made
             if wanted.is_pretty or wanted.content_type != JSON:
+                if len(body) >= _COMPRESSED_FROM:
+                    # As YAML a large list takes seconds, and Leases have to be renewed.
+                    waiting = asyncio.to_thread(formatted, body, wanted)
+                    sealed = partial(self._sealed, exchange, answer, wanted.content_type)
+                    return _Waiting(waiting, sealed)
                 body = formatted(body, wanted)
             content_type = wanted.content_type
+        return self._sealed(exchange, answer, content_type, body)
+
+    def _sealed(
+        self, exchange: _Exchange, answer: ApiResponse, content_type: str, body: bytes
+    ) -> Outcome:
         reply = Reply(answer.status, content_type, body, answer.headers)
         if len(body) >= _COMPRESSED_FROM and _takes_gzip(exchange.request, answer.headers):
             return _Waiting(_compressed(reply), _same)

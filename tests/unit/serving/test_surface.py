@@ -3,20 +3,22 @@
 import asyncio
 import io
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podscale.serving import builtin
-from podscale.serving.api import ApiRequest, ApiResponse
+from podscale.serving import builtin, front
+from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
 from podscale.serving.connection import Connection
 from podscale.serving.front import Front
 from podscale.serving.health import Health
 from podscale.serving.logs import Verbosity, configure
+from podscale.serving.negotiate import formatted
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.server import Server
 from podscale.serving.status import StatusError, not_found
@@ -86,6 +88,9 @@ def answer(request: ApiRequest) -> ApiResponse:
         raise RuntimeError("swordfish")
     if request.info.name == "gone":
         raise StatusError(not_found("gone"))
+    if request.info.name == "large":
+        items = ",".join(["1"] * 100_000)
+        return ApiResponse(body=f'{{"kind":"MetricValueList","items":[{items}]}}'.encode())
     return ApiResponse(body=b'{"kind":"MetricValueList"}')
 
 
@@ -169,3 +174,25 @@ def test_every_answer_is_http_and_every_failure_a_status(
         status = json.loads(answered)
         assert status["kind"] == "Status" or "paths" in status
         assert status.get("code", code) == code
+
+
+def test_a_large_answer_as_yaml_is_written_beside_the_loop(
+    surface: tuple[asyncio.Runner, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, server = surface
+    threads = []
+
+    def noted(body: bytes, wanted: Media) -> bytes:
+        threads.append(threading.current_thread())
+        return formatted(body, wanted)
+
+    monkeypatch.setattr(front, "formatted", noted)
+    for name in ("small", "large"):
+        head = f"GET /apis/{GROUP}/v1beta1/namespaces/default/pods/{name} HTTP/1.1\r\n"
+        headers = "Host: x\r\nAuthorization: Bearer admin\r\nAccept: application/yaml\r\n\r\n"
+        got = runner.run(exchange(server, (head + headers).encode()))
+        assert b" 200 OK" in got.split(b"\r\n", 1)[0]
+        assert b"Content-Type: application/yaml" in got
+    small, large = threads
+    assert small is threading.main_thread()
+    assert large is not threading.main_thread()
