@@ -29,9 +29,6 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
     for each in items:
         status, spec = each.get("status", {}), each.get("spec", {})
         target = spec.get("scaleTargetRef") or spec.get("targetRef") or {}
-        sentences = status.get("sentences") or [""]
-        # Of an HPA the last one says what was done, of a VPA the first what is recommended.
-        why = sentences[0] if "recommendation" in status else sentences[-1]
         rows.append({
             "namespace": each["metadata"].get("namespace", ""),
             "name": each["metadata"]["name"],
@@ -39,11 +36,19 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
             "replicas": "" if status.get("replicas") is None else status["replicas"],
             "reason": status.get("first_reason", ""),
             "time": status.get("time", ""),
-            "why": why,
+            "why": _why(status),
         })  # fmt: skip
     if not any(row["replicas"] != "" for row in rows):
         columns.remove("replicas")  # of VPAs, whose decisions are about requests
     table([*columns, "why"] if is_wide else columns, rows)
+
+
+def _why(status: Mapping[str, Any]) -> str:
+    sentences: Sequence[str] = status.get("sentences") or [""]
+    amounts = [each.get("first_reason") for each in status.get("recommendation", ())]
+    first = status.get("first_reason")
+    # A VPA's begin with one for each amount; an HPA's end with what was done.
+    return sentences[amounts.index(first)] if first in amounts else sentences[-1]
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:

@@ -82,9 +82,11 @@ def test_without_a_name_decisions_are_listed_as_kubectl_lists(capsys) -> None:
     assert head.split() == ["NAMESPACE", "NAME", "TARGET", "REPLICAS", "REASON", "TIME", "WHY"]
     assert line.split()[:5] == ["shop", "web", "Deployment/web", "4", "MetricAboveTarget"]
     assert line.endswith("It changes.")
-    sized = {**body, "status": {"recommendation": [], "sentences": ["cpu: 1.", "pod web-0: …"]}}
-    print_list([sized], is_wide=True)
-    assert capsys.readouterr().out.splitlines()[1].endswith("cpu: 1.")
+    amounts = [{"first_reason": each} for each in ("ResourceNotControlled", "OomBump")]
+    sized = {"first_reason": "OomBump", "recommendation": amounts,
+             "sentences": ["cpu: nothing.", "memory: 1Gi.", "pod web-0: stays."]}  # fmt: skip
+    print_list([{**body, "status": sized}], is_wide=True)
+    assert capsys.readouterr().out.splitlines()[1].endswith("memory: 1Gi.")
     print_list([], is_wide=False)
     assert "No decisions" in capsys.readouterr().err
 
