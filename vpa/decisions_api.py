@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import structlog
 
+from podscale.kube.api import METADATA_LIST
 from podscale.kube.errors import KubeError
 from podscale.kube.resource import PODS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
@@ -131,7 +132,11 @@ class SizingApi(LeaderApi):
         query = {"labelSelector": str(selector), "limit": str(_MOST_PODS)}
         try:
             answer = await self._recommender.api.request(
-                "GET", PODS.path(key.namespace), query=query, timeout_s=_PODS_TIMEOUT_S
+                "GET",
+                PODS.path(key.namespace),
+                query=query,
+                accept=METADATA_LIST,  # who watches asks every second
+                timeout_s=_PODS_TIMEOUT_S,
             )
             pods = decode(answer.body, ListOf[PartialObjectMetadata]).items or []
         except (KubeError, msgspec.DecodeError) as error:

@@ -28,7 +28,7 @@ from vpa.sizing import PodDecision
 from vpa.sizing import body as told
 
 MOST_PODS = 2000
-MOST_VPAS = 500  # a round, in turn: some half a second
+MOST_VPAS = 500  # a round, in turn: a quarter of a second
 _LOOKED_AT_S = 900.0
 _PAGE = 50  # workloads between two looks of the loop at others
 _TIMEOUT_S = 10.0

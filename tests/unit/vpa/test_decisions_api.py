@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from podscale.core import selector
 from podscale.kube.watching import Alive, Listed, Listing, Page
 from podscale.kube.wire import decode, encode
 from podscale.serving.api import ApiRequest, ApiResponse, Media
@@ -16,9 +18,11 @@ from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.vpa.recommender.test_loop import recommender
 from vpa.decisions_api import SizingApi
+from vpa.explain.admitted import REASONS
 from vpa.model.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.stored import StoredVpa
+from vpa.targets import Resolved
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 SHOP = "/namespaces/shop/sizingdecisions"
@@ -101,8 +105,6 @@ async def test_others_get_their_turn_while_thousands_are_listed() -> None:
 async def test_whether_a_vpa_has_pods_is_known_without_a_look_at_all_others(
     labels: dict[str, str],
 ) -> None:
-    from podscale.core import selector
-
     made, _ = await passed(1)
     cluster, key = made.cluster, VpaKey("shop", "vpa-0")
     cluster.put_vpa(cluster.vpas[key].vpa, selector.parse("app=web"), 0.0)
@@ -125,6 +127,26 @@ async def test_what_was_in_force_while_another_replica_led_is_not_known() -> Non
     made.estimates = made.reader.read()
     assert (await ask(api, path)).get("kind") == "SizingDecision"
     assert (await ask(api, path, at="0s")).code == 404
+
+
+async def test_of_pods_only_what_the_webhook_wrote_is_asked_for() -> None:
+    made, _ = await passed(1)
+    asked: list[str] = []
+
+    class Pods:
+        async def request(self, *_: Any, accept: str, **__: Any) -> Any:
+            asked.append(accept)
+            told = {"vpa": "vpa-0", "containers": {}}
+            annotations = {REASONS: msgspec.json.encode(told).decode()}
+            meta = {"name": "web-0", "namespace": "shop", "annotations": annotations}
+            return SimpleNamespace(body=msgspec.json.encode({"items": [{"metadata": meta}]}))
+
+    key = VpaKey("shop", "vpa-0")
+    made._api = cast(Any, Pods())
+    made.held[key].resolved = Resolved(selector.parse("app=web"))
+    found = await ask(SizingApi(made, lambda: True), f"{SHOP}/vpa-0")
+    assert [each["pod"] for each in found["status"]["pods"]] == ["web-0"]
+    assert asked == ["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"]
 
 
 def tell(made: Recommender, version: str) -> None:
