@@ -3,7 +3,7 @@
 The body of one, its list, and kubectl's table. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ class Known(Struct, frozen=True):
     known_since: float
     changes: Sequence[tuple[float, str]] = ()  # when, first reason
     foreign: str | None = None  # the controller that acts instead of us
-    mode: str = "replace"
+    problem: str = ""  # why the object cannot be read any more; the trace is older
 
 
 def body(known: Known) -> dict[str, Any]:
@@ -60,17 +60,18 @@ def body(known: Known) -> dict[str, Any]:
     }
 
 
-def listing(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def listing(items: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the list of bodies."""
-    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": {}, "items": list(items)}
+    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": metadata,
+            "items": items}  # fmt: skip
 
 
-def table(found: Sequence[Known], now: float) -> dict[str, Any]:
+def table(rows: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a meta.k8s.io/v1 Table."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": {},
+        "metadata": metadata,
         "columnDefinitions": [
             _column("Name", "string", "Name of the autoscaler", 0, "name"),
             _column("Reference", "string", "What is scaled", 0),
@@ -80,18 +81,18 @@ def table(found: Sequence[Known], now: float) -> dict[str, Any]:
             _column("Age", "string", "How long ago it was decided", 0),
             _column("Mode", "string", "replace, or shadow: nothing is written", 1),
         ],
-        "rows": [
-            {
-                "cells": _cells(each, now),
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": _metadata(each),
-                },
-            }
-            for each in found
-        ],
+        "rows": rows,
     }
+
+
+def row(known: Known, now: float, *, is_whole: bool = False) -> dict[str, Any]:
+    """Return the table's row; ``is_whole`` with the object, by which clients sort."""
+    partial = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": _metadata(known),
+    }
+    return {"cells": _cells(known, now), "object": body(known) if is_whole else partial}
 
 
 def _cells(known: Known, now: float) -> list[str]:
@@ -109,17 +110,28 @@ def _cells(known: Known, now: float) -> list[str]:
 
 
 def _conditions(known: Known) -> list[dict[str, str]]:
-    if known.foreign is None:
-        return []
-    return [
-        {
-            "type": "ForeignController",
-            "status": "True",
-            "reason": "ForeignController",
-            "message": f"{known.foreign} scales this object's target: podscale only watches. "
-            "Change: switch that controller off, or run podscale in shadow mode.",
-        }
-    ]
+    found = []
+    if known.foreign is not None:
+        found.append(
+            _condition(
+                "ForeignController",
+                f"{known.foreign} scales this object's target: podscale only watches. "
+                "Change: switch that controller off, or run podscale in shadow mode.",
+            )
+        )
+    if known.problem:
+        found.append(
+            _condition(
+                "SpecInvalid",
+                f"{known.name} cannot be read as it is now ({known.problem}) and is not decided "
+                "on any more; what follows is the last decision before. Change: correct it.",
+            )
+        )
+    return found
+
+
+def _condition(kind: str, message: str) -> dict[str, str]:
+    return {"type": kind, "status": "True", "reason": kind, "message": message}
 
 
 def _metadata(known: Known) -> dict[str, str]:

@@ -1,25 +1,27 @@
 """The API group of decisions, served by the leader; everybody else answers 503 NotLeader."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Any
+
+from msgspec import structs
 
 from hpa import decisions
-from hpa.catalog import Entry
+from hpa.catalog import Entry, Key
 from hpa.controller import Controller
 from hpa.decide.decision import Trace
 from hpa.decisions import Known
-from podscale.core import selector as selectors
+from hpa.explain import first_reason
 from podscale.core.duration import DurationError, parse_go
 from podscale.kube.wire import format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.leader_api import RETRY_S, LeaderApi
+from podscale.serving.listed import listed, made
 from podscale.serving.status import Cause, Status
 
 _AHEAD_S = 60.0  # as far as clocks may differ
-_PAGE = 10  # explanations between two looks of the loop at others
 
 
 class DecisionsApi(LeaderApi):
@@ -63,48 +65,51 @@ class DecisionsApi(LeaderApi):
         trace = self._controller.traces.last(entry.key)
         if trace is None:
             return _undecided(entry)
+        known = self._known(entry, trace)
         text = request.parameter("at")
         if text:
             found = self._at(entry, text)
             if isinstance(found, Status):
                 return found
-            trace = found
-        known = self._known(entry, trace)
+            if found.now != trace.now:
+                # Who else acts, and whether the object can be read, is known of now only.
+                known = structs.replace(
+                    known, trace=found, reason=first_reason(found), foreign=None, problem=""
+                )
         if request.media.as_table:
-            return ApiResponse(value=decisions.table([known], self._wall()))
+            return ApiResponse(value=decisions.table([self._row(known, request)], {}))
         return ApiResponse(value=decisions.body(known))
 
     async def _several(self, request: ApiRequest) -> Answered:
-        try:
-            entries = list(self._selected(request))
-        except selectors.SelectorError as error:
-            return status.bad_request(str(error))
-        found = []
-        for index, entry in enumerate(entries):
-            if index % _PAGE == _PAGE - 1:
-                await asyncio.sleep(0)
-            trace = self._controller.traces.last(entry.key)
-            if trace is not None:
-                found.append(self._known(entry, trace))
-        if request.media.as_table:
-            return ApiResponse(value=decisions.table(found, self._wall()))
-        items = []
-        for index, known in enumerate(found):
-            if index % _PAGE == _PAGE - 1:
-                await asyncio.sleep(0)
-            items.append(decisions.body(known))
-        return ApiResponse(value=decisions.listing(items))
+        wanted = listed(request)
+        if isinstance(wanted, Status):
+            return wanted
+        catalog, traces = self._controller.catalog, self._controller.traces
+        entries = [
+            entry
+            for entry in (catalog.in_namespace(wanted.namespace) if wanted.namespace else catalog)
+            if wanted.takes(entry.key, entry.written.metadata.labels)
+        ]
+        decided = [entry.key for entry in entries if traces.known_since(entry.key) is not None]
+        undecided = (entry for entry in entries if not entry.problem)
+        if not decided and (first := next(undecided, None)) is not None:
+            return _undecided(first)  # a leader that has just begun never lists nothing
+        page = wanted.page(decided)
+        as_table = request.media.as_table
 
-    def _selected(self, request: ApiRequest) -> Iterable[Entry]:
-        namespace, name = request.info.namespace, request.info.name
-        catalog = self._controller.catalog
-        wanted = selectors.parse(request.parameter("labelSelector"))
-        entries = catalog.in_namespace(namespace) if namespace else list(catalog)
-        for entry in sorted(entries, key=lambda entry: entry.key):
-            if name and entry.key[1] != name:
-                continue
-            if wanted.matches(entry.written.metadata.labels or {}):
-                yield entry
+        def make(key: Key) -> dict[str, Any] | None:
+            entry, trace = catalog.get(key), traces.last(key)
+            if entry is None or trace is None:
+                return None
+            known = self._known(entry, trace)
+            return self._row(known, request) if as_table else decisions.body(known)
+
+        put_together = decisions.table if as_table else decisions.listing
+        return ApiResponse(value=put_together(await made(page.keys, make), page.metadata))
+
+    def _row(self, known: Known, request: ApiRequest) -> dict[str, Any]:
+        is_whole = request.parameter("includeObject") == "Object"
+        return decisions.row(known, self._wall(), is_whole=is_whole)
 
     def _known(self, entry: Entry, trace: Trace) -> Known:
         traces = self._controller.traces
@@ -115,6 +120,7 @@ class DecisionsApi(LeaderApi):
             traces.known_since(entry.key) or trace.now,
             traces.changes(entry.key),
             self._controller.foreign_controller(entry.key),
+            problem=entry.problem,
         )
 
     def _at(self, entry: Entry, text: str) -> Trace | Status:
@@ -144,11 +150,14 @@ def read_time(text: str, now: float) -> float | None:
         return now - parse_go(text)
     except DurationError:
         pass
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+"))
-    except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo is not None else None
+    for form in (text, text.replace(" ", "+")):  # a "+" that was not escaped
+        try:
+            found = datetime.fromisoformat(form)
+        except ValueError:
+            continue
+        if found.tzinfo is not None:
+            return found.timestamp()
+    return None
 
 
 def _undecided(entry: Entry) -> Status:

@@ -7,17 +7,21 @@ where the updater runs in the same process.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
 
 import msgspec
 import numpy as np
 import structlog
 
+from podscale.kube.api import METADATA_LIST
 from podscale.kube.errors import KubeError
 from podscale.kube.resource import PODS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.leader_api import LeaderApi
+from podscale.serving.leader_api import RETRY_S, LeaderApi
+from podscale.serving.listed import Key, listed, made
+from podscale.serving.status import Cause, Status
 from vpa import sizing
 from vpa.earlier import Earlier, read_time
 from vpa.explain.admitted import Told, read
@@ -60,6 +64,7 @@ class SizingApi(LeaderApi):
         self._updater = updater
         self._wall = wall
         self._earlier = Earlier()
+        self._earlier_of: object = None  # the term's model
         self._changed: set[VpaKey] = set()
         recommender.stores.subscribe(self._vpa_changed)
         if updater is not None:
@@ -67,25 +72,55 @@ class SizingApi(LeaderApi):
 
     def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         info = request.info
-        if info.verb == "get":
-            key = VpaKey(info.namespace, info.name)
-            if key not in self._recommender.held:
-                return status.object_not_found(sizing.PLURAL, info.name, group=sizing.GROUP)
-            if request.parameter("at"):
-                return self._at(key, request.parameter("at"))
-            if request.media.as_table:
-                return ApiResponse(value=sizing.table([self.known(key)]))
-            return self._one(key)
-        keys = sorted(
-            key for key in self._recommender.held if info.namespace in ("", key.namespace)
-        )
-        found = [self.known(key) for key in keys]
+        if self._recommender.estimates is None:
+            return status.unavailable(
+                "nothing is recommended yet: the leader reads checkpoints or history first",
+                causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
+                retry_after_s=RETRY_S,
+            )
+        if info.verb != "get":
+            return self._several(request)
+        key = VpaKey(info.namespace, info.name)
+        if not self._is_known(key):
+            return status.object_not_found(sizing.PLURAL, info.name, group=sizing.GROUP)
+        if request.parameter("at"):
+            return self._at(key, request.parameter("at"))
         if request.media.as_table:
-            return ApiResponse(value=sizing.table(found))
-        return ApiResponse(value=sizing.listing([sizing.body(each) for each in found]))
+            return ApiResponse(value=sizing.table([self._row(key, request)], {}))
+        return self._one(key)
+
+    async def _several(self, request: ApiRequest) -> Answered:
+        wanted = listed(request)
+        if isinstance(wanted, Status):
+            return wanted
+        page = wanted.page([
+            key
+            for key, held in self._recommender.held.items()
+            if wanted.takes(key, held.vpa.metadata.labels)
+        ])  # fmt: skip
+        as_table = request.media.as_table
+
+        def make(named: Key) -> dict[str, Any] | None:
+            key = VpaKey(*named)
+            if not self._is_known(key):
+                return None
+            return self._row(key, request) if as_table else sizing.body(self.known(key))
+
+        put_together = sizing.table if as_table else sizing.listing
+        return ApiResponse(value=put_together(await made(page.keys, make), page.metadata))
+
+    def _row(self, key: VpaKey, request: ApiRequest) -> dict[str, Any]:
+        is_whole = request.parameter("includeObject") == "Object"
+        return sizing.row(self.known(key), is_whole=is_whole)
+
+    def _is_known(self, key: VpaKey) -> bool:
+        recommender = self._recommender
+        return key in recommender.held and key in recommender.cluster.vpas
 
     async def _one(self, key: VpaKey) -> Answered:
         admitted = await self._admitted(key)
+        if not self._is_known(key):
+            return status.object_not_found(sizing.PLURAL, key.name, group=sizing.GROUP)
         known = msgspec.structs.replace(self.known(key), admitted=admitted)
         return ApiResponse(value=sizing.body(known))
 
@@ -97,7 +132,11 @@ class SizingApi(LeaderApi):
         query = {"labelSelector": str(selector), "limit": str(_MOST_PODS)}
         try:
             answer = await self._recommender.api.request(
-                "GET", PODS.path(key.namespace), query=query, timeout_s=_PODS_TIMEOUT_S
+                "GET",
+                PODS.path(key.namespace),
+                query=query,
+                accept=METADATA_LIST,  # who watches asks every second
+                timeout_s=_PODS_TIMEOUT_S,
             )
             pods = decode(answer.body, ListOf[PartialObjectMetadata]).items or []
         except (KubeError, msgspec.DecodeError) as error:
@@ -116,10 +155,11 @@ class SizingApi(LeaderApi):
             )
         if time_s > now + _AHEAD_S:
             return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
-        found = self._earlier.at(key, time_s)
+        earlier = self._of_this_term()
+        found = earlier.at(key, time_s)
         if found is not None:
             return ApiResponse(value=found)
-        since = format_time(self._earlier.known_since(key) or now)
+        since = format_time(earlier.known_since(key) or now)
         text = (
             f"decisions about {key.name} are known from {since} on: the last changes are kept "
             "that fit into 8 KB, and none over a restart or a new leader; ask for a later time"
@@ -142,13 +182,20 @@ class SizingApi(LeaderApi):
         changed, self._changed = self._changed, set()
         if not self._is_leader():
             return
-        for key in changed & self._recommender.held.keys():
+        earlier = self._of_this_term()
+        for key in changed:
             vpa = self._recommender.stores.vpa(key)
-            if vpa is None or key not in self._recommender.cluster.vpas:
+            if vpa is None or not self._is_known(key):
                 continue
             mark = self._mark(key, vpa)
-            if self._earlier.is_new(key, mark):
-                self._earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+            if earlier.is_new(key, mark):
+                earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+
+    def _of_this_term(self) -> Earlier:
+        # What was in force while another replica led is not known.
+        if self._earlier_of is not self._recommender.cluster:
+            self._earlier, self._earlier_of = Earlier(), self._recommender.cluster
+        return self._earlier
 
     def _mark(self, key: VpaKey, vpa: Vpa) -> Hashable:
         recommendation = vpa.status.recommendation
@@ -167,14 +214,16 @@ class SizingApi(LeaderApi):
         held = recommender.held[key]
         entry = recommender.cluster.vpas[key]
         trace = recommender.trace(key)
-        containers = tuple(sorted({*entry.columns, *entry.initial}))
+        # What is published counts, and the pass that led to it loaded the VPA before.
+        vpa = recommender.stores.vpa(key) or held.vpa
+        containers = tuple(sorted({*entry.columns, *entry.initial} or _published(vpa)))
         pods = self._updater.told.of(key) if self._updater is not None else {}
         return Known(
-            held.vpa,
+            vpa,
             self._wall(),
             held.resolved.state,
             recommender.options.name,
-            key in recommender.cluster.matched(),
+            recommender.cluster.is_matched(key),
             containers,
             trace,
             {
@@ -186,6 +235,7 @@ class SizingApi(LeaderApi):
                 PodDecision(name, each.at, each.decision, each.act)
                 for name, each in sorted(pods.items())
             ),
+            standing=recommender.standing(key),
         )
 
     def _measured(self, key: VpaKey, container: str, resource: str) -> Measured:
@@ -205,3 +255,8 @@ class SizingApi(LeaderApi):
             float(np.max(span.last[columns])),
             held,
         )
+
+
+def _published(vpa: Vpa) -> set[str]:
+    entries = vpa.status.recommendation
+    return {each.container_name for each in (entries and entries.container_recommendations) or ()}

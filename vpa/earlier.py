@@ -88,8 +88,11 @@ def read_time(text: str, now: float) -> float | None:
         return now - parse_go(text)
     except DurationError:
         pass
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+"))
-    except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo is not None else None
+    for form in (text, text.replace(" ", "+")):  # a "+" that was not escaped
+        try:
+            found = datetime.fromisoformat(form)
+        except ValueError:
+            continue
+        if found.tzinfo is not None:
+            return found.timestamp()
+    return None

@@ -9,6 +9,7 @@ from podscale.kube.wire import format_time
 from vpa.explain.admitted import Told
 from vpa.explain.explanation import WORDS, Explanation, sentence
 from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
+from vpa.explain.standing import Standing, as_published, change_of, sentence_of, telling
 from vpa.explain.update import explain_update
 from vpa.model.amounts import humanized
 from vpa.model.objects import Vpa, update_mode
@@ -46,12 +47,13 @@ class Known(Struct, frozen=True):
     measured: Mapping[tuple[str, str], Measured]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
     admitted: Mapping[str, Told] = {}  # by pod: what the webhook wrote on it
+    standing: Standing = Standing()
 
 
 def body(known: Known) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
     amounts = [
-        {"container": container, "resource": resource, **_told(explained)}
+        {"container": container, "resource": resource, **_told_amount(explained)}
         for container in known.containers
         for resource in RESOURCES
         for explained in [explain(known, container, resource)]
@@ -83,8 +85,16 @@ def body(known: Known) -> dict[str, Any]:
         "spec": shown,
         "status": {
             "time": format_time(known.time),
-            "conditions": [],
-            **_told(first),
+            "conditions": [
+                {
+                    "type": each.type,
+                    "status": each.status,
+                    "reason": each.reason,
+                    "message": each.message,
+                }
+                for each in telling(vpa)
+            ],
+            **_told_amount(first),
             "sentences": _sentences(known, amounts, pods),
             "recommendation": amounts,
             "pods": pods,
@@ -93,8 +103,8 @@ def body(known: Known) -> dict[str, Any]:
 
 
 def explain(known: Known, container: str, resource: str) -> Explanation:
-    """Return why the target of one container is what it is."""
-    return explain_amount(
+    """Return why the target of one container is what it is: of what is published, if any is."""
+    found = explain_amount(
         AmountQuestion(container, resource, "target"),
         known.vpa,
         target=known.target,
@@ -103,37 +113,39 @@ def explain(known: Known, container: str, resource: str) -> Explanation:
         trace=known.trace,
         measured=known.measured.get((container, resource), Measured()),
     )
+    return as_published(found, known.vpa, container, resource, known.standing)
 
 
-def listing(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def listing(items: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the list of bodies."""
-    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": {}, "items": list(items)}
+    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": metadata,
+            "items": items}  # fmt: skip
 
 
-def table(found: Sequence[Known]) -> dict[str, Any]:
+def table(rows: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a meta.k8s.io/v1 Table."""
     columns = ("Name", "Reference", "Mode", "CPU", "Memory", "Reason")
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": {},
+        "metadata": metadata,
         "columnDefinitions": [
             {"name": name, "type": "string", "format": "name" if name == "Name" else "",
              "description": name, "priority": 0}
             for name in columns
         ],
-        "rows": [
-            {
-                "cells": _cells(each),
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": _metadata(each),
-                },
-            }
-            for each in found
-        ],
+        "rows": rows,
     }  # fmt: skip
+
+
+def row(known: Known, *, is_whole: bool = False) -> dict[str, Any]:
+    """Return the table's row; ``is_whole`` with the object, by which clients sort."""
+    partial = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": _metadata(known),
+    }
+    return {"cells": _cells(known), "object": body(known) if is_whole else partial}
 
 
 def _idle(vpa: Vpa) -> Explanation:
@@ -175,6 +187,11 @@ def _told(explained: Explanation) -> dict[str, Any]:
     }
 
 
+def _told_amount(explained: Explanation) -> dict[str, Any]:
+    told = _told(explained)
+    return {**told, "change": change_of(explained.facts, told["change"])}
+
+
 def _sentences(
     known: Known, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -183,7 +200,9 @@ def _sentences(
         value = _readable(each["resource"], each["decision"].get("value")) or "nothing"
         reason = each["first_reason"]
         facts = each["facts"]
-        text = f"{each['resource']} of {each['container']}: {value}. {sentence(reason)}"
+        text = f"{each['resource']} of {each['container']}: {value}."
+        stands = sentence_of(facts, _readable(each["resource"], facts.get("estimate")))
+        text += f" {stands} {sentence(reason)}" if stands else f" {sentence(reason)}"
         if "percentile" in facts:
             text += (
                 f" Percentile {facts['percentile']:g} of {_samples(facts.get('samples', 0))}, "

@@ -13,9 +13,6 @@ from hpa.explain.whatif import within_tolerance
 
 Ask = Callable[[Told, Mapping[str, Fact]], str]
 
-# For a size that was decided and not written yet.
-WAITS = "It is decided anew with each pass, and written once nothing speaks against it."
-
 
 def change(told: Told, reason: str, facts: Mapping[str, Fact]) -> str:
     """Return the sentence for ``reason``."""
@@ -151,6 +148,11 @@ _BY_REASON: Mapping[str, Ask] = {
     "PendingPods": _pods("{pods} {are} scheduled and start{s}."),
     "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
 }
+
+PUT_OFF = (
+    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
+    "the write gets its turn."
+)
 
 _FIXED: Mapping[str, str] = {
     "Paused": "The annotation podscale.io/paused is removed.",

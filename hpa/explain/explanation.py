@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hpa.decide import Trace
 from hpa.decide.steps import Paused
-from hpa.explain.change import WAITS, change
+from hpa.explain.change import PUT_OFF, change
 from hpa.explain.facts import Fact, facts
 from hpa.explain.reading import Told, step_of, tell
 from hpa.explain.reasons import is_ineffective, is_put_off, reasons
@@ -48,15 +48,16 @@ def explain(trace: Trace) -> Explanation:
     told = tell(trace)
     first, *also = reasons(told)
     known = facts(told, [first, *also])
-    is_vain, waits = is_ineffective(told), is_put_off(told)
+    waits = is_put_off(told)
+    is_vain = waits or is_ineffective(told)
     return Explanation(
         first,
         tuple(also),
         known,
         tuple(sentences(told, [first, *also])),
-        WAITS if waits else change(told, first if not (is_vain and also) else also[0], known),
-        _after(told, is_vain=is_vain or waits),
-        trace.decided if is_vain or waits else None,
+        PUT_OFF if waits else change(told, first, known),
+        _after(told, is_vain=is_vain),
+        trace.decided if is_vain else None,
         tuple(each.replicas for each in told.measured) or None,
     )
 

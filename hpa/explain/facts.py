@@ -160,7 +160,8 @@ def _foreign(told: Told) -> Facts:
 
 def owners_of(pods: Pods, names: Sequence[str]) -> list[str]:
     """Return the distinct topmost controllers of the pods named."""
-    rows = [row for row, name in enumerate(pods.names) if name in names]
+    wanted = set(names)
+    rows = [row for row, name in enumerate(pods.names) if name in wanted]
     return sorted({pods.owners[pods.owner[row]] for row in rows})
 
 

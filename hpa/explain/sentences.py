@@ -168,7 +168,8 @@ def _when(told: Told, answer: MetricAnswer | None) -> str:
     # Times before the epoch stand for "not set".
     if not times or min(times) < 0:
         return series
-    return f"{series}, measured {age(told.trace.now - min(times))} ago"
+    # Prometheus's clock may be ahead of ours.
+    return f"{series}, measured {age(max(told.trace.now - min(times), 0.0))} ago"
 
 
 def _groups(groups: Groups) -> Iterator[str]:
@@ -250,7 +251,14 @@ def _done(told: Told) -> Iterator[str]:
         error = trace.outcome.scale_error
         yield f"{trace.decided} could not be written; the size is still {current}: {error}."
     elif trace.outcome is not None and trace.outcome.scale == "not_tried":
-        why = f": {trace.outcome.scale_error}" if trace.outcome.scale_error else ""
-        yield f"{trace.decided} is not written yet; the size is still {current}{why}."
+        if trace.outcome.scale_error:
+            why = trace.outcome.scale_error
+            yield f"{trace.decided} is not written yet; the size is still {current}: {why}."
+        else:
+            yield (
+                f"{trace.decided} is not written: what it was decided on may not stand any more (a "
+                f"watch is behind, the object changed, or the write waited too long). The size is "
+                f"still {current}."
+            )
     else:
         yield f"The size changes from {current} to {trace.decided}."

@@ -1,6 +1,7 @@
 """``podscale explain hpa/web``: asks the part that decided why it did."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.explained import print_explanation, print_list
-from podscale.cli.output import Form, emit, note, output_option, said
+from podscale.cli.output import Form, emit, note, output_option, printable, said
 
 if TYPE_CHECKING:
     from podscale.kube.api import Api
@@ -32,6 +33,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 }
 _PATIENCE_S = 25.0  # a new leader has everything again within 20 s
 _AGAIN_S = 1.0
+_AT_ONCE = "250"  # objects of a list in one answer
 
 
 @click.command("explain")
@@ -80,10 +82,10 @@ def command(
     try:
         asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
     except _Refused as refused:
-        click.echo(f"podscale explain: {refused}", err=True)
+        note(f"podscale explain: {printable(str(refused))}")
         ctx.exit(EXIT_USAGE)
     except _Failed as failed:
-        click.echo(f"podscale explain: {failed}", err=True)
+        note(f"podscale explain: {printable(str(failed))}")
         ctx.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         ctx.exit(0)
@@ -110,7 +112,7 @@ class _Failed(Exception):
 
 
 class _NoAnswer(_Failed):
-    """The server cannot be reached."""
+    """The server cannot be reached, or cannot say now: what watches asks on."""
 
 
 class _Refused(Exception):
@@ -127,17 +129,17 @@ async def _explain(
     is_watching: bool,
 ) -> None:
     async with cluster.connect("explain") as api:
-        body = await _ask(api, path, query, group)
+        body = await _whole(api, path, query, group)
         _show(body, form)
         told, lost = _gist(body), ""
         while is_watching:
             await asyncio.sleep(_AGAIN_S)
             try:
-                body = await _ask(api, path, query, group)
+                body = await _whole(api, path, query, group)
             except _NoAnswer as error:
                 # The cluster may be upgraded meanwhile: it is told once, and asked on.
                 if not lost:
-                    note(f"podscale explain: {error}; asking on, Ctrl-C ends it")
+                    note(f"podscale explain: {printable(str(error))}; asking on, Ctrl-C ends it")
                 lost = str(error)
                 continue
             lost = ""
@@ -146,6 +148,19 @@ async def _explain(
                 if form != "json":  # JSON documents follow each other as they are
                     click.echo("---" if form == "yaml" else "")
                 _show(body, form)
+
+
+async def _whole(api: "Api", path: str, query: Mapping[str, str], group: str) -> Mapping[str, Any]:
+    # Explaining thousands takes longer than anybody waits for one answer.
+    found = await _ask(api, path, {**query, "limit": _AT_ONCE}, group)
+    if "items" not in found:
+        return found
+    items, more = list(found["items"]), found["metadata"].get("continue")
+    while more:
+        page = await _ask(api, path, {**query, "limit": _AT_ONCE, "continue": more}, group)
+        items += page["items"]
+        more = page["metadata"].get("continue")
+    return {**found, "metadata": {}, "items": items}
 
 
 async def _ask(
@@ -171,7 +186,7 @@ async def _ask(
         except ServerFailed as error:
             # NotLeader, or a leader that has just begun: the next answer is another one.
             if error.status != 503 or loop.time() > until:
-                raise _Failed(str(error)) from error
+                raise _NoAnswer(str(error)) from error
             await asyncio.sleep(_AGAIN_S)
         except ObjectNotFound as error:
             text = str(error)
@@ -192,10 +207,27 @@ async def _ask(
 
 
 def _gist(body: Mapping[str, Any]) -> object:
+    # What counts as a change: not the time, nor what is measured anew in every pass.
     if "items" in body:
-        return [(each["metadata"], _gist(each)) for each in body["items"]]
+        return [
+            (each["metadata"].get("namespace"), each["metadata"]["name"], _gist(each))
+            for each in body["items"]
+        ]
     status = body.get("status", {})
-    return [status.get(key) for key in ("first_reason", "also", "replicas", "decided", "proposals")]
+    words = [
+        status.get(key) for key in ("first_reason", "also", "replicas", "decided", "proposals")
+    ]
+    told = [each.get("message") for each in status.get("conditions", ())]
+    sized = [
+        (each.get("container"), each.get("resource"), each.get("first_reason"),
+         each.get("decision"), each.get("facts", {}).get("held_by"))
+        for each in status.get("recommendation", ())
+    ]  # fmt: skip
+    pods = [
+        (each.get("pod"), each.get("first_reason"), each.get("decision"))
+        for each in status.get("pods", ())
+    ]
+    return [words, told, sized, pods]
 
 
 def _show(body: Mapping[str, Any], form: Form) -> None:
@@ -204,4 +236,4 @@ def _show(body: Mapping[str, Any], form: Form) -> None:
     elif "items" in body:
         print_list(body["items"], is_wide=form == "wide")
     else:
-        print_explanation(body)
+        print_explanation(body, now=time.time())

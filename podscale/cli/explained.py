@@ -1,16 +1,22 @@
 """A decision in plain words on a terminal; what the API tells, in the order it tells it."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
 
-from podscale.cli.output import note, table, wants_colour
+from podscale.cli.output import note, printable, table, wants_colour
+
+_OLD_S = 120.0  # of a decision that is made every 15 seconds
 
 
-def print_explanation(body: Mapping[str, Any]) -> None:
-    """Print one ScalingDecision (or SizingDecision: the same fields mean the same)."""
-    click.echo("\n".join(lines(body, colour=wants_colour())))
+def print_explanation(body: Mapping[str, Any], *, now: float | None = None) -> None:
+    """Print one ScalingDecision (or SizingDecision: the same fields mean the same).
+
+    ``now``, unix seconds: the age of a decision that is not of now is told.
+    """
+    click.echo("\n".join(lines(body, colour=wants_colour(), now=now)))
 
 
 def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
@@ -23,7 +29,6 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
     for each in items:
         status, spec = each.get("status", {}), each.get("spec", {})
         target = spec.get("scaleTargetRef") or spec.get("targetRef") or {}
-        sentences = status.get("sentences") or [""]
         rows.append({
             "namespace": each["metadata"].get("namespace", ""),
             "name": each["metadata"]["name"],
@@ -31,27 +36,37 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
             "replicas": "" if status.get("replicas") is None else status["replicas"],
             "reason": status.get("first_reason", ""),
             "time": status.get("time", ""),
-            "why": sentences[-1],
+            "why": _why(status),
         })  # fmt: skip
     if not any(row["replicas"] != "" for row in rows):
         columns.remove("replicas")  # of VPAs, whose decisions are about requests
     table([*columns, "why"] if is_wide else columns, rows)
 
 
-def lines(body: Mapping[str, Any], *, colour: bool = False) -> list[str]:
+def _why(status: Mapping[str, Any]) -> str:
+    sentences: Sequence[str] = status.get("sentences") or [""]
+    amounts = [each.get("first_reason") for each in status.get("recommendation", ())]
+    first = status.get("first_reason")
+    # A VPA's begin with one for each amount; an HPA's end with what was done.
+    return sentences[amounts.index(first)] if first in amounts else sentences[-1]
+
+
+def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:
     """Return the text, line by line."""
     status, spec, metadata = body["status"], body.get("spec", {}), body["metadata"]
-    found = [_strong(_title(metadata, spec, status), colour)]
+    title = _title(metadata, spec, status) + _age(status.get("time"), now)
+    found = [_strong(printable(title), colour)]
     found += [
-        f"  ! {each['type']}: {each['message']}"
+        printable(f"  ! {each['type']}: {each.get('message', '')}")
         for each in status.get("conditions", ())
         if each.get("status") == "True"
     ]
-    found += [f"  {sentence}" for sentence in status.get("sentences", ())]
+    found += [printable(f"  {sentence}") for sentence in status.get("sentences", ())]
     if status.get("change"):
-        found.append(f"  {_strong('What would change it:', colour)} {status['change']}")
+        change = printable(status["change"])
+        found.append(f"  {_strong('What would change it:', colour)} {change}")
     reasons = [status.get("first_reason", ""), *status.get("also", ())]
-    found.append(f"  ({', '.join(reason for reason in reasons if reason)})")
+    found.append(printable(f"  ({', '.join(reason for reason in reasons if reason)})"))
     return found
 
 
@@ -67,6 +82,17 @@ def _title(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping
         what += f" (decided: {status['decided']})"
     time = status.get("time")
     return f"{what}, {time}" if time else what
+
+
+def _age(time: str | None, now: float | None) -> str:
+    try:
+        at = datetime.fromisoformat(time or "").timestamp()
+    except ValueError:
+        return ""
+    seconds = 0.0 if now is None else now - at
+    if seconds < _OLD_S:
+        return ""
+    return f" ({seconds / 60:.0f} min ago)" if seconds < 7200 else f" ({seconds / 3600:.0f} h ago)"
 
 
 def _strong(text: str, colour: bool) -> str:

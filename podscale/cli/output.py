@@ -39,9 +39,24 @@ def emit(value: object, form: Form) -> None:
     click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
+def printable(text: str) -> str:
+    """Return ``text`` in one line, without anything that a terminal would obey.
+
+    Names of metrics and messages come from the cluster: ESC in one of them would move the
+    cursor, rename the window or forge the lines around it.
+    """
+    return "".join(
+        each if each.isprintable() else " " if each in "\n\r\t" else _escaped(each) for each in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """Print ``rows`` under ``columns`` as kubectl does: three blanks between, no lines."""
-    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    cells = [[printable(str(row.get(column, ""))) for column in columns] for row in rows]
     widths = [
         max(len(column), *(len(line[i]) for line in cells)) if cells else len(column)
         for i, column in enumerate(columns)

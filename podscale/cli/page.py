@@ -57,7 +57,7 @@ def page_over(running: Running, choice: Choice, wall: Callable[[], float] = time
         updater = running.updater.updater if running.updater is not None else None
         leads = running.recommender.is_leader
         vpas = RecommendedVpas(
-            recommender, SizingApi(recommender, leads, updater=updater, wall=wall)
+            recommender, SizingApi(recommender, leads, updater=updater, wall=wall), leads
         )
     if running.feed is not None and running.adapter is not None:
         relister = running.adapter.relister

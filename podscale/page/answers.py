@@ -106,7 +106,8 @@ class Answers:
             return _refused(400, "id is NAMESPACE/KIND/NAME")
         found = self._board.get((parts[0], parts[1], parts[2]))
         if found is None:
-            return _refused(404, f"{'/'.join(parts)} is not scaled or sized here")
+            other = "" if self._is_leader() else ": another replica holds the Lease and decides"
+            return _refused(404, f"{'/'.join(parts)} is not scaled or sized here{other}")
         return found
 
 

@@ -16,6 +16,8 @@ _API = "api/"
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
+# What a cache on the way kept, it would show to others, and when it is old.
+_FRESH = (*HEADERS, ("Cache-Control", "no-store"))
 
 
 class Desk:
@@ -43,7 +45,7 @@ class Desk:
         name = path.removeprefix(PREFIX)
         if name.startswith(_API):
             answer = self._answers.answer(name.removeprefix(_API), query)
-            return Reply(answer.status, _JSON, answer.body, HEADERS)
+            return Reply(answer.status, _JSON, answer.body, _FRESH)
         file = self._files.get(name)
         if file is None or not path.startswith(PREFIX):
             return Reply(404, _TEXT, b"there is no such file\n", HEADERS)

@@ -31,6 +31,7 @@ class Lister:
         self._board = board
         self._version = -1
         self._ordered: list[Workload] = []
+        self._namespaces: list[str] = []
 
     def answer(self, query: Query, *, now: float, is_leader: bool) -> Listing:
         """Return one page. Linear in the number of workloads."""
@@ -57,7 +58,7 @@ class Lister:
             offset,
             [row(workload) for workload in found[offset : offset + limit]],
             counts,
-            sorted({workload.id[0] for workload in ordered}),
+            self._namespaces,
             waiting(
                 (workload, state)
                 for workload, state in zip(ordered, states, strict=True)
@@ -74,6 +75,7 @@ class Lister:
             self._ordered = sorted(
                 self._board, key=lambda each: (each.id[0], each.id[2], each.id[1])
             )
+            self._namespaces = sorted({workload.id[0] for workload in self._ordered})
         return self._ordered
 
 

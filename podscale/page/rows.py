@@ -16,8 +16,13 @@ _EMPTY = Spark((), (), ())
 
 def state_of(workload: Workload) -> State:
     """Return the state that needs somebody most, of its scaling and its sizing."""
-    found = [each.state for each in (workload.scaling, workload.vpa) if each is not None]
-    return min(found, key=STATES.index, default="steady")
+    found, vpa = workload.scaling, workload.vpa
+    # Asked of ten thousand for every look at a list.
+    if vpa is None:
+        return "steady" if found is None else found.state
+    if found is None:
+        return vpa.state
+    return min(found.state, vpa.state, key=STATES.index)
 
 
 def reason_of(workload: Workload) -> str:

@@ -5,6 +5,7 @@ every cluster: workloads somebody looks at come first, then those with a VPA, th
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,9 +28,11 @@ from vpa.sizing import PodDecision
 from vpa.sizing import body as told
 
 MOST_PODS = 2000
+MOST_VPAS = 500  # a round, in turn: a quarter of a second
 _LOOKED_AT_S = 900.0
 _PAGE = 50  # workloads between two looks of the loop at others
 _TIMEOUT_S = 10.0
+_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 _log = structlog.get_logger()
 
@@ -69,6 +72,7 @@ class Sampler:
         self._wall = wall
         self._period_s = period_s
         self._pods_seen: dict[tuple[tuple[str, str], str], float] = {}
+        self._turn = 0  # whose turn it is among more VPAs than are looked at in a round
 
     async def run(self) -> None:
         """Look for ever."""
@@ -82,6 +86,9 @@ class Sampler:
     async def once(self) -> None:
         """Look once."""
         self._feed.look(self._wall())
+        if not self._sources.is_leader():
+            # Another replica decides: what was decided here would be shown as if it stood.
+            self._board.forgotten(None)
         if self._sources.vpas is not None:
             await self._look_at_vpas()
         if self._sources.pods is not None and self._sources.provider is not None:
@@ -90,9 +97,11 @@ class Sampler:
     async def _look_at_vpas(self) -> None:
         vpas = self._sources.vpas
         keys = list(vpas.keys()) if vpas is not None else []
-        for index, key in enumerate(keys):
-            if index % _PAGE == _PAGE - 1:
+        rested_at = time.perf_counter()
+        for key in self._in_turn(keys):
+            if time.perf_counter() - rested_at > _LONGEST_WORK_S:
                 await asyncio.sleep(0)
+                rested_at = time.perf_counter()
             sized = vpas.sized(key) if vpas is not None else None
             if sized is not None:
                 self._look_at_vpa(key, sized)
@@ -101,6 +110,14 @@ class Sampler:
         self._pods_seen = {
             (vpa, pod): at for (vpa, pod), at in self._pods_seen.items() if vpa in alive
         }
+
+    def _in_turn(self, keys: Sequence[VpaKey]) -> Sequence[VpaKey]:
+        # Explaining one takes a millisecond, and recommendations change once a minute.
+        if len(keys) <= MOST_VPAS:
+            return keys
+        start = self._turn % len(keys)
+        self._turn = start + MOST_VPAS
+        return [*keys[start:], *keys[:start]][:MOST_VPAS]
 
     def _look_at_vpa(self, key: VpaKey, sized: Sized) -> None:
         known = sized.known

@@ -1,6 +1,6 @@
 """The VPA's parts of this process as the page reads them. A ``podscale.page.sources.Vpas``."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from podscale.page.sources import Sized
 from vpa.decisions_api import SizingApi
@@ -11,14 +11,18 @@ from vpa.recommender.loop import Recommender
 class RecommendedVpas:
     """The VPAs of a recommender, with what an updater beside it has decided."""
 
-    def __init__(self, recommender: Recommender, decisions: SizingApi) -> None:
+    def __init__(
+        self, recommender: Recommender, decisions: SizingApi, is_leader: Callable[[], bool]
+    ) -> None:
         """``decisions`` knows the updater, where one runs here."""
         self._recommender = recommender
         self._decisions = decisions
+        self._is_leader = is_leader
 
     def keys(self) -> Iterable[VpaKey]:
         """Return the VPAs that are recommended for here."""
-        return list(self._recommender.held)
+        # Who led before still holds what it decided then.
+        return list(self._recommender.held) if self._is_leader() else ()
 
     def sized(self, key: VpaKey) -> Sized | None:
         """Return one of them; None: it is gone."""

@@ -5,14 +5,16 @@ an empty list: the Service selects the leader's pod, and a client that comes too
 again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource
-from podscale.serving.status import Cause
+from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.status import Cause, Status
 
 RETRY_S = 1
+_LISTS = 2  # made at a time: of ten thousand objects one takes tens of megabytes
 
 
 class LeaderApi:
@@ -35,6 +37,7 @@ class LeaderApi:
         self._is_leader = is_leader
         self._refusal = refusal
         self._answer = answer
+        self._lists = asyncio.Semaphore(_LISTS)
 
     @property
     def name(self) -> str:
@@ -72,12 +75,31 @@ class LeaderApi:
         info = request.info
         if info.resource != self._resource.name or info.subresource:
             return status.path_not_found()
-        if request.method != "GET" or info.verb == "watch":
+        # Nor "proxy", which an old form of path names and RBAC judges apart.
+        if request.method != "GET" or info.verb not in ("get", "list"):
             return status.method_not_allowed()
         if not self._is_leader():
-            return status.unavailable(
-                self._refusal,
-                causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
-                retry_after_s=RETRY_S,
-            )
-        return self._answer(request)
+            return self._not_leading()
+        if info.verb == "list":
+            return self._in_turn(request)
+        answer = self._answer(request)
+        return answer if isinstance(answer, ApiResponse | Status) else self._whole(answer)
+
+    async def _in_turn(self, request: ApiRequest) -> Answered:
+        async with self._lists:
+            answer = self._answer(request)
+            if isinstance(answer, ApiResponse | Status):
+                return answer
+            return await self._whole(answer)
+
+    async def _whole(self, answer: Awaitable[Answered]) -> Answered:
+        found = await answer
+        # What was known may have been dropped while the answer was being made.
+        return found if self._is_leader() else self._not_leading()
+
+    def _not_leading(self) -> Status:
+        return status.unavailable(
+            self._refusal,
+            causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
+            retry_after_s=RETRY_S,
+        )

@@ -17,6 +17,8 @@ from tests.integration.test_vpa_recommender import (
     target,
 )
 from tests.integration.vpa_stage import Stage, deployment, stage
+from vpa import sizing
+from vpa.decisions_api import SizingApi
 from vpa.model.membership import VpaKey
 from vpa.recommender.part import RecommenderPart
 
@@ -68,6 +70,12 @@ async def test_without_its_checkpoint_a_recommendation_stands_for_a_day(small):
         told = condition(small, "LowConfidence")
         assert told is not None
         assert (told["status"], told["reason"]) == ("True", "HistoryLost")
+        explained = sizing.body(SizingApi(part.recommender, lambda: True).known(WEB))["status"]
+        for each in explained["recommendation"]:
+            assert each["decision"]["value"] == before[each["resource"]]
+            assert each["facts"]["held_by"] == "HistoryLost"
+            assert each["facts"]["held_until"] in each["change"]
+        assert [each["reason"] for each in explained["conditions"]] == ["HistoryLost"]
     async with recommending(small) as part:  # its checkpoint now holds a few samples
         await passes(part, small)
         assert target(small) == before

@@ -67,9 +67,10 @@ def annotation_value(pod: Pod, vpa: Vpa, ranges: LimitRanges, boost: BoostSettin
 def read(annotations: Mapping[str, str] | None) -> Told | None:
     """Return what the webhook wrote; None where it wrote nothing that can be read."""
     text = (annotations or {}).get(REASONS)
-    if text is None:
+    # Whoever may make pods may write it, too: longer, or nested deeper, it is not the webhook's.
+    if text is None or len(text) > _MOST_BYTES:
         return None
     try:
         return msgspec.json.decode(text, type=Told)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -276,6 +276,12 @@ class Cluster:
                     counts[key] = counts.get(key, 0) + count
         return counts
 
+    def is_matched(self, key: VpaKey) -> bool:
+        """Return whether ``matched`` has one VPA, at the cost of its own label sets only."""
+        return self.vpas[key].is_resolved and any(
+            (key.namespace, labels) in self._presence for labels in self._membership.matching(key)
+        )
+
     def runs(self, key: VpaKey) -> bool:
         """Return whether a pod of the VPA is neither succeeded nor failed."""
         named = self.vpas[key].columns.values()

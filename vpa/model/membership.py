@@ -90,6 +90,15 @@ class Membership:
             if selector.matches(mapping)
         )
 
+    def matching(self, key: VpaKey) -> list[Labels]:
+        """Return the known label sets that match the selector of one VPA."""
+        selector = self._selectors.get(key)
+        if selector is None:
+            return []
+        known = self._known.get(key.namespace, {})
+        carrying = self._carrying(key.namespace, _pivot(selector))
+        return [labels for labels in carrying if key in known[labels]]
+
     def forget(self, namespace: str, labels: Labels) -> None:
         """Drop a label set that nobody has any more: each rollout brings a new one."""
         known = self._known.get(namespace, {})

@@ -19,6 +19,9 @@ class Presence:
         for (namespace, labels), count in self._known.items():
             yield namespace, labels, count
 
+    def __contains__(self, place: object) -> bool:
+        return place in self._known
+
     def replace(self, namespace: str, old: PodEntry | None, new: PodEntry | None) -> None:
         """Note that a pod came (``old`` None), changed, or went (``new`` None)."""
         self._add(namespace, old, -1)

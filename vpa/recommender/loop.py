@@ -18,6 +18,7 @@ from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodView
 from podscale.kube.store import Store
+from vpa.explain.standing import Standing
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import Cluster
@@ -193,6 +194,10 @@ class Recommender:
         if self.estimates is None or key not in self.cluster.vpas:
             return None
         return self._publisher.trace(self.estimates, key)
+
+    def standing(self, key: VpaKey) -> Standing:
+        """Return what keeps the amounts of a VPA's status from being lowered."""
+        return self._publisher.standing(key)
 
     async def _remember(self) -> None:
         # Begins again as often as history has to be read again: half of it would count twice.

@@ -31,6 +31,7 @@ class Held(Struct, frozen=True):
 
     amounts: Recommendation
     message: str
+    until_s: Mapping[Place, float]  # when a day will be known again
 
 
 class _Published(Struct, frozen=True):
@@ -127,7 +128,8 @@ def _held(entry: VpaEntry, published: Recommendation, lost: Mapping[Place, float
         for (container, resource), first_s in lost.items()
     )
     message = f"history is lost, nothing goes below what was published before: {told}"
-    return Held(Recommendation(container_recommendations=tuple(amounts)), message)
+    until_s = {place: first_s + _DAY_S for place, first_s in lost.items()}
+    return Held(Recommendation(container_recommendations=tuple(amounts)), message, until_s)
 
 
 def _fitted(

@@ -16,6 +16,7 @@ from podscale.kube.api import JSON_PATCH, Api
 from podscale.kube.errors import KubeError, NotLeading
 from podscale.kube.resource import VPAS
 from podscale.kube.wire import decode, encode
+from vpa.explain.standing import Standing
 from vpa.model.cluster import Cluster
 from vpa.model.conditions import History
 from vpa.model.entries import VpaEntry
@@ -77,6 +78,7 @@ class Publisher:
         self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
         self.lost = Lost(cluster, reader)
         self._told: set[VpaKey] = set()  # of what was lost
+        self._held_now: Mapping[VpaKey, Held] = {}  # as of the last pass
 
     async def publish(
         self,
@@ -136,6 +138,11 @@ class Publisher:
         shapes = self._shapes_of(self._cluster.vpas[key])
         return self._reader.recommendation(estimates, key, shapes)
 
+    def standing(self, key: VpaKey) -> Standing:
+        """Return what keeps the amounts of a VPA's status from being lowered."""
+        held = self._held_now.get(key)
+        return Standing({} if held is None else held.until_s, self._reader.is_young(key))
+
     def moved(self, key: VpaKey) -> None:
         """Keep nothing of what was published: the VPA now means another workload's pods."""
         self._moved.add(key)
@@ -152,7 +159,7 @@ class Publisher:
         self._told.discard(key)
 
     def _held(self, now: float) -> dict[VpaKey, Held]:
-        held = self.lost.held(now)
+        held = self._held_now = self.lost.held(now)
         for key in sorted(held.keys() - self._told)[:1]:
             _log.warning("history lost: what was published before stands for a day",
                          vpas=len(held), namespace=key.namespace, name=key.name,

@@ -71,7 +71,8 @@ export class List {
     }
     const to = offset + rows.length;
     const range = rows.length ? `${count(offset + 1)}–${count(to)} of ${count(matched)}` : "";
-    say(byId("found"), rows.length ? range : total ? "Nothing matches" : "Nothing is scaled yet");
+    const nothing = listing.isLeader ? "Nothing is scaled yet" : "Another replica decides";
+    say(byId("found"), rows.length ? range : total ? "Nothing matches" : nothing);
     byId("before").disabled = offset === 0;
     byId("after").disabled = to >= matched;
   }

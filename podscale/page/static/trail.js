@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h, mark, say } from "./dom.js";
-import { clock, reason } from "./words.js";
+import { clock, reason, stamp } from "./words.js";
 
 export const SIGNS = { up: "▲", down: "▼", held: "•", failed: "!" };
 const SPOKEN = { up: "up", down: "down", held: "held", failed: "failed" };
@@ -56,7 +56,7 @@ export class Trail {
         onclick: () => this.choose(decision.key, true) },
       h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[decision.direction]),
       h("span", { class: "decision-title" }, decision.title),
-      h("time", { datetime: new Date(decision.at * 1000).toISOString() }, clock(decision.at)),
+      h("time", { datetime: stamp(decision.at), title: stamp(decision.at) }, clock(decision.at)),
       h("span", { class: "decision-why" }, reason(decision.reason))));
   }
 
@@ -116,7 +116,7 @@ function inWords(told) {
   const also = told.also.length
     ? h("p", { class: "also" }, ...told.also.map((each) => h("span", { class: "tag" }, reason(each)))) : null;
   return [
-    h("header", {}, h("p", { class: "words-at" }, told.at ? clock(told.at) : ""), h("h2", {}, told.title),
+    h("header", {}, h("p", { class: "words-at" }, told.at ? `${clock(told.at)} · ${stamp(told.at)}` : ""), h("h2", {}, told.title),
       told.reason ? h("p", { class: "words-why", title: told.reason }, reason(told.reason)) : null),
     h("ol", { class: "steps" }, ...told.sentences.map((each) => h("li", {}, each))),
     told.change ? h("p", { class: "change" }, h("b", {}, "What would change it"), h("span", {}, told.change)) : null,

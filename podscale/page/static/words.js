@@ -49,6 +49,9 @@ const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB", CLOCK);
 
+// The day, and the zone that explain, events and logs tell times in.
+export const stamp = (at) => new Date(Math.floor(at) * 1000).toISOString().replace(".000Z", "Z");
+
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 1) return "under 1 s";

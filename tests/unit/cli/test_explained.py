@@ -1,12 +1,13 @@
 """What people read and type: explain's text, its arguments, and hpa eval on files."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from podscale.cli.entry import cli
-from podscale.cli.explained import print_list
+from podscale.cli.explained import lines, print_explanation, print_list
 
 HPA = """
 apiVersion: autoscaling/v2
@@ -81,5 +82,43 @@ def test_without_a_name_decisions_are_listed_as_kubectl_lists(capsys) -> None:
     assert head.split() == ["NAMESPACE", "NAME", "TARGET", "REPLICAS", "REASON", "TIME", "WHY"]
     assert line.split()[:5] == ["shop", "web", "Deployment/web", "4", "MetricAboveTarget"]
     assert line.endswith("It changes.")
+    amounts = [{"first_reason": each} for each in ("ResourceNotControlled", "OomBump")]
+    sized = {"first_reason": "OomBump", "recommendation": amounts,
+             "sentences": ["cpu: nothing.", "memory: 1Gi.", "pod web-0: stays."]}  # fmt: skip
+    print_list([{**body, "status": sized}], is_wide=True)
+    assert capsys.readouterr().out.splitlines()[1].endswith("memory: 1Gi.")
     print_list([], is_wide=False)
     assert "No decisions" in capsys.readouterr().err
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b2J\u202eload\nshop/api → Deployment/api: 9 replicas"
+
+
+def test_what_the_cluster_says_cannot_command_the_terminal(capsys) -> None:
+    body = {
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"scaleTargetRef": {"kind": HOSTILE, "name": "web"}},
+        "status": {"replicas": 4, "first_reason": HOSTILE, "time": HOSTILE, "change": HOSTILE,
+                   "also": [HOSTILE], "sentences": [f"Metric {HOSTILE} is 4."],
+                   "conditions": [{"type": "X", "status": "True", "message": HOSTILE}]},
+    }  # fmt: skip
+    print_explanation(body)
+    print_list([body], is_wide=True)
+    shown = capsys.readouterr().out
+    assert all(each.isprintable() for each in shown.replace("\n", ""))
+    assert len(shown.splitlines()) == 7  # nothing forges a line of its own
+    assert "\\x1b]0;owned\\x07\\x9b2J\\u202eload shop/api" in shown
+
+
+@pytest.mark.parametrize(
+    ("age_s", "told"),
+    [(15.0, ""), (-3600.0, ""), (600.0, " (10 min ago)"), (10_800.0, " (3 h ago)")],
+)
+def test_a_decision_that_is_not_of_now_is_told_with_its_age(age_s: float, told: str) -> None:
+    at = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
+    body = {
+        "metadata": {"namespace": "shop", "name": "web"},
+        "status": {"time": "2026-11-23T02:00:00Z", "first_reason": "WithinTolerance"},
+    }
+    (title, _) = lines(body, now=at.timestamp() + age_s)
+    assert title == f"shop/web, 2026-11-23T02:00:00Z{told}"

@@ -7,8 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from podscale.cli import explain
+from podscale.cli.explain import _gist
+from podscale.kube.errors import ServerFailed
 
 AWAY = None
 ANSWERS = [2, 2, AWAY, AWAY, 3]  # replicas, a second apart; the last one from then on
@@ -91,3 +97,71 @@ def test_a_watch_as_json_is_a_document_after_the_other(server: str) -> None:
         found.append(document["status"]["replicas"])
         at += 1
     assert found == [2, 3]
+
+
+def sized(value: str, held_by: str = "", time: str = "now") -> dict[str, Any]:
+    facts = {"held_by": held_by} if held_by else {}
+    return {
+        "kind": "SizingDecision",
+        "metadata": {"namespace": "shop", "name": "web", "creationTimestamp": time},
+        "status": {
+            "time": time,
+            "first_reason": "PercentileOfUsage",
+            "recommendation": [{"container": "app", "resource": "cpu", "facts": facts,
+                                "decision": {"value": value}}],
+        },
+    }  # fmt: skip
+
+
+def acted(action: str) -> dict[str, Any]:
+    found = sized("1")
+    found["status"]["pods"] = [{"pod": "web-0", "decision": {"action": action}}]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        pytest.param(sized("1"), sized("1", time="later"), False, id="the-same-later"),
+        pytest.param(sized("1"), sized("2"), True, id="another-amount"),
+        pytest.param(sized("1", "HistoryLost"), sized("1"), True, id="held-no-longer"),
+        pytest.param(acted("none"), acted("evict"), True, id="a-pod-to-be-evicted"),
+    ],
+)
+def test_a_change_of_a_vpa_is_another_amount_or_another_act_and_not_the_time(
+    before: dict[str, Any], after: dict[str, Any], is_told: bool
+) -> None:
+    assert (_gist(before) != _gist(after)) is is_told
+    assert (_gist({"items": [before]}) != _gist({"items": [after]})) is is_told
+    assert _gist({"items": [before]}) != _gist({"items": [before, before]})
+
+
+async def test_a_leader_that_stays_away_does_not_end_a_watch(monkeypatch) -> None:
+    class Refusing:
+        async def request(self, *_: Any, **__: Any) -> Any:
+            raise ServerFailed(503, "ServiceUnavailable", "this replica does not decide")
+
+    monkeypatch.setattr(explain, "_PATIENCE_S", 0.0)
+    api: Any = Refusing()
+    with pytest.raises(explain._NoAnswer, match="does not decide"):
+        await explain._ask(api, "/apis", None, "hpa.podscale.io")
+
+
+async def test_a_long_list_is_asked_for_in_pages_and_told_as_one() -> None:
+    asked = []
+
+    class Paging:
+        async def request(self, _method: str, _path: str, *, query: Any, **_: Any) -> Any:
+            asked.append(dict(query))
+            start = int(query.get("continue", "0"))
+            items = [{"metadata": {"name": f"web-{n}"}} for n in range(start, start + 2)]
+            metadata = {"continue": str(start + 2)} if start < 4 else {}
+            body = json.dumps({"kind": "List", "metadata": metadata, "items": items})
+            return SimpleNamespace(body=body.encode())
+
+    api: Any = Paging()
+    found = await explain._whole(api, "/apis", {"labelSelector": "a=b"}, "hpa.podscale.io")
+    assert [each["metadata"]["name"] for each in found["items"]] == [f"web-{n}" for n in range(6)]
+    assert found["metadata"] == {}
+    assert {each["labelSelector"] for each in asked} == {"a=b"}
+    assert len(asked) == 3

@@ -1,5 +1,6 @@
 """The API of decisions: who answers, what, and in which words it refuses."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -32,7 +33,7 @@ async def ask(
     if isinstance(answer, Status):
         return answer
     assert isinstance(answer, ApiResponse)
-    return msgspec.to_builtins(answer.value)
+    return msgspec.json.decode(msgspec.json.encode(answer.value))
 
 
 async def decided(*names: str) -> tuple[Cluster, DecisionsApi]:
@@ -71,6 +72,63 @@ async def test_lists_are_by_namespace_selector_and_name() -> None:
     assert rows[2]["cells"][:5] == ["web", "Deployment/web", "1", "1", "WithinTolerance"]
 
 
+async def test_a_filter_that_is_not_known_shows_nothing_instead_of_too_much() -> None:
+    _, api = await decided("web")
+    refused = await ask(api, "/scalingdecisions", fieldSelector="spec.mode=shadow")
+    assert (refused.code, refused.message) == (400, "field label not supported: spec.mode")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+async def test_a_long_list_comes_in_pages_as_kubectl_asks_for_it(as_table: bool) -> None:
+    _, api = await decided("web", "api", "db")
+    first = await ask(api, "/scalingdecisions", as_table=as_table, limit="2")
+    assert first["metadata"]["remainingItemCount"] == 1
+    rest = await ask(
+        api, "/scalingdecisions", as_table=as_table, limit="2",
+        **{"continue": first["metadata"]["continue"]},
+    )  # fmt: skip
+    assert "continue" not in rest["metadata"]
+    shown = [*first["rows"], *rest["rows"]] if as_table else [*first["items"], *rest["items"]]
+    objects = [each["object"] if as_table else each for each in shown]
+    assert [each["metadata"]["name"] for each in objects] == ["api", "db", "web"]
+
+
+async def test_rows_hold_whole_objects_for_clients_that_sort_by_them() -> None:
+    _, api = await decided("web")
+    found = await ask(api, "/scalingdecisions", as_table=True, includeObject="Object")
+    assert found["rows"][0]["object"]["status"]["replicas"] == 1
+
+
+async def test_a_leader_that_has_just_begun_never_lists_nothing() -> None:
+    cluster = Cluster(settings=Settings(sync_period_s=15.0))
+    api = DecisionsApi(cluster.controller, lambda: True, wall=cluster.wall)
+    assert (await ask(api, "/scalingdecisions"))["items"] == []  # there is nothing to decide on
+    cluster.put(hpa_object("web"))
+    for query in ({}, {"labelSelector": ""}):
+        refused = await ask(api, "/scalingdecisions", **query)
+        assert (refused.code, refused.details.causes[0].reason) == (503, "NotDecidedYet")
+    other = await ask(api, "/namespaces/other/scalingdecisions")
+    assert other["items"] == []
+
+
+async def test_who_loses_the_lease_while_a_list_is_made_gives_no_part_of_it() -> None:
+    cluster, _ = await decided("web")
+    leads = iter((True, False))
+    api = DecisionsApi(cluster.controller, lambda: next(leads), wall=cluster.wall)
+    assert (await ask(api, "/scalingdecisions")).code == 503
+
+
+async def test_an_object_that_cannot_be_read_any_more_says_so_above_its_last_decision() -> None:
+    cluster, api = await decided("web")
+    entry = cluster.controller.catalog.get(("shop", "web"))
+    assert entry is not None
+    entry.hpa, entry.problem = None, "quantities must match the regular expression"
+    found = await ask(api, "/namespaces/shop/scalingdecisions/web")
+    (condition,) = found["status"]["conditions"]
+    assert condition["type"] == "SpecInvalid"
+    assert "must match the regular expression" in condition["message"]
+
+
 async def test_a_replica_that_does_not_lead_says_so_and_never_lists_nothing() -> None:
     cluster, _ = await decided("web")
     api = DecisionsApi(cluster.controller, lambda: False)
@@ -85,11 +143,44 @@ async def test_what_is_not_there_is_refused_in_words() -> None:
     assert (await ask(api, path + "nobody")).code == 404
     assert (await ask(api, path + "web/status")).code == 404
     assert (await ask(api, path + "web", method="DELETE")).code == 405
+    old = await ask(api, "/proxy/namespaces/shop/scalingdecisions")  # RBAC judged "proxy"
+    assert old.code == 405
     assert (await ask(api, "/scalingdecisions", watch="1")).code == 405
     assert (await ask(api, "/scalingdecisions", labelSelector="a==b==c")).code == 400
     cluster.put(hpa_object("new"))
     undecided = await ask(api, path + "new")
     assert (undecided.code, undecided.details.causes[0].reason) == (503, "NotDecidedYet")
+
+
+async def test_what_is_known_of_now_is_not_said_of_an_earlier_decision() -> None:
+    cluster = Cluster(settings=Settings(sync_period_s=15.0))
+    cluster.put(hpa_object("web"), deployment_object("web", 1))
+    cluster.put_pods(pod_object("web", 0))
+    api = DecisionsApi(cluster.controller, lambda: True, wall=cluster.wall)
+
+    async def paused_by_hand() -> None:
+        await asyncio.sleep(5.0)
+        paused = hpa_object("web")
+        paused["metadata"] |= {
+            "annotations": {"podscale.io/paused": "true"},
+            "generation": 2,
+            "resourceVersion": cluster.world.next_version(),
+        }
+        cluster.put(paused)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(paused_by_hand())
+        await cluster.run_for(25.0)
+    entry = cluster.controller.catalog.get(("shop", "web"))
+    assert entry is not None
+    entry.problem = "it cannot be read now"
+    path = "/namespaces/shop/scalingdecisions/web"
+    age = "23s"
+    now, then = await ask(api, path), await ask(api, path, at=age)
+    assert now["status"]["first_reason"] != then["status"]["first_reason"]
+    assert [len(each["status"]["conditions"]) for each in (now, then)] == [1, 0]
+    (row,) = (await ask(api, path, as_table=True, at=age))["rows"]
+    assert row["cells"][4] == then["status"]["first_reason"]
 
 
 async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
@@ -111,6 +202,7 @@ async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
         ("1m30s", 910.0),
         ("1970-01-01T00:10:00Z", 600.0),
         ("1970-01-01T01:10:00 01:00", 600.0),  # a "+" that was not escaped
+        ("1970-01-01 00:10:00Z", 600.0),
         ("1970-01-01T00:10:00", None),
         ("soon", None),
     ],

@@ -60,6 +60,11 @@ def test_every_answer_carries_the_policy(loopback: Loopback, target: str) -> Non
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_no_cache_on_the_way_keeps_what_one_reader_was_told(loopback: Loopback) -> None:
+    headers = dict(asked(loopback, "/page/api/workloads").headers)
+    assert headers["Cache-Control"] == "no-store"
+
+
 def test_a_file_known_by_its_tag_is_not_sent_again(loopback: Loopback) -> None:
     first = asked(loopback, "/page/page.css")
     again = asked(loopback, "/page/page.css", if_none_match=dict(first.headers)["ETag"])

@@ -1,11 +1,13 @@
 """The page says of pods what was done, not what was decided."""
 
 import pytest
+from msgspec import structs
 
 from podscale.page.board import Board
 from podscale.page.feedhealth import FeedHealth
-from podscale.page.sampler import Sampler
+from podscale.page.sampler import MOST_VPAS, Sampler
 from podscale.page.sources import Sized, Sources
+from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.explain.recommendation import TargetState
 from vpa.model.membership import VpaKey
@@ -61,3 +63,42 @@ async def test_an_act_is_told_once_and_as_it_went(
     act = Act(101.0, in_place, decision)
     later = PodDecision("web-0", 160.0, NOTHING, act)
     assert await shown(PodDecision("web-0", 100.0, decision, act), later) == [(101.0, title)]
+
+
+async def test_who_does_not_lead_any_more_shows_nothing_that_it_decided_before():
+    played = Played()
+    await played.play(600.0)
+    leads = [True]
+    board, sources = played.page.board, played.page._sources
+    watching = structs.replace(sources, vpas=None, is_leader=lambda: leads[0])
+    sampler = Sampler(board, FeedHealth(None), watching, wall=lambda: START, period_s=1.0)
+    await sampler.once()
+    assert any(each.scaling is not None for each in board)
+    leads[0] = False
+    await sampler.once()
+    assert not any(each.scaling is not None for each in board)
+    assert board.get(("shop", "Deployment", "web")) is None
+
+
+class ManyVpas(Vpas):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.asked: list[VpaKey] = []
+
+    def keys(self) -> list[VpaKey]:
+        return [VpaKey("shop", f"web-{number}") for number in range(self.count)]
+
+    def sized(self, key: VpaKey) -> Sized:
+        self.asked.append(key)
+        return super().sized(key)
+
+
+async def test_of_thousands_of_vpas_each_gets_its_turn_and_a_look_stays_short():
+    vpas = ManyVpas(2 * MOST_VPAS + 10)
+    sources = Sources(vpas=vpas)
+    sampler = Sampler(Board(), FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
+    for look in range(1, 4):
+        await sampler.once()
+        assert len(vpas.asked) == look * MOST_VPAS
+    assert set(vpas.asked) == set(vpas.keys())

@@ -1,11 +1,29 @@
 """Amounts in the sentences of a SizingDecision are for people, those of its facts for programs."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from podscale.core import quantity
 from vpa import sizing
+from vpa.explain.admitted import REASONS, Told, Value, read
 from vpa.explain.recommendation import TargetState
-from vpa.model.objects import Vpa
+from vpa.explain.standing import Standing
+from vpa.model.objects import (
+    Condition,
+    ContainerRecommendation,
+    Recommendation,
+    Vpa,
+    VpaStatus,
+)
+from vpa.model.quantities import ResourceList
+from vpa.model.recommendation import (
+    ContainerUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
 from vpa.sizing import Known, PodDecision
 from vpa.updater.decide import UpdateDecision
 
@@ -60,7 +78,7 @@ def test_the_first_reason_is_not_what_the_user_switched_off(
 ) -> None:
     told = known(*policies, target=TargetState(found))
     assert sizing.body(told)["status"]["first_reason"] == reason
-    assert sizing.table([told])["rows"][0]["cells"][-1] == reason
+    assert sizing.row(told)["cells"][-1] == reason
 
 
 def test_what_becomes_of_a_pod_is_told_in_words() -> None:
@@ -69,3 +87,118 @@ def test_what_becomes_of_a_pod_is_told_in_words() -> None:
     sentences = sizing.body(told)["status"]["sentences"]
     assert "pod worker-1: stays as it is. A new pod would get what this one has." in sentences
     assert sizing._samples(1.0) == "1 sample"
+
+
+GI = 1024.0**3
+FREE = Standing()
+HELD = Standing(until_s={("app", "memory"): 1_795_040_000.0})
+
+
+def published(memory: str, *conditions: Condition) -> Vpa:
+    target = ResourceList(memory=quantity.parse(memory))
+    entries = (ContainerRecommendation("app", target),)
+    status = VpaStatus(Recommendation(entries), conditions)
+    written = known(MEMORY_ONLY, target=TargetState(True)).vpa
+    return msgspec.structs.replace(written, status=status)
+
+
+def estimated(gibibytes: float, memory: str, standing: Standing = FREE) -> Known:
+    """Return what is known of a VPA whose status says ``memory``."""
+    used = ResourceUsage((gibibytes * GI,) * 3, 1.0)
+    trace = recommend([ContainerUsage("app", {"memory": used})], RecommenderSettings())
+    told = known(target=TargetState(True), trace=trace, containers=("app",), standing=standing)
+    return msgspec.structs.replace(told, vpa=published(memory))
+
+
+def memory_of(told: Known) -> dict[str, Any]:
+    return next(
+        each for each in sizing.body(told)["status"]["recommendation"]
+        if each["resource"] == "memory"
+    )  # fmt: skip
+
+
+def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
+    told = estimated(1.0, "9Gi", HELD)
+    found, status = memory_of(told), sizing.body(told)["status"]
+    assert found["decision"]["value"] == "9Gi"  # what pods get
+    assert (found["first_reason"], found["facts"]["held_by"]) == (
+        "PercentileOfUsage", "HistoryLost",
+    )  # fmt: skip
+    assert found["facts"]["held_until"] == "2026-11-18T22:13:20Z"
+    assert float(quantity.parse(found["facts"]["estimate"])) == pytest.approx(1.15 * GI)
+    (sentence,) = (each for each in status["sentences"] if each.startswith("memory of app"))
+    assert sentence.startswith("memory of app: 9Gi. It was published before and is held, because")
+    assert "until 2026-11-18T22:13:20Z. What is known now gives 1.15Gi." in sentence
+    assert "A day has to be known again" in found["change"]
+    assert sizing.row(told)["cells"][4] == "9Gi"
+
+
+@pytest.mark.parametrize(
+    ("standing", "published_now", "says", "held_by"),
+    [
+        pytest.param(
+            Standing(is_young=True), "9Gi", "too little is known to lower it", "LowConfidence",
+            id="young",
+        ),
+        pytest.param(
+            Standing(), "9Gi", "to be published with the next write", None, id="to-be-written"
+        ),
+        pytest.param(
+            Standing(until_s={("app", "cpu"): 1.0}), "9Gi", "with the next write", None,
+            id="another-resource-is-held",
+        ),
+        pytest.param(HELD, str(int(1.15 * GI)), "", None, id="nothing-to-hold"),
+    ],
+)  # fmt: skip
+def test_what_is_published_is_told_apart_from_what_is_known(
+    standing: Standing, published_now: str, says: str, held_by: str | None
+) -> None:
+    told = estimated(1.0, published_now, standing)
+    found = memory_of(told)
+    value = found["decision"]["value"]
+    assert quantity.parse(value).nano == quantity.parse(published_now).nano
+    assert found["facts"].get("held_by") == held_by
+    text = " ".join(sizing.body(told)["status"]["sentences"])
+    assert says in text
+    assert ("What is known now" in text) is bool(says)
+
+
+def test_an_amount_without_samples_is_not_denied_while_pods_get_it() -> None:
+    told = known(target=TargetState(True), containers=("app",))
+    told = msgspec.structs.replace(told, vpa=published("512Mi"))
+    found = memory_of(told)
+    assert (found["first_reason"], found["decision"]["value"]) == ("NoSamples", "512Mi")
+    text = " ".join(sizing.body(told)["status"]["sentences"])
+    assert "memory of app: 512Mi. It was published before and stands. The container was" in text
+
+
+def test_conditions_that_explain_an_amount_are_told_above_it() -> None:
+    lost = Condition("LowConfidence", "True", "HistoryLost", "history is lost")
+    told = known(target=TargetState(True))
+    provided = Condition("RecommendationProvided", "True")
+    told = msgspec.structs.replace(told, vpa=published("1Gi", lost, provided))
+    (condition,) = sizing.body(told)["status"]["conditions"]
+    assert (condition["type"], condition["message"]) == ("LowConfidence", "history is lost")
+
+
+def test_facts_that_somebody_wrote_on_a_pod_are_not_taken_for_ours() -> None:
+    facts = {"held_by": "HistoryLost", "estimate": "1", "percentile": "x"}
+    value = Value("1", ("MaxAllowed",), facts)
+    told = known(
+        target=TargetState(True), admitted={"web-0": Told("web", {"app": {"cpu request": value}})}
+    )
+    (pod,) = sizing.body(told)["status"]["pods"]
+    assert pod["admission"][0]["change"] == "Raise maxAllowed."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"vpa":"web","containers":{"app":{"cpu request":{"value":null,"reasons":[],'
+                     '"facts":{"x":' + "[" * 8000 + "]" * 8000 + "}}}}}", id="nested-deep"),
+        pytest.param('{"vpa":"' + "x" * 20_000 + '","containers":{}}', id="longer-than-ours"),
+        pytest.param('{"vpa":1}', id="another-shape"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_is_not_the_webhooks_says_nothing_and_breaks_nothing(text: str) -> None:
+    assert read({REASONS: text}) is None

@@ -1,5 +1,6 @@
 """The order of reasons, for situations that the case file does not hold."""
 
+import random
 from typing import Any
 
 import pytest
@@ -19,9 +20,17 @@ from hpa.decide.spec import (
     Rules,
     Status,
 )
-from hpa.explain import Explanation, explain, first_reason
-from hpa.explain.change import WAITS
-from podscale.core.metrics import NoData, NotFound, Refused, Unavailable
+from hpa.explain import Explanation, explain, first_reason, whatif
+from hpa.explain.change import PUT_OFF
+from hpa.explain.reading import tell
+from podscale.core.metrics import (
+    ExternalSample,
+    NoData,
+    NotFound,
+    Refused,
+    Sample,
+    Unavailable,
+)
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -275,6 +284,28 @@ def test_a_refused_write_says_what_was_decided() -> None:
     assert (found.replicas, found.decided) == (2, 4)
     assert found.facts["message"] == "webhook says no"
     assert any("webhook says no" in each for each in found.sentences)
+    assert found.change.startswith("What refuses the write")
+
+
+def test_in_shadow_mode_the_mode_is_what_would_have_to_change() -> None:
+    found = told(busy(), mode="shadow")
+    assert (found.first_reason, found.also[0]) == ("ShadowMode", "MetricAboveTarget")
+    assert found.change.startswith("podscale runs in replace mode")
+
+
+def test_a_write_that_was_not_tried_is_not_told_as_done() -> None:
+    # While a watch is silent nothing shrinks, however often it is decided.
+    found = told(busy(), outcome=Outcome("not_tried"))
+    assert (found.first_reason, found.replicas, found.decided) == ("MetricAboveTarget", 2, 4)
+    assert "4 is not written" in found.sentences[-1]
+    assert found.sentences[-1].endswith("The size is still 2.")
+    assert "decided anew" in found.change
+
+
+def test_what_is_measured_by_a_clock_ahead_of_ours_is_not_of_the_past() -> None:
+    ahead = structs.replace(series(2000), series=[ExternalSample({}, Sample(2000, NOW + 3.0))])
+    found = told(seen(web(queue(1000)), 2, listed(pod(), pod()), [ahead]))
+    assert any("measured 0 s ago" in each for each in found.sentences)
 
 
 def test_a_write_that_was_put_off_is_not_told_as_done() -> None:
@@ -282,16 +313,14 @@ def test_a_write_that_was_put_off_is_not_told_as_done() -> None:
     assert found.first_reason == "MetricAboveTarget"
     assert (found.replicas, found.decided) == (2, 4)
     assert "4 is not written yet; the size is still 2: a watch is silent." in found.sentences
-    assert found.change == WAITS
-    late = told(busy(), outcome=Outcome("not_tried"))
-    assert "4 is not written yet; the size is still 2." in late.sentences
+    assert found.change == PUT_OFF
 
 
 def test_a_put_off_that_moves_nothing_is_not_told() -> None:
     steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
     found = told(steady, outcome=Outcome("not_tried"))
     assert (found.replicas, found.decided) == (2, None)
-    assert found.change != WAITS
+    assert found.change != PUT_OFF
 
 
 def test_a_metric_of_unknown_type_is_not_found() -> None:
@@ -307,3 +336,35 @@ def test_what_would_have_to_change_is_a_number() -> None:
 def test_annotations_that_cannot_be_read_are_mentioned() -> None:
     found = told(busy(options=Options(problems=("podscale.io/paused: 'yes' is neither",))))
     assert any("podscale.io/paused" in each for each in found.sentences)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_few_of_many_series_tell_what_all_of_them_would(seed: int) -> None:
+    chance = random.Random(seed)
+    values = [chance.randrange(0, 4_000) for _ in range(30)]
+    observation = seen(
+        web(queue(chance.choice((100, 1_000, 5_000, 40_000)))), 4, listed(*[pod()] * 4),
+        [series(*values)],
+    )  # fmt: skip
+    told = tell(decide(observation, FREE, Settings(), NOW).trace)
+    numbers = [
+        whatif.number(told, observation=structs.replace(observation, answers=(series(value),)))
+        for value in values
+    ]
+    expected = told.trace.decided if told.trace.decided in numbers else numbers[0]
+    assert whatif.with_one_series(told) == expected
+
+
+def test_of_thousands_of_series_a_dozen_are_tried(monkeypatch) -> None:
+    tried = 0
+    actual = whatif.number
+
+    def counted(*given: Any, **named: Any) -> int | None:
+        nonlocal tried
+        tried += 1
+        return actual(*given, **named)
+
+    monkeypatch.setattr(whatif, "number", counted)
+    observation = seen(web(queue(1_000)), 4, listed(*[pod()] * 4), [series(*range(5_000))])
+    explain(decide(observation, FREE, Settings(), NOW).trace)
+    assert 0 < tried < 40

@@ -1,0 +1,165 @@
+"""The API of sizing decisions: who reads which, and what long lists cost everybody else."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from podscale.core import selector
+from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.wire import decode, encode
+from podscale.serving.api import ApiRequest, ApiResponse, Media
+from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
+from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.vpa.recommender.test_loop import recommender
+from vpa.decisions_api import SizingApi
+from vpa.explain.admitted import REASONS
+from vpa.model.membership import VpaKey
+from vpa.recommender.loop import Recommender
+from vpa.stored import StoredVpa
+from vpa.targets import Resolved
+
+BASE = "/apis/vpa.podscale.io/v1alpha1"
+SHOP = "/namespaces/shop/sizingdecisions"
+
+
+async def ask(api: SizingApi, path: str, *, as_table: bool = False, **query: str) -> Any:
+    values = {key: [value] for key, value in query.items()}
+    request = ApiRequest(
+        "GET", BASE + path, request_info("GET", BASE + path, values), values, {}, b"",
+        ANONYMOUS_USER, Media(as_table=as_table), 0.0,
+    )  # fmt: skip
+    answer = api.handle(request)
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    if isinstance(answer, Status):
+        return answer
+    assert isinstance(answer, ApiResponse)
+    return msgspec.json.decode(msgspec.json.encode(answer.value))
+
+
+async def passed(count: int) -> tuple[Recommender, SizingApi]:
+    """Return a recommender that has had one pass over so many VPAs, and its API."""
+    made = recommender(count)
+    await made._load_vpas()
+    made.estimates = made.reader.read()
+    return made, SizingApi(made, lambda: True)
+
+
+def names(found: Any) -> list[str]:
+    return [each["metadata"]["name"] for each in found["items"]]
+
+
+async def test_a_role_with_resource_names_reads_no_other_object() -> None:
+    # RBAC judges such a list as the object vpa-1: more must not come.
+    _, api = await passed(3)
+    for path in (SHOP, "/sizingdecisions"):
+        assert names(await ask(api, path, fieldSelector="metadata.name=vpa-1")) == ["vpa-1"]
+        table = await ask(api, path, as_table=True, fieldSelector="metadata.name=vpa-1")
+        assert [row["cells"][0] for row in table["rows"]] == ["vpa-1"]
+
+
+async def test_lists_heed_labels_fields_and_pages() -> None:
+    _, api = await passed(3)
+    assert names(await ask(api, SHOP, labelSelector="team=none")) == []
+    assert names(await ask(api, "/namespaces/other/sizingdecisions")) == []
+    assert (await ask(api, SHOP, fieldSelector="spec.mode=Off")).code == 400
+    first = await ask(api, SHOP, limit="2")
+    assert (names(first), first["metadata"]["remainingItemCount"]) == (["vpa-0", "vpa-1"], 1)
+    rest = await ask(api, SHOP, limit="2", **{"continue": first["metadata"]["continue"]})
+    assert names(rest) == ["vpa-2"]
+
+
+async def test_a_leader_before_its_first_pass_says_neither_nothing_nor_not_found() -> None:
+    made = recommender(2)
+    api = SizingApi(made, lambda: True)
+    for path in (SHOP, f"{SHOP}/vpa-0"):
+        refused = await ask(api, path)
+        assert (refused.code, refused.details.causes[0].reason) == (503, "NotDecidedYet")
+
+
+async def test_others_get_their_turn_while_thousands_are_listed() -> None:
+    _, api = await passed(3000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    found = await ask(api, "/sizingdecisions")
+    other.cancel()
+    assert len(found["items"]) == 3000
+    assert turns > 5
+
+
+@pytest.mark.parametrize("labels", [{"app": "web"}, {"app": "db"}, {}])
+async def test_whether_a_vpa_has_pods_is_known_without_a_look_at_all_others(
+    labels: dict[str, str],
+) -> None:
+    made, _ = await passed(1)
+    cluster, key = made.cluster, VpaKey("shop", "vpa-0")
+    cluster.put_vpa(cluster.vpas[key].vpa, selector.parse("app=web"), 0.0)
+    cluster.put_pod("shop", "a-0", labels, ["main"], 0.0)
+    cluster.put_pod("other", "a-0", {"app": "web"}, ["main"], 0.0)
+    assert cluster.is_matched(key) is (key in cluster.matched()) is (labels == {"app": "web"})
+    cluster.remove_pod("shop", "a-0")
+    assert not cluster.is_matched(key)
+    assert key not in cluster.matched()
+
+
+async def test_what_was_in_force_while_another_replica_led_is_not_known() -> None:
+    made, api = await passed(1)
+    path = f"{SHOP}/vpa-0"
+    tell(made, "2")
+    await asyncio.sleep(0.01)
+    assert (await ask(api, path, at="0s"))["kind"] == "SizingDecision"
+    made._begin()  # another term
+    await made._load_vpas()
+    made.estimates = made.reader.read()
+    assert (await ask(api, path)).get("kind") == "SizingDecision"
+    assert (await ask(api, path, at="0s")).code == 404
+
+
+async def test_of_pods_only_what_the_webhook_wrote_is_asked_for() -> None:
+    made, _ = await passed(1)
+    asked: list[str] = []
+
+    class Pods:
+        async def request(self, *_: Any, accept: str, **__: Any) -> Any:
+            asked.append(accept)
+            told = {"vpa": "vpa-0", "containers": {}}
+            annotations = {REASONS: msgspec.json.encode(told).decode()}
+            meta = {"name": "web-0", "namespace": "shop", "annotations": annotations}
+            return SimpleNamespace(body=msgspec.json.encode({"items": [{"metadata": meta}]}))
+
+    key = VpaKey("shop", "vpa-0")
+    made._api = cast(Any, Pods())
+    made.held[key].resolved = Resolved(selector.parse("app=web"))
+    found = await ask(SizingApi(made, lambda: True), f"{SHOP}/vpa-0")
+    assert [each["pod"] for each in found["status"]["pods"]] == ["web-0"]
+    assert asked == ["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"]
+
+
+def tell(made: Recommender, version: str) -> None:
+    """Bring a new version of the only VPA, with a recommendation in its status."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "vpa-0"}
+    entry = {"containerName": "app", "target": {"cpu": "1", "memory": "2Gi"}}
+    written = {
+        "metadata": {"name": "vpa-0", "namespace": "shop", "uid": "vpa-0",
+                     "resourceVersion": version},
+        "spec": {"targetRef": target},
+        "status": {"recommendation": {"containerRecommendations": [entry]}},
+    }  # fmt: skip
+    stored = decode(encode(written), StoredVpa)
+    steps: list[Any] = [Listing(), Page([stored], version), Listed(version), Alive(version, 1e9)]
+    for step in steps:
+        made.stores.vpas.apply(step, scope="", now=time.monotonic())
