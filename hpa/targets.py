@@ -32,9 +32,11 @@ _log = structlog.get_logger()
 
 WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
 GET_TIMEOUT_S = 5.0
-# A watch that is silent for as long, while others are heard, may stay so: a right was taken away,
-# or etcd cannot read one object of the kind. What it told last is not waited on any longer.
-_SILENCE_S = 180.0
+# A watch that is not to be believed for as long, while others are, may stay so: a right was taken
+# away, or etcd cannot read one object of the kind. What it told last is not waited on any longer.
+# A healthy one of a kind that never changes is doubted for half as long, between its silence and
+# the next list: an API server sends no bookmarks of a kind before its first event.
+_DOUBTED_S = 180.0
 
 Workload = wire.Workload | wire.ReplicationController
 
@@ -140,10 +142,11 @@ class Targets:
         silent = frozenset(
             kind
             for kind, (_, store) in self._workloads.items()
-            if is_other_heard
-            and store.is_synced
+            if store.is_synced
+            # Once chosen until it is heard again: what it told last grows no younger.
+            and (is_other_heard or kind in self._silent)
             and not store.is_current(now)
-            and store.freshness(now).silent_s > _SILENCE_S
+            and store.freshness(now).doubted_s > _DOUBTED_S
         )
         if silent - self._silent:
             kinds = sorted(kind for _, kind in silent)

@@ -6,13 +6,14 @@ that ``wait_synced`` waits on.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from podscale.kube.errors import KubeError
-from podscale.kube.watching import Alive, Broken, Changes, Happening, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, Changes, Happening, Listed, Listing
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -23,7 +24,7 @@ class Freshness(Struct, frozen=True):
 
     is_synced: bool  # the first list has been read whole, in every scope
     is_current: bool  # and every scope has a live watch now (or a recent list, if polling)
-    silent_s: float  # since the scope that was quiet longest was last heard of; inf: never
+    doubted_s: float  # for how long it is not, of all scopes the longest; inf: never listed
     is_polling: bool = False  # some scope may not be watched and is listed instead
     reason: str = ""  # why it is not current; "" when it is
     error: KubeError | None = None  # the failure behind it, where there is one
@@ -38,7 +39,12 @@ class _Scope:
         self.heard = float("-inf")
         self.good_for_s = 0.0
         self.doubt = "not listed yet"  # "" while a watch stands
+        self.doubted_since = float("-inf")  # where there is a doubt
         self.error: KubeError | None = None
+
+    def believed_until(self, now: float) -> float:
+        """Return when it could be believed last, ``now`` at most."""
+        return self.doubted_since if self.doubt else min(self.heard + self.good_for_s, now)
 
 
 class Tracker:
@@ -52,16 +58,18 @@ class Tracker:
     def note(self, happening: Happening[T], *, scope: str, now: float) -> None:
         """Take in a sign of life, or of its end."""
         state = self._scopes[scope]
+        state.doubted_since = state.believed_until(now)
         match happening:
             case Listing(is_poll=is_poll):
                 if not is_poll:
                     state.doubt = "listing" if not state.is_synced else "listing again"
-            case Page():
-                state.heard = now
+            # A page is no sign of life: a list that always fails at a later one never is whole.
             case Listed():
                 state.heard = now
                 state.is_synced = True
                 state.error = None
+                if math.isinf(state.doubted_since):  # the first list: its watch comes next
+                    state.doubted_since = now
                 self._note_synced()
             case Alive(good_for_s=good_for_s, is_poll=is_poll):
                 state.heard = now
@@ -108,7 +116,7 @@ class Tracker:
         return Freshness(
             is_synced=self._is_synced,
             is_current=not reason,
-            silent_s=now - min(state.heard for state in self._scopes.values()),
+            doubted_s=now - min(state.believed_until(now) for state in self._scopes.values()),
             is_polling=any(state.is_polling for state in self._scopes.values()),
             reason=reason,
             error=error,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hpa.stores import Stores
-from podscale.kube.errors import Forbidden, KubeError, ServerFailed
+from podscale.kube.errors import Forbidden, KubeError, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import DEPLOYMENTS
@@ -132,3 +132,33 @@ async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it()
     assert not targets.is_current(entry)
     assert targets.at_hand(entry) is None
     assert targets.is_current(entry)  # by GET
+
+
+async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> None:
+    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    web(cluster, 6)
+    targets, deployments = cluster.controller.targets, cluster.stores.deployments
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    silent = Unreachable("silent", is_timeout=True)
+    # Two connections in a row said nothing, and the next list is about to come.
+    deployments.apply(Alive("1", 90.0), scope="", now=0.0)
+    for at in (90.5, 181.0):
+        deployments.apply(Broken("silent", silent), scope="", now=at)
+    targets.note_silence(182.0, is_other_heard=True)
+    assert targets.at_hand(entry) is not None
+
+
+async def test_a_size_that_is_read_by_get_stays_so_while_others_are_not_heard() -> None:
+    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    web(cluster, 6)
+    targets, deployments = cluster.controller.targets, cluster.stores.deployments
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    deployments.apply(Broken("gone"), scope="", now=0.0)
+    for is_other_heard in (True, False):
+        targets.note_silence(600.0, is_other_heard=is_other_heard)
+        assert targets.at_hand(entry) is None  # what the watch told last is ten minutes old
+    deployments.apply(Alive("1", 90.0), scope="", now=601.0)
+    targets.note_silence(602.0, is_other_heard=False)
+    assert targets.at_hand(entry) is not None

@@ -1,0 +1,72 @@
+"""How long a watch may be believed, and for how long it has not been."""
+
+import math
+from collections.abc import Sequence
+
+from podscale.kube.errors import Unreachable
+from podscale.kube.freshness import Tracker
+from podscale.kube.watching import Alive, Broken, Happening, Listed, Listing, Page
+from podscale.kube.wire import PartialObjectMetadata
+
+SILENT = Broken("silent", Unreachable("silent", is_timeout=True))
+FAILED = Broken("GET: etcd cannot read one of them")
+
+Object = PartialObjectMetadata
+
+
+def tracker(*scopes: str) -> Tracker:
+    return Tracker(scopes or ("",))
+
+
+def note(known: Tracker, now: float, *happenings: Happening[Object], scope: str = "") -> None:
+    for each in happenings:
+        known.note(each, scope=scope, now=now)
+
+
+def listed() -> Sequence[Happening[Object]]:
+    return Listing(), Page([], "1"), Listed("1")
+
+
+def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
+    known = tracker()
+    for began in (0.0, 182.0):  # no bookmark comes: two silences, and a list
+        note(known, began, *listed(), Alive("1", 90.0))
+        assert known.facts(began + 90.0).doubted_s == 0.0
+        note(known, began + 90.5, SILENT)
+        note(known, began + 181.0, SILENT)
+        assert known.facts(began + 181.5).doubted_s == 91.5
+
+
+def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
+    known = tracker()
+    note(known, 0.0, *listed(), Alive("1", 90.0))
+    for at in range(10, 400, 30):
+        note(known, at, Listing(), Page([], "2"), FAILED)
+    assert known.facts(400.0).doubted_s == 390.0
+
+
+def test_a_poll_that_fails_at_a_later_page_lets_the_last_list_grow_older() -> None:
+    known = tracker()
+    note(known, 0.0, Listing(is_poll=True), Page([], "1"), Listed("1"))
+    note(known, 0.0, Alive("1", 120.0, is_poll=True))
+    for at in range(30, 200, 30):
+        note(known, at, Listing(is_poll=True), Page([], "2"), FAILED)
+    assert known.is_current(120.0)
+    assert not known.is_current(121.0)
+    assert known.facts(200.0).doubted_s == 80.0
+
+
+def test_a_first_list_is_doubted_since_it_was_read() -> None:
+    known = tracker()
+    assert known.facts(1000.0).doubted_s == math.inf
+    note(known, 1000.0, *listed())
+    assert known.facts(1001.0).doubted_s == 1.0
+
+
+def test_the_scope_that_is_doubted_for_longest_counts() -> None:
+    known = tracker("a", "b")
+    for scope in ("a", "b"):
+        note(known, 0.0, *listed(), Alive("1", 90.0), scope=scope)
+    note(known, 20.0, SILENT, scope="b")
+    note(known, 50.0, Alive("1", 90.0), scope="a")
+    assert known.facts(60.0).doubted_s == 40.0
