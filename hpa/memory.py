@@ -177,6 +177,8 @@ class Memory:
             self._sizes[key] = size
         if self._shards is None or not is_stored or self._unread_since is not None:
             return
+        if key in self._loaded:
+            return  # read during this pass: it stands there until the next one has joined both
         mark = history.mark(past, size)
         if self._marks.get(key) != mark:
             self._marks[key] = mark

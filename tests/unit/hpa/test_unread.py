@@ -192,6 +192,27 @@ async def test_nothing_is_written_over_what_could_not_be_read() -> None:
     assert second.world.histories() == before
 
 
+async def test_a_pass_that_was_on_its_way_writes_nothing_over_what_is_read_late() -> None:
+    second = successor(await grown_to_six(), 1000)
+    shards = Shards(second.world, "podscale", "hpa")
+    before = (await shards.load())[(NS, "web")]
+    entry = second.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert entry.hpa is not None
+    memory, now = Memory(shards), second.wall()
+    memory.begin(now)
+    past = memory.past(entry, entry.hpa, 6, now)
+    await memory.load(now, now)
+    memory.put(entry, past, 6, now)
+    await shards.flush()
+    assert (await Shards(second.world, "podscale", "hpa").load())[(NS, "web")] == before
+    past = memory.past(entry, entry.hpa, 6, now + 15.0)
+    memory.put(entry, past, 6, now + 15.0)
+    await shards.flush()
+    stored = (await Shards(second.world, "podscale", "hpa").load())[(NS, "web")]
+    assert (stored.ups, stored.at) == (before.ups, pytest.approx(now + 15.0, abs=0.01))
+
+
 async def test_a_later_object_of_the_same_name_takes_nothing_of_what_is_read_late() -> None:
     first = await grown_to_six()
     second = successor(first, 1000)
