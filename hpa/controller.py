@@ -126,6 +126,7 @@ class Controller:
         # A renewal may be older than the last history of a term: ours we know better.
         set_s, behind_s = self._follow_clock(), term.previous_behind_s
         self.memory.begin(self._wall(), set_s if behind_s is None else behind_s)
+        self.traces.clear()  # of a term before: another one led since, and all may have changed
         try:
             await self._stores.wait_synced()
             await self._keeping.read_in_time(term)
@@ -137,7 +138,6 @@ class Controller:
             await self._keeping.end()
 
     async def _reconcile(self, term: Term) -> None:
-        self.traces.clear()
         for entry in self.catalog:
             entry.is_busy, entry.looked_at, entry.repeat = False, 0.0, None
         _settle()

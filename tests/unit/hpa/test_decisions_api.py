@@ -9,6 +9,7 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.decisions_api import DecisionsApi, read_time
+from podscale.kube.lease import Term
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
@@ -55,6 +56,20 @@ async def test_one_decision_is_explained_whole() -> None:
     assert status["sentences"]
     assert status["change"]
     assert status["conditions"] == []
+
+
+async def test_a_term_that_waits_for_its_histories_shows_nothing_of_the_term_before() -> None:
+    cluster, api = await decided("web")
+    assert len((await ask(api, "/scalingdecisions"))["items"]) == 1
+    cluster.world.delay = lambda _method, path: 30.0 if "configmaps" in path else 0.0
+    leading = asyncio.ensure_future(cluster.controller.run(Term(2, "another", None)))
+    await asyncio.sleep(20.0)
+    for path in ("/scalingdecisions", "/namespaces/shop/scalingdecisions/web"):
+        refused = await ask(api, path)
+        assert refused.code == 503
+        assert "has not been decided on yet" in refused.message
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
 async def test_lists_are_by_namespace_selector_and_name() -> None:
