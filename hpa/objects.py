@@ -9,7 +9,7 @@ from msgspec import Struct
 from hpa.decide import wire
 from hpa.decide.reading import read
 from hpa.decide.spec import HPA
-from podscale.kube.objects.scale import Workload
+from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.wire import ObjectMeta, Time
 
 TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
@@ -57,7 +57,7 @@ class Claim(Struct, frozen=True, gc=False, rename="camel"):
     spec: ClaimSpec
 
 
-def is_part(found: Workload) -> bool:
+def is_part(found: Workload | ReplicationController) -> bool:
     """Whether a workload is a Deployment's ReplicaSet: scaling it would be undone, so that its
     selector is not kept. Whoever scales it all the same reads its scale by GET."""
     owner = found.metadata.controller

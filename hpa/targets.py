@@ -5,7 +5,7 @@ Texts of failures are the API server's, because they reach conditions and events
 
 import asyncio
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import msgspec
 import structlog
@@ -39,6 +39,7 @@ GET_TIMEOUT_S = 5.0
 _DOUBTED_S = 180.0
 
 Workload = wire.Workload | wire.ReplicationController
+_Store = Store[wire.Workload] | Store[wire.ReplicationController]
 
 
 class Kinds(Protocol):
@@ -81,40 +82,35 @@ class Targets:
         self._kinds = kinds
         self._timeout_s = timeout_s
         self.replica_sets = replica_sets
-        self.replication_controllers = replication_controllers
         self._silent: frozenset[tuple[str, str]] = frozenset()  # kinds that are read by GET
-        self._workloads: Mapping[tuple[str, str], tuple[Resource, Store[wire.Workload]]] = {
+        self._workloads: Mapping[tuple[str, str], tuple[Resource, _Store]] = {
             ("apps", "Deployment"): (DEPLOYMENTS, deployments),
             ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
             ("apps", "ReplicaSet"): (REPLICA_SETS, replica_sets),
+            ("", "ReplicationController"): (REPLICATION_CONTROLLERS, replication_controllers),
         }
 
     def at_hand(self, entry: Entry) -> Seen | None:
         """Return the scale if no request is needed for it."""
         namespace, group, kind, name = entry.target
         watched = self._workloads.get((group, kind))
-        if watched is not None:
-            resource, store = watched
-            if not store.is_synced:
-                return None
-            if (group, kind) in self._silent:
-                entry.scale = None
-                return None
-            workload = store.get(namespace, name)
-            if workload is not None and is_part(workload):
-                return None
-            kept = entry.scale if isinstance(entry.scale, _Kept) else None
-            if kept is not None and kept.workload is workload:
-                return kept.seen
-            seen = _seen(resource, workload, name, kept)
-            entry.scale = None if workload is None else _Kept(workload, seen)
-            return seen
-        if (group, kind) == ("", "ReplicationController"):
-            controllers = self.replication_controllers
-            if not controllers.is_synced:
-                return None
-            return _seen(REPLICATION_CONTROLLERS, controllers.get(namespace, name), name)
-        return None
+        if watched is None:
+            return None
+        resource, store = watched
+        if not store.is_synced:
+            return None
+        if (group, kind) in self._silent:
+            entry.scale = None
+            return None
+        workload = store.get(namespace, name)
+        if workload is not None and is_part(workload):
+            return None
+        kept = entry.scale if isinstance(entry.scale, _Kept) else None
+        if kept is not None and kept.workload is workload:
+            return kept.seen
+        seen = _seen(resource, workload, name, kept)
+        entry.scale = None if workload is None else _Kept(workload, seen)
+        return seen
 
     def is_current(self, entry: Entry, now: float | None = None) -> bool:
         """Whether what ``at_hand`` says may be believed; a GET always may."""
@@ -122,15 +118,11 @@ class Targets:
         if (group, kind) in self._silent:
             return entry.scale is None  # and not what was at hand before it was silent for long
         watched = self._workloads.get((group, kind))
-        store: Store[wire.Workload] | Store[wire.ReplicationController]
-        if watched is not None:
-            workload = watched[1].get(namespace, name)
-            if workload is not None and is_part(workload):
-                return True
-            store = watched[1]
-        elif (group, kind) == ("", "ReplicationController"):
-            store = self.replication_controllers
-        else:
+        if watched is None:
+            return True
+        store = watched[1]
+        workload = store.get(namespace, name)
+        if workload is not None and is_part(workload):
             return True
         return not store.is_synced or store.is_current(now)
 
@@ -179,27 +171,14 @@ class Targets:
     def accept(self, entry: Entry, written: wire.Scale) -> None:
         """Make our own write visible at once: the answer carries the workload's version."""
         namespace, group, kind, name = entry.target
-        version = written.metadata.resource_version
-        if (group, kind) == ("", "ReplicationController"):
-            controller = self.replication_controllers.get(namespace, name)
-            if controller is not None:
-                self.replication_controllers.accept(
-                    msgspec.structs.replace(
-                        controller,
-                        metadata=_versioned(controller, version),
-                        spec=msgspec.structs.replace(
-                            controller.spec, replicas=written.spec.replicas
-                        ),
-                    )
-                )
-            return
         watched = self._workloads.get((group, kind))
         workload = watched[1].get(namespace, name) if watched is not None else None
         if watched is not None and workload is not None:
-            watched[1].accept(
+            store = cast("Store[Workload]", watched[1])  # a store gives what it takes
+            store.accept(
                 msgspec.structs.replace(
                     workload,
-                    metadata=_versioned(workload, version),
+                    metadata=_versioned(workload, written.metadata.resource_version),
                     spec=msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
                 )
             )

@@ -43,6 +43,23 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken(
     assert not targets.is_current(entry)
 
 
+@pytest.mark.parametrize(("version", "kind", "store"), KINDS)
+async def test_a_scale_of_any_kind_is_read_by_get_once_its_watch_is_doubted_for_long(
+    version: str, kind: str, store: str
+) -> None:
+    cluster = Cluster()
+    scaler = hpa_object("web")
+    scaler["spec"]["scaleTargetRef"] = {"apiVersion": version, "kind": kind, "name": "web"}
+    cluster.put(scaler)
+    targets = cluster.controller.targets
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
+    for now, is_asked in ((170.0, False), (190.0, True)):
+        targets.note_silence(now, is_other_heard=True)
+        assert (targets.at_hand(entry) is None) is is_asked
+
+
 async def test_a_replication_controllers_scale_is_at_hand() -> None:
     cluster = Cluster()
     scaler = hpa_object("web")
