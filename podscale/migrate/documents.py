@@ -121,10 +121,11 @@ def text_at(value: object, *path: str) -> str:
 def is_true_at(value: object, *path: str, unread: bool = False) -> bool:
     """Return whether the scalar below ``path`` is true as Go's ParseBool reads it.
 
-    ``unread`` is returned for a text that is none of its words; nothing there is false.
+    ``unread`` is returned for a text that is none of its words, also an empty one; nothing there
+    is false.
     """
     found = text_at(value, *path)
-    return found in _TRUE or (unread and bool(found) and found not in _FALSE)
+    return found in _TRUE or (unread and at(value, *path) is not None and found not in _FALSE)
 
 
 def list_at(value: object, *path: str) -> list[Object]:

@@ -97,7 +97,7 @@ class _Conversion:
             steps=[
                 "add the rules below to the rules file and check them: podscale doctor -f FILE",
                 (
-                    f"kubectl annotate scaledobject {self._name}{where} {PAUSED}=true  "
+                    f"kubectl annotate --overwrite scaledobject {self._name}{where} {PAUSED}=true  "
                     "# KEDA removes its HPA and keeps the size"
                 ),
                 f"kubectl apply the HorizontalPodAutoscaler {name} below",

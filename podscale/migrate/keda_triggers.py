@@ -102,11 +102,9 @@ def _resource(trigger: Object, kind: str) -> Converted:
     value = text_at(trigger, "metadata", "value")
     container = text_at(trigger, "metadata", "containerName")
     try:
-        aim: dict[str, object] = (
-            {"type": "Utilization", "averageUtilization": int(value)}
-            if form == "Utilization"
-            else {"type": "AverageValue", "averageValue": str(quantity.parse(value))}
-        )
+        aim = target("AverageValue", value)
+        if form == "Utilization":
+            aim = {"type": form, "averageUtilization": int(value)}
     except ValueError:
         return Converted(None, lost=[f"metadata.value {value!r} of a {kind} trigger is no target"])
     lost = []

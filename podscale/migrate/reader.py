@@ -110,10 +110,7 @@ def _of(
 def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
     """Rules need no change; what keeps them from loading, and what is odd in them, is told."""
     if rules.elsewhere:
-        check = f"check the rules: podscale doctor --config-map NAMESPACE/{rules.elsewhere}"
-        return Outcome(
-            read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"], steps=[check]
-        )
+        return Outcome(read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"])
     try:
         parsed = config.parse(rules.text, rules.file)
         compiled = compile_rules(parsed, PresumingMapper())

@@ -140,6 +140,7 @@ def values(document: Object, image: str) -> Outcome:
     name, _, tag = last.partition(":")
     repository = f"{path}{slash}{name}"
     existing = text_at(document, "rules", "existing")
+    where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
     lost = _unknown("Helm values: extraArguments", texts_at(document, "extraArguments"), _ADAPTER)
     return Outcome(
         read=["Helm values of prometheus-adapter"],
@@ -147,8 +148,7 @@ def values(document: Object, image: str) -> Outcome:
         lost=lost,
         differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
         steps=[
-            # Rules elsewhere are told with the ConfigMap that holds them.
-            *([] if existing else ["check the rules: podscale doctor -f VALUES"]),
+            f"check the rules: podscale doctor {where}",
             "helm upgrade RELEASE CHART -f VALUES -f these-values.yaml",
         ],
         back=["helm rollback RELEASE"],

@@ -1,6 +1,7 @@
 """What the manifests say: arguments our programs accept, least privilege, certificates."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,20 @@ def test_who_takes_over_metrics_of_cpu_and_memory_has_rules_for_them(name: str) 
     [config] = of_kind(manifests, "ConfigMap")
     rules = yaml.safe_load(config["data"]["config.yaml"])
     assert ("metrics.k8s.io" in groups) == ("resourceRules" in rules)
+
+
+def test_the_first_page_names_every_overlay_that_takes_an_api_over() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    told = re.search(r"served them: (.*?) take (\S+) from .*?, and (.*?) (\S+) from KEDA", text)
+    assert told
+    of_usage, usage, of_external, external = told.groups()
+    taken = {
+        name: {each["spec"]["group"] for each in of_kind(rendered(name), "APIService")}
+        for name in OVERLAYS
+    }
+    for names, group in ((of_usage, usage), (of_external, external)):
+        takers = {name for name, groups in taken.items() if group in groups}
+        assert set(re.findall(r"`([a-z-]+)`", names)) == takers
 
 
 @pytest.mark.parametrize("name", ALL)

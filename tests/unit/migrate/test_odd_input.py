@@ -142,8 +142,18 @@ def test_a_threshold_that_is_no_target_carries_nothing_over(threshold):
     assert not outcome.manifests
 
 
+@pytest.mark.parametrize("form", ["Utilization", "AverageValue"])
+@pytest.mark.parametrize("value", ["0", "-1", "many", ""])
+def test_an_amount_of_usage_that_is_no_target_carries_nothing_over(form, value):
+    triggers = [{"type": "cpu", "metricType": form, "metadata": {"value": value}}]
+    outcome = migrate(yaml.safe_dump(scaled(triggers=triggers)))
+    assert f"metadata.value {value!r} of a cpu trigger is no target" in told(outcome.lost)
+    assert not outcome.manifests
+
+
 @pytest.mark.parametrize(("written", "is_paused"), [
-    ("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False),
+    ("true", True), ("True", True), ("1", True), ("yes", True), ("", True),
+    ("false", False), ("0", False), (None, False),
 ])  # fmt: skip
 def test_a_paused_object_becomes_a_paused_hpa_and_says_so(written, is_paused):
     manifest = scaled()
@@ -152,6 +162,13 @@ def test_a_paused_object_becomes_a_paused_hpa_and_says_so(written, is_paused):
     annotations = outcome.manifests[0]["metadata"].get("annotations", {})
     assert annotations == ({"podscale.io/paused": "true"} if is_paused else {})
     assert ("the HPA below is paused as well" in told(outcome.differs)) is is_paused
+
+
+def test_one_that_was_unpaused_by_its_annotation_can_be_paused_as_told():
+    manifest = scaled()
+    manifest["metadata"]["annotations"] = {"autoscaling.keda.sh/paused": "false"}
+    steps = migrate(yaml.safe_dump(manifest)).steps
+    assert [step for step in steps if step.startswith("kubectl annotate --overwrite ")]
 
 
 def test_a_direction_that_is_paused_stays_so():
