@@ -120,7 +120,7 @@ class Server:
         """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
         files = raise_file_limit(self.limits.connections + _SPARE_FILES)
         # Without a file descriptor left nothing works, Prometheus and the API server neither.
-        self.most = min(self.limits.connections, max(files - _SPARE_FILES, 1))
+        self.most = min(self.limits.connections, max(files - _SPARE_FILES, files // 2))
         host: str | None = address
         if address in ("0.0.0.0", "::", ""):  # noqa: S104 - as Go: both families where there are two
             host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104

@@ -110,13 +110,21 @@ async def test_handshakes_are_given_up_in_time(
         stranger.close()
 
 
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        pytest.param(100_000, 20_000, id="the-limit-of-connections"),
+        pytest.param(1024, 1024 - 256, id="some-files-are-spared"),
+        pytest.param(256, 128, id="where-there-are-few-half-of-them"),
+    ],
+)
 async def test_no_more_is_let_in_than_there_may_be_open_files(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int
 ) -> None:
-    monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: 300)
+    monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: files)
     async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
-        assert server.most == 300 - 256
+        assert server.most == most
 
 
 async def test_what_tls_keeps_for_a_connection_is_bounded(
