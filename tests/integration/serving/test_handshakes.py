@@ -5,6 +5,7 @@
 # ruff: noqa: SIM117, ASYNC110
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -137,3 +138,18 @@ async def test_what_tls_keeps_for_a_connection_is_bounded(
             transport: Any = connection._transport
             assert transport.get_write_buffer_limits()[1] <= 64 * 1024
             assert transport.get_read_buffer_limits()[1] <= 64 * 1024
+
+
+async def test_two_full_servers_of_one_process_leave_files_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+
+    def raised(_which: int, limit: tuple[int, int]) -> None:
+        limits.append(limit)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, 524_288))
+    monkeypatch.setattr(resource, "setrlimit", raised)
+    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
+        await server.listen("127.0.0.1", 0, None)
+        assert limits[0][0] > 2 * server.most
