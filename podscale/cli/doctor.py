@@ -14,7 +14,7 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.doctor_given import Given, Usage, check, prometheus, read, seconds, stdin
-from podscale.cli.output import Form, note, output_option, progress, said
+from podscale.cli.output import Form, note, output_option, printable, progress, said
 
 if TYPE_CHECKING:
     from adapter.rules_api import RulesTold
@@ -94,11 +94,11 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     try:
         report = asyncio.run(_examined(cluster, Given(**options)))
     except Usage as wrong:
-        click.echo(f"podscale doctor: {wrong}", err=True)
+        note(f"podscale doctor: {printable(str(wrong))}")
         ctx.exit(EXIT_USAGE)
         return
     except (ClusterFailed, KubeError, OSError) as failed:
-        click.echo(f"podscale doctor: {said(failed)}", err=True)
+        note(f"podscale doctor: {printable(said(failed))}")
         ctx.exit(EXIT_FAILED)
         return
     print_report(report, form)

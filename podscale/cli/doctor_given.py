@@ -88,23 +88,22 @@ def prometheus(given: Given) -> "PrometheusOptions | None":
     from adapter.flags import headers, prometheus_url
     from podscale.feed import credentials
     from podscale.feed.options import PrometheusOptions
-    from podscale.feed.proxies import proxy_for
+    from podscale.feed.proxies import proxy_of
     from podscale.serving.flags import FlagError
 
     if not given.prometheus_url:
         return None
     try:
-        url = prometheus_url(given.prometheus_url)
-        proxy_for(url, os.environ)
+        options = PrometheusOptions(
+            url=prometheus_url(given.prometheus_url),
+            headers=headers(given.prometheus_header),
+            token_file=Path(given.prometheus_token_file) if given.prometheus_token_file else None,
+            ca_file=Path(given.prometheus_ca_file) if given.prometheus_ca_file else None,
+            deadline_s=given.timeout,
+        )
+        proxy_of(options, os.environ)
     except (FlagError, ValueError) as error:
         raise Usage(str(error)) from None
-    options = PrometheusOptions(
-        url=url,
-        headers=headers(given.prometheus_header),
-        token_file=Path(given.prometheus_token_file) if given.prometheus_token_file else None,
-        ca_file=Path(given.prometheus_ca_file) if given.prometheus_ca_file else None,
-        deadline_s=given.timeout,
-    )
     for flag, file, read_file in (
         ("--prometheus-token-file", given.prometheus_token_file, credentials.headers),
         ("--prometheus-ca-file", given.prometheus_ca_file, credentials.context),

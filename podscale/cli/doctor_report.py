@@ -11,7 +11,7 @@ from adapter.doctor import Diagnosis
 from adapter.evidence import Asked
 from adapter.stages import Stage
 from podscale.cli.doctor_run import Report, RuleReport
-from podscale.cli.output import Form, count, emit, note, wants_colour
+from podscale.cli.output import Form, count, emit, note, printable, wants_colour
 from podscale.core import duration
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import NotPromql, parse
@@ -27,11 +27,12 @@ def print_report(report: Report, form: Form) -> None:
     for asked, found in report.findings:
         _print_diagnosis(asked, found)
     for rule in report.rules:
-        click.echo(f"{_mark(not rule.problem)} {rule.rule or 'Prometheus'}: {_rule(rule)}")
+        text = printable(f"{rule.rule or 'Prometheus'}: {_rule(rule)}")
+        click.echo(f"{_mark(not rule.problem)} {text}")
     for each in report.lints:
-        click.echo(f"{_mark(False)} {each.text}")
+        click.echo(f"{_mark(False)} {printable(each.text)}")
     for text in report.notes:
-        click.echo(f"  note: {text}")
+        click.echo(f"  note: {printable(text)}")
     if report.is_healthy:
         click.echo(f"{_mark(True)} nothing needs to change")
     note(f"requests: {report.prometheus_requests} to Prometheus, {report.cluster_requests} "
@@ -52,12 +53,14 @@ def _print_diagnosis(asked: Asked | None, found: Diagnosis) -> None:
     is_healthy = found.stage == Stage.HEALTHY
     about = f"{asked.metric} ({asked.api}) " if asked and asked.metric else ""
     place = found.place or (f"{found.section}[{found.rule}]" if found.rule is not None else "")
-    click.echo(f"{_mark(is_healthy)} {about}{found.stage}{f'  {place}' if place else ''}")
+    title = printable(f"{about}{found.stage}{f'  {place}' if place else ''}")
+    click.echo(f"{_mark(is_healthy)} {title}")
     for text in (found.seen, found.change if not is_healthy else ""):
         if text:
-            click.echo(textwrap.indent(textwrap.fill(text, 96, break_long_words=False), "  "))
+            filled = textwrap.fill(printable(text), 96, break_long_words=False)
+            click.echo(textwrap.indent(filled, "  "))
     if found.promql:
-        click.echo(textwrap.indent(pretty(found.promql), "    "))
+        click.echo(f"    {printable(pretty(found.promql))}")
 
 
 def pretty(promql: str) -> str:

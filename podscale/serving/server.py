@@ -24,6 +24,7 @@ from podscale.serving.limits import Limits
 from podscale.serving.listener import Listener
 
 _SWEEP_S = 1.0
+_SERVERS = 2  # of one process that strangers reach: metrics and the webhook
 _SPARE_FILES = 256
 _RECEIVED = 64 * 1024  # bytes that wait in the kernel; it takes twice as many
 
@@ -118,9 +119,9 @@ class Server:
         shares_port: bool = False,
     ) -> int:
         """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
-        files = raise_file_limit(self.limits.connections + _SPARE_FILES)
+        files = raise_file_limit(_SERVERS * self.limits.connections + _SPARE_FILES)
         # Without a file descriptor left nothing works, Prometheus and the API server neither.
-        self.most = min(self.limits.connections, max(files - _SPARE_FILES, 1))
+        self.most = min(self.limits.connections, max(files - _SPARE_FILES, files // 2))
         host: str | None = address
         if address in ("0.0.0.0", "::", ""):  # noqa: S104 - as Go: both families where there are two
             host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104

@@ -49,13 +49,15 @@ def as_published(
     estimate = found.decision.get("value")
     if present is None or found.first in _LEAVES:
         return found
-    if estimate is not None and quantity.parse(str(estimate)).nano == present.nano:
+    more_nano = 0 if estimate is None else quantity.parse(str(estimate)).nano - present.nano
+    if estimate is not None and not more_nano:
         return found
     facts: dict[str, Fact] = {"estimate": estimate}
     until_s = standing.until_s.get((container, resource))
-    if estimate is not None and until_s is not None:
+    # Nothing holds back what is more: it waits for its write.
+    if more_nano < 0 and until_s is not None:
         facts |= {"held_by": HISTORY_LOST, "held_until": format_time(until_s)}
-    elif estimate is not None and standing.is_young:
+    elif more_nano < 0 and standing.is_young:
         facts["held_by"] = "LowConfidence"
     decision: dict[str, Fact] = {
         "published": True,

@@ -108,6 +108,8 @@ class Updater:
                 self.ended += 1
         finally:
             self._is_running = False
+            # Another replica decides: a recommender that goes on here would tell ours as its own.
+            self.told.clear()
 
     def is_healthy(self) -> bool:
         """Whether a loop ended within the last five intervals, or another replica leads."""

@@ -68,6 +68,11 @@ class Told:
         for place in [place for place in self._vpa_of if not stores.pods.exists(*place)]:
             self._drop(place)
 
+    def clear(self) -> None:
+        """Drop everything."""
+        self._by_vpa.clear()
+        self._vpa_of.clear()
+
     def _drop(self, place: tuple[str, str]) -> None:
         key = self._vpa_of.pop(place)
         pods = self._by_vpa[key]

@@ -5,6 +5,7 @@
 # ruff: noqa: SIM117, ASYNC110
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -110,13 +111,21 @@ async def test_handshakes_are_given_up_in_time(
         stranger.close()
 
 
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        pytest.param(100_000, 20_000, id="the-limit-of-connections"),
+        pytest.param(1024, 1024 - 256, id="some-files-are-spared"),
+        pytest.param(256, 128, id="where-there-are-few-half-of-them"),
+    ],
+)
 async def test_no_more_is_let_in_than_there_may_be_open_files(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int
 ) -> None:
-    monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: 300)
+    monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: files)
     async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
-        assert server.most == 300 - 256
+        assert server.most == most
 
 
 async def test_what_tls_keeps_for_a_connection_is_bounded(
@@ -129,3 +138,18 @@ async def test_what_tls_keeps_for_a_connection_is_bounded(
             transport: Any = connection._transport
             assert transport.get_write_buffer_limits()[1] <= 64 * 1024
             assert transport.get_read_buffer_limits()[1] <= 64 * 1024
+
+
+async def test_two_full_servers_of_one_process_leave_files_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+
+    def raised(_which: int, limit: tuple[int, int]) -> None:
+        limits.append(limit)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, 524_288))
+    monkeypatch.setattr(resource, "setrlimit", raised)
+    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
+        await server.listen("127.0.0.1", 0, None)
+        assert limits[0][0] > 2 * server.most

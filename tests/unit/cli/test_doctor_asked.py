@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from click.testing import CliRunner
 
 from adapter.evidence import Asked, Point, Result, ResultOf, Surroundings
@@ -13,9 +14,11 @@ from adapter.recording import Entry, Recording, RecordingInvalid, decode, encode
 from podscale.cli import doctor_cluster
 from podscale.cli.doctor import command
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.cli.doctor_given import Given, Usage, prometheus
 from podscale.cli.doctor_hpa import of_hpa
 from podscale.cli.doctor_run import Plan, examine
 from podscale.cli.doctor_served import answered
+from podscale.feed.client import PrometheusClient
 from podscale.kube.api import Response
 from podscale.kube.errors import ApiError
 from podscale.kube.resource import VPAS
@@ -182,6 +185,22 @@ def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_asked(tmp_path, 
     done = CliRunner().invoke(command, words)
     assert done.exit_code == 2, done.output
     assert "only http and https proxies can be used" in done.output
+
+
+def test_a_proxy_that_is_not_asked_because_of_a_ca_refuses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy:1080")
+    ca_file = tmp_path / "ca.crt"
+    trustme.CA().cert_pem.write_to_path(str(ca_file))
+    given = Given(
+        prometheus_url="https://prometheus:9090", prometheus_header=(), prometheus_token_file="",
+        prometheus_ca_file=str(ca_file), timeout=5.0,
+    )  # fmt: skip
+    options = prometheus(given)
+    assert options is not None
+    PrometheusClient(options)  # does not refuse it either
+    given.prometheus_ca_file = ""
+    with pytest.raises(Usage, match="only http and https proxies"):
+        prometheus(given)
 
 
 def test_without_a_cluster_it_says_why(tmp_path, monkeypatch):

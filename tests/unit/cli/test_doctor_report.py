@@ -1,11 +1,15 @@
 """What the doctor says of a cluster that lacks things, and of rules that expose nothing."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 
+from adapter.doctor import Diagnosis
 from adapter.evidence import Asked
+from adapter.lints import LintFinding
 from adapter.rules_api import RulesTold, RuleTold
+from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
 from podscale.cli.doctor_hpa import of_hpa
 from podscale.cli.doctor_report import print_report
@@ -127,3 +131,23 @@ def test_one_is_counted_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     rule = RuleReport("rules[0]", 1, ["load"])
     print_report(Report(rules=[rule]), "table")
     assert "1 series name, 1 metric: load" in capsys.readouterr().out
+
+
+def test_what_series_and_objects_are_called_cannot_command_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hostile = "\x1b]0;owned\x07\x9b2J\u202eload\n✓ nothing needs to change"
+    found = Diagnosis(Stage.NO_SERIES, hostile, hostile, "rules", 0, hostile, hostile)
+    report = Report(
+        findings=[(Asked("custom", hostile, "shop", "pods", "*"), found)],
+        rules=[RuleReport(hostile, 1, [hostile]), RuleReport("", 0, [], hostile)],
+        lints=[LintFinding("NameTwice", hostile, hostile)],
+        notes=[hostile],
+    )
+    print_report(report, "table")
+    shown = capsys.readouterr().out
+    assert all(each.isprintable() for each in shown.replace("\n", ""))
+    assert not any(line.startswith("✓ nothing") for line in shown.splitlines())
+    assert len(shown.splitlines()) == 8
+    print_report(report, "json")
+    assert json.loads(capsys.readouterr().out)["findings"][0]["seen"] == hostile

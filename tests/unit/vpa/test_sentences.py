@@ -148,6 +148,10 @@ def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
             id="another-resource-is-held",
         ),
         pytest.param(HELD, str(int(1.15 * GI)), "", None, id="nothing-to-hold"),
+        pytest.param(HELD, "1Gi", "with the next write", None, id="lost-and-more"),
+        pytest.param(
+            Standing(is_young=True), "1Gi", "with the next write", None, id="young-and-more"
+        ),
     ],
 )  # fmt: skip
 def test_what_is_published_is_told_apart_from_what_is_known(

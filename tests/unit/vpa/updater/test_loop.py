@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from podscale.kube.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW
+from vpa.model.membership import VpaKey
+from vpa.updater.decide import UpdateDecision
 from vpa.updater.flags import Options
 from vpa.updater.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
@@ -101,3 +103,24 @@ async def test_a_clock_that_is_off_costs_the_first_loops_a_second_look_only(
         await asyncio.sleep(60.0 - took[-1])
     assert max(took[:2]) > 10.0
     assert max(took[2:]) < 1.0
+
+
+async def test_who_does_not_update_any_more_tells_nothing_of_what_it_decided_before() -> None:
+    part = updater(Webhook(0.0), CollectorRegistry(), 60.0)
+    stores: Any = part._stores
+
+    async def synced() -> None: ...
+
+    stores.wait_synced = synced
+    term: Any = None  # it is the fence that asks
+    running = asyncio.create_task(part.run(term))
+    await asyncio.sleep(1.0)
+    seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name="web-0"))
+    key, decision = VpaKey("shop", "web"), UpdateDecision("none", ("UpdateModeOff",), {})
+    part.told.note(seen, key, decision, NOW)
+    assert part.told.of(key)
+    running.cancel()
+    await asyncio.wait({running})
+    assert not part.told.of(key)
+    part.told.note(seen, key, decision, NOW)  # of another term
+    assert len(part.told.everything()) == 1
