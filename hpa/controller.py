@@ -224,6 +224,7 @@ class Controller:
             released=self._note_released,
             jumped=self._follow_clock,
             wall=self._wall,
+            steady=self._steady,
         )
 
     async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:

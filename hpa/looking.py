@@ -1,7 +1,7 @@
 """From the autoscalers that are due to looks at them, with the scales of their targets.
 
-Most scales are at hand; those that are not are asked for side by side, and who has to wait
-for one comes after the others.
+Most scales are at hand; those that are not, or are in question, are asked for side by side, and
+who has to wait for one comes after the others.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import structlog
 
 from hpa.catalog import Entry
 from hpa.decide import Scale, ScaleUnreadable
+from hpa.memory import Memory
 from hpa.objects import TargetKey
 from hpa.observe import Look, Observer
 from hpa.targets import Seen, Targets
@@ -30,6 +31,7 @@ class Looking:
         self,
         group: asyncio.TaskGroup,
         targets: Targets,
+        memory: Memory,
         observer: Observer,
         *,
         reads: int,
@@ -40,6 +42,7 @@ class Looking:
         without a look, ``fail`` (which releases as well) from within an exception."""
         self._group = group
         self._targets = targets
+        self._memory = memory
         self._observer = observer
         self._reading = asyncio.Semaphore(reads)
         self._release = release
@@ -58,7 +61,7 @@ class Looking:
                     await asyncio.sleep(0)
                 entry = rest.popleft()
                 try:
-                    seen = self._targets.at_hand(entry)
+                    seen = self._at_hand(entry)
                 except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
                     self._fail(entry)
                     continue
@@ -87,6 +90,14 @@ class Looking:
         for task in late:
             self._group.create_task(self._later(tasks[task], task, mapper, decide))
         return looks
+
+    def _at_hand(self, entry: Entry) -> Seen | None:
+        seen = self._targets.at_hand(entry)
+        if seen is None or entry.hpa is None or not isinstance(seen.scale, Scale):
+            return seen
+        if self._memory.is_in_question(entry, entry.hpa, seen.scale.spec_replicas):
+            return None
+        return seen
 
     def _look(self, entry: Entry, seen: Seen | None, mapper: Mapper, looks: list[Look]) -> None:
         hpa = entry.hpa

@@ -134,14 +134,12 @@ class Memory:
             # An earlier object of this name; "" is of a release that stored no uid.
             self.forget(entry.key)
             loaded = None
-        past, expected = Past(), None
+        past, expected = self._before(entry, hpa)
         is_taken_over = loaded is not None or not self.is_read
         if size is not None and is_taken_over and not is_current():
             self._doubted[entry.key] = size
             size = None
         if loaded is not None:
-            past = history.taken_over(loaded.record, loaded.alive_until, hpa)
-            expected = loaded.record.size
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
             if size is not None and is_unknown:
                 past = history.resumed(past, size, loaded.taken_over_at)
@@ -154,6 +152,18 @@ class Memory:
             self._loaded.pop(entry.key, None)
             self._pasts[entry.key] = past
         return past
+
+    def is_in_question(self, entry: Entry, hpa: HPA, size: int) -> bool:
+        """Return whether a history is to be taken over that tells of another size.
+
+        The watch may be behind the writes of the leader before by moments, and the difference
+        would count as a rescale that never was: the API server itself is to be asked.
+        """
+        if (self.is_read and not self._loaded) or entry.key in self._pasts:
+            return False
+        past, expected = self._before(entry, hpa)
+        _, expected = history.recovered(past, hpa, expected)
+        return expected is not None and expected != size
 
     def put(
         self, entry: Entry, past: Past, size: int | None, now: float, *, is_stored: bool = True
@@ -189,6 +199,13 @@ class Memory:
         known = self._sent.get(entry.key, ())
         others = tuple(each for each in known if each.after != after and each.before == before)
         self._sent[entry.key] = (*others, _Sent(before, after, at))
+
+    def _before(self, entry: Entry, hpa: HPA) -> tuple[Past, int | None]:
+        """Return the history of the leaders before us, and the size that they left."""
+        loaded = self._loaded.get(entry.key)
+        if loaded is None or loaded.record.uid not in ("", entry.uid):
+            return Past(), None
+        return history.taken_over(loaded.record, loaded.alive_until, hpa), loaded.record.size
 
     def _joined(self, entry: Entry, hpa: HPA, known: Past, now: float) -> Past:
         """Return a history of this term with the stored one, which could be read only now."""

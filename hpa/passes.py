@@ -76,14 +76,17 @@ class Passes:
         released: Callable[[Key], None],
         jumped: Callable[[], float],
         wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """``released`` is told when the pass over an object has ended, however it did;
-        ``jumped`` says by how much the clock was set since it was asked last."""
+        ``jumped`` says by how much the clock was set since it was asked last;
+        ``steady`` is the clock of the watches."""
         self._group = group
         self._targets = targets
         self._looking = Looking(
             group,
             targets,
+            memory,
             observer,
             reads=limits.reads,
             release=self._release,
@@ -106,13 +109,14 @@ class Passes:
         self._jumped = jumped
         self._jumped_s = 0.0  # in sum
         self._wall = wall
+        self._steady = steady
         self._writers = Writers(limits.writes)
         self._moments = Moments(metrics, limits.status_deadband)
         self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
 
     async def run(self, entries: Sequence[Entry]) -> None:
         """Take every entry through one pass; those still in an earlier one are left out."""
-        started = time.monotonic()
+        started = self._steady()
         free = [entry for entry in entries if not entry.is_busy]
         self._metrics.skipped += len(entries) - len(free)
         mapper = self._mapper()
@@ -170,7 +174,7 @@ class Passes:
         if look.hpa.options.is_paused:
             size = None
         past = self._memory.past(
-            entry, look.hpa, size, now, lambda: self._targets.is_current(entry)
+            entry, look.hpa, size, now, lambda: self._targets.is_current(entry, since=started)
         )
         settings = self._settings
         if settings.mode != "shadow" and self._permission.must_watch(entry.key, now):
@@ -189,7 +193,7 @@ class Passes:
         decision = decide(look.observation(answers), past, settings, now)
         outcome = DONE
         if decision.replicas is not None:
-            objection = self._permission.objection(look, decision)
+            objection = self._permission.objection(look, decision, since=started)
             if not objection:
                 self._group.create_task(self._act(look, decision, size, started, waits_since))
                 return
@@ -225,7 +229,7 @@ class Passes:
         reason = self._traces.repeat(entry.key, seen, past, again.past, settings, now)
         self._metrics.repeated += 1
         self._metrics.decided(reason)
-        self._metrics.passed(again.labels, time.monotonic() - started)
+        self._metrics.passed(again.labels, self._steady() - started)
         self._release(entry)
 
     async def _act(
@@ -245,7 +249,7 @@ class Passes:
 
         def may() -> bool:
             sent[:] = self._wall(), self._jumped_s
-            return clock() < until and not self._permission.objection(look, decision)
+            return clock() < until and not self._permission.objection(look, decision, since=started)
 
         def lost() -> None:
             if size is not None and decision.replicas is not None and not entry.is_gone:
@@ -296,7 +300,7 @@ class Passes:
         is_ours = trace.settings.mode != "shadow"
         self._memory.put(entry, conclusion.past, size, now, is_stored=is_ours)
         self._metrics.decided(self._traces.put(entry.key, trace, conclusion.past))
-        self._metrics.passed(conclusion.labels, time.monotonic() - started)
+        self._metrics.passed(conclusion.labels, self._steady() - started)
         for event in conclusion.events:
             self._say(entry, event)
 

@@ -36,13 +36,13 @@ class Permission:
         self._foreign = foreign
         self._wall = wall
 
-    def objection(self, look: Look, decision: Decision) -> str:
+    def objection(self, look: Look, decision: Decision, *, since: float) -> str:
         """Return what speaks against writing the size that was decided on, in words for people;
-        "" is nothing."""
+        "" is nothing. ``since`` is when it was looked, by the clock of the watches."""
         scale = look.seen.scale
         if decision.replicas is not None and isinstance(scale, Scale):
             is_up = decision.replicas > scale.spec_replicas
-            if not is_up and (doubt := self._doubt(look)):
+            if not is_up and (doubt := self._doubt(look, since)):
                 return doubt
             is_known = self._memory.knows_rescales(look.hpa, is_up=is_up, now=self._wall())
             if not is_known and not _is_corrected(decision):
@@ -68,12 +68,15 @@ class Permission:
         foreign = self._foreign
         return foreign.acting(key, now) is not None or foreign.is_on_probation(key, now)
 
-    def _doubt(self, look: Look) -> str:
+    def _doubt(self, look: Look, since: float) -> str:
         """Return why nothing may shrink now."""
         if not look.knows_owners:
             return "who owns its pods is not known"
-        # A silent watch may hide the pods or the spec that speak against it.
-        if not self._stores.is_current() or not self._targets.is_current(look.entry):
+        # A silent watch may hide the pods or the spec that speak against it; and may have then.
+        if not (
+            self._stores.is_current(since=since)
+            and self._targets.is_current(look.entry, since=since)
+        ):
             return "the API server does not tell what changes, so that nothing may shrink"
         return ""
 

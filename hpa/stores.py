@@ -1,6 +1,7 @@
 """The watches that the HPA lives on: its objects, the pods, and the workloads it scales."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 import structlog
@@ -106,9 +107,9 @@ class Stores:
         """Whether autoscalers and pods have been listed."""
         return self.autoscalers.is_synced and self.pods.is_synced
 
-    def is_current(self, now: float | None = None) -> bool:
-        """Whether the watches of autoscalers and pods may be believed."""
-        return self.autoscalers.is_current(now) and self.pods.is_current(now)
+    def is_current(self, now: float | None = None, *, since: float = math.inf) -> bool:
+        """Whether the watches of autoscalers and pods may be believed, and could be ``since``."""
+        return all(store.is_current(now, since=since) for store in (self.autoscalers, self.pods))
 
     def freshness(self) -> dict[str, Freshness]:
         """Return the state of every watch, for health and logs."""

@@ -4,6 +4,7 @@ Texts of failures are the API server's, because they reach conditions and events
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Literal, Protocol, cast
 
@@ -112,8 +113,10 @@ class Targets:
         entry.scale = None if workload is None else _Kept(workload, seen)
         return seen
 
-    def is_current(self, entry: Entry, now: float | None = None) -> bool:
-        """Whether what ``at_hand`` says may be believed; a GET always may."""
+    def is_current(
+        self, entry: Entry, now: float | None = None, *, since: float = math.inf
+    ) -> bool:
+        """Whether what ``at_hand`` says may be believed, and could be ``since``; a GET always."""
         namespace, group, kind, name = entry.target
         if (group, kind) in self._silent:
             return entry.scale is None  # and not what was at hand before it was silent for long
@@ -124,7 +127,7 @@ class Targets:
         workload = store.get(namespace, name)
         if workload is not None and is_part(workload):
             return True
-        return not store.is_synced or store.is_current(now)
+        return not store.is_synced or store.is_current(now, since=since)
 
     def note_silence(self, now: float, *, is_other_heard: bool) -> None:
         """Choose the kinds whose scales are read by GET though they were listed once.

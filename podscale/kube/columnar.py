@@ -4,6 +4,7 @@ What a subclass keeps beyond names, labels and owners it writes in ``_write`` an
 back in ``_release``.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
@@ -190,9 +191,10 @@ class Columnar(Generic[T, V]):
         """Whether the first list has been read whole; ``/readyz`` reports it."""
         return self._tracker.is_synced
 
-    def is_current(self, now: float | None = None) -> bool:
-        """Whether a watch stands in every scope; False: nothing may shrink because of it."""
-        return self._tracker.is_current(time.monotonic() if now is None else now)
+    def is_current(self, now: float | None = None, *, since: float = math.inf) -> bool:
+        """Whether a watch stands in every scope, and has ``since`` (time.monotonic, too); False:
+        nothing may shrink because of it."""
+        return self._tracker.is_current(time.monotonic() if now is None else now, since)
 
     async def wait_synced(self) -> None:
         """Wait for the first list."""

@@ -39,8 +39,13 @@ class _Scope:
         self.heard = float("-inf")
         self.good_for_s = 0.0
         self.doubt = "not listed yet"  # "" while a watch stands
+        self.believed_since = float("inf")
         self.doubted_since = float("-inf")  # where there is a doubt
         self.error: KubeError | None = None
+
+    def is_believed(self, now: float) -> bool:
+        """Whether it may be believed at ``now``."""
+        return not self.doubt and now - self.heard <= self.good_for_s
 
     def believed_until(self, now: float) -> float:
         """Return when it could be believed last, ``now`` at most."""
@@ -59,6 +64,7 @@ class Tracker:
         """Take in a sign of life, or of its end."""
         state = self._scopes[scope]
         state.doubted_since = state.believed_until(now)
+        was_believed = state.is_believed(now)
         match happening:
             case Listing(is_poll=is_poll):
                 if not is_poll:
@@ -84,6 +90,8 @@ class Tracker:
                 if not state.is_polling or not state.is_synced:
                     state.doubt = reason
                 state.error = error
+        if not was_believed and state.is_believed(now):
+            state.believed_since = now
 
     def _note_synced(self) -> None:
         if not self._is_synced and all(state.is_synced for state in self._scopes.values()):
@@ -95,10 +103,11 @@ class Tracker:
         """Whether every scope has been listed whole once."""
         return self._is_synced
 
-    def is_current(self, now: float) -> bool:
-        """Whether every scope may be believed at ``now``."""
+    def is_current(self, now: float, since: float = math.inf) -> bool:
+        """Whether every scope may be believed at ``now``, and could be all the time ``since``:
+        what was read then is as good as what would be read now."""
         return all(
-            not state.doubt and now - state.heard <= state.good_for_s
+            state.is_believed(now) and state.believed_since <= since
             for state in self._scopes.values()
         )
 

@@ -5,6 +5,7 @@ is read without waiting. Objects are ordered by resourceVersion: an older state 
 replaces a newer one, so our own write is visible at once and stays so.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -197,9 +198,10 @@ class Store(Generic[T]):
         """Whether the first list has been read whole; ``/readyz`` reports it."""
         return self._tracker.is_synced
 
-    def is_current(self, now: float | None = None) -> bool:
-        """Whether a watch stands in every scope; False: nothing may shrink because of it."""
-        return self._tracker.is_current(time.monotonic() if now is None else now)
+    def is_current(self, now: float | None = None, *, since: float = math.inf) -> bool:
+        """Whether a watch stands in every scope, and has ``since`` (time.monotonic, too); False:
+        nothing may shrink because of it."""
+        return self._tracker.is_current(time.monotonic() if now is None else now, since)
 
     async def wait_synced(self) -> None:
         """Wait for the first list."""

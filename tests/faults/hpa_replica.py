@@ -24,10 +24,11 @@ from podscale.kube.lease import Elector
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from podscale.kube.pods import PodStore
+from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
 from tests.faults.hpa_weather import NS, Given, Line, Weather
-from tests.unit.hpa.world import NoKinds, Silent, in_columns, pod_object
+from tests.unit.hpa.world import KnownKinds, Silent, in_columns, pod_object
 
 _ANSWER_TIMEOUT_S = 5.0
 MAX_AGE_S = 60.0
@@ -136,7 +137,7 @@ class Replica:
         )  # fmt: skip
         fenced = Fenced(self.line, self.elector)
         self.metrics = HpaMetrics()
-        kinds = NoKinds()
+        kinds = KnownKinds(DEPLOYMENTS)
         self.controller = Controller(
             fenced,
             self.stores,

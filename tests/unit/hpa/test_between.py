@@ -12,10 +12,11 @@ from podscale.kube.errors import Conflict, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
+from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import (
     NS,
     Cluster,
-    NoKinds,
+    KnownKinds,
     deployment_object,
     hpa_object,
     pod_object,
@@ -96,6 +97,26 @@ async def test_what_waited_for_its_turn_is_looked_at_again(change: Change) -> No
     await asyncio.sleep(6.0)
     assert sizes(cluster, "first") == [2]
     assert 2 not in sizes(cluster, "second")
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_look_at_a_broken_watch_shrinks_nothing_though_it_is_mended_since() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 4)
+    load(cluster, 500)
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(14.0)  # the first pass remembers the size it found
+    blinded(cluster)
+    cluster.provider.delay_s = 10.0
+    await asyncio.sleep(5.0)
+    # Eight pods, of which the pass on its way knows four.
+    cluster.put_pods(*(pod_object("web", n) for n in range(8)))
+    cluster.provider.delay_s = 0.0
+    await asyncio.sleep(8.0)
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    assert (trace.outcome.scale, cluster.scales()) == ("not_tried", [])
     leading.cancel()
     await asyncio.wait({leading})
 
@@ -220,7 +241,7 @@ async def test_a_target_that_is_another_after_its_scale_was_read_is_read_anew(
     read_s: float, edited_s: float
 ) -> None:
     rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(rollouts))
+    cluster = Cluster(settings=SETTINGS, kinds=KnownKinds(rollouts))
     target = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "second"}
     cluster.put(
         hpa_object("second", scaleTargetRef=target),

@@ -82,7 +82,10 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     assert second.scales() == [("web", 1)]
 
 
-async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> None:
+@pytest.mark.parametrize("watch", ["broken", "mended-mid-pass", "behind"])
+async def test_a_size_that_a_watch_tells_which_is_behind_is_no_rescale_of_another(
+    watch: str,
+) -> None:
     policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
     down = {"policies": policy, "stabilizationWindowSeconds": 0}
     first = Cluster(settings=SETTINGS)
@@ -95,16 +98,48 @@ async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> No
     before = {**workload, "spec": {**workload["spec"], "replicas": 10}}
     before["metadata"] = {**workload["metadata"], "resourceVersion": "1"}
     first.world.workloads[(NS, "web")] = before
-    second.sync()  # as it was before the first one wrote, and then its watch breaks
+    second.sync()  # as it was before the first one wrote
     first.world.workloads[(NS, "web")] = workload
-    second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+    if watch != "behind":
+        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+    if watch == "mended-mid-pass":
+        second.provider.delay_s = 25.0
     second.put_pods(*(pod_object("web", n) for n in range(9)))
     load(second, 100)
     leading = asyncio.ensure_future(second.controller.run(Term(1, "", as_read(first.wall()))))
-    await asyncio.sleep(40.0)
+    await asyncio.sleep(20.0 if watch == "mended-mid-pass" else 40.0)
     second.sync()
+    second.provider.delay_s = 0.0
     await asyncio.sleep(60.0)
     assert first.scales() == [("web", 9), ("web", 7)]  # of ten, three in ten minutes
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 25.0], ids=["between-passes", "mid-pass"])
+async def test_a_rescale_of_another_counts_that_a_watch_tells_late(delay_s: float) -> None:
+    policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
+    down = {"policies": policy, "stabilizationWindowSeconds": 0}
+    first = Cluster(settings=SETTINGS)
+    web(first, 10, behavior={"scaleDown": down})
+    load(first, 850)
+    await first.run_for(31.0)
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+    workload = first.world.workloads[(NS, "web")]
+    workload["spec"]["replicas"] = 10
+    workload["metadata"]["resourceVersion"] = first.world.next_version()
+    second.put_pods(*(pod_object("web", n) for n in range(10)))
+    load(second, 100)
+    second.provider.delay_s = delay_s
+    leading = asyncio.ensure_future(second.controller.run(Term(1, "", as_read(first.wall()))))
+    await asyncio.sleep(20.0)
+    second.sync()
+    second.provider.delay_s = 0.0
+    await asyncio.sleep(60.0)
+    # Of ten three in ten minutes: the one that went before came back.
+    assert first.scales() == [("web", 9), ("web", 7)]
     leading.cancel()
     await asyncio.wait({leading})
 

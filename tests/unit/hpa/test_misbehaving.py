@@ -16,7 +16,7 @@ from podscale.kube.errors import Conflict, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
-from tests.unit.hpa.world import NS, Cluster, NoKinds, deployment_object, hpa_object, pod_object
+from tests.unit.hpa.world import NS, Cluster, KnownKinds, deployment_object, hpa_object, pod_object
 
 pytestmark = pytest.mark.looptime
 
@@ -32,7 +32,7 @@ class CursedMapper(Mapper):
         return super().for_kind(kind, group, version)
 
 
-class CursedKinds(NoKinds):
+class CursedKinds(KnownKinds):
     def __init__(self) -> None:
         super().__init__()
         self.mapper = CursedMapper(())

@@ -19,6 +19,7 @@ from tests.unit.hpa.world import (
     NS,
     POD_METRIC,
     Cluster,
+    KnownKinds,
     deployment_object,
     hpa_object,
     pod_object,
@@ -215,7 +216,7 @@ def object_metric() -> dict[str, Any]:
 
 
 async def test_after_a_discovery_only_questions_about_objects_are_made_anew() -> None:
-    cluster = Cluster()
+    cluster = Cluster(kinds=KnownKinds())
     cluster.put(
         hpa_object("web", object_metric()),
         hpa_object("plain"),
@@ -282,7 +283,7 @@ DESCRIBED = {
 
 @pytest.mark.parametrize("metric", [POD_METRIC, DESCRIBED], ids=["Pods", "Object"])
 async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metric: Any) -> None:
-    cluster = Cluster()
+    cluster = Cluster(kinds=KnownKinds())
     cluster.put(hpa_object("web", metric), deployment_object("web", 1))
     cluster.put_pods(pod_object("web", 0), pod_object("other", 0))
     looks = [look(cluster)]

@@ -8,10 +8,9 @@ from hpa.stores import Stores
 from podscale.kube.errors import Forbidden, KubeError, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodStore
-from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from tests.unit.hpa.webs import SETTINGS, load, web
-from tests.unit.hpa.world import NS, Cluster, NoKinds, pod_object
+from tests.unit.hpa.world import NS, Cluster, pod_object
 
 pytestmark = pytest.mark.looptime
 
@@ -66,7 +65,7 @@ async def test_a_size_that_is_not_listed_is_read_by_get() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 2)
     load(cluster, 2000)
-    hidden = Cluster(settings=SETTINGS, world=cluster.world, kinds=NoKinds(DEPLOYMENTS))
+    hidden = Cluster(settings=SETTINGS, world=cluster.world)
     deployments = hidden.stores.deployments
     hidden.stores.deployments = type(deployments)()  # fed instead of the one that is read
     hidden.sync()
@@ -78,7 +77,7 @@ async def test_a_size_that_is_not_listed_is_read_by_get() -> None:
 
 
 async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    cluster = Cluster(settings=SETTINGS)
     web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     load(cluster, 600)
     no_right = Forbidden(403, "Forbidden", "deployments may not be listed any more")
@@ -106,7 +105,7 @@ async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
 
 
 async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    cluster = Cluster(settings=SETTINGS)
     web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
     await asyncio.sleep(20.0)
@@ -121,7 +120,7 @@ async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
 
 
 async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it() -> None:
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
     targets = cluster.controller.targets
     entry = cluster.controller.catalog.get((NS, "web"))
@@ -135,7 +134,7 @@ async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it()
 
 
 async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> None:
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
     targets, deployments = cluster.controller.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))
@@ -150,7 +149,7 @@ async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> Non
 
 
 async def test_a_size_that_is_read_by_get_stays_so_while_others_are_not_heard() -> None:
-    cluster = Cluster(settings=SETTINGS, kinds=NoKinds(DEPLOYMENTS))
+    cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
     targets, deployments = cluster.controller.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))

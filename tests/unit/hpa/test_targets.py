@@ -11,7 +11,7 @@ from tests.unit.hpa.webs import load
 from tests.unit.hpa.world import (
     NS,
     Cluster,
-    NoKinds,
+    KnownKinds,
     deployment_object,
     hpa_object,
     pod_object,
@@ -85,7 +85,7 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
 async def test_a_replica_set_is_scaled_whoever_owns_it(
     version: str, kind: str, is_asked: bool
 ) -> None:
-    cluster = Cluster(kinds=NoKinds(REPLICA_SETS))
+    cluster = Cluster(kinds=KnownKinds(REPLICA_SETS))
     scaler = hpa_object("web")
     scaler["spec"]["scaleTargetRef"] |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
     made = {**deployment_object("web", 2), "kind": "ReplicaSet"}

@@ -34,7 +34,7 @@ from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import PodStore
-from podscale.kube.resource import HPAS, Resource
+from podscale.kube.resource import DEPLOYMENTS, HPAS, Resource
 from podscale.kube.restmapper import Mapper
 from podscale.kube.watching import Alive, Listed, Listing, Page
 from podscale.kube.wire import decode
@@ -187,8 +187,8 @@ def writer(manager: str, time: str, subresource: str = "status") -> dict[str, st
     }
 
 
-class NoKinds:
-    """A cluster of built-in kinds only, or with those given."""
+class KnownKinds:
+    """A cluster whose discovery tells of these kinds."""
 
     def __init__(self, *resources: Resource) -> None:
         self.mapper = Mapper(resources)
@@ -314,7 +314,7 @@ class Cluster:
         *,
         settings: Settings | None = None,
         limits: Limits | None = None,
-        kinds: NoKinds | None = None,
+        kinds: KnownKinds | None = None,
         resource: Resource = HPAS,
         world: World | None = None,
         wall: Callable[[], float] | None = None,
@@ -328,7 +328,7 @@ class Cluster:
         self.provider.pods = self._pods_of
         self.wall = wall or (lambda: 1_795_000_000.0 + asyncio.get_running_loop().time())
         self.provider.now = self.wall
-        kinds = kinds or NoKinds()
+        kinds = kinds or KnownKinds(DEPLOYMENTS)
         self.controller = Controller(
             self.world,
             self.stores,

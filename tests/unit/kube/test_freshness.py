@@ -70,3 +70,24 @@ def test_the_scope_that_is_doubted_for_longest_counts() -> None:
     note(known, 20.0, SILENT, scope="b")
     note(known, 50.0, Alive("1", 90.0), scope="a")
     assert known.facts(60.0).doubted_s == 40.0
+
+
+def test_what_was_read_while_a_watch_was_doubted_is_not_believed_afterwards() -> None:
+    known = tracker("a", "b")
+    for scope in ("a", "b"):
+        note(known, 10.0, *listed(), Alive("1", 90.0), scope=scope)
+    assert not known.is_current(12.0, since=9.0)
+    assert known.is_current(12.0, since=11.0)
+    note(known, 20.0, SILENT, scope="b")
+    note(known, 30.0, *listed(), Alive("2", 90.0), scope="b")
+    note(known, 40.0, Alive("3", 90.0), scope="b")  # a bookmark, and no new beginning
+    assert not known.is_current(50.0, since=25.0)
+    assert known.is_current(50.0, since=35.0)
+
+
+def test_a_watch_that_spoke_after_its_silence_is_believed_from_then_on() -> None:
+    known = tracker()
+    note(known, 0.0, *listed(), Alive("1", 90.0))
+    note(known, 100.0, Alive("2", 90.0))
+    assert known.is_current(101.0)
+    assert not known.is_current(101.0, since=95.0)
