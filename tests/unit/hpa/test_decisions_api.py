@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hpa.decide import Settings
-from hpa.decisions_api import DecisionsApi, read_time
+from hpa.decisions_api import DecisionsApi
 from podscale.kube.lease import Term
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.request_info import request_info
@@ -209,18 +209,3 @@ async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
     ahead = await ask(api, path, at="-5m")
     assert (ahead.code, "lies ahead" in ahead.message) == (400, True)
     assert (await ask(api, path, at="yesterday")).code == 400
-
-
-@pytest.mark.parametrize(
-    ("text", "time_s"),
-    [
-        ("1m30s", 910.0),
-        ("1970-01-01T00:10:00Z", 600.0),
-        ("1970-01-01T01:10:00 01:00", 600.0),  # a "+" that was not escaped
-        ("1970-01-01 00:10:00Z", 600.0),
-        ("1970-01-01T00:10:00", None),
-        ("soon", None),
-    ],
-)
-def test_times_as_people_write_them(text: str, time_s: float | None) -> None:
-    assert read_time(text, 1000.0) == time_s
