@@ -36,6 +36,7 @@ from vpa.updater.told import gist
 
 _log = structlog.get_logger()
 
+_LONGEST_WORK_S = 0.005  # before others on the loop get their turn
 _MOST_PODS = 100  # of one VPA, whose admission is told
 _PODS_TIMEOUT_S = 5.0
 
@@ -174,17 +175,25 @@ class SizingApi(LeaderApi):
         self._changed.add(key)
 
     def _keep(self) -> None:
-        changed, self._changed = self._changed, set()
         if not self._is_leader():
-            return
+            self._changed.clear()
+        began = time.perf_counter()
+        try:
+            while self._changed and time.perf_counter() - began < _LONGEST_WORK_S:
+                self._keep_one(self._changed.pop())
+        finally:
+            if self._changed:
+                # All change at once when an updater's term ends, and a Lease has to be renewed.
+                asyncio.get_running_loop().call_soon(self._keep)
+
+    def _keep_one(self, key: VpaKey) -> None:
         earlier = self._of_this_term()
-        for key in changed:
-            vpa = self._recommender.stores.vpa(key)
-            if vpa is None or not self._is_known(key):
-                continue
-            mark = self._mark(key, vpa)
-            if earlier.is_new(key, mark):
-                earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+        vpa = self._recommender.stores.vpa(key)
+        if vpa is None or not self._is_known(key):
+            return
+        mark = self._mark(key, vpa)
+        if earlier.is_new(key, mark):
+            earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
 
     def _of_this_term(self) -> Earlier:
         # What was in force while another replica led is not known.
