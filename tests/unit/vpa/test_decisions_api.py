@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,10 +11,8 @@ import pytest
 from podscale.core import selector
 from podscale.kube.watching import Alive, Listed, Listing, Page
 from podscale.kube.wire import decode, encode
-from podscale.serving.api import ApiRequest, ApiResponse, Media
-from podscale.serving.request_info import request_info
-from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.loop_turns import others
+from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
 from vpa.decisions_api import SizingApi
 from vpa.explain.admitted import REASONS
@@ -31,18 +28,7 @@ SHOP = "/namespaces/shop/sizingdecisions"
 
 
 async def ask(api: SizingApi, path: str, *, as_table: bool = False, **query: str) -> Any:
-    values = {key: [value] for key, value in query.items()}
-    request = ApiRequest(
-        "GET", BASE + path, request_info("GET", BASE + path, values), values, {}, b"",
-        ANONYMOUS_USER, Media(as_table=as_table), 0.0,
-    )  # fmt: skip
-    answer = api.handle(request)
-    if isinstance(answer, Awaitable):
-        answer = await answer
-    if isinstance(answer, Status):
-        return answer
-    assert isinstance(answer, ApiResponse)
-    return msgspec.json.decode(msgspec.json.encode(answer.value))
+    return await answered(api, BASE + path, query, as_table=as_table)
 
 
 async def passed(count: int) -> tuple[Recommender, SizingApi]:
@@ -87,20 +73,10 @@ async def test_a_leader_before_its_first_pass_says_neither_nothing_nor_not_found
 
 async def test_others_get_their_turn_while_thousands_are_listed() -> None:
     _, api = await passed(3000)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    await asyncio.sleep(0)
-    found = await ask(api, "/sizingdecisions")
-    other.cancel()
+    async with others() as turns:
+        found = await ask(api, "/sizingdecisions")
     assert len(found["items"]) == 3000
-    assert turns > 5
+    assert turns.taken > 5
 
 
 @pytest.mark.parametrize("labels", [{"app": "web"}, {"app": "db"}, {}])
