@@ -75,13 +75,14 @@ Given = Series | Result | Rejected | Unreachable | NotRecorded
 class Asked(Struct, frozen=True):
     """The metric that somebody misses."""
 
-    api: str  # "custom" | "external"
+    api: str  # "custom" | "external"; "resource": of the doctor's command only
     metric: str
     namespace: str = ""
     resource: str = ""  # custom: plural[.group], or "namespaces"
     name: str = ""  # "*": all objects that the selector means
     selector: str = ""
     metric_selector: str = ""
+    container: str = ""  # resource: the one whose usage is meant; "": all of a pod
 
 
 class Access(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What is wrong with rules that nevertheless load and answer.
+"""What is wrong with rules that nevertheless load.
 
 Pure: compiled rules in, findings out, each with its reason, its place in the file and the
 name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
@@ -16,7 +16,7 @@ from adapter.errors import NoLabel, QueryError
 from adapter.listing import Source
 from adapter.plans import Plans
 from adapter.rules import ResourceRule, Rule, RuleSet
-from adapter.shapes import adds_up, ranges, unbounded, without
+from adapter.shapes import adds_up, ranges, series_selector, unbounded, without
 from podscale.core import duration
 from podscale.core.selector import EVERYTHING
 from podscale.feed.plan import Plan
@@ -28,6 +28,7 @@ RATE_WINDOW = "RateWindow"
 GROUP_BY_LOST = "GroupByLost"
 SEVERAL_SERIES = "SeveralSeries"
 NAME_TWICE = "NameTwice"
+SERIES_QUERY_INVALID = "SeriesQueryInvalid"
 UNBOUNDED_SERIES = "UnboundedSeries"
 UNBRACED_GROUP = "UnbracedGroup"
 NOT_COALESCED = "NotCoalesced"
@@ -37,6 +38,7 @@ RULE_LINTS: Mapping[str, str] = {
     GROUP_BY_LOST: "an aggregation drops the label of the object",
     SEVERAL_SERIES: "an object may have several series, of which one is taken",
     NAME_TWICE: "two rules expose one name",
+    SERIES_QUERY_INVALID: "a series query that is no series selector",
     UNBOUNDED_SERIES: "a series query that selects nearly everything",
     UNBRACED_GROUP: "$1_x in a name means a group called 1_x",
     NOT_COALESCED: "requests of the rule cannot share a query",
@@ -101,7 +103,7 @@ Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
 
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told:
-    yield from _of_series_query(rule)
+    yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_)
     source = Source(rule, _example(rule, known))
     if rule.section == "externalRules":
@@ -121,11 +123,22 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told
             return  # one kind of object is enough to show it
 
 
-def _of_series_query(rule: Rule) -> Told:
+def _of_series_query(rule: Rule, known: Known) -> Told:
     try:
-        reason = unbounded(parse(rule.series_query))
+        reason = unbounded(series_selector(rule.series_query))
     except NotPromql as error:
-        reason = f"seriesQuery does not parse as a selector: {error}"
+        if known.names.get(rule.id):
+            return  # VictoriaMetrics takes more than Prometheus does, {a="1" or b="2"}
+        yield (
+            SERIES_QUERY_INVALID,
+            ".seriesQuery",
+            (
+                f"seriesQuery {rule.series_query!r} is no series selector: {error}. Prometheus "
+                "refuses it, so the rule exposes nothing: write it as you would type it into the "
+                "graph page"
+            ),
+        )
+        return
     if reason:
         yield (
             UNBOUNDED_SERIES,

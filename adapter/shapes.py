@@ -9,11 +9,13 @@ from podscale.feed.prover.tree import (
     Call,
     Negation,
     Node,
+    NotPromql,
     Selector,
     Subquery,
     Text,
     children,
     is_vector,
+    parse,
 )
 
 # They need two samples in their window, or a good number of them.
@@ -108,13 +110,21 @@ def adds_up(node: Node, key: frozenset[str]) -> bool:
     return False
 
 
-def unbounded(node: Node) -> str:
-    """Return why a series selector takes in nearly everything; "": it does not."""
+def series_selector(text: str) -> Selector:
+    """Return what ``match[]`` takes; raises ``NotPromql``, for a window or an offset, too."""
+    node = parse(text)
     if not isinstance(node, Selector):
-        return "seriesQuery is not a selector"
-    if node.name:
+        raise NotPromql("an expression over series")
+    if _is_range(node) or node.offset_ms or node.at is not None:
+        raise NotPromql("a selector of samples, with a window, offset or @")
+    return node
+
+
+def unbounded(selector: Selector) -> str:
+    """Return why a series selector takes in nearly everything; "": it does not."""
+    if selector.name:
         return ""
-    for matcher in node.matchers:
+    for matcher in selector.matchers:
         if matcher.op == "=" and matcher.value:
             return ""
         if matcher.label == "__name__" and matcher.op == "=~":

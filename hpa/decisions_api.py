@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any
 
 from msgspec import structs
@@ -13,15 +12,12 @@ from hpa.controller import Controller
 from hpa.decide.decision import Trace
 from hpa.decisions import Known
 from hpa.explain import first_reason
-from podscale.core.duration import DurationError, parse_go
 from podscale.kube.wire import format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.leader_api import RETRY_S, LeaderApi
+from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
 from podscale.serving.listed import listed, made
 from podscale.serving.status import Cause, Status
-
-_AHEAD_S = 60.0  # as far as clocks may differ
 
 
 class DecisionsApi(LeaderApi):
@@ -124,14 +120,9 @@ class DecisionsApi(LeaderApi):
         )
 
     def _at(self, entry: Entry, text: str) -> Trace | Status:
-        now = self._wall()
-        time_s = read_time(text, now)
-        if time_s is None:
-            return status.bad_request(
-                f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
-            )
-        if time_s > now + _AHEAD_S:
-            return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
+        time_s = asked_time(text, self._wall())
+        if isinstance(time_s, Status):
+            return time_s
         trace = self._controller.traces.at(entry.key, time_s)
         if trace is not None:
             return trace
@@ -142,22 +133,6 @@ class DecisionsApi(LeaderApi):
             "ask for a later time"
         )
         return status.not_found(text, name=entry.key[1], group=decisions.GROUP)
-
-
-def read_time(text: str, now: float) -> float | None:
-    """Return unix seconds of an RFC 3339 time, or of an age in Go's notation."""
-    try:
-        return now - parse_go(text)
-    except DurationError:
-        pass
-    for form in (text, text.replace(" ", "+")):  # a "+" that was not escaped
-        try:
-            found = datetime.fromisoformat(form)
-        except ValueError:
-            continue
-        if found.tzinfo is not None:
-            return found.timestamp()
-    return None
 
 
 def _undecided(entry: Entry) -> Status:

@@ -19,11 +19,11 @@ from podscale.kube.resource import PODS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.leader_api import RETRY_S, LeaderApi
+from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
 from podscale.serving.listed import Key, listed, made
 from podscale.serving.status import Cause, Status
 from vpa import sizing
-from vpa.earlier import Earlier, read_time
+from vpa.earlier import Earlier
 from vpa.explain.admitted import Told, read
 from vpa.explain.recommendation import Measured
 from vpa.model.membership import VpaKey
@@ -36,7 +36,7 @@ from vpa.updater.told import gist
 
 _log = structlog.get_logger()
 
-_AHEAD_S = 60.0  # as far as clocks may differ
+_LONGEST_WORK_S = 0.005  # before others on the loop get their turn
 _MOST_PODS = 100  # of one VPA, whose admission is told
 _PODS_TIMEOUT_S = 5.0
 
@@ -148,13 +148,9 @@ class SizingApi(LeaderApi):
 
     def _at(self, key: VpaKey, text: str) -> Answered:
         now = self._wall()
-        time_s = read_time(text, now)
-        if time_s is None:
-            return status.bad_request(
-                f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
-            )
-        if time_s > now + _AHEAD_S:
-            return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
+        time_s = asked_time(text, now)
+        if isinstance(time_s, Status):
+            return time_s
         earlier = self._of_this_term()
         found = earlier.at(key, time_s)
         if found is not None:
@@ -179,17 +175,25 @@ class SizingApi(LeaderApi):
         self._changed.add(key)
 
     def _keep(self) -> None:
-        changed, self._changed = self._changed, set()
         if not self._is_leader():
-            return
+            self._changed.clear()
+        began = time.perf_counter()
+        try:
+            while self._changed and time.perf_counter() - began < _LONGEST_WORK_S:
+                self._keep_one(self._changed.pop())
+        finally:
+            if self._changed:
+                # All change at once when an updater's term ends, and a Lease has to be renewed.
+                asyncio.get_running_loop().call_soon(self._keep)
+
+    def _keep_one(self, key: VpaKey) -> None:
         earlier = self._of_this_term()
-        for key in changed:
-            vpa = self._recommender.stores.vpa(key)
-            if vpa is None or not self._is_known(key):
-                continue
-            mark = self._mark(key, vpa)
-            if earlier.is_new(key, mark):
-                earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
+        vpa = self._recommender.stores.vpa(key)
+        if vpa is None or not self._is_known(key):
+            return
+        mark = self._mark(key, vpa)
+        if earlier.is_new(key, mark):
+            earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
 
     def _of_this_term(self) -> Earlier:
         # What was in force while another replica led is not known.

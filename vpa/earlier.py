@@ -7,13 +7,11 @@ outlives the process: answers say since when they know.
 import zlib
 from collections import deque
 from collections.abc import Hashable, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from podscale.core.duration import DurationError, parse_go
 from vpa.model.membership import VpaKey
 
 _MOST = 32
@@ -80,19 +78,3 @@ def _packed(plain: bytes, against: bytes = b"") -> bytes:
 def _plain(packed: bytes, against: bytes = b"") -> bytes:
     unpacker = zlib.decompressobj(wbits=_RAW, zdict=against)
     return unpacker.decompress(packed) + unpacker.flush()
-
-
-def read_time(text: str, now: float) -> float | None:
-    """Return unix seconds of an RFC 3339 time, or of an age in Go's notation."""
-    try:
-        return now - parse_go(text)
-    except DurationError:
-        pass
-    for form in (text, text.replace(" ", "+")):  # a "+" that was not escaped
-        try:
-            found = datetime.fromisoformat(form)
-        except ValueError:
-            continue
-        if found.tzinfo is not None:
-            return found.timestamp()
-    return None

@@ -51,7 +51,8 @@ async def of_hpa(cluster: Cluster, namespace: str, name: str) -> tuple[list[Aske
             case _Metric(type="Resource", resource=_Resource() as used):
                 asked.append(Asked("resource", used.name, namespace, "pods", "*", pods))
             case _Metric(type="ContainerResource", container_resource=_Resource() as used):
-                asked.append(Asked("resource", used.name, namespace, "pods", "*", pods))
+                asked.append(Asked("resource", used.name, namespace, "pods", "*", pods,
+                                   container=used.container))  # fmt: skip
             case _:
                 notes.append(f"a metric of type {metric.type} is not known here")
     return asked, sorted(set(notes))
@@ -83,6 +84,7 @@ class _Source(Struct, frozen=True, rename="camel"):
 
 class _Resource(Struct, frozen=True):
     name: str = ""
+    container: str = ""  # of a container resource
 
 
 class _Metric(Struct, frozen=True, rename="camel"):

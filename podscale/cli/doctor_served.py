@@ -43,11 +43,17 @@ _USAGE = (
 
 
 class _ContainerUsage(msgspec.Struct, frozen=True):
+    name: str = ""
     usage: Mapping[str, str] = {}
 
 
 class _PodUsage(msgspec.Struct, frozen=True):
     containers: list[_ContainerUsage] = []
+
+    def tells(self, metric: str, container: str) -> bool:
+        """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_api``."""
+        counted = [each for each in self.containers if container in ("", each.name)]
+        return bool(counted) and all(metric in each.usage for each in counted)
 
 
 class _UsageList(msgspec.Struct, frozen=True):
@@ -129,19 +135,28 @@ async def measured(cluster: Cluster, asked: Asked) -> Diagnosis:
         refused = _refused(error)
         change = _CHANGES[Stage.FORBIDDEN] if isinstance(error, Forbidden) else _USAGE
         return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
-    pods = [
-        pod for pod in found.items or ()
-        if pod.containers and all(asked.metric in each.usage for each in pod.containers)
-    ]  # fmt: skip
+    items = found.items or []
+    about = f"{asked.metric} of container {asked.container}" if asked.container else asked.metric
+    pods = [pod for pod in items if pod.tells(asked.metric, asked.container)]
     if not pods:
+        seen = (
+            f"metrics.k8s.io tells the {about} of none of the pods that "
+            f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
+        )
+        names = {each.name for pod in items for each in pod.containers}
+        if names and asked.container and asked.container not in names:
+            return Diagnosis(
+                Stage.OBJECT_MISMATCH,
+                f"{seen} Their containers are {', '.join(sorted(names))}.",
+                "Name one of them under containerResource.container of the HPA.",
+            )
         return Diagnosis(
             Stage.OBJECT_MISMATCH,
-            f"metrics.k8s.io tells the {asked.metric} of none of the pods that "
-            f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}.",
+            seen,
             "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
             "with this adapter, the labels that resourceRules name.",
         )
-    return _found(Stage.HEALTHY, f"{asked.metric} is served: {count(len(pods), 'pod')}.")
+    return _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
 
 
 def _refused(error: KubeError) -> Diagnosis:

@@ -8,6 +8,7 @@ import click
 
 from podscale.cli.cluster import EXIT_USAGE
 from podscale.cli.output import Form, emit, output_option, said
+from podscale.core.moment import read_time
 
 if TYPE_CHECKING:
     from hpa.offline import OfflineError
@@ -67,8 +68,6 @@ def evaluate(
 
 
 def _time(text: str, now: float) -> float:
-    from hpa.decisions_api import read_time
-
     try:
         found: float | None = float(text) if text else now
     except ValueError:

@@ -9,11 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from podscale.core.moment import read_time
+from podscale.kube.wire import format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import Cause, Status
 
 RETRY_S = 1
+_AHEAD_S = 60.0  # as far as clocks may differ
 _LISTS = 2  # made at a time: of ten thousand objects one takes tens of megabytes
 
 
@@ -103,3 +106,15 @@ class LeaderApi:
             causes=(Cause(reason="NotLeader", message="another replica holds the Lease"),),
             retry_after_s=RETRY_S,
         )
+
+
+def asked_time(text: str, now: float) -> float | Status:
+    """Return the unix seconds that ``?at=`` asks for, or why that is no time to be asked for."""
+    time_s = read_time(text, now)
+    if time_s is None:
+        return status.bad_request(
+            f"at={text} is neither a time (2026-11-21T10:00:00Z) nor an age (5m)"
+        )
+    if time_s > now + _AHEAD_S:
+        return status.bad_request(f"at={text} lies ahead: it is {format_time(now)}")
+    return time_s

@@ -31,7 +31,8 @@ class Told:
     def __init__(self) -> None:
         self._by_vpa: dict[VpaKey, dict[str, Decided]] = {}
         self._vpa_of: dict[tuple[str, str], VpaKey] = {}
-        # Called with the VPA when an action or a first reason about a pod is another one.
+        # Called with the VPA when an action or a first reason about a pod is another one, and
+        # when nothing of its pods stands any more because the term has ended.
         self.followers: list[Callable[[VpaKey], None]] = []
 
     def note(self, seen: Seen, key: VpaKey, decision: UpdateDecision, now: float) -> None:
@@ -45,8 +46,7 @@ class Told:
         last = pods.get(seen.view.name)
         pods[seen.view.name] = Decided(now, key, decision, last.act if last is not None else None)
         if last is None or gist(last.decision) != gist(decision):
-            for follower in self.followers:
-                follower(key)
+            self._tell(key)
 
     def did(self, seen: Seen, key: VpaKey, act: Act) -> None:
         """Keep that a pod was evicted or resized."""
@@ -69,9 +69,16 @@ class Told:
             self._drop(place)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop everything, and tell the followers."""
+        dropped = list(self._by_vpa)
         self._by_vpa.clear()
         self._vpa_of.clear()
+        for key in dropped:
+            self._tell(key)
+
+    def _tell(self, key: VpaKey) -> None:
+        for follower in self.followers:
+            follower(key)
 
     def _drop(self, place: tuple[str, str]) -> None:
         key = self._vpa_of.pop(place)

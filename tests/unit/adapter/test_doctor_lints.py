@@ -48,6 +48,12 @@ def test_a_sound_rule_has_no_finding():
                  "UnboundedSeries", 3, "names no metric", id="unbounded"),
     pytest.param(SOUND.replace("http_requests_total{", '{__name__=~".+_total",'), Known(),
                  "UnboundedSeries", 3, "names no metric", id="unbounded-regex"),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""'), Known(),
+                 "SeriesQueryInvalid", 3, "unexpected end", id="selector-without-its-end"),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""}[5m]'), Known(),
+                 "SeriesQueryInvalid", 3, "of samples", id="selector-with-a-window"),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""} > 0'), Known(),
+                 "SeriesQueryInvalid", 3, "an expression", id="no-selector"),
     pytest.param(SOUND.replace("${1}", "$1"), Known(),
                  "UnbracedGroup", 5, "write ${1}_", id="unbraced"),
     pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), Known(),
@@ -79,6 +85,12 @@ def test_names_that_only_prometheus_knows_are_compared_too():
     assert "NameTwice" in {each.lint for each in found(twice, known)}
 
 
+def test_what_the_asked_server_finds_series_by_is_a_selector_of_its():
+    either = SOUND.replace('namespace!="",pod!=""', 'job="a" or job="b"')
+    assert [each.lint for each in found(either)] == ["SeriesQueryInvalid"]
+    assert found(either, Known(names={"rules[0]": ["http_requests_total"]})) == []
+
+
 def test_a_join_keeps_the_label_of_its_many_side():
     text = query(
         "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
@@ -89,4 +101,4 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 7
+    assert len(RULE_LINTS) == 8

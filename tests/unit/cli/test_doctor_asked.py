@@ -21,7 +21,7 @@ from podscale.cli.doctor_served import answered
 from podscale.feed.client import PrometheusClient
 from podscale.kube.api import Response
 from podscale.kube.errors import ApiError
-from podscale.kube.resource import VPAS
+from podscale.kube.resource import DEPLOYMENTS, VPAS
 from podscale.kube.restmapper import Mapper
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"
@@ -73,6 +73,30 @@ async def test_usage_is_asked_of_metrics_k8s_io(answer, stage, said):
     assert said in found.seen
     assert report.is_healthy is (stage == "Healthy")
     assert report.rules == []
+
+
+@pytest.mark.parametrize(("containers", "stage", "said"), [
+    pytest.param({"app": "cpu", "proxy": "memory"}, "Healthy", "cpu of container app is served",
+                 id="another-lacks-it"),
+    pytest.param({"app": "memory", "proxy": "cpu"}, "ObjectMismatch", "the cpu of container app",
+                 id="it-lacks-it"),
+    pytest.param({"main": "cpu", "proxy": "cpu"}, "ObjectMismatch",
+                 "Their containers are main, proxy", id="no-pod-has-it"),
+])  # fmt: skip
+async def test_of_a_container_resource_only_the_named_container_counts(containers, stage, said):
+    told = [{"name": name, "usage": {kind: "1"}} for name, kind in containers.items()]
+    metric = {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "app"}}
+    facts = cluster({
+        f"{LISTS}/web": hpa("web", metrics=[metric]),
+        DEPLOYMENTS.path("shop", "web", "scale"): {"status": {"selector": "app=web"}},
+        USAGE: {"items": [{"containers": told}]},
+    })  # fmt: skip
+    facts.mapper = Mapper([DEPLOYMENTS])
+    asked, _ = await of_hpa(facts, "shop", "web")
+    report = await examine(Plan(rules=None, usage=asked), facts, _quiet)
+    ((_, found),) = report.findings
+    assert found.stage == stage
+    assert said in found.seen
 
 
 @pytest.mark.parametrize(("answer", "stage"), [

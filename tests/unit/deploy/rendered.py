@@ -12,6 +12,7 @@ from tests.tools.required import require
 ROOT = Path(__file__).parent.parent.parent.parent
 OVERLAYS = tuple(sorted(path.name for path in (ROOT / "deploy/kustomize/overlays").iterdir()))
 Manifest = Mapping[str, Any]
+DECISIONS = frozenset({"hpa.podscale.io", "vpa.podscale.io"})
 
 
 def kustomization(name: str) -> Path:
@@ -32,6 +33,18 @@ def rendered(name: str) -> list[Manifest]:
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
     return [each for each in manifests if each["kind"] in kinds]
+
+
+def verbs_on_decisions(manifests: list[Manifest]) -> dict[str, tuple[str, ...]]:
+    """Return what the role ``view`` may do with decisions, by API group."""
+    return {
+        group: tuple(rule["verbs"])
+        for role in of_kind(manifests, "ClusterRole")
+        if "rbac.authorization.k8s.io/aggregate-to-view" in role["metadata"].get("labels", {})
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        if group in DECISIONS
+    }
 
 
 def containers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:

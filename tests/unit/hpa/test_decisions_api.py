@@ -1,20 +1,15 @@
 """The API of decisions: who answers, what, and in which words it refuses."""
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
-import msgspec
 import pytest
 
 from hpa.decide import Settings
-from hpa.decisions_api import DecisionsApi, read_time
+from hpa.decisions_api import DecisionsApi
 from podscale.kube.lease import Term
-from podscale.serving.api import ApiRequest, ApiResponse, Media
-from podscale.serving.request_info import request_info
-from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
+from tests.unit.serving.kit import answered
 
 pytestmark = pytest.mark.looptime
 BASE = "/apis/hpa.podscale.io/v1alpha1"
@@ -23,18 +18,7 @@ BASE = "/apis/hpa.podscale.io/v1alpha1"
 async def ask(
     api: DecisionsApi, path: str, *, as_table: bool = False, method: str = "GET", **query: str
 ) -> Any:
-    values = {key: [value] for key, value in query.items()}
-    request = ApiRequest(
-        method, BASE + path, request_info(method, BASE + path, values), values, {}, b"",
-        ANONYMOUS_USER, Media(as_table=as_table), 0.0,
-    )  # fmt: skip
-    answer = api.handle(request)
-    if isinstance(answer, Awaitable):
-        answer = await answer
-    if isinstance(answer, Status):
-        return answer
-    assert isinstance(answer, ApiResponse)
-    return msgspec.json.decode(msgspec.json.encode(answer.value))
+    return await answered(api, BASE + path, query, as_table=as_table, method=method)
 
 
 async def decided(*names: str) -> tuple[Cluster, DecisionsApi]:
@@ -209,18 +193,3 @@ async def test_an_earlier_decision_is_asked_for_by_time_or_age() -> None:
     ahead = await ask(api, path, at="-5m")
     assert (ahead.code, "lies ahead" in ahead.message) == (400, True)
     assert (await ask(api, path, at="yesterday")).code == 400
-
-
-@pytest.mark.parametrize(
-    ("text", "time_s"),
-    [
-        ("1m30s", 910.0),
-        ("1970-01-01T00:10:00Z", 600.0),
-        ("1970-01-01T01:10:00 01:00", 600.0),  # a "+" that was not escaped
-        ("1970-01-01 00:10:00Z", 600.0),
-        ("1970-01-01T00:10:00", None),
-        ("soon", None),
-    ],
-)
-def test_times_as_people_write_them(text: str, time_s: float | None) -> None:
-    assert read_time(text, 1000.0) == time_s

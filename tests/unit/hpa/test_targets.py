@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from hpa.catalog import Entry
 from podscale.kube.objects.scale import ReplicationController
 from podscale.kube.resource import REPLICA_SETS
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
@@ -27,17 +28,23 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("version", "kind", "store"), KINDS)
-async def test_a_scale_is_not_believed_while_its_watch_is_broken(
-    version: str, kind: str, store: str
-) -> None:
+def scaling(version: str, kind: str) -> tuple[Cluster, Entry]:
+    """Return an HPA of a target that no watch has shown yet."""
     cluster = Cluster()
     scaler = hpa_object("web")
     scaler["spec"]["scaleTargetRef"] = {"apiVersion": version, "kind": kind, "name": "web"}
     cluster.put(scaler)
-    targets = cluster.controller.targets
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
+    return cluster, entry
+
+
+@pytest.mark.parametrize(("version", "kind", "store"), KINDS)
+async def test_a_scale_is_not_believed_while_its_watch_is_broken(
+    version: str, kind: str, store: str
+) -> None:
+    cluster, entry = scaling(version, kind)
+    targets = cluster.controller.targets
     assert targets.is_current(entry)
     getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
     assert not targets.is_current(entry)
@@ -47,13 +54,8 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken(
 async def test_a_scale_of_any_kind_is_read_by_get_once_its_watch_is_doubted_for_long(
     version: str, kind: str, store: str
 ) -> None:
-    cluster = Cluster()
-    scaler = hpa_object("web")
-    scaler["spec"]["scaleTargetRef"] = {"apiVersion": version, "kind": kind, "name": "web"}
-    cluster.put(scaler)
+    cluster, entry = scaling(version, kind)
     targets = cluster.controller.targets
-    entry = cluster.controller.catalog.get((NS, "web"))
-    assert entry is not None
     getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
     for now, is_asked in ((170.0, False), (190.0, True)):
         targets.note_silence(now, is_other_heard=True)
@@ -61,18 +63,13 @@ async def test_a_scale_of_any_kind_is_read_by_get_once_its_watch_is_doubted_for_
 
 
 async def test_a_replication_controllers_scale_is_at_hand() -> None:
-    cluster = Cluster()
-    scaler = hpa_object("web")
-    scaler["spec"]["scaleTargetRef"] |= {"apiVersion": "v1", "kind": "ReplicationController"}
-    cluster.put(scaler)
+    cluster, entry = scaling("v1", "ReplicationController")
     made = deployment_object("web", 3)
     made["spec"]["selector"] = {"app": "web", "tier": "front"}
     found = [decode(msgspec.json.encode(made), ReplicationController)]
     store = cluster.stores.replication_controllers
     for happening in (Listing(), Page(found, "9"), Listed("9"), Alive("9", 1e9)):
         store.apply(happening, scope="", now=0.0)
-    entry = cluster.controller.catalog.get((NS, "web"))
-    assert entry is not None
     seen = cluster.controller.targets.at_hand(entry)
     assert seen is not None
     assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]

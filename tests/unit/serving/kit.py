@@ -3,26 +3,54 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import trustme
 from cryptography import x509
 
 from podscale.kube.api import JSON, Method, Response
 from podscale.kube.errors import ApiError, Unreachable
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse, Route
+from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
 from podscale.serving.certificates import KeyPair
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flags, parse
 from podscale.serving.health import Health
+from podscale.serving.leader_api import LeaderApi
 from podscale.serving.logs import Verbosity
+from podscale.serving.request_info import request_info
 from podscale.serving.running import Clusters, Running, running
 from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.status import Status
+from podscale.serving.user import ANONYMOUS_USER
 
 GROUP = "custom.metrics.k8s.io"
+
+
+async def answered(
+    api: LeaderApi,
+    path: str,
+    query: Mapping[str, str],
+    *,
+    as_table: bool = False,
+    method: str = "GET",
+) -> Any:
+    """Return what a group answers to anybody: a ``Status``, or the body as a client reads it."""
+    values = {key: [value] for key, value in query.items()}
+    request = ApiRequest(
+        method, path, request_info(method, path, values), values, {}, b"", ANONYMOUS_USER,
+        Media(as_table=as_table), 0.0,
+    )  # fmt: skip
+    answer = api.handle(request)
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    if isinstance(answer, Status):
+        return answer
+    assert isinstance(answer, ApiResponse)
+    return msgspec.json.decode(msgspec.json.encode(answer.value))
 
 
 class ScriptedApi:

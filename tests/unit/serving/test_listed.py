@@ -1,6 +1,5 @@
 """Lists heed what they were narrowed to: by RBAC, by selectors, by pages."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from podscale.serving.listed import Key, Listed, listed, made
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.loop_turns import others
 
 KEYS: list[Key] = [(f"ns-{n % 3}", f"web-{n}") for n in range(10)]
 
@@ -96,22 +96,12 @@ def test_pages_follow_each_other_until_everything_was_told_once() -> None:
 
 
 async def test_others_get_their_turn_while_a_long_list_is_made() -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     def make(key: Key) -> dict[str, str] | None:
         sum(range(50_000))  # a millisecond, as an explanation takes
         return None if key == KEYS[0] else {"name": key[1]}
 
-    other = asyncio.create_task(others())
-    await asyncio.sleep(0)
-    found = await made(KEYS * 10, make)
-    other.cancel()
-    assert turns > 3
+    async with others() as turns:
+        found = await made(KEYS * 10, make)
+    assert turns.taken > 3
     assert len(found) == 90  # what is gone meanwhile is left out
     assert msgspec.json.decode(msgspec.json.encode(found))[0] == {"name": "web-1"}

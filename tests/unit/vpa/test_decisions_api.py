@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,10 +11,8 @@ import pytest
 from podscale.core import selector
 from podscale.kube.watching import Alive, Listed, Listing, Page
 from podscale.kube.wire import decode, encode
-from podscale.serving.api import ApiRequest, ApiResponse, Media
-from podscale.serving.request_info import request_info
-from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
+from tests.unit.loop_turns import others
+from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
 from vpa.decisions_api import SizingApi
 from vpa.explain.admitted import REASONS
@@ -23,24 +20,15 @@ from vpa.model.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.stored import StoredVpa
 from vpa.targets import Resolved
+from vpa.updater.decide import UpdateDecision
+from vpa.updater.told import Told
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 SHOP = "/namespaces/shop/sizingdecisions"
 
 
 async def ask(api: SizingApi, path: str, *, as_table: bool = False, **query: str) -> Any:
-    values = {key: [value] for key, value in query.items()}
-    request = ApiRequest(
-        "GET", BASE + path, request_info("GET", BASE + path, values), values, {}, b"",
-        ANONYMOUS_USER, Media(as_table=as_table), 0.0,
-    )  # fmt: skip
-    answer = api.handle(request)
-    if isinstance(answer, Awaitable):
-        answer = await answer
-    if isinstance(answer, Status):
-        return answer
-    assert isinstance(answer, ApiResponse)
-    return msgspec.json.decode(msgspec.json.encode(answer.value))
+    return await answered(api, BASE + path, query, as_table=as_table)
 
 
 async def passed(count: int) -> tuple[Recommender, SizingApi]:
@@ -85,20 +73,10 @@ async def test_a_leader_before_its_first_pass_says_neither_nothing_nor_not_found
 
 async def test_others_get_their_turn_while_thousands_are_listed() -> None:
     _, api = await passed(3000)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    await asyncio.sleep(0)
-    found = await ask(api, "/sizingdecisions")
-    other.cancel()
+    async with others() as turns:
+        found = await ask(api, "/sizingdecisions")
     assert len(found["items"]) == 3000
-    assert turns > 5
+    assert turns.taken > 5
 
 
 @pytest.mark.parametrize("labels", [{"app": "web"}, {"app": "db"}, {}])
@@ -127,6 +105,51 @@ async def test_what_was_in_force_while_another_replica_led_is_not_known() -> Non
     made.estimates = made.reader.read()
     assert (await ask(api, path)).get("kind") == "SizingDecision"
     assert (await ask(api, path, at="0s")).code == 404
+
+
+def updater_of(count: int) -> Any:
+    """An updater that has decided on a pod of each VPA; but for that nothing is asked of it."""
+    told = Told()
+    for number in range(count):
+        seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name=f"web-{number}"))
+        decision = UpdateDecision("none", ("UpdateModeOff",), {})
+        told.note(seen, VpaKey("shop", f"vpa-{number}"), decision, time.time())
+    return SimpleNamespace(told=told)
+
+
+async def test_what_was_decided_on_pods_stands_until_the_updaters_term_ends() -> None:
+    now = 1000.0
+    made, _ = await passed(1)
+    updater = updater_of(1)
+    api = SizingApi(made, lambda: True, updater=updater, wall=lambda: now)
+    tell(made, "2")
+    await asyncio.sleep(0.01)
+    now += 60.0
+    updater.told.clear()
+    await asyncio.sleep(0.01)
+    now += 60.0
+
+    async def pods(at: str) -> list[str]:
+        found = await ask(api, f"{SHOP}/vpa-0", at=at)
+        return [each["pod"] for each in found["status"]["pods"]]
+
+    assert await pods("61s") == ["web-0"]
+    assert await pods("0s") == []
+
+
+async def test_others_get_their_turn_when_the_term_of_an_updater_of_thousands_ends() -> None:
+    made, _ = await passed(3000)
+    updater = updater_of(3000)
+    api = SizingApi(made, lambda: True, updater=updater)
+    updater.told.clear()
+    assert (await ask(api, f"{SHOP}/vpa-0", at="0s")).code == 404  # all are yet to be kept
+    turns = 0
+    while api._changed:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 5
+    for number in (0, 2999):
+        assert (await ask(api, f"{SHOP}/vpa-{number}", at="0s"))["status"]["pods"] == []
 
 
 async def test_of_pods_only_what_the_webhook_wrote_is_asked_for() -> None:

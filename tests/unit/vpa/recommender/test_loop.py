@@ -1,6 +1,5 @@
 """The recommender's loop beside others on the event loop."""
 
-import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ from podscale.core import selector
 from podscale.kube.store import Store
 from podscale.kube.watching import Listed, Listing, Page
 from podscale.kube.wire import decode, encode
+from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
 from tests.unit.vpa.test_stores import API, NoKinds
 from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint
@@ -44,24 +44,11 @@ def recommender(count: int = MANY) -> Recommender:
 
 
 async def test_others_get_their_turn_while_thousands_of_vpas_are_loaded() -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     made = recommender()
-    async with asyncio.TaskGroup() as group:
-        other = group.create_task(others())
-        await asyncio.sleep(0)
-        before = turns
+    async with others() as turns:
         await made._load_vpas()
-        during = turns - before
-        other.cancel()
     assert len(made.cluster.vpas) == MANY
-    assert during > 3
+    assert turns.taken > 3
 
 
 async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:

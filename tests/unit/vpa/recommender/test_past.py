@@ -1,13 +1,12 @@
 """Slices of history on their way into the model."""
 
-import asyncio
-
 import msgspec
 import numpy as np
 
 from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
 from podscale.feed.history import HistoryColumns, HistorySeries
+from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import Cluster
 from vpa.recommender.past import PastQuery, Span, _Replay
@@ -65,19 +64,9 @@ async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> N
 
 
 async def test_others_get_their_turn_while_a_slice_is_replayed() -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     times = NOW + STEP_S * np.arange(STEPS, dtype=np.float64)
     series = [HistorySeries(labels(pod), times, np.full(STEPS, 1e8)) for pod in range(PODS)]
     replay = _Replay(cluster(), Span(86400.0, STEP_S), NOW, lambda *_: None)
-    async with asyncio.TaskGroup() as group:
-        other = group.create_task(others())
+    async with others() as turns:
         await replay.take("memory", QUERY, columns(series))
-        other.cancel()
-    assert turns > 10
+    assert turns.taken > 10
