@@ -6,6 +6,7 @@ a run's end answers that as the whole run would. Pure.
 """
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 
 from msgspec import Struct, structs
@@ -27,6 +28,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     good: tuple[tuple[str, int, float], ...] = ()  # metric, replicas, at
     size: int | None = None  # of the target at the last pass
     at: float = 0.0  # of the last pass
+    found: tuple[tuple[float, float], ...] = ()  # rescales only found: at, and earliest
     uid: str = ""  # of the object: one of the same name later has no history
 
 
@@ -73,6 +75,11 @@ def to_record(past: Past, size: int | None, now: float, uid: str = "") -> Record
         tuple((each.metric, each.replicas, _rounded(each.at)) for each in past.good),
         size,
         _rounded(now),
+        tuple(
+            (_rounded(each.at), _rounded(each.earliest))
+            for each in (*past.scale_ups, *past.scale_downs)
+            if each.earliest is not None and each.at >= since
+        ),
         uid,
     )
 
@@ -83,10 +90,11 @@ def from_record(record: Record, alive_until: float | None) -> Past:
     if recommendations and alive_until is not None:
         last = recommendations[-1]
         recommendations[-1] = Recommendation(last.replicas, max(last.at, alive_until))
+    found = dict(record.found)
     return Past(
         tuple(recommendations),
-        tuple(ScaleEvent(change, at) for change, at in record.ups),
-        tuple(ScaleEvent(change, at) for change, at in record.downs),
+        tuple(ScaleEvent(change, at, earliest=found.get(at)) for change, at in record.ups),
+        tuple(ScaleEvent(change, at, earliest=found.get(at)) for change, at in record.downs),
         tuple(GoodProposal(*each) for each in record.good),
     )
 
@@ -128,7 +136,7 @@ def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]
     status, or neither; the latter shows as a difference in size (``drifted``).
     """
     status = hpa.status
-    newest = max((each.at for each in (*past.scale_ups, *past.scale_downs)), default=float("-inf"))
+    newest = newest_rescale(past)
     # The status has whole seconds.
     if status.last_scale_s is None or status.last_scale_s <= newest + 1:
         return past, size
@@ -143,9 +151,7 @@ def recovered(past: Past, hpa: HPA, size: int | None) -> tuple[Past, int | None]
 def joined(before: Past, past: Past) -> Past:
     """Return the history of a term that began without the one ``before`` it."""
     # The newest rescale in it may be known from the status, which has whole seconds.
-    since = 1 + max(
-        (each.at for each in (*before.scale_ups, *before.scale_downs)), default=-math.inf
-    )
+    since = 1 + newest_rescale(before)
     known = {each.metric for each in past.good}
     return Past(
         (*(before.recommendations or ()), *(past.recommendations or ())),
@@ -155,11 +161,19 @@ def joined(before: Past, past: Past) -> Past:
     )
 
 
-def drifted(past: Past, hpa: HPA, expected: int | None, actual: int, now: float) -> Past:
-    """Return the history with a difference in size that nothing explains, as of now."""
+def newest_rescale(past: Past) -> float:
+    """Return when it was, unix seconds; -inf: none is known."""
+    return max((each.at for each in (*past.scale_ups, *past.scale_downs)), default=-math.inf)
+
+
+def drifted(
+    past: Past, hpa: HPA, expected: int | None, actual: int, now: float, earliest: float
+) -> Past:
+    """Return the history with a difference in size that nothing explains, found now and made at
+    ``earliest`` or later."""
     if expected is None or expected == actual:
         return past
-    return remember_scale(past, hpa.behavior, expected, actual, now)
+    return remember_scale(past, hpa.behavior, expected, actual, now, earliest=min(earliest, now))
 
 
 def adopted(past: Past, hpa: HPA) -> Past:
@@ -186,10 +200,15 @@ def shifted(past: Past, by_s: float, until: float = math.inf) -> Past:
         None
         if recommendations is None
         else tuple(structs.replace(each, at=at(each.at)) for each in recommendations),
-        tuple(structs.replace(each, at=at(each.at)) for each in past.scale_ups),
-        tuple(structs.replace(each, at=at(each.at)) for each in past.scale_downs),
+        tuple(_moved(each, at) for each in past.scale_ups),
+        tuple(_moved(each, at) for each in past.scale_downs),
         tuple(structs.replace(each, at=at(each.at)) for each in past.good),
     )
+
+
+def _moved(event: ScaleEvent, at: Callable[[float], float]) -> ScaleEvent:
+    earliest = None if event.earliest is None else at(event.earliest)
+    return structs.replace(event, at=at(event.at), earliest=earliest)
 
 
 def _events(events: tuple[ScaleEvent, ...], since: float) -> tuple[tuple[int, float], ...]:

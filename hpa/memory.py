@@ -5,6 +5,7 @@ on: only then the size of the target is known. Where histories cannot be read fo
 term begins without them, and joins them to its own when they come.
 """
 
+import math
 from collections.abc import Callable, Container
 
 from msgspec import Struct, structs
@@ -148,7 +149,9 @@ class Memory:
         if size is not None:
             if not self.is_read and expected is None:
                 self._found[entry.key] = size, now
-            past = history.drifted(past, hpa, expected, size, now)
+            known_at = -math.inf if loaded is None else loaded.record.at + self._behind_s
+            earliest = max(known_at, history.newest_rescale(past))
+            past = history.drifted(past, hpa, expected, size, now, earliest)
             self._loaded.pop(entry.key, None)
             self._pasts[entry.key] = past
         return past
@@ -215,7 +218,8 @@ class Memory:
         past = history.from_record(loaded.record, loaded.alive_until)
         past = history.joined(history.shifted(past, self._behind_s, now), known)
         if found is not None:
-            past = history.drifted(past, hpa, loaded.record.size, *found)
+            earliest = loaded.record.at + self._behind_s
+            past = history.drifted(past, hpa, loaded.record.size, *found, earliest)
         self._pasts[entry.key] = past
         return past
 

@@ -174,7 +174,11 @@ class Passes:
         if look.hpa.options.is_paused:
             size = None
         past = self._memory.past(
-            entry, look.hpa, size, now, lambda: self._targets.is_current(entry, since=started)
+            entry,
+            look.hpa,
+            size,
+            now,
+            lambda: self._targets.is_current(entry, look.seen, since=started),
         )
         settings = self._settings
         if settings.mode != "shadow" and self._permission.must_watch(entry.key, now):

@@ -75,7 +75,7 @@ class Permission:
         # A silent watch may hide the pods or the spec that speak against it; and may have then.
         if not (
             self._stores.is_current(since=since)
-            and self._targets.is_current(look.entry, since=since)
+            and self._targets.is_current(look.entry, look.seen, since=since)
         ):
             return "the API server does not tell what changes, so that nothing may shrink"
         return ""

@@ -56,6 +56,7 @@ class Seen(Struct, frozen=True, gc=False):
     resource: Resource | None = None
     resource_version: str = ""
     uid: str = ""
+    is_read: bool = False  # by GET, and so true whatever a watch tells
 
 
 class _Kept(Struct, frozen=True, eq=False, gc=False):
@@ -98,10 +99,7 @@ class Targets:
         if watched is None:
             return None
         resource, store = watched
-        if not store.is_synced:
-            return None
-        if (group, kind) in self._silent:
-            entry.scale = None
+        if not store.is_synced or (group, kind) in self._silent:
             return None
         workload = store.get(namespace, name)
         if workload is not None and is_part(workload):
@@ -113,21 +111,12 @@ class Targets:
         entry.scale = None if workload is None else _Kept(workload, seen)
         return seen
 
-    def is_current(
-        self, entry: Entry, now: float | None = None, *, since: float = math.inf
-    ) -> bool:
-        """Whether what ``at_hand`` says may be believed, and could be ``since``; a GET always."""
-        namespace, group, kind, name = entry.target
-        if (group, kind) in self._silent:
-            return entry.scale is None  # and not what was at hand before it was silent for long
-        watched = self._workloads.get((group, kind))
-        if watched is None:
+    def is_current(self, entry: Entry, seen: Seen, *, since: float = math.inf) -> bool:
+        """Whether a scale that was seen may be believed, and could be ``since``."""
+        if seen.is_read:
             return True
-        store = watched[1]
-        workload = store.get(namespace, name)
-        if workload is not None and is_part(workload):
-            return True
-        return not store.is_synced or store.is_current(now, since=since)
+        watched = self._workloads.get(entry.target[1:3])
+        return watched is None or watched[1].is_current(since=since)
 
     def note_silence(self, now: float, *, is_other_heard: bool) -> None:
         """Choose the kinds whose scales are read by GET though they were listed once.
@@ -196,6 +185,7 @@ class Targets:
             resource,
             scale.metadata.resource_version,
             scale.metadata.uid,
+            is_read=True,
         )
 
 

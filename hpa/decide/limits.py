@@ -99,7 +99,10 @@ def up_limit(
     takes_least = rules.select == "Min"
     best = RateLimit(INT32_MAX if takes_least else INT32_MIN)
     for policy in rules.policies:
-        start = _start(current, ups, downs, policy, now)
+        period = policy.period_seconds
+        # The size at the start of the period, as far as our own events tell.
+        start = current - change_within(ups, period, now)
+        start += change_within(downs, period, now, is_other=True)
         if policy.type == "Pods":
             proposed = start + policy.value
         else:
@@ -123,7 +126,9 @@ def down_limit(
     takes_highest = rules.select == "Min"
     best = RateLimit(INT32_MIN if takes_highest else INT32_MAX)
     for policy in rules.policies:
-        start = _start(current, ups, downs, policy, now)
+        period = policy.period_seconds
+        start = current + change_within(downs, period, now)
+        start -= change_within(ups, period, now, is_other=True)
         if policy.type == "Pods":
             proposed = start - policy.value
         else:
@@ -133,19 +138,16 @@ def down_limit(
     return best
 
 
-def change_within(events: tuple[ScaleEvent, ...], period_s: float, now: float) -> int:
-    """Return the sum of the changes of the period; an event at its very start is out."""
-    cutoff = now - period_s
-    return sum([each.change for each in events if each.at > cutoff])
-
-
-def _start(
-    current: int,
-    ups: tuple[ScaleEvent, ...],
-    downs: tuple[ScaleEvent, ...],
-    policy: Policy,
-    now: float,
+def change_within(
+    events: tuple[ScaleEvent, ...], period_s: float, now: float, *, is_other: bool = False
 ) -> int:
-    # The size at the start of the policy's period, as far as our own events tell.
-    period = policy.period_seconds
-    return current - change_within(ups, period, now) + change_within(downs, period, now)
+    """Return the sum of the changes of the period, which are of the direction that is not taken
+    if ``is_other``."""
+    return sum([each.change for each in events if counts(each, period_s, now, is_other=is_other)])
+
+
+def counts(event: ScaleEvent, period_s: float, now: float, *, is_other: bool) -> bool:
+    """Return whether an event lies within the period, at whose very start it is out. One of the
+    other direction gives room, and so has to be within for sure."""
+    at = event.at if not is_other or event.earliest is None else event.earliest
+    return at > now - period_s

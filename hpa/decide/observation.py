@@ -66,11 +66,16 @@ class Recommendation(Struct, frozen=True, gc=False):
 
 
 class ScaleEvent(Struct, frozen=True, gc=False):
-    """One rescale of our own; ``is_outdated`` only marks a slot that may be reused."""
+    """One rescale of our own; ``is_outdated`` only marks a slot that may be reused.
+
+    Of one that was only found, nobody knows when it was made: ``earliest`` or later, ``at`` or
+    before. Whichever leaves less room counts.
+    """
 
     change: int
     at: float
     is_outdated: bool = False
+    earliest: float | None = None  # None: at ``at``
 
 
 class GoodProposal(Struct, frozen=True, gc=False):

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from hpa.decide.limits import counts
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.spec import MetricSpec
-from hpa.decide.steps import Measured, Woken
+from hpa.decide.steps import LimitApplied, Measured, Woken
 from hpa.explain.reading import Told, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
@@ -210,13 +211,13 @@ def _rate(told: Told) -> Facts:
     if limit.limit is not None:
         found["limit"] = limit.limit
     if limit.policy is not None:
-        policy, past = limit.policy, told.trace.past
+        policy = limit.policy
         found["policy"] = {
             "type": policy.type,
             "value": policy.value,
             "periodSeconds": policy.period_seconds,
         }
-        events = events_within(told, (*past.scale_ups, *past.scale_downs), policy.period_seconds)
+        events = events_within(told, limit, policy.period_seconds)
         counted: list[Fact] = [
             {"change": each.change, "age_s": told.trace.now - each.at} for each in events
         ]
@@ -228,9 +229,16 @@ def _rate(told: Told) -> Facts:
     return found
 
 
-def events_within(told: Told, events: Sequence[ScaleEvent], period_s: float) -> list[ScaleEvent]:
+def events_within(told: Told, limit: LimitApplied, period_s: float) -> list[ScaleEvent]:
     """Return the events that still count against a policy, the oldest first."""
-    counted = [each for each in events if each.at > told.trace.now - period_s]
+    past, now = told.trace.past, told.trace.now
+    is_up = limit.reason == "ScaleUpLimit"
+    counted = [
+        each
+        for events, is_other in ((past.scale_ups, not is_up), (past.scale_downs, is_up))
+        for each in events
+        if counts(each, period_s, now, is_other=is_other)
+    ]
     return sorted(counted, key=lambda each: each.at)
 
 

@@ -223,8 +223,7 @@ def _limit(told: Told) -> Iterator[str]:
             much = count(policy.value, "pod") if policy.type == "Pods" else f"{policy.value} %"
             per = f"{much} in {policy.period_seconds} s"
             yield f"A policy allows {per}: {step.before} becomes {step.replicas}."
-            past = (*told.trace.past.scale_ups, *told.trace.past.scale_downs)
-            for event in events_within(told, past, policy.period_seconds):
+            for event in events_within(told, step, policy.period_seconds):
                 made = age(told.trace.now - event.at)
                 yield f"A change by {event.change} made {made} ago still counts against it."
         case _ if told.hpa.behavior is None:

@@ -44,7 +44,8 @@ async def test_a_leader_that_died_before_storing_is_found_out_by_the_status() ->
     assert second.scales() == [("web", 4)]  # only the write of the first one
 
 
-async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now() -> None:
+@pytest.mark.parametrize("is_blind", [False, True])  # the watch of workloads is broken
+async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now(*, is_blind: bool) -> None:
     policy = [{"type": "Pods", "value": 2, "periodSeconds": 600}]
     first = Cluster(settings=SETTINGS)
     web(first, 2, behavior={"scaleUp": {"policies": policy}})
@@ -52,10 +53,27 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now() -> None
     first.world.workloads[(NS, "web")]["spec"]["replicas"] = 4  # written, and then died
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     second.sync()
+    if is_blind:
+        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 9000)
     await second.run_for(31.0, Term(1, "other", first.wall()))
     assert second.scales() == []
+
+
+async def test_a_size_that_nothing_explains_gives_the_other_direction_no_room() -> None:
+    policy = [{"type": "Pods", "value": 1, "periodSeconds": 15}]
+    first = Cluster(settings=SETTINGS)
+    web(first, 8, behavior={"scaleUp": {"policies": policy}})
+    await first.run_for(1.0)
+    first.world.workloads[(NS, "web")]["spec"]["replicas"] = 6  # at any time since
+    await asyncio.sleep(40.0)
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(6)))
+    load(second, 9000)
+    await second.run_for(10.0, Term(1, "other", first.wall()))
+    assert second.scales() == [("web", 7)]
 
 
 @pytest.mark.parametrize("is_blind", [False, True])  # its watch is broken at first

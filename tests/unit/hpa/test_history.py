@@ -1,9 +1,12 @@
 """Histories in few numbers, and what they must not lose."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpa.decide.limits import down_limit, up_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
+from hpa.decide.spec import Policy, Rules
 from hpa.history import (
     LONGEST_WINDOW_S,
     drifted,
@@ -106,6 +109,28 @@ def test_a_rescale_that_only_the_status_tells_is_recovered_once() -> None:
 
 
 def test_a_difference_in_size_counts_as_an_event_of_now() -> None:
-    assert drifted(Past(()), BEHAVIOR_HPA, 4, 2, NOW).scale_downs == (ScaleEvent(2, NOW),)
-    assert drifted(Past(()), BEHAVIOR_HPA, 4, 4, NOW) == Past(())
-    assert drifted(Past(()), BEHAVIOR_HPA, None, 4, NOW) == Past(())
+    (event,) = drifted(Past(()), BEHAVIOR_HPA, 4, 2, NOW, NOW - 50).scale_downs
+    assert event == ScaleEvent(2, NOW, earliest=NOW - 50)
+    assert drifted(Past(()), BEHAVIOR_HPA, 4, 4, NOW, NOW - 50) == Past(())
+    assert drifted(Past(()), BEHAVIOR_HPA, None, 4, NOW, NOW - 50) == Past(())
+
+
+@pytest.mark.parametrize(("earliest_s", "room"), [(50, 0), (10, 2)])
+def test_what_was_perhaps_made_long_ago_gives_the_other_direction_no_room(
+    earliest_s: float, room: int
+) -> None:
+    policies = Rules(0, "Max", (Policy("Pods", 1, 15),))
+    fewer = drifted(Past(()), BEHAVIOR_HPA, 8, 6, NOW, NOW - earliest_s)
+    more = drifted(Past(()), BEHAVIOR_HPA, 6, 8, NOW, NOW - earliest_s)
+    assert up_limit(6, (), fewer.scale_downs, policies, NOW).replicas == 7 + room
+    assert down_limit(8, more.scale_ups, (), policies, NOW).replicas == 7 - room
+    # Its own direction has used it up, as if it were of now.
+    assert down_limit(6, (), fewer.scale_downs, policies, NOW).replicas == 7
+    assert up_limit(8, more.scale_ups, (), policies, NOW).replicas == 7
+
+
+def test_what_is_not_known_of_a_rescale_is_stored_and_follows_the_clock() -> None:
+    past = drifted(Past((), (ScaleEvent(1, NOW - 70),)), BEHAVIOR_HPA, 8, 6, NOW, NOW - 50)
+    assert from_record(to_record(past, 6, NOW), None) == past
+    (event,) = shifted(past, -3.0).scale_downs
+    assert event == ScaleEvent(2, NOW - 3, earliest=NOW - 53)

@@ -125,12 +125,13 @@ async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it()
     targets = cluster.controller.targets
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    assert targets.at_hand(entry) is not None
+    seen = targets.at_hand(entry)
+    assert seen is not None
     cluster.stores.deployments.apply(Broken("gone"), scope="", now=0.0)
     targets.note_silence(600.0, is_other_heard=True)
-    assert not targets.is_current(entry)
+    assert not targets.is_current(entry, seen)
     assert targets.at_hand(entry) is None
-    assert targets.is_current(entry)  # by GET
+    assert targets.is_current(entry, await targets.fetch(entry))
 
 
 async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> None:

@@ -45,9 +45,11 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken(
 ) -> None:
     cluster, entry = scaling(version, kind)
     targets = cluster.controller.targets
-    assert targets.is_current(entry)
+    seen = targets.at_hand(entry)
+    assert seen is not None
+    assert targets.is_current(entry, seen)
     getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
-    assert not targets.is_current(entry)
+    assert not targets.is_current(entry, seen)
 
 
 @pytest.mark.parametrize(("version", "kind", "store"), KINDS)
@@ -104,4 +106,7 @@ async def test_a_replica_set_is_scaled_whoever_owns_it(
     cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    assert cluster.controller.targets.is_current(entry) == is_asked
+    targets = cluster.controller.targets
+    seen = targets.at_hand(entry)
+    assert (seen is None) == is_asked
+    assert targets.is_current(entry, seen or await targets.fetch(entry)) == is_asked
