@@ -31,9 +31,10 @@ from podscale.kube.wire import OwnerReference
 _State = tuple[int, int, int, int]
 
 
-class Look(Struct, frozen=True, eq=False):
+class Look(Struct, frozen=True, eq=False, gc=False):
     """One autoscaler as it was found, before its metrics are known. It is kept in its ``entry``
-    until that goes or is looked at differently."""
+    until that goes or is looked at differently; that it is let go then is the catalog's to see to,
+    since the collector does not look at it."""
 
     entry: Entry
     hpa: HPA

@@ -25,7 +25,7 @@ class Again(Struct, frozen=True, gc=False):
     is_status_changed: bool
 
 
-class Repeat(Struct, frozen=True, eq=False):
+class Repeat(Struct, frozen=True, eq=False, gc=False):
     """One decision, and what it was made on."""
 
     look: Look

@@ -1,6 +1,7 @@
 """The loop over a scripted API: what is decided and written, and when."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -219,6 +220,24 @@ async def test_a_deleted_object_is_forgotten_with_its_history() -> None:
     await asyncio.sleep(10.0)
     assert "shop/web" not in cluster.world.histories()
     assert cluster.controller.traces.last((NS, "web")) is None
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+async def test_a_deleted_object_lets_go_of_what_the_collector_does_not_look_at() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(40.0)  # decided on, and again as before
+    entry = cluster.controller.catalog.get((NS, "web"))
+    assert entry is not None
+    assert not any(map(gc.is_tracked, (entry.look, entry.repeat)))
+    cluster.provider.delay_s = 5.0
+    await asyncio.sleep(7.0)  # a pass is on its way
+    del cluster.world.hpas[(NS, "web")]
+    cluster.sync()
+    await asyncio.sleep(20.0)
+    assert (entry.look, entry.repeat) == (None, None)
     leading.cancel()
     await asyncio.wait({leading})
 
