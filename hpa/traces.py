@@ -1,7 +1,7 @@
 """Decisions kept for questions: the last in full, before it those at which something changed.
 
 A change is another size decided, or other steps on the way to it; in between the kept
-trace speaks for the passes that followed. Packed traces replay like fresh ones.
+trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
 import zlib
@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from hpa.catalog import Key
 from hpa.decide import conditions as words
+from hpa.decide import replay
 from hpa.decide.decision import DONE, Trace
 from hpa.decide.metrics import Valid
 from hpa.decide.observation import Observation, Past, Scale
@@ -63,7 +64,7 @@ class Kept:
 
         ``may_wait``: it is not packed yet, if the next decision, too, may be a change.
         """
-        plain = encode(trace)
+        plain = encode(structs.replace(trace, steps=()))
         older = list(self.older)
         changes_often = bool(older) and trace.now - older[-1].at < _OFTEN_S
         if older:
@@ -112,7 +113,7 @@ class Kept:
         for each in reversed(self.older):
             plain = _plain(each.body, plain) if plain else self._newest()
             if each.at <= time_s:
-                return _decoder.decode(plain)
+                return _whole(_decoder.decode(plain))
         return None
 
 
@@ -243,14 +244,10 @@ class Traces:
             self.follower.forgotten(None)
 
 
-def pack(trace: Trace) -> bytes:
-    """Return a trace in few bytes."""
-    return _packed(encode(trace), _dictionary())
-
-
-def unpack(body: bytes) -> Trace:
-    """Return the trace that ``pack`` was given."""
-    return _decoder.decode(_plain(body, _dictionary()))
+def _whole(trace: Trace) -> Trace:
+    """Return a trace that was kept without its steps as it was."""
+    made = replay(trace).trace
+    return structs.replace(made, outcome=trace.outcome, outcome_at=trace.outcome_at)
 
 
 def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:

@@ -14,7 +14,7 @@ from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Phase, Pods, Ready
 from hpa.decide.spec import MetricSpec
 from hpa.explain import first_reason
-from hpa.traces import MOST, MOST_BYTES, Traces, pack, shape_of, unpack
+from hpa.traces import MOST, MOST_BYTES, Traces, shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 from tests.unit.hpa.days import day
@@ -36,10 +36,20 @@ def decided(load: int, at: float = NOW) -> Trace:
     return decide(observation, Past(), Settings(), at).trace
 
 
+def packed(trace: Trace) -> Trace | None:
+    """Keep one, and a later one, and return the first as it is told then."""
+    traces = Traces(first_reason)
+    traces.put(KEY, trace)
+    traces.put(KEY, decided(9000, trace.now + 600))
+    return traces.at(KEY, trace.now + 1)
+
+
 def test_a_packed_trace_is_the_same_trace_and_decides_the_same() -> None:
-    trace = decided(2000)
-    again = unpack(pack(trace))
+    conflict = Outcome("conflict", "no")
+    trace = structs.replace(decided(2000), outcome=conflict, outcome_at=NOW + 0.5)
+    again = packed(trace)
     assert again == trace
+    assert again.steps
     assert replay(again).replicas == 8
 
 
@@ -52,7 +62,7 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
     last = traces.last(KEY)
     assert last is not None
     assert last == decided(2000)
-    assert unpack(pack(decided(2000, Seconds(NOW)))) == decided(2000)
+    assert packed(decided(2000, Seconds(NOW))) == decided(2000)
 
 
 def test_passes_that_decide_alike_keep_only_the_last() -> None:
@@ -183,7 +193,7 @@ def test_the_last_one_is_whole_with_samples_in_columns_too(ages: tuple[float, ..
     last = traces.last(KEY)
     assert last is not None
     assert last == structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1)
-    assert unpack(pack(trace)) == trace
+    assert packed(trace) == trace
     traces.put(KEY, decide(
         structs.replace(seen, answers=(columns(1000),)), Past(), Settings(), NOW + 15).trace
     )  # fmt: skip
