@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 import structlog
 from msgspec import Struct, structs
 
-from hpa import heap
 from hpa.act import Actor
 from hpa.catalog import Catalog, Entry, Key
 from hpa.claims import Claims
@@ -141,7 +140,7 @@ class Controller:
     async def _reconcile(self, term: Term) -> None:
         for entry in self.catalog:
             entry.is_busy, entry.looked_at, entry.repeat = False, 0.0, None
-        heap.settle()
+        _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1
         async with asyncio.TaskGroup() as group:
@@ -250,9 +249,8 @@ class Controller:
                 schedule.spread(self.catalog.sizes())
                 if tick >= schedule.slots * _SETTLED_AFTER and self._stores.is_current():
                     self.memory.prune(self.catalog)
-                heap.give_back()
                 if tick == schedule.slots * _SETTLED_AFTER:
-                    heap.settle()  # caches of every part are full now, too
+                    _settle()  # caches of every part are full now, too
             entries = [
                 entry
                 for namespace in schedule.namespaces(tick)
@@ -354,6 +352,12 @@ class Controller:
             decided = self.traces.decided(entry.key)
             if decided is not None:
                 yield (*entry.key, decided)
+
+
+def _settle() -> None:
+    """Take what is there out of the collector's sight: it stays, and there is much of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def for_mode(settings: Settings, mode: str) -> Settings:
