@@ -318,6 +318,7 @@ class Cluster:
         resource: Resource = HPAS,
         world: World | None = None,
         wall: Callable[[], float] | None = None,
+        is_steady: bool = True,
         deadband: float = 0.1,
     ) -> None:
         self.world = world or World()
@@ -342,7 +343,7 @@ class Cluster:
             traces=Traces(first_reason),
             shards=Shards(self.world, "podscale", "hpa"),
             wall=self.wall,
-            steady=lambda: asyncio.get_running_loop().time(),
+            steady=(lambda: asyncio.get_running_loop().time()) if is_steady else None,
         )
 
     def put(self, *objects: dict[str, Any]) -> None:
