@@ -115,6 +115,8 @@ def series_selector(text: str) -> Selector:
     node = parse(text)
     if not isinstance(node, Selector):
         raise NotPromql("an expression over series")
+    if text.lstrip().startswith("("):  # of which the tree keeps nothing
+        raise NotPromql("a selector in brackets")
     if _is_range(node) or node.offset_ms or node.at is not None:
         raise NotPromql("a selector of samples, with a window, offset or @")
     return node

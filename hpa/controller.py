@@ -78,7 +78,8 @@ class Controller:
     ) -> None:
         """``api`` is fenced by the Lease; ``shards`` None stores no history (shadow).
 
-        ``steady`` is a clock that nobody sets, to notice when ``wall`` was; None: it never is.
+        ``steady`` is the clock of the watches, which nobody sets, to notice when ``wall`` was;
+        None: it never is, since ``wall`` is no clock of this world (the demo's runs faster).
         """
         self._stores = stores
         self._settings = settings
@@ -89,6 +90,7 @@ class Controller:
         self._metrics = metrics
         self._wall = wall
         self._steady = steady or wall
+        self._watch_clock = steady or time.monotonic
         self._jumps = Jumps(wall, self._steady)
         self.traces = traces
         self.schedule = Schedule(settings.sync_period_s)
@@ -224,7 +226,7 @@ class Controller:
             released=self._note_released,
             jumped=self._follow_clock,
             wall=self._wall,
-            steady=self._steady,
+            steady=self._watch_clock,
         )
 
     async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:

@@ -160,9 +160,12 @@ class Memory:
         """Return whether a history is to be taken over that tells of another size.
 
         The watch may be behind the writes of the leader before by moments, and the difference
-        would count as a rescale that never was: the API server itself is to be asked.
+        would count as a rescale that never was: the API server itself is to be asked. Not where
+        there is no policy that counts any: it may fail to answer, and many may differ at once.
         """
         if (self.is_read and not self._loaded) or entry.key in self._pasts:
+            return False
+        if hpa.behavior is None:
             return False
         past, expected = self._before(entry, hpa)
         _, expected = history.recovered(past, hpa, expected)

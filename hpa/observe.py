@@ -201,7 +201,7 @@ class Observer:
         """Whether every pod's topmost controller could be told: a pod whose ReplicaSet is not
         known counts for nobody, and fewer pods would ask for fewer."""
         sets = self._targets.replica_sets
-        if not sets.is_current():
+        if not sets.is_current(namespace=entry.key[0]):
             return False
         names = (owner.partition("/") for owner in entry.pods.owners)
         return all(

@@ -74,7 +74,7 @@ class Permission:
             return "who owns its pods is not known"
         # A silent watch may hide the pods or the spec that speak against it; and may have then.
         if not (
-            self._stores.is_current(since=since)
+            self._stores.is_current(since=since, namespace=look.entry.key[0])
             and self._targets.is_current(look.entry, look.seen, since=since)
         ):
             return "the API server does not tell what changes, so that nothing may shrink"

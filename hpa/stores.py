@@ -107,9 +107,13 @@ class Stores:
         """Whether autoscalers and pods have been listed."""
         return self.autoscalers.is_synced and self.pods.is_synced
 
-    def is_current(self, now: float | None = None, *, since: float = math.inf) -> bool:
-        """Whether the watches of autoscalers and pods may be believed, and could be ``since``."""
-        return all(store.is_current(now, since=since) for store in (self.autoscalers, self.pods))
+    def is_current(self, *, since: float = math.inf, namespace: str | None = None) -> bool:
+        """Whether the watches of autoscalers and pods, or of those of one namespace, may be
+        believed, and could be ``since``."""
+        return all(
+            store.is_current(since=since, namespace=namespace)
+            for store in (self.autoscalers, self.pods)
+        )
 
     def freshness(self) -> dict[str, Freshness]:
         """Return the state of every watch, for health and logs."""

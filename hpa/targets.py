@@ -115,8 +115,9 @@ class Targets:
         """Whether a scale that was seen may be believed, and could be ``since``."""
         if seen.is_read:
             return True
-        watched = self._workloads.get(entry.target[1:3])
-        return watched is None or watched[1].is_current(since=since)
+        namespace, group, kind, _ = entry.target
+        watched = self._workloads.get((group, kind))
+        return watched is None or watched[1].is_current(since=since, namespace=namespace)
 
     def note_silence(self, now: float, *, is_other_heard: bool) -> None:
         """Choose the kinds whose scales are read by GET though they were listed once.

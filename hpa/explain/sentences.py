@@ -224,8 +224,9 @@ def _limit(told: Told) -> Iterator[str]:
             per = f"{much} in {policy.period_seconds} s"
             yield f"A policy allows {per}: {step.before} becomes {step.replicas}."
             for event in events_within(told, step, policy.period_seconds):
-                made = age(told.trace.now - event.at)
-                yield f"A change by {event.change} made {made} ago still counts against it."
+                verb = "made" if event.earliest is None else "found"
+                when = age(told.trace.now - event.at)
+                yield f"A change by {event.change} {verb} {when} ago still counts against it."
         case _ if told.hpa.behavior is None:
             yield f"One pass goes at most to {step.limit}: {step.before} becomes {step.replicas}."
         case _:

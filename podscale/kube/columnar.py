@@ -191,10 +191,17 @@ class Columnar(Generic[T, V]):
         """Whether the first list has been read whole; ``/readyz`` reports it."""
         return self._tracker.is_synced
 
-    def is_current(self, now: float | None = None, *, since: float = math.inf) -> bool:
-        """Whether a watch stands in every scope, and has ``since`` (time.monotonic, too); False:
-        nothing may shrink because of it."""
-        return self._tracker.is_current(time.monotonic() if now is None else now, since)
+    def is_current(
+        self,
+        now: float | None = None,
+        *,
+        since: float = math.inf,
+        namespace: str | None = None,
+    ) -> bool:
+        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
+        (time.monotonic, too); False: nothing may shrink because of it."""
+        now = time.monotonic() if now is None else now
+        return self._tracker.is_current(now, since, namespace)
 
     async def wait_synced(self) -> None:
         """Wait for the first list."""

@@ -103,12 +103,13 @@ class Tracker:
         """Whether every scope has been listed whole once."""
         return self._is_synced
 
-    def is_current(self, now: float, since: float = math.inf) -> bool:
-        """Whether every scope may be believed at ``now``, and could be all the time ``since``:
-        what was read then is as good as what would be read now."""
+    def is_current(self, now: float, since: float = math.inf, namespace: str | None = None) -> bool:
+        """Whether every scope, or that of ``namespace``, may be believed at ``now``, and could be
+        all the time ``since``: what was read then is as good as what would be read now."""
+        found = [self._scopes[scope] for scope in {"", namespace or ""} & self._scopes.keys()]
         return all(
             state.is_believed(now) and state.believed_since <= since
-            for state in self._scopes.values()
+            for state in found or self._scopes.values()
         )
 
     def facts(self, now: float) -> Freshness:

@@ -130,7 +130,10 @@ Happening = Listing | Page[T] | Listed | Changes[T] | Alive | Broken
 async def happenings(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T], None]:
     """Yield what happens to ``source`` for ever; ends only by cancellation."""
     pause = _Pause(source.rhythm)
-    polls_left = 0  # > 0: watching was refused
+    polls_left = 0
+    # Watching was refused: a list that tries it again follows the ones before as one of them,
+    # or each of many namespaces would be in doubt for a moment in every five minutes.
+    is_polling = False
     while True:
         try:
             if polls_left:
@@ -141,15 +144,17 @@ async def happenings(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T]
                 polls_left -= 1
                 await asyncio.sleep(source.rhythm.poll_s)
             else:
-                async with aclosing(_list_and_watch(api, source, pause)) as steps:
+                steps = _list_and_watch(api, source, pause, is_poll=is_polling)
+                async with aclosing(steps):
                     async for step in steps:
                         yield step
+                is_polling = False
                 await pause.after(None)
         except _CannotWatch as refusal:
             _log.warning(
                 "listing instead of watching", resource=source.path, reason=str(refusal.reason)
             )
-            polls_left = _POLLS_BEFORE_WATCH
+            polls_left, is_polling = _POLLS_BEFORE_WATCH, True
         except KubeError as error:
             yield Broken(str(error), error)
             await pause.after(error)
@@ -171,10 +176,10 @@ async def _poll(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T], Non
 
 
 async def _list_and_watch(
-    api: Api, source: Source[T], pause: "_Pause"
+    api: Api, source: Source[T], pause: "_Pause", *, is_poll: bool
 ) -> AsyncGenerator[Happening[T], None]:
     """One list and the watch behind it; returns when it is time to list again."""
-    yield Listing()
+    yield Listing(is_poll)
     resource_version = ""
     async with aclosing(_pages(api, source)) as pages:
         async for page in pages:

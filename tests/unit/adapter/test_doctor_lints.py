@@ -54,6 +54,9 @@ def test_a_sound_rule_has_no_finding():
                  "SeriesQueryInvalid", 3, "of samples", id="selector-with-a-window"),
     pytest.param(SOUND.replace('pod!=""}', 'pod!=""} > 0'), Known(),
                  "SeriesQueryInvalid", 3, "an expression", id="no-selector"),
+    pytest.param(SOUND.replace("http_requests_total{", "(http_requests_total{").replace(
+                 'pod!=""}', 'pod!=""})'), Known(),
+                 "SeriesQueryInvalid", 3, "in brackets", id="selector-in-brackets"),
     pytest.param(SOUND.replace("${1}", "$1"), Known(),
                  "UnbracedGroup", 5, "write ${1}_", id="unbraced"),
     pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), Known(),

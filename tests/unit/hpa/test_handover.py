@@ -1,6 +1,7 @@
 """The loop over a scripted API: what the next leader knows."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,25 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now(*, is_bli
     load(second, 9000)
     await second.run_for(31.0, Term(1, "other", first.wall()))
     assert second.scales() == []
+
+
+@pytest.mark.parametrize("behavior", [None, {"scaleUp": {"stabilizationWindowSeconds": 0}}])
+async def test_a_size_that_nothing_explains_is_asked_for_only_where_policies_count(
+    behavior: dict[str, Any] | None,
+) -> None:
+    first = Cluster(settings=SETTINGS)
+    web(first, 4, **({} if behavior is None else {"behavior": behavior}))
+    await first.run_for(1.0)
+    first.world.workloads[(NS, "web")]["spec"]["replicas"] = 5
+    second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
+    second.sync()
+    second.put_pods(*(pod_object("web", n) for n in range(5)))
+    load(second, 1800)
+    first.world.fail = lambda method, path: (
+        ServerFailed(503, "", "down") if (method, path[-6:]) == ("GET", "/scale") else None
+    )
+    await second.run_for(31.0, Term(1, "other", first.wall()))
+    assert second.scales() == ([("web", 9)] if behavior is None else [])
 
 
 async def test_a_size_that_nothing_explains_gives_the_other_direction_no_room() -> None:

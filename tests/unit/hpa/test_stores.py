@@ -9,7 +9,7 @@ from podscale.kube.errors import Forbidden, KubeError, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodStore
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
-from tests.unit.hpa.webs import SETTINGS, load, web
+from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
 pytestmark = pytest.mark.looptime
@@ -59,6 +59,18 @@ async def test_a_workload_that_cannot_be_listed_holds_nobody_up_for_ever(
 async def test_what_cannot_be_done_without_is_waited_for(without: str) -> None:
     with pytest.raises(TimeoutError):
         await waited_s(fed(but=without))
+
+
+@pytest.mark.parametrize("broken", ["bank", NS])
+async def test_a_namespace_that_is_not_heard_holds_no_other_one_up(broken: str) -> None:
+    cluster = Cluster(settings=SETTINGS, namespaces=(NS, "bank"))
+    web(cluster, 6, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
+    await cluster.run_for(20.0)
+    load(cluster, 500)
+    for store in (cluster.stores.autoscalers, cluster.stores.pods, cluster.stores.deployments):
+        store.apply(Broken("no right to watch any more"), scope=broken, now=20.0)
+    await cluster.run_for(40.0, Term(1, "", as_read(cluster.wall())))
+    assert bool(cluster.scales()) == (broken != NS)
 
 
 async def test_a_size_that_is_not_listed_is_read_by_get() -> None:

@@ -318,10 +318,12 @@ class Cluster:
         resource: Resource = HPAS,
         world: World | None = None,
         wall: Callable[[], float] | None = None,
+        is_steady: bool = True,
+        namespaces: Sequence[str] = (),
         deadband: float = 0.1,
     ) -> None:
         self.world = world or World()
-        self.stores = Stores((), PodStore(keep_annotations=()))
+        self.stores = Stores(namespaces, PodStore(namespaces or ("",), keep_annotations=()))
         self.recorder = Silent()
         self.metrics = HpaMetrics()
         self.provider = Metrics(lambda _question, _pod: 1000)
@@ -342,7 +344,7 @@ class Cluster:
             traces=Traces(first_reason),
             shards=Shards(self.world, "podscale", "hpa"),
             wall=self.wall,
-            steady=lambda: asyncio.get_running_loop().time(),
+            steady=(lambda: asyncio.get_running_loop().time()) if is_steady else None,
         )
 
     def put(self, *objects: dict[str, Any]) -> None:
@@ -377,17 +379,22 @@ class Cluster:
             (self.stores.replication_controllers, controllers),
             (self.stores.claims, claims),
         ):
-            for happening in (Listing(), Page(items, version), Listed(version)):
-                store.apply(happening, scope="", now=at)  # type: ignore[attr-defined]
-            store.apply(Alive(version, 1e9), scope="", now=at)  # type: ignore[attr-defined]
+            for scope in self.stores.scopes:
+                within = [each for each in items if scope in ("", each.metadata.namespace)]
+                for happening in (Listing(), Page(within, version), Listed(version)):
+                    store.apply(happening, scope=scope, now=at)  # type: ignore[attr-defined]
+                store.apply(Alive(version, 1e9), scope=scope, now=at)  # type: ignore[attr-defined]
 
     def put_pods(self, *pods: dict[str, Any]) -> None:
         """Make these all the pods there are."""
         found = [decode(msgspec.json.encode(each), Pod) for each in pods]
         at = asyncio.get_running_loop().time()
         version = self.world.next_version()
-        for happening in (Listing(), Page(found, version), Listed(version), Alive(version, 1e9)):
-            self.stores.pods.apply(happening, scope="", now=at)
+        for scope in self.stores.scopes:
+            within = [each for each in found if scope in ("", each.metadata.namespace)]
+            for happening in (Listing(), Page(within, version), Listed(version)):
+                self.stores.pods.apply(happening, scope=scope, now=at)
+            self.stores.pods.apply(Alive(version, 1e9), scope=scope, now=at)
 
     async def run_for(self, seconds: float, term: Term | None = None) -> None:
         """Let the controller lead for so long (virtual seconds under looptime)."""

@@ -91,3 +91,17 @@ def test_a_watch_that_spoke_after_its_silence_is_believed_from_then_on() -> None
     note(known, 100.0, Alive("2", 90.0))
     assert known.is_current(101.0)
     assert not known.is_current(101.0, since=95.0)
+
+
+def test_a_scope_in_doubt_is_one_for_its_own_namespace_only() -> None:
+    known = tracker("shop", "bank")
+    for scope in ("shop", "bank"):
+        note(known, 0.0, *listed(), Alive("1", 90.0), scope=scope)
+    note(known, 20.0, SILENT, scope="bank")
+    assert known.is_current(30.0, namespace="shop")
+    assert not known.is_current(30.0, namespace="bank")
+    assert not known.is_current(30.0, namespace="elsewhere")  # of which it knows nothing
+    assert not known.is_current(30.0)
+    everywhere = tracker()
+    note(everywhere, 0.0, *listed())
+    assert not everywhere.is_current(0.0, namespace="shop")

@@ -152,6 +152,25 @@ async def test_a_forbidden_watch_becomes_lists():
         assert store.is_current()
 
 
+@pytest.mark.looptime
+async def test_what_is_listed_instead_of_watched_is_believed_while_watching_is_tried_again():
+    loop = asyncio.get_running_loop()
+    cluster, store = LittleCluster(), Store[Pod]()
+    cluster.fault = lambda method, *_: (
+        Refusal(403, "Forbidden", "cannot watch") if method == "WATCH" else None
+    )
+    task = asyncio.create_task(
+        Reflector(MemoryApi(cluster), Source(PODS, Pod), store, clock=loop.time).run()
+    )
+    await asyncio.sleep(1)
+    since = loop.time()
+    await asyncio.sleep(1000)
+    assert [method for method, _, _ in cluster.requests].count("WATCH") > 2
+    assert store.is_current(loop.time(), since=since)
+    task.cancel()
+    await asyncio.wait({task})
+
+
 async def test_a_forbidden_list_is_told_and_retried():
     cluster, store = LittleCluster(), Store[Pod]()
     cluster.fault = lambda *_: Refusal(403, "Forbidden", "pods is forbidden")

@@ -245,16 +245,18 @@ def test_disabled_directions() -> None:
     assert told(idle(behavior=Behavior(UP, now))).first_reason == "ScaleDownDisabled"
 
 
-def test_an_event_that_counts_against_a_policy_is_a_fact() -> None:
+@pytest.mark.parametrize(("earliest", "verb"), [(None, "made"), (NOW - 90, "found")])
+def test_an_event_that_counts_against_a_policy_is_a_fact(earliest: float | None, verb: str) -> None:
     rules = Rules(0, "Max", (Policy("Pods", 4, 60),))
-    past = structs.replace(FREE, scale_ups=(ScaleEvent(3, NOW - 40), ScaleEvent(9, NOW - 80)))
+    counted = ScaleEvent(3, NOW - 40, earliest=earliest)
+    past = structs.replace(FREE, scale_ups=(counted, ScaleEvent(9, NOW - 80)))
     pods = listed(*[pod()] * 8)
     observation = seen(web(cpu(50), behavior=Behavior(rules, DOWN)), 8, pods, [usage(*[1000] * 8)])
     found = told(observation, past)
     assert found.first_reason == "ScaleUpRateLimited"
     assert found.replicas == 9
     assert found.facts["event"] == {"change": 3, "age_s": 40.0}
-    assert any("40 s ago" in each for each in found.sentences)
+    assert any(f"{verb} 40 s ago" in each for each in found.sentences)
 
 
 def test_a_fall_without_any_limit() -> None:
