@@ -4,8 +4,8 @@ A question about pods is prepared again when its pods or its query change; what 
 namespace is joined once for all who ask, and comes out of a snapshot together, as columns.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import chain, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -79,7 +79,7 @@ class Joined(Struct, eq=False, gc=False):
     objects: Mapping[str, int] | None = None  # of the reading that the rest is for
     rows: NDArray[np.int32] | None = None  # the members' one after the other
     starts: NDArray[np.intp] | None = None  # where they begin; None: one of them has none
-    reported: Mapping[int, tuple[str, ...]] = {}  # of members with silent pods, by place
+    reported: tuple[tuple[str, ...], ...] = ()  # the pods of each member that have a row
 
     def answers(self, outcome: Outcome) -> list[Answer]:
         """Return the answer of each member."""
@@ -88,56 +88,62 @@ class Joined(Struct, eq=False, gc=False):
         if self.objects is not outcome.objects or self.rows is None:
             self._lay_out(outcome.objects)
         milli = None if outcome.stale else values.all_milli(outcome.values[self.rows])
-        if milli is None:
+        if milli is None or not len(milli):
             return [
                 readings.or_nothing(readings.pods(outcome, each.listed.names, each.origin))
                 for each in self.members
             ]
-        numbers, times = milli.tobytes(), outcome.time_s[self.rows].tobytes()
-        asked_s = outcome.asked_s
-        totals = self._totals(milli)
+        numbers, asked_s = milli.tobytes(), outcome.asked_s
+        stamps = outcome.time_s[self.rows]
+        # One for them all where one target exports them, or where none is known: NaN, as bits.
+        is_one = bool((stamps.view(np.int64) == stamps[:1].view(np.int64)).all())
+        times = (stamps[:1] if is_one else stamps).tobytes()
+        totals, oldest = self._totals(milli), self._oldest(stamps, is_one=is_one)
         found: list[Answer] = []
         start = 0
-        for place, member in enumerate(self.members):
-            names = self.reported.get(place) if self.reported else None
-            if names is None:
-                names = member.listed.names
-            end = start + _BYTES * len(names)
+        for member, names, total, oldest_s in zip(
+            self.members, self.reported, totals, oldest, strict=True
+        ):
             columns = SampleColumns(
-                names,
-                numbers[start:end],
-                times[start:end],
-                member.origin.window_s,
-                None if totals is None else totals[place],
+                names, numbers, times, member.origin.window_s, total, oldest_s, start
             )
             answer = PodSamples(columns, asked_s)
             found.append(answer if names else readings.or_nothing(answer))
-            start = end
+            start += _BYTES * len(names)
         return found
 
-    def _totals(self, milli: NDArray[np.int64]) -> list[int] | None:
-        """Return the sum of each member's values; None: none is known without a look at each."""
+    def _totals(self, milli: NDArray[np.int64]) -> Sequence[int | None]:
+        """Return the sum of each member's values; None: not known without a look at each."""
         if self.starts is None or int(np.abs(milli).max()) > _LARGEST_SUM // len(milli):
-            return None
+            return [None] * len(self.members)
         found: list[int] = np.add.reduceat(milli, self.starts).tolist()
+        return found
+
+    def _oldest(self, stamps: NDArray[np.float64], *, is_one: bool) -> Sequence[float | None]:
+        """Return the oldest time of each member; None: not known without a look at each."""
+        if is_one:
+            return [float(stamps[0])] * len(self.members)
+        if self.starts is None:
+            return [None] * len(self.members)
+        found: list[float] = np.fmin.reduceat(stamps, self.starts).tolist()
         return found
 
     def _lay_out(self, objects: Mapping[str, int]) -> None:
         rows: list[int] = []
         starts: list[int] = []
-        reported = {}
-        for place, member in enumerate(self.members):
+        reported: list[tuple[str, ...]] = []
+        for member in self.members:
             names = member.listed.names
             starts.append(len(rows))
             try:
                 rows += [objects[name] for name in names]
-            except KeyError:
-                names = reported[place] = tuple(name for name in names if name in objects)
+            except KeyError:  # some are silent
+                names = tuple(name for name in names if name in objects)
                 rows += [objects[name] for name in names]
-        self.objects, self.rows, self.reported = objects, np.array(rows, np.int32), reported
+            reported.append(names)
+        self.objects, self.rows, self.reported = objects, np.array(rows, np.int32), tuple(reported)
         # Of an empty stretch ``reduceat`` returns the value at its start, not 0.
-        is_full = bool(rows) and all(one < other for one, other in pairwise([*starts, len(rows)]))
-        self.starts = np.array(starts, np.intp) if is_full else None
+        self.starts = np.array(starts, np.intp) if all(reported) else None
 
 
 class Standings:

@@ -5,10 +5,11 @@ with a reason, never a number.
 """
 
 import asyncio
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import structlog
 
 from hpa.decide.observation import MetricAnswer
@@ -35,7 +36,6 @@ _log = structlog.get_logger()
 _SLOW_S = 2.0  # an answer that took longer makes metrics be asked for apart ...
 _APART_S = 300.0  # ... for so long
 _NONE = float("inf")  # the time of no sample
-_FEW_BYTES = 400  # of times; numpy needs a microsecond to begin, and then next to nothing
 
 Given = tuple[MetricAnswer | None, ...]  # one for each of a look's ``asked``, in order
 
@@ -67,13 +67,13 @@ class Asking:
         asked: list[Question] = []
         for look in looks:
             asked += look.asked if look.is_plain else filter(is_question, look.asked)  # type: ignore[arg-type]
-        answers = await self._answers(asked) if asked else ()
+        answers = admitted(await self._answers(asked)) if asked else ()
         found: list[Given] = []
         place = 0
         for look in looks:
             if look.is_plain:
                 end = place + len(look.asked)
-                found.append(tuple(map(admitted, answers[place:end])))
+                found.append(tuple(answers[place:end]))
                 place = end
                 continue
             given: list[MetricAnswer | None] = []
@@ -81,7 +81,7 @@ class Asking:
                 if each is None or isinstance(each, NotFound | Refused):
                     given.append(each)
                 else:
-                    given.append(admitted(answers[place]))
+                    given.append(answers[place])
                     place += 1
             found.append(tuple(given))
         self._note_ages(found)
@@ -89,15 +89,20 @@ class Asking:
 
     def _note_ages(self, found: list[Given]) -> None:
         """Observe the oldest sample of each look; what cannot be read is a failed metric."""
-        now, unreadable = self._wall(), 0
+        ages: Counter[float] = Counter()
+        known: dict[int, float] = {}  # of answers that many were given, by identity
+        unreadable = 0
         for row, given in enumerate(found):
             try:
-                oldest = _oldest(given)
+                oldest = _oldest(given, known)
                 if -_NONE < oldest < _NONE:  # NaN is not, either
-                    self._metrics.data_age.add((), max(now - oldest, 0.0))
+                    ages[oldest] += 1
             except Exception:  # noqa: BLE001 - as below; no other autoscaler hears of it
                 unreadable += 1
                 found[row] = tuple(map(_readable, given))
+        now = self._wall()
+        for oldest, times in ages.items():
+            self._metrics.data_age.add((), max(now - oldest, 0.0), times)
         if unreadable:
             _log.error("metrics provider failed", error="WrongAnswer", autoscalers=unreadable)
 
@@ -125,24 +130,20 @@ class Asking:
         return [failure] * len(questions)
 
 
-def _oldest(answers: Given) -> float:
+def _oldest(answers: Given, known: dict[int, float]) -> float:
     """Return when the oldest sample was taken; infinite where there is none: all failed."""
-    times, asked_s, oldest = b"", 0.0, _NONE
+    oldest = _NONE
     for answer in answers:
         if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
-            times += answer.pods.times_raw
-            asked_s = answer.asked_s
-        else:
-            oldest = min(oldest, *_times(answer))
-    if not times:
-        return oldest
-    if len(times) <= _FEW_BYTES:
-        found = min(memoryview(times).cast("d"))
-        if found == found:
-            return min(found, oldest)
-    # Leaves out NaN (not known) wherever it stands; min() does unless it is the first.
-    found = float(np.fmin.reduce(np.frombuffer(times)))
-    return min(found if found == found else asked_s, oldest)
+            if not answer.pods.names:
+                continue
+            at = answer.pods.oldest_s
+            if at != at:
+                at = answer.asked_s
+        elif (at := known.get(id(answer), math.nan)) != at:
+            at = known[id(answer)] = min(_times(answer))
+        oldest = min(oldest, at)
+    return oldest
 
 
 def _times(answer: MetricAnswer | None) -> list[float]:
@@ -162,7 +163,7 @@ def _times(answer: MetricAnswer | None) -> list[float]:
 
 def _readable(answer: MetricAnswer | None) -> MetricAnswer | None:
     try:
-        _oldest((answer,))
+        _oldest((answer,), {})
     except Exception as error:  # noqa: BLE001 - a provider of another package may answer anything
         return Unavailable("WrongAnswer", f"not readable: {type(error).__name__}: {error}")
     return answer

@@ -85,23 +85,7 @@ class Last(Struct, frozen=True, gc=False):
     def of(cls, trace: Trace, after: Past | None = None) -> "Last":
         """Return what is kept of ``trace``; ``after`` is kept elsewhere as what became of its
         past, so that nothing of the past is kept twice."""
-        seen, settings = trace.observation, trace.settings
-        return cls.made_of(
-            seen, trace.past, after, settings, trace.now, trace.outcome, trace.outcome_at
-        )
-
-    @classmethod
-    def made_of(
-        cls,
-        seen: Observation,
-        past: Past,
-        after: Past | None,
-        settings: Settings,
-        now: float,
-        outcome: Outcome | None,
-        outcome_at: float | None,
-    ) -> "Last":
-        """Return what is kept of a decision; the rest of its trace follows from its inputs."""
+        seen, past = trace.observation, trace.past
         slot, old = -1, None
         if after is not None and (found := _slot(past, after)) is not None:
             past, (slot, old) = after, found
@@ -122,10 +106,17 @@ class Last(Struct, frozen=True, gc=False):
                 answers.append(each)
         given = encode(
             _Given(
-                tuple(columns), tuple(answers), seen.rivals, seen.same_target, outcome, outcome_at
+                tuple(columns),
+                tuple(answers),
+                seen.rivals,
+                seen.same_target,
+                trace.outcome,
+                trace.outcome_at,
             )
         )
-        return cls(seen.hpa, seen.scale, seen.pods, past, slot, old, settings, now, given)
+        return cls(
+            seen.hpa, seen.scale, seen.pods, past, slot, old, trace.settings, trace.now, given
+        )
 
     def trace(self) -> Trace:
         """Return the trace as it was."""

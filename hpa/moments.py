@@ -7,7 +7,6 @@ from hpa import statuses
 from hpa.catalog import Key
 from hpa.decide import Conclusion
 from hpa.observe import Look
-from hpa.repeats import Again
 from hpa.selfmetrics import HpaMetrics
 
 
@@ -33,10 +32,8 @@ class Moments:
         self._metrics.saved += 1
         return False
 
-    def is_refresh_due(self, key: Key, again: Again, now: float) -> bool:
-        """Return whether numbers alone are to be written, however little they moved."""
-        if not again.is_status_changed:
-            return False
+    def is_refresh_due(self, key: Key, now: float) -> bool:
+        """Return whether numbers that moved are to be written, however little they did."""
         at = self._at.get(key)
         return at is None or now - at >= statuses.REFRESH_S
 

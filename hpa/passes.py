@@ -6,8 +6,7 @@ slow target delays the others of its batch.
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -20,14 +19,13 @@ from hpa.catalog import Entry, Key
 from hpa.decide import Conclusion, Decision, Outcome, Scale, Settings, conclude, decide
 from hpa.decide.conditions import Event
 from hpa.decide.decision import DONE
-from hpa.decide.observation import Past
 from hpa.foreign import Foreign
 from hpa.looking import PAGE, Looking
 from hpa.memory import Memory
 from hpa.moments import Moments
 from hpa.observe import Look, Observer
 from hpa.permission import Permission
-from hpa.repeats import Again, Repeat
+from hpa.repeats import Repeat, Repeats
 from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
 from hpa.targets import Targets
@@ -112,6 +110,15 @@ class Passes:
         self._steady = steady
         self._writers = Writers(limits.writes)
         self._moments = Moments(metrics, limits.status_deadband)
+        self._repeats = Repeats(
+            memory=memory,
+            traces=traces,
+            moments=self._moments,
+            metrics=metrics,
+            settings=self._settings_of,
+            release=self._release,
+            fail=self._fail,
+        )
         self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
 
     async def run(self, entries: Sequence[Entry]) -> None:
@@ -146,26 +153,38 @@ class Passes:
         self._dropped.pop(key, None)
 
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
-        waiting = deque(looks)
+        begun = 0
         try:
-            for index, given in enumerate(await self._asking.about(looks)):
-                if index % PAGE == 0:
-                    if index:
-                        await asyncio.sleep(0)
-                    # One time for all of a page: a float less to keep for each past number.
-                    self.follow_clock()
-                    now = self._wall()
-                look = waiting.popleft()
-                try:
-                    self._decide(look, given, started, now)
-                except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-                    self._fail(look.entry)
+            given = await self._asking.about(looks)
+            for page in _pages(looks, given):
+                if begun:
+                    await asyncio.sleep(0)
+                # One time for all of a page: a float less to keep for each past number.
+                self.follow_clock()
+                now = self._wall()
+                begun += len(page)
+                for look, answers in self._others(page, started, now):
+                    try:
+                        self._decide(look, answers, started, now)
+                    except Exception:  # noqa: BLE001 - a bug met by one object must not stop others
+                        self._fail(look.entry)
         finally:
-            for look in waiting:
+            for look in looks[begun:]:
                 self._release(look.entry)
+
+    def _others(
+        self, page: Sequence[tuple[Look, Given]], started: float, now: float
+    ) -> list[tuple[Look, Given]]:
+        """Return who is to be decided on in full; for the rest the pass has ended."""
+        try:
+            return self._repeats.of(page, now, self._steady() - started)
+        except Exception:  # noqa: BLE001 - as below
+            _log.exception("repeating failed", autoscalers=len(page))
+            return [each for each in page if each[0].entry.is_busy]
 
     def _decide(self, look: Look, answers: Given, started: float, now: float) -> None:
         entry = look.entry
+        entry.repeat = None  # until there is a new one
         if entry.is_gone:
             self._release(entry)
             return
@@ -180,20 +199,11 @@ class Passes:
             now,
             lambda: self._targets.is_current(entry, look.seen, since=started),
         )
-        settings = self._settings
-        if settings.mode != "shadow" and self._permission.must_watch(entry.key, now):
-            settings = self._shadow
+        settings = self._settings_of(entry.key, now)
         waits_since = self._dropped.pop(entry.key, None) if self._dropped else None
         if entry.looked_at:
             self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
         entry.looked_at = now
-        repeat, entry.repeat = entry.repeat, None  # put back once nothing can fail any more
-        if isinstance(repeat, Repeat) and not self._traces.is_followed:
-            again = repeat.again(look, answers, past, settings, now)
-            if again is not None and not self._moments.is_refresh_due(entry.key, again, now):
-                self._repeat(look, answers, past, again, settings, size, now, started)
-                entry.repeat = repeat
-                return
         decision = decide(look.observation(answers), past, settings, now)
         outcome = DONE
         if decision.replicas is not None:
@@ -213,28 +223,10 @@ class Passes:
             )
         self._release(entry)
 
-    def _repeat(
-        self,
-        look: Look,
-        answers: Given,
-        past: Past,
-        again: Again,
-        settings: Settings,
-        size: int | None,
-        now: float,
-        started: float,
-    ) -> None:
-        """Finish a pass whose decision is the one before it but for its numbers."""
-        entry, seen = look.entry, look.observation(answers)
-        if again.is_status_changed:
-            self._metrics.saved += 1
-        is_ours = settings.mode != "shadow"
-        self._memory.put(entry, again.past, size, now, is_stored=is_ours)
-        reason = self._traces.repeat(entry.key, seen, past, again.past, settings, now)
-        self._metrics.repeated += 1
-        self._metrics.decided(reason)
-        self._metrics.passed(again.labels, self._steady() - started)
-        self._release(entry)
+    def _settings_of(self, key: Key, now: float) -> Settings:
+        if self._settings.mode != "shadow" and self._permission.must_watch(key, now):
+            return self._shadow
+        return self._settings
 
     async def _act(
         self,
@@ -325,6 +317,12 @@ def _shifted(decision: Decision, by_s: float) -> Decision:
     if draft is not None:
         draft = structs.replace(draft, past=history.shifted(draft.past, by_s))
     return structs.replace(decision, past=history.shifted(decision.past, by_s), draft=draft)
+
+
+def _pages(looks: Sequence[Look], given: Sequence[Given]) -> Iterator[list[tuple[Look, Given]]]:
+    for start in range(0, len(looks), PAGE):
+        end = start + PAGE
+        yield list(zip(looks[start:end], given[start:end], strict=True))
 
 
 def _by_metrics(looks: Sequence[Look]) -> list[list[Look]]:

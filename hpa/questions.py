@@ -4,6 +4,9 @@ Follows the requests of ``metrics/client.go``, Kubernetes 1.37: a metric selecto
 not set and an empty one both ask for every series.
 """
 
+from collections.abc import Sequence
+from typing import cast
+
 from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec
@@ -40,11 +43,12 @@ def is_question(asked: Asked) -> bool:
     return asked is not None and not isinstance(asked, NotFound | Refused)
 
 
-def admitted(answer: Answer) -> MetricAnswer:
-    """Return the answer as a decision takes it."""
-    if isinstance(answer, ContainerColumns):
-        return Unavailable("WrongAnswer", "the provider answered another question")
-    return answer
+def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:
+    """Return the answers as decisions take them."""
+    if ContainerColumns not in set(map(type, answers)):
+        return cast("Sequence[MetricAnswer]", answers)
+    other = Unavailable("WrongAnswer", "the provider answered another question")
+    return [other if isinstance(each, ContainerColumns) else each for each in answers]
 
 
 def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Asked:

@@ -94,20 +94,20 @@ class HpaMetrics(Collector):
         self.unread_s: Callable[[], float] = lambda: 0.0
         self.events_dropped: Callable[[], int] = lambda: 0
 
-    def passed(self, labels: Labels, seconds: float) -> None:
-        """Count one pass with its metrics."""
+    def passed(self, labels: Labels, seconds: float, times: int = 1) -> None:
+        """Count passes that were alike, with their metrics."""
         key = (labels.action, labels.error)
-        self.passes[key] = self.passes.get(key, 0) + 1
+        self.passes[key] = self.passes.get(key, 0) + times
         bucket = bisect_left(DURATIONS, seconds)
-        self.pass_seconds.add_to(bucket, key, seconds)
+        self.pass_seconds.add_to(bucket, key, seconds, times)
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
-            self.computations[metric] = self.computations.get(metric, 0) + 1
-            self.computation_seconds.add_to(bucket, metric, seconds)
+            self.computations[metric] = self.computations.get(metric, 0) + times
+            self.computation_seconds.add_to(bucket, metric, seconds, times)
 
-    def decided(self, reason: str) -> None:
-        """Count one decision by its first reason."""
-        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + 1
+    def decided(self, reason: str, times: int = 1) -> None:
+        """Count decisions by their first reason."""
+        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + times
 
     def wrote(self, kind: str, result: str) -> None:
         """Count one request that writes."""

@@ -15,12 +15,12 @@ from msgspec import Struct, structs
 from hpa.catalog import Key
 from hpa.decide import conditions as words
 from hpa.decide import replay
-from hpa.decide.decision import DONE, Trace
+from hpa.decide.decision import Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.observation import Observation, Past, Scale
-from hpa.decide.settings import Settings
+from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.last import Last, encode
+from hpa.rest import Rested
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # packed, per autoscaler
@@ -52,7 +52,7 @@ class Kept:
     def __init__(self, first: Trace) -> None:
         self.at = first.now
         self.decided: int | None = None
-        self.last = Last.of(first)
+        self.last: Last | Rested = Last.of(first)
         self.shape: Shape = ()
         self.reason = ""
         self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
@@ -157,14 +157,12 @@ class Traces:
             self.follower.decided(key, trace, reason)
         return reason
 
-    def repeat(
-        self, key: Key, seen: Observation, past: Past, after: Past, settings: Settings, now: float
-    ) -> str:
+    def repeat(self, key: Key, rested: Rested, now: float) -> str:
         """Keep a decision that is the one before it but for its numbers; returns its reason."""
         kept = self._kept[key]
-        self._settle(key, kept)
-        kept.at = now
-        kept.last = Last.made_of(seen, past, after, settings, now, DONE, now)
+        if kept.newest is not None:
+            self._settle(key, kept)
+        kept.at, kept.last = now, rested
         return kept.reason
 
     def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:

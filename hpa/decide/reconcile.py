@@ -327,6 +327,13 @@ def stabilized(
     return stabilize(recommendations, current, desired, *_windows(behavior, settings), now)
 
 
+def longest_window_s(hpa: HPA, settings: Settings) -> float:
+    """Return how long a recommendation may count for ``hpa``."""
+    if hpa.behavior is None:
+        return settings.downscale_stabilization_s
+    return max(_windows(hpa.behavior, settings))
+
+
 def _windows(behavior: Behavior, settings: Settings) -> tuple[float, float]:
     down = behavior.down.window_s
     return (

@@ -72,14 +72,14 @@ def stabilize(
 def _store(
     past: tuple[Recommendation, ...], slot: int | None, desired: int, now: float
 ) -> tuple[Recommendation, ...]:
-    entry = _recommendation(desired, now)
+    entry = recommendation(desired, now)
     if slot is None:
         return (*past, entry)
     return (*past[:slot], entry, *past[slot + 1 :])
 
 
 @lru_cache(maxsize=1000, typed=True)
-def _recommendation(replicas: int, at: float) -> Recommendation:
+def recommendation(replicas: int, at: float) -> Recommendation:
     """Return an equal one, if there is one: twenty are kept for each of ten thousand HPAs, and
     those decided on together are mostly told apart by their size alone."""
     return Recommendation(replicas, at)

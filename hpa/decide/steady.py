@@ -2,8 +2,8 @@
 
 A metric is decided on by one whole number: the sum over its pods, or of its series. While the
 rest of what is looked at stays as it is, there are bounds for these totals within which the next
-pass decides the same in all but the numbers it shows. Pure; ``decide`` is the measure of
-everything here, and a property test holds it to that.
+pass decides the same in all but the numbers it shows, and remembers nothing but its time. Pure;
+``decide`` is the measure of everything here, and a property test holds it to that.
 """
 
 from array import array
@@ -13,19 +13,19 @@ from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct, structs
 
 from hpa.decide.answers import summed
 from hpa.decide.decision import Decision, Labels
 from hpa.decide.metrics import Valid, is_plain
-from hpa.decide.observation import MetricAnswer, Past, Scale
+from hpa.decide.observation import MetricAnswer, Past, Recommendation, Scale
 from hpa.decide.pods import Groups, Pods
 from hpa.decide.ratios import Tolerance
-from hpa.decide.reconcile import stabilized, tolerance_of
+from hpa.decide.reconcile import longest_window_s, tolerance_of
 from hpa.decide.replicas import Calculation, by_average_value, by_plain_average, by_value
-from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, MetricSpec
-from hpa.decide.steps import Chosen, LimitApplied, Measured
+from hpa.decide.spec import MetricSpec
+from hpa.decide.steps import Chosen, LimitApplied, Measured, WindowApplied
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 
 _MOST = 2**50  # the quotient of a larger total may be rounded to a whole number as a float
@@ -37,35 +37,30 @@ Margin = tuple[int, int]  # a number that the status shows, how far the next may
 
 
 class Steady(Struct, frozen=True, gc=False):
-    """One decision, as far as it holds for others on the same hpa, scale, pods and settings."""
+    """One decision, as far as it holds for others on the same hpa, scale, pods and settings, and
+    on the past that it left: what is recommended again and again, no window holds back later."""
 
     labels: Labels
-    desired: int  # what the metrics ask for together
-    stable: int  # and what the windows leave of it
+    desired: int  # what the metrics ask for together, and the windows let through
+    window_s: float  # the longest one: older recommendations make room for new ones
     # Lowest and highest totals, metric by metric, as int64: ten thousand are kept.
     bounds: bytes
     unmoved: bytes  # where the status is right as it is; empty where nobody writes it
 
-    def past(
-        self,
-        hpa: HPA,
-        current: int,
-        totals: Sequence[int],
-        past: Past,
-        settings: Settings,
-        now: float,
-    ) -> Past | None:
-        """Return what ``decide`` makes of ``past`` if it decides as it did; None: ask it."""
-        if not _are_within(totals, self.bounds) or past.recommendations is None:
-            return None
-        held = stabilized(hpa, past.recommendations, current, self.desired, settings, now)
-        if held.replicas != self.stable:
-            return None
-        return structs.replace(past, recommendations=held.stored)
 
-    def has_moved(self, totals: Sequence[int]) -> bool:
-        """Return whether these totals show in the status."""
-        return not _are_within(totals, self.unmoved)
+def repeated(past: Past, added: Sequence[Recommendation], window_s: float) -> Past:
+    """Return what ``decide`` makes of ``past`` when it recommends ``added``, one after another,
+    and none counts for longer than ``window_s``."""
+    found = list(past.recommendations or ())
+    for each in added:
+        cutoff = each.at - window_s
+        for slot in range(len(found) - 1, -1, -1):
+            if found[slot].at < cutoff:
+                found[slot] = each
+                break
+        else:
+            found.append(each)
+    return structs.replace(past, recommendations=tuple(found))
 
 
 def totals_of(
@@ -77,21 +72,35 @@ def totals_of(
     found = []
     for spec, answer in zip(metrics, answers, strict=True):
         kind = spec.type
-        if isinstance(answer, PodSamples):
+        if type(answer) is PodSamples:
             if kind != "Pods" or not is_plain(answer.pods, pods):
                 return None
             found.append(answer.pods.total_milli)
-        elif isinstance(answer, ExternalSamples):
+        elif type(answer) is ExternalSamples:
             if kind != "External" or answer.left_out or not answer.series:
                 return None
             found.append(summed([each.sample.value_milli for each in answer.series]))
-        elif isinstance(answer, ObjectSample):
+        elif type(answer) is ObjectSample:
             if kind != "Object":
                 return None
             found.append(answer.sample.value_milli)
         else:
             return None
     return found
+
+
+def are_within(totals: Sequence[Sequence[int]], bounds: Sequence[bytes]) -> list[bool]:
+    """Return, decision by decision, whether its totals (at least one) lie within its bounds."""
+    flat = [*chain.from_iterable(totals)]
+    try:
+        numbers = np.array(flat, np.int64)
+    except OverflowError:  # further than any bound
+        numbers = np.array([min(max(each, -_FAR - 1), _FAR + 1) for each in flat], np.int64)
+    ends = np.frombuffer(b"".join(bounds), np.int64).reshape(-1, 2)
+    starts = np.cumsum([0, *map(len, totals[:-1])])
+    found = (ends[:, 0] <= numbers) & (numbers <= ends[:, 1])
+    held: list[bool] = np.logical_and.reduceat(found, starts).tolist()
+    return held
 
 
 def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | None:
@@ -102,7 +111,6 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
     trace = decision.trace
     seen, settings = trace.observation, trace.settings
     scale, hpa = seen.scale, seen.hpa
-    known = trace.past.recommendations
     if (
         not isinstance(scale, Scale)
         or totals_of(hpa.metrics, seen.answers, seen.pods) is None
@@ -113,7 +121,6 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
         or hpa.options.fallbacks
         or hpa.options.pods_by_owner
         or settings.metric_max_age_s is not None
-        or known is None
     ):
         return None
     tolerance = tolerance_of(hpa, settings)
@@ -121,6 +128,8 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
     bounds: list[Bounds] = []
     unmoved: list[Bounds] = []
     for step in trace.steps:
+        if isinstance(step, WindowApplied):
+            return None  # until what it holds on to grows too old
         if isinstance(step, LimitApplied) and step.reason in ("ScaleUpLimit", "ScaleDownLimit"):
             return None  # how far policies let it go changes with the time; bounds stay
         if isinstance(step, Chosen):
@@ -138,9 +147,12 @@ def steady(decision: Decision, margins: Sequence[Margin] | None) -> Steady | Non
             bounds.append(like)
     if desired is None:
         return None
-    held = stabilized(hpa, known, scale.spec_replicas, desired, settings, trace.now)
     return Steady(
-        _shared(decision.labels), desired, held.replicas, _packed(bounds), _packed(unmoved)
+        _shared(decision.labels),
+        desired,
+        longest_window_s(hpa, settings),
+        _packed(bounds),
+        _packed(unmoved),
     )
 
 
@@ -215,16 +227,6 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
 
 def _packed(bounds: Sequence[Bounds]) -> bytes:
     return array("q", [min(max(each, -_FAR), _FAR) for each in chain(*bounds)]).tobytes()
-
-
-def _are_within(totals: Sequence[int], bounds: bytes) -> bool:
-    ends = memoryview(bounds).cast("q").tolist()
-    place = 0
-    for total in totals:
-        if not ends[place] <= total <= ends[place + 1]:
-            return False
-        place += 2
-    return True
 
 
 @lru_cache(maxsize=1000)

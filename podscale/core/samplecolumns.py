@@ -4,16 +4,21 @@ A mapping like any other to whoever reads it; who sums up takes the columns. Ten
 as objects in a dict cost ten times as much to make, to look through and to keep.
 """
 
+import math
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
 
 from podscale.core.metrics import Sample
 
+_BYTES = 8  # of a value, and of a time
+
 
 class SampleColumns(Mapping[str, Sample]):
     """Samples by pod name, in the order of ``names``."""
 
-    __slots__ = ("_by_name", "_total", "names", "times_raw", "values_raw", "window_s")
+    __slots__ = (
+        "_by_name", "_oldest_s", "_start", "_times", "_total", "_values", "names", "window_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -22,16 +27,40 @@ class SampleColumns(Mapping[str, Sample]):
         times: bytes,
         window_s: float | None,
         total: int | None = None,
+        oldest_s: float | None = None,
+        start: int = 0,
     ) -> None:
         """``values`` are milli-units as int64, ``times`` unix seconds as float64 (NaN: not
-        known), both in the machine's order and as long as ``names``, which do not repeat.
-        ``total`` is the sum of the values, where somebody knows it."""
+        known), or the one time of them all, both in the machine's order; those of ``names``,
+        which do not repeat, begin ``start`` bytes into them. ``total`` is the sum of the values
+        and ``oldest_s`` the least of the times, where somebody knows them."""
         self.names = names
-        self.values_raw = values
-        self.times_raw = times
         self.window_s = window_s
+        self._values = values
+        self._times = times
+        self._start = start
         self._total = total
+        self._oldest_s = oldest_s
         self._by_name: dict[str, Sample] | None = None  # made when somebody looks one up
+
+    @property
+    def values_raw(self) -> bytes:
+        """The values as they are kept."""
+        return self._values[self._start : self._start + _BYTES * len(self.names)]
+
+    @property
+    def times_raw(self) -> bytes:
+        """The times as they are kept."""
+        if len(self._times) == _BYTES:
+            return self._times * len(self.names)
+        return self._times[self._start : self._start + _BYTES * len(self.names)]
+
+    @property
+    def oldest_s(self) -> float:
+        """When the oldest sample was taken, of those whose time is known; NaN: of none it is."""
+        if self._oldest_s is None:
+            self._oldest_s = min((at for at in self.times_s if at == at), default=math.nan)
+        return self._oldest_s
 
     @property
     def values_milli(self) -> list[int]:

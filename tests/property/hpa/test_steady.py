@@ -2,6 +2,7 @@
 
 import math
 import os
+import struct
 from array import array
 from collections import Counter
 from random import Random
@@ -10,10 +11,10 @@ from msgspec import structs
 
 from hpa import statuses
 from hpa.decide import Decision, Observation, Past, Scale, Settings, decide
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import MetricAnswer, Recommendation
 from hpa.decide.pods import Phase, Pods, Ready
 from hpa.decide.spec import HPA, MetricSpec, Options, Status
-from hpa.decide.steady import Steady, steady, totals_of
+from hpa.decide.steady import Steady, are_within, repeated, steady, totals_of
 from hpa.traces import shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
@@ -136,6 +137,16 @@ def held(seen: Observation, decision: Decision, settings: Settings) -> Steady | 
     return None if margins is None else steady(decision, margins)
 
 
+def within(totals: list[int], bounds: bytes) -> bool:
+    """Return what ``are_within`` tells of one decision, and of its neighbours."""
+    alone = are_within([totals], [bounds])
+    wide = struct.pack("=qq", -(2**62), 2**62)
+    assert are_within([[0], totals, [2**70, 1]], [wide, bounds, wide + wide]) == [
+        True, *alone, False,
+    ]  # fmt: skip
+    return alone[0]
+
+
 def test_what_is_repeated_would_have_been_decided() -> None:
     found: Counter[str] = Counter()
     for number in range(COUNT):
@@ -164,11 +175,12 @@ def test_what_is_repeated_would_have_been_decided() -> None:
             found["nothing kept"] += 1
             continue
         found["kept"] += 1
-        ends = memoryview(kept.bounds).cast("q").tolist()
-        past = decision.past
+        past = rested = decision.past
+        added: list[Recommendation] = []
         now = NOW
         for _ in range(6):
             now += draw.choice((15.0, 15.0, 15.0, 60.0, 400.0))
+            ends = memoryview(kept.bounds).cast("q").tolist()
             drawn = [
                 draw.choice(
                     (total, int(total * draw.uniform(0.9, 1.1)), low, high, low - 1, high + 1)
@@ -188,19 +200,24 @@ def test_what_is_repeated_would_have_been_decided() -> None:
             if draw.random() < 0.2:
                 ups, downs = worlds.events(draw, now), worlds.events(draw, now)
                 past = structs.replace(past, scale_ups=ups, scale_downs=downs)
+                rested, added = past, []
             again = totals_of(seen.hpa.metrics, told, pods)
             assert is_odd or again == drawn
-            after = None
-            if again is not None:
-                after = kept.past(seen.hpa, scale.spec_replicas, again, past, settings, now)
             full = decide(seen, past, settings, now)
-            if after is None:
+            if again is None or not within(again, kept.bounds):
                 found["decided"] += 1
-                past = full.past
+                anew = held(seen, full, settings)
+                if anew is None:
+                    break
+                kept, decision = anew, full
+                past, rested, added = full.past, full.past, []
                 continue
             found["repeated"] += 1
             found.update({each.type: 1 for each in seen.hpa.metrics})
             found["held away from what metrics ask"] += kept.desired != scale.spec_replicas
+            added.append(Recommendation(kept.desired, now))
+            after = repeated(rested, added, kept.window_s)
+            found["several times"] += len(added) > 2
             assert full.replicas is None, number
             assert full.past == after, number
             assert full.labels == kept.labels, number
@@ -209,9 +226,10 @@ def test_what_is_repeated_would_have_been_decided() -> None:
             if settings.mode != "shadow":
                 due = statuses.is_due(seen.hpa, full.status, deadband=DEADBAND, age_s=0.0)
                 assert not due, number
-                assert full.is_status_changed == kept.has_moved(again or ()), number
+                assert full.is_status_changed != within(again, kept.unmoved), number
             past = after
     print(f"{COUNT} situations from seed {SEED}: {dict(found)}")
     assert found["kept"] > COUNT / 10
     assert min(found[each] for each in ("Pods", "External", "Object")) > COUNT / 50
     assert found["held away from what metrics ask"] > COUNT / 50
+    assert found["several times"] > COUNT / 50

@@ -252,11 +252,12 @@ async def test_what_fails_once_is_decided_in_full_the_next_time(
 
 
 def _forget_past(cluster: Cluster) -> None:
-    cluster.controller.memory._pasts.clear()
+    cluster.controller.memory.forget((NS, "web"))
 
 
 def _remember_more(cluster: Cluster) -> None:
-    past = cluster.controller.memory._pasts[NS, "web"]
+    past = cluster.controller.memory._known((NS, "web"))
+    assert past is not None
     more = tuple(msgspec.structs.replace(each, replicas=9) for each in past.recommendations or ())
     cluster.controller.memory._pasts[NS, "web"] = msgspec.structs.replace(
         past, recommendations=more
