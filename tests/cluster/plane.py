@@ -245,6 +245,20 @@ class Plane:
             conditions = self.admin.get(path).get("status", {}).get("conditions")
             raise NotReadyError(f"{late}\n{json.dumps(conditions, indent=1)}") from None
 
+    def wait_established(self, *names: str, deadline_s: float = 30.0) -> None:
+        """Return when the API server serves these CRDs.
+
+        ``kubectl wait`` fails at once on one so new that its status has no conditions yet.
+        """
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for name in names:
+            path = f"{crds}/{name}"
+            wait_until(
+                f"{name} is Established",
+                lambda path=path: _has(self.admin.get(path), "Established"),
+                deadline_s,
+            )
+
     def audit(self) -> list[Any]:
         """Return the audit log so far, oldest entry first."""
         with self._commands.audit_log.open() as log:
