@@ -251,13 +251,11 @@ class Plane:
         ``kubectl wait`` fails at once on one so new that its status has no conditions yet.
         """
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        for name in names:
-            path = f"{crds}/{name}"
-            wait_until(
-                f"{name} is Established",
-                lambda path=path: _has(self.admin.get(path), "Established"),
-                deadline_s,
-            )
+        wait_until(
+            f"{', '.join(names)}: Established",
+            lambda: all(_has(self.admin.get(f"{crds}/{name}"), "Established") for name in names),
+            deadline_s,
+        )
 
     def audit(self) -> list[Any]:
         """Return the audit log so far, oldest entry first."""
@@ -297,5 +295,6 @@ def wait_healthy(program: Program, port: int) -> None:
 
 
 def _has(described: Mapping[str, Any], condition: str) -> bool:
-    conditions: Sequence[Mapping[str, str]] = described.get("status", {}).get("conditions", ())
+    # A CRD that is new has null there.
+    conditions: Sequence[Mapping[str, str]] = described.get("status", {}).get("conditions") or ()
     return any(seen["type"] == condition and seen["status"] == "True" for seen in conditions)
