@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 
 from hpa.decide.answers import is_bad_selector
 from hpa.decide.spec import MetricSpec
+from hpa.decide.steps import TargetUnreadable
 from hpa.explain.amounts import age, amount, listed, verb
 from hpa.explain.facts import Fact, spec_of, window_of
-from hpa.explain.reading import Told
+from hpa.explain.reading import Told, step_of
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import within_tolerance
 
@@ -18,6 +19,13 @@ def change(told: Told, reason: str, facts: Mapping[str, Fact]) -> str:
     """Return the sentence for ``reason``."""
     ask = _BY_REASON.get(reason)
     return _FIXED[reason] if ask is None else ask(told, facts)
+
+
+def _target(told: Told, facts: Mapping[str, Fact]) -> str:
+    step = step_of(told.trace, TargetUnreadable)
+    if step is not None and step.kind == "Other":
+        return f"The scale of {told.target} becomes readable ({facts.get('message')})."
+    return "The target exists under the name in scaleTargetRef."
 
 
 def _tolerance(told: Told, facts: Mapping[str, Fact]) -> str:
@@ -123,6 +131,7 @@ def _pods(text: str) -> Ask:
 
 
 _BY_REASON: Mapping[str, Ask] = {
+    "TargetNotFound": _target,
     "WithinTolerance": _tolerance,
     "RoundedUpToCurrent": _rounded,
     "ScaleUpStabilized": _window,
@@ -157,7 +166,6 @@ PUT_OFF = (
 _FIXED: Mapping[str, str] = {
     "Paused": "The annotation podscale.io/paused is removed.",
     "ShadowMode": "podscale runs in replace mode, or the controller that acts follows.",
-    "TargetNotFound": "The target exists under the name in scaleTargetRef.",
     "ScaleForbidden": "get and update on the target's scale subresource are granted.",
     "SelectorMissing": "The target's scale reports status.selector.",
     "SelectorInvalid": "The target's scale reports a selector that can be parsed.",

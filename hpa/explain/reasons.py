@@ -83,6 +83,7 @@ def _unreadable(step: TargetUnreadable) -> str:
     is_forbidden = step.kind == "Forbidden" or (
         step.kind == "Other" and "forbidden" in step.text.lower()
     )
+    # The closed set has no token for an API server that did not answer; the words tell that.
     return "ScaleForbidden" if is_forbidden else "TargetNotFound"
 
 

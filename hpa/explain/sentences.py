@@ -65,6 +65,8 @@ def _before_metrics(told: Told) -> Iterator[str]:
                 yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
             case TargetUnreadable():
                 yield f"The scale of {told.target} cannot be read: {step.text}."
+                if step.kind == "Other":
+                    yield f"Whether {told.target} exists is not known from that."
             case KeptAtZero():
                 yield "At zero replicas the HPA is switched off unless it went there itself."
             case Corrected(reason="AboveMaxCorrected"):

@@ -4,14 +4,12 @@ What a subclass keeps beyond names, labels and owners it writes in ``_write`` an
 back in ``_release``.
 """
 
-import math
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from podscale.core.selector import Selector
 from podscale.kube.change import Change, Listeners
-from podscale.kube.freshness import Freshness, Tracker
+from podscale.kube.freshness import Tracked
 from podscale.kube.revision import is_older, number
 from podscale.kube.rows import Rows
 from podscale.kube.watching import Alive, Changes, Happening, Listed, Listing, Page
@@ -21,15 +19,15 @@ T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
 
 
-class Columnar(Generic[T, V]):
+class Columnar(Tracked, Generic[T, V]):
     """Objects of type ``T`` in rows; subscribers see them as ``V``."""
 
     _type: ClassVar[type[HasMetadata]]  # T, at run time
 
     def __init__(self, rows: Rows, scopes: Sequence[str]) -> None:
+        super().__init__(scopes)
         self._rows = rows
         self._scopes = tuple(scopes)
-        self._tracker = Tracker(scopes)
         self._listeners: Listeners[V] = Listeners()
 
     def __len__(self) -> int:
@@ -181,28 +179,3 @@ class Columnar(Generic[T, V]):
     def _uid(self, row: int) -> str:
         """Return the UID of the row's object; "": not kept."""
         return ""
-
-    def freshness(self, now: float | None = None) -> Freshness:
-        """Return how far the store may be believed at ``now`` (time.monotonic)."""
-        return self._tracker.facts(time.monotonic() if now is None else now)
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether the first list has been read whole; ``/readyz`` reports it."""
-        return self._tracker.is_synced
-
-    def is_current(
-        self,
-        now: float | None = None,
-        *,
-        since: float = math.inf,
-        namespace: str | None = None,
-    ) -> bool:
-        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
-        (time.monotonic, too); False: nothing may shrink because of it."""
-        now = time.monotonic() if now is None else now
-        return self._tracker.is_current(now, since, namespace)
-
-    async def wait_synced(self) -> None:
-        """Wait for the first list."""
-        await self._tracker.wait_synced()

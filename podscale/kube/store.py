@@ -5,14 +5,12 @@ is read without waiting. Objects are ordered by resourceVersion: an older state 
 replaces a newer one, so our own write is visible at once and stays so.
 """
 
-import math
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from podscale.core.selector import Selector
 from podscale.kube.change import Change, Listeners
-from podscale.kube.freshness import Freshness, Tracker
+from podscale.kube.freshness import Tracked
 from podscale.kube.revision import Heads, is_older, number
 from podscale.kube.watching import Alive, Changes, Happening, Listed, Listing, Page
 from podscale.kube.wire import HasMetadata
@@ -30,19 +28,19 @@ class Sink(Protocol[T]):
         ...
 
 
-class Store(Generic[T]):
+class Store(Tracked, Generic[T]):
     """Objects by namespace and name."""
 
     def __init__(
         self, scopes: Sequence[str] = ("",), *, keep: Callable[[T], T] | None = None
     ) -> None:
         """``keep`` returns what is kept of a new state, and told to who subscribes."""
+        super().__init__(scopes)
         self._keep = keep
         self._objects: dict[str, dict[str, T]] = {}
         self._count = 0
         self._scopes = tuple(scopes)
         self._heads = Heads()
-        self._tracker = Tracker(scopes)
         self._listeners: Listeners[T] = Listeners()
         self._listed: dict[str, set[tuple[str, str]]] = {}  # per scope: seen by the list under way
 
@@ -188,28 +186,3 @@ class Store(Generic[T]):
 
     def _scope_of(self, namespace: str) -> str:
         return namespace if namespace in self._scopes else ""
-
-    def freshness(self, now: float | None = None) -> Freshness:
-        """Return how far the store may be believed at ``now`` (time.monotonic)."""
-        return self._tracker.facts(time.monotonic() if now is None else now)
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether the first list has been read whole; ``/readyz`` reports it."""
-        return self._tracker.is_synced
-
-    def is_current(
-        self,
-        now: float | None = None,
-        *,
-        since: float = math.inf,
-        namespace: str | None = None,
-    ) -> bool:
-        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
-        (time.monotonic, too); False: nothing may shrink because of it."""
-        now = time.monotonic() if now is None else now
-        return self._tracker.is_current(now, since, namespace)
-
-    async def wait_synced(self) -> None:
-        """Wait for the first list."""
-        await self._tracker.wait_synced()

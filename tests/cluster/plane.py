@@ -245,6 +245,18 @@ class Plane:
             conditions = self.admin.get(path).get("status", {}).get("conditions")
             raise NotReadyError(f"{late}\n{json.dumps(conditions, indent=1)}") from None
 
+    def wait_established(self, *names: str, deadline_s: float = 30.0) -> None:
+        """Return when the API server serves these CRDs.
+
+        ``kubectl wait`` fails at once on one so new that its status has no conditions yet.
+        """
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        wait_until(
+            f"{', '.join(names)}: Established",
+            lambda: all(_has(self.admin.get(f"{crds}/{name}"), "Established") for name in names),
+            deadline_s,
+        )
+
     def audit(self) -> list[Any]:
         """Return the audit log so far, oldest entry first."""
         with self._commands.audit_log.open() as log:
@@ -283,5 +295,6 @@ def wait_healthy(program: Program, port: int) -> None:
 
 
 def _has(described: Mapping[str, Any], condition: str) -> bool:
-    conditions: Sequence[Mapping[str, str]] = described.get("status", {}).get("conditions", ())
+    # A CRD that is new has null there.
+    conditions: Sequence[Mapping[str, str]] = described.get("status", {}).get("conditions") or ()
     return any(seen["type"] == condition and seen["status"] == "True" for seen in conditions)

@@ -39,8 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
             zone = f"topology.kubernetes.io/zone=zone-{number % 2}"
             plane.kubectl("label", "node", f"node-{number}", zone)
         plane.apply(*CRDS)
-        for crd in CRDS:
-            plane.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+        plane.wait_established(*(crd["metadata"]["name"] for crd in CRDS))
         yield plane
 
 

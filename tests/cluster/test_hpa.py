@@ -137,9 +137,7 @@ def test_own_mode_scales_by_pod_autoscalers_and_leaves_hpas_alone(
 ) -> None:
     crd = ROOT / "config/crds/podautoscaler.yaml"
     plane.kubectl("apply", "--server-side", "-f", str(crd))
-    plane.kubectl(
-        "wait", "--for=condition=Established", "crd/podautoscalers.autoscaling.podscale.io"
-    )
+    plane.wait_established("podautoscalers.autoscaling.podscale.io")
     with plane.namespace() as namespace, HpaStack(plane, tmp_path, "--mode=own") as stack:
         ours = horizontal_pod_autoscaler("ours", namespace, CPU, least=2)
         ours |= {"apiVersion": "autoscaling.podscale.io/v1", "kind": "PodAutoscaler"}

@@ -22,11 +22,10 @@ class VpaStack:
     def __enter__(self) -> "VpaStack":
         self.plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         self._apply("config/crds/vpa/vpa.yaml")
-        self.plane.kubectl(
-            "wait", "--for=condition=Established", "--timeout=30s",
-            "crd/verticalpodautoscalers.autoscaling.k8s.io",
-            "crd/verticalpodautoscalercheckpoints.autoscaling.k8s.io",
-        )  # fmt: skip
+        self.plane.wait_established(
+            "verticalpodautoscalers.autoscaling.k8s.io",
+            "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
+        )
         text = subprocess.run(
             [str(require("kubectl")), "kustomize", str(ROOT / "config/rbac/vpa")],
             capture_output=True, text=True, check=True,

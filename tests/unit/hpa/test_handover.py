@@ -120,17 +120,35 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     assert second.scales() == [("web", 1)]
 
 
+async def nine_of_ten() -> Cluster:
+    """Return a cluster that has shrunk by one, and may by three in ten minutes."""
+    policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 10, behavior={"scaleDown": {"policies": policy, "stabilizationWindowSeconds": 0}})
+    load(cluster, 850)
+    await cluster.run_for(31.0)
+    assert cluster.scales() == [("web", 9)]
+    return cluster
+
+
+async def lead_idle(cluster: Cluster, size: int, *, sync_after_s: float) -> None:
+    """Lead for a minute and more without any load; what the watches miss comes late."""
+    cluster.put_pods(*(pod_object("web", n) for n in range(size)))
+    load(cluster, 100)
+    leading = asyncio.ensure_future(cluster.controller.run(Term(1, "", as_read(cluster.wall()))))
+    await asyncio.sleep(sync_after_s)
+    cluster.sync()
+    cluster.provider.delay_s = 0.0
+    await asyncio.sleep(60.0)
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
 @pytest.mark.parametrize("watch", ["broken", "mended-mid-pass", "behind"])
 async def test_a_size_that_a_watch_tells_which_is_behind_is_no_rescale_of_another(
     watch: str,
 ) -> None:
-    policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
-    down = {"policies": policy, "stabilizationWindowSeconds": 0}
-    first = Cluster(settings=SETTINGS)
-    web(first, 10, behavior={"scaleDown": down})
-    load(first, 850)
-    await first.run_for(31.0)
-    assert first.scales() == [("web", 9)]
+    first = await nine_of_ten()
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     workload = first.world.workloads[(NS, "web")]
     before = {**workload, "spec": {**workload["spec"], "replicas": 10}}
@@ -140,46 +158,26 @@ async def test_a_size_that_a_watch_tells_which_is_behind_is_no_rescale_of_anothe
     first.world.workloads[(NS, "web")] = workload
     if watch != "behind":
         second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
-    if watch == "mended-mid-pass":
+    is_mid_pass = watch == "mended-mid-pass"
+    if is_mid_pass:
         second.provider.delay_s = 25.0
-    second.put_pods(*(pod_object("web", n) for n in range(9)))
-    load(second, 100)
-    leading = asyncio.ensure_future(second.controller.run(Term(1, "", as_read(first.wall()))))
-    await asyncio.sleep(20.0 if watch == "mended-mid-pass" else 40.0)
-    second.sync()
-    second.provider.delay_s = 0.0
-    await asyncio.sleep(60.0)
+    await lead_idle(second, 9, sync_after_s=20.0 if is_mid_pass else 40.0)
     assert first.scales() == [("web", 9), ("web", 7)]  # of ten, three in ten minutes
-    leading.cancel()
-    await asyncio.wait({leading})
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 25.0], ids=["between-passes", "mid-pass"])
 async def test_a_rescale_of_another_counts_that_a_watch_tells_late(delay_s: float) -> None:
-    policy = [{"type": "Pods", "value": 3, "periodSeconds": 600}]
-    down = {"policies": policy, "stabilizationWindowSeconds": 0}
-    first = Cluster(settings=SETTINGS)
-    web(first, 10, behavior={"scaleDown": down})
-    load(first, 850)
-    await first.run_for(31.0)
+    first = await nine_of_ten()
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     second.sync()
     second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
     workload = first.world.workloads[(NS, "web")]
     workload["spec"]["replicas"] = 10
     workload["metadata"]["resourceVersion"] = first.world.next_version()
-    second.put_pods(*(pod_object("web", n) for n in range(10)))
-    load(second, 100)
     second.provider.delay_s = delay_s
-    leading = asyncio.ensure_future(second.controller.run(Term(1, "", as_read(first.wall()))))
-    await asyncio.sleep(20.0)
-    second.sync()
-    second.provider.delay_s = 0.0
-    await asyncio.sleep(60.0)
+    await lead_idle(second, 10, sync_after_s=20.0)
     # Of ten three in ten minutes: the one that went before came back.
     assert first.scales() == [("web", 9), ("web", 7)]
-    leading.cancel()
-    await asyncio.wait({leading})
 
 
 async def test_who_looks_late_after_an_ordinary_hand_over_finds_its_window_as_it_was() -> None:

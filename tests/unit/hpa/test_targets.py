@@ -40,7 +40,7 @@ def scaling(version: str, kind: str) -> tuple[Cluster, Entry]:
 
 
 @pytest.mark.parametrize(("version", "kind", "store"), KINDS)
-async def test_a_scale_is_not_believed_while_its_watch_is_broken(
+async def test_a_scale_is_not_believed_while_its_watch_is_broken_and_read_by_get_if_that_lasts(
     version: str, kind: str, store: str
 ) -> None:
     cluster, entry = scaling(version, kind)
@@ -50,15 +50,6 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken(
     assert targets.is_current(entry, seen)
     getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
     assert not targets.is_current(entry, seen)
-
-
-@pytest.mark.parametrize(("version", "kind", "store"), KINDS)
-async def test_a_scale_of_any_kind_is_read_by_get_once_its_watch_is_doubted_for_long(
-    version: str, kind: str, store: str
-) -> None:
-    cluster, entry = scaling(version, kind)
-    targets = cluster.controller.targets
-    getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
     for now, is_asked in ((170.0, False), (190.0, True)):
         targets.note_silence(now, is_other_heard=True)
         assert (targets.at_hand(entry) is None) is is_asked

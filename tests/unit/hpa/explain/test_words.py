@@ -1,9 +1,11 @@
 """Sentences agree in number with what they tell of."""
 
+from typing import Literal
+
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Settings, decide
+from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.pods import ContainerRequest, PodTemplate, Ready
 from hpa.decide.reading import DOWN, UP
@@ -141,3 +143,23 @@ def test_a_selector_that_cannot_be_parsed_is_the_specs_fault() -> None:
         'The selector of queue is corrected in the HPA ("Foo" is not a valid label selector '
         "operator), or podscale.io/fallback names what stands in."
     )
+
+
+@pytest.mark.parametrize("stage", ["mapping", "get"])
+@pytest.mark.parametrize("text", ["503: the server is down", "discovery timed out"])
+def test_a_scale_that_could_not_be_read_is_not_told_as_a_target_that_is_gone(
+    stage: Literal["mapping", "get"], text: str
+) -> None:
+    said = words(structs.replace(ONE_FOREIGN, scale=ScaleUnreadable(text, stage)))
+    assert f"The scale of Deployment/web cannot be read: {text}." in said
+    assert "Whether Deployment/web exists is not known from that." in said
+    assert f"The scale of Deployment/web becomes readable ({text})." in said
+    assert "under the name in scaleTargetRef" not in said
+
+
+def test_a_target_that_is_gone_is_told_as_gone() -> None:
+    gone = ScaleUnreadable('deployments.apps "web" not found', kind="NotFound")
+    said = words(structs.replace(ONE_FOREIGN, scale=gone))
+    assert 'cannot be read: deployments.apps "web" not found.' in said
+    assert "is not known" not in said
+    assert said.endswith("The target exists under the name in scaleTargetRef.")
