@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Literal
 
 import numpy as np
@@ -97,7 +97,7 @@ def are_within(totals: Sequence[Sequence[int]], bounds: Sequence[bytes]) -> list
     except OverflowError:  # further than any bound
         numbers = np.array([min(max(each, -_FAR - 1), _FAR + 1) for each in flat], np.int64)
     ends = np.frombuffer(b"".join(bounds), np.int64).reshape(-1, 2)
-    starts = np.cumsum([0, *map(len, totals[:-1])])
+    starts = [*accumulate(map(len, totals[:-1]), initial=0)]
     found = (ends[:, 0] <= numbers) & (numbers <= ends[:, 1])
     held: list[bool] = np.logical_and.reduceat(found, starts).tolist()
     return held
