@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from hpa.catalog import Key
 from hpa.decide import Past, Trace, replay
 from hpa.looking import PAGE
+from hpa.rest import Rested
 from hpa.statuses import REFRESH_S
 from podscale.core.metrics import (
     Answer,
@@ -328,11 +329,22 @@ async def test_every_pass_is_in_the_history_once_whenever_somebody_looks(comes: 
             entry = cluster.controller.catalog.get((NS, "web"))
             assert entry is not None
             assert entry.hpa is not None
-            cluster.controller.memory.adopt(entry, entry.hpa)
+            status = msgspec.structs.replace(
+                entry.hpa.status,
+                last_scale_s=cluster.wall(),
+                current_replicas=1,
+                desired_replicas=2,
+            )
+            told = msgspec.structs.replace(entry.hpa, status=status)
+            cluster.controller.memory.adopt(entry, told)
         found += await passes(cluster, 28)
         assert cluster.metrics.repeated > 30
+        last = cluster.controller.traces._kept[NS, "web"].last
+        assert isinstance(last, Rested)
+        assert len(last.rest.added) <= 8, "then they are made part of the past"
     times = [trace.now for trace in found]
     assert times == sorted(set(times))
+    assert len(found[-1].past.scale_ups) == (comes == "other rescale")
     for number, trace in enumerate(found):
         made = replay(trace).trace
         assert (made.steps, made.decided) == (trace.steps, trace.decided)
