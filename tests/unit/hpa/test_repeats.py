@@ -15,7 +15,9 @@ from structlog.testing import capture_logs
 
 from hpa.catalog import Key
 from hpa.decide import Past, Trace, replay
+from hpa.foreign import QUIET_S
 from hpa.looking import PAGE
+from hpa.objects import ManagedField
 from hpa.rest import Rested
 from hpa.statuses import REFRESH_S
 from podscale.core.metrics import (
@@ -389,6 +391,22 @@ async def test_a_page_that_cannot_be_repeated_is_decided_in_full(
         assert not any(entry.is_busy for entry in cluster.controller.catalog)
 
 
+async def test_what_was_repeated_before_its_page_failed_is_not_decided_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await passes(cluster, 4)
+        with monkeypatch.context() as patched, capture_logs() as logs:
+            patched.setattr(cluster.metrics, "passed", _fails)
+            await passes(cluster, 1)
+        assert [each["event"] for each in logs] == ["repeating failed"]
+        (last,) = await passes(cluster, 1)
+        kept = [each.at for each in last.past.recommendations or ()]
+        assert kept.count(last.now - 15.0) == 1
+
+
 async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() -> None:
     cluster = Cluster(settings=SETTINGS)
     names = webs(cluster, 3)
@@ -461,3 +479,19 @@ async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(dur
             await task
         assert cluster.metrics.repeated - before == (PAGE if during == "pages" else 0)
         assert not any(entry.is_busy for entry in cluster.controller.catalog)
+
+
+async def test_whoever_else_scales_ends_what_is_repeated_as_ours_and_the_other_way_round() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        found = await passes(cluster, 4)
+        other = ManagedField("kube-controller-manager", "", cluster.wall())
+        cluster.controller.foreign.note_rescale((NS, "web"), other, (1, 2), cluster.wall())
+        watched = int(QUIET_S / 15.0)
+        before = cluster.metrics.repeated
+        found += await passes(cluster, watched)
+        assert cluster.metrics.repeated == before + watched - 1
+        found += await passes(cluster, 4)
+    modes = [trace.settings.mode for trace in found]
+    assert modes == ["replace"] * 4 + ["shadow"] * watched + ["replace"] * 4
