@@ -77,6 +77,16 @@ def test_joined_answers_are_those_of_each_question_alone(found):
                 assert struct.pack("d", each.pods.oldest_s) == struct.pack("d", plain.oldest_s)
 
 
+def test_a_time_that_is_not_known_is_never_the_oldest():
+    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
+    members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB, WEB)]
+    values = dict.fromkeys(("web-0", "web-1", "web-2", "db-0", "db-1"), 1.0)
+    times = {"web-0": 990.0, "web-2": 980.0, "db-1": 950.0}
+    answers = standings.joined(one, "shop", members).answers(reading(values, times=times))
+    assert [each.pods.oldest_s for each in answers] == [980.0, 950.0, 980.0]
+    assert [each.pods.total_milli for each in answers] == [3000, 2000, 3000]
+
+
 def test_a_failure_is_everybodys():
     standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
     members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB)]
