@@ -156,8 +156,5 @@ def _without(past: Past, slot: int, old: Recommendation | None) -> tuple[Recomme
 
 def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
     own = names if columns.names is None else columns.names
-    times = columns.times
-    if len(times) < len(columns.values):
-        times *= len(own)
-    held = SampleColumns(own, columns.values, times, columns.window_s)
+    held = SampleColumns(own, columns.values, columns.times, columns.window_s)
     return PodSamples(held, columns.asked_s)

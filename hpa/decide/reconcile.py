@@ -276,7 +276,7 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
     hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
     variation, past = pass_.variation, pass_.past
     behavior = hpa.behavior
-    held = stabilized(hpa, past.recommendations or (), current, desired, settings, now)
+    held = _stabilized(hpa, past.recommendations or (), current, desired, settings, now)
     pass_.past = structs.replace(past, recommendations=held.stored)
     stable = held.replicas if variation.window else desired
     if stable == desired:
@@ -312,7 +312,7 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
     return bounded.replicas
 
 
-def stabilized(
+def _stabilized(
     hpa: HPA,
     recommendations: tuple[Recommendation, ...],
     current: int,

@@ -196,7 +196,7 @@ class Replay:
                 found.append(asked)
             else:
                 # One by one: in-tree asks twice where two metrics need one answer.
-                found.append(admitted((await provider.answer([asked]))[0]))
+                found += admitted(await provider.answer([asked]))
         return tuple(found), recorded.left
 
     def _pods_at(self, one: Pass) -> list[Pods]:

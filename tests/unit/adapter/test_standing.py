@@ -1,6 +1,7 @@
 """Questions that come again are answered as if they came for the first time."""
 
 import math
+import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,15 @@ from adapter import readings
 from adapter.readings import Origin
 from adapter.registry import Registry
 from adapter.standing import Standings
-from podscale.core.metrics import ExternalMetric, NoData, NotFound, PodMetric, Unavailable
+from podscale.core.metrics import (
+    ExternalMetric,
+    NoData,
+    NotFound,
+    PodMetric,
+    PodSamples,
+    Unavailable,
+)
+from podscale.core.samplecolumns import SampleColumns
 from podscale.feed.plan import Demand, KeyLabels, Plan
 from tests.unit.adapter.test_provider import METRIC, provider
 from tests.unit.adapter.world import GivenObjects, RecordingFeed, reading
@@ -35,12 +44,14 @@ def pods(**apps):
 
 
 VALUES = st.sampled_from([0.0, -1.0, 1.005, 2e15, 9.3e15, 1e30, math.nan, math.inf]) | st.floats()
-NAMES = st.sampled_from([f"{app}-{n}" for app in ("web", "db") for n in range(4)] + ["other"])
+ALL = [*(f"{app}-{n}" for app in ("web", "db") for n in range(4)), "other"]
+NAMES = st.sampled_from(ALL)
 READINGS = st.builds(
     reading,
     st.dictionaries(NAMES, VALUES),
     stale=st.just({}) | st.dictionaries(NAMES, st.floats(300, 400), max_size=1),
-    times=st.dictionaries(NAMES, st.floats(900, 1000)),
+    times=st.dictionaries(NAMES, st.floats(900, 1000))
+    | st.builds(dict.fromkeys, st.just(tuple(ALL)), st.floats(900, 1000)),
 )
 
 
@@ -56,6 +67,24 @@ def test_joined_answers_are_those_of_each_question_alone(found):
             for each in members
         ]
         assert answers == alone
+        for each in answers:
+            if isinstance(each, PodSamples) and isinstance(each.pods, SampleColumns):
+                plain = SampleColumns(
+                    each.pods.names, each.pods.values_raw, each.pods.times_raw, None
+                )
+                assert each.pods.total_milli == plain.total_milli
+                # As bits: not known is equal to not known.
+                assert struct.pack("d", each.pods.oldest_s) == struct.pack("d", plain.oldest_s)
+
+
+def test_a_time_that_is_not_known_is_never_the_oldest():
+    standings, one = Standings(GivenObjects(pods(web=3, db=2))), plan()
+    members = [stands(standings, each, one, ORIGIN) for each in (WEB, DB, WEB)]
+    values = dict.fromkeys(("web-0", "web-1", "web-2", "db-0", "db-1"), 1.0)
+    times = {"web-0": 990.0, "web-2": 980.0, "db-1": 950.0}
+    answers = standings.joined(one, "shop", members).answers(reading(values, times=times))
+    assert [each.pods.oldest_s for each in answers] == [980.0, 950.0, 980.0]
+    assert [each.pods.total_milli for each in answers] == [3000, 2000, 3000]
 
 
 def test_a_failure_is_everybodys():

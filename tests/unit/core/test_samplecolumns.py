@@ -46,3 +46,34 @@ def test_other_values_times_or_windows_are_not_equal() -> None:
     assert columns(rows) != columns({"web-0": (1, None)})
     assert columns(rows) != columns({"web-1": (1, 5.0)})
     assert columns(rows) != columns(rows, None)
+
+
+@given(ROWS, ROWS)
+def test_they_may_be_a_part_of_longer_columns(before: Rows, rows: Rows) -> None:
+    longer = [*before.values(), *rows.values(), (0, 1.0), (0, 2.0)]
+    values = array("q", [value for value, _ in longer])
+    times = array("d", [math.nan if at is None else at for _, at in longer])
+    found = SampleColumns(
+        tuple(rows), values.tobytes(), times.tobytes(), 30.0, start=8 * len(before)
+    )
+    alone = columns(rows)
+    assert found == alone
+    assert (found.values_raw, found.times_raw) == (alone.values_raw, alone.times_raw)
+    assert found.total_milli == sum(value for value, _ in rows.values())
+
+
+@given(ROWS, st.integers(0, 3), st.none() | st.floats(0, 2e9))
+def test_one_time_may_be_that_of_all(rows: Rows, before: int, at: float | None) -> None:
+    same = {name: (value, at) for name, (value, _) in rows.items()}
+    values = array("q", [7] * before + [value for value, _ in rows.values()])
+    time = array("d", [math.nan if at is None else at])
+    found = SampleColumns(tuple(rows), values.tobytes(), time.tobytes(), 30.0, start=8 * before)
+    assert found == columns(same)
+    assert found.times_raw == columns(same).times_raw
+
+
+@given(ROWS)
+def test_the_oldest_is_that_of_the_known_times(rows: Rows) -> None:
+    known = [at for _, at in rows.values() if at is not None]
+    found = columns(rows).oldest_s
+    assert math.isnan(found) if not known else found == min(known)

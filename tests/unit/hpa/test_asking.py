@@ -92,6 +92,19 @@ async def test_the_oldest_sample_counts_wherever_it_stands(
         assert await ages(ExternalSamples(series, 996.0)) == [age]
 
 
+async def test_an_answer_that_several_are_given_counts_for_each() -> None:
+    cluster = Cluster(settings=SETTINGS, wall=lambda: 1000.0)
+    for name in ("web", "api", "db"):
+        cluster.put(hpa_object(name), deployment_object(name, 2))
+    cluster.put_pods(*(pod_object(name, n) for name in ("web", "api", "db") for n in range(2)))
+    for shared in (PodSamples(in_columns(at(960.0)), 996.0), PodSamples(at(960.0, 970.0), 996.0)):
+        cluster.metrics.data_age.counts.clear()
+        cluster.provider.answer_with = lambda _question, shared=shared: shared  # type: ignore[misc]
+        await cluster.run_for(1.0)
+        assert sum(cluster.metrics.data_age.counts[()]) == 3
+        assert cluster.metrics.data_age.counts[()][AGES.index(45.0)] == 3
+
+
 async def test_an_answer_without_a_sample_has_no_age() -> None:
     assert await ages(PodSamples({}, 1000.0)) == []
     assert await ages(PodSamples(in_columns({}), 1000.0)) == []

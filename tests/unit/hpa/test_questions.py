@@ -1,16 +1,20 @@
 """What is asked for each kind of metric."""
 
+import numpy as np
 from msgspec import structs
 
 from hpa.decide.spec import Expression, MetricSelector, MetricSpec, ObjectReference
-from hpa.questions import questions
+from hpa.questions import admitted, questions
 from podscale.core.metrics import (
+    ContainerColumns,
     ExternalMetric,
+    NoData,
     NotFound,
     ObjectMetric,
     PodMetric,
     PodResource,
     Refused,
+    Unavailable,
 )
 from podscale.kube.resource import SERVICES
 from podscale.kube.restmapper import Mapper
@@ -58,3 +62,14 @@ def test_what_cannot_be_asked_is_a_failure_of_that_metric() -> None:
     assert isinstance(found[0], NotFound)
     assert "no matches for kind" in found[0].message
     assert isinstance(found[1], Refused)
+
+
+def test_the_answer_to_another_question_alone_is_a_failure() -> None:
+    nothing = np.empty(0)
+    other = ContainerColumns((), (), (), nothing, nothing, nothing, 0.0)
+    known = NoData("NoData", "nothing")
+    assert admitted([known, known]) == [known, known]
+    first, second = admitted([known, other])
+    assert first is known
+    assert isinstance(second, Unavailable)
+    assert "answered another question" in second.message
