@@ -14,7 +14,6 @@ from hpa import statuses
 from hpa.asking import Given
 from hpa.catalog import Entry, Key
 from hpa.decide import Conclusion, Decision, Settings
-from hpa.decide.decision import Labels
 from hpa.decide.steady import Steady, are_within, steady, totals_of
 from hpa.memory import Memory
 from hpa.moments import Moments
@@ -100,10 +99,7 @@ class Repeats:
             totals, [each.repeat.steady.unmoved or each.repeat.steady.bounds for each in found]
         )
         done: set[int] = set()
-        labels: Counter[int] = Counter()
-        named: dict[int, Labels] = {}
-        reasons: Counter[str] = Counter()
-        gaps: Counter[float] = Counter()
+        repeated: list[tuple[_Found, str, float]] = []
         for each, is_within, is_same in zip(found, decides, shows, strict=True):
             entry, looked_at = each.look.entry, each.look.entry.looked_at
             try:
@@ -116,21 +112,26 @@ class Repeats:
             if reason is None:
                 continue
             self._metrics.saved += not is_same
+            repeated.append((each, reason, looked_at))
             done.add(each.place)
-            reasons[reason] += 1
-            gaps[looked_at] += 1
-            # By identity: equal ones are one object.
-            labels[id(each.repeat.steady.labels)] += 1
-            named[id(each.repeat.steady.labels)] = each.repeat.steady.labels
             self._release(entry)
-        self._metrics.repeated += sum(reasons.values())
-        for reason, times in reasons.items():
-            self._metrics.decided(reason, times)
-        for key, times in labels.items():
-            self._metrics.passed(named[key], seconds, times)
-        for looked_at, times in gaps.items():
-            self._metrics.gap.add((), max(now - looked_at, 0.0), times)
+        self._count(repeated, now, seconds)
         return [each for place, each in enumerate(page) if place not in done]
+
+    def _count(
+        self, repeated: Sequence[tuple[_Found, str, float]], now: float, seconds: float
+    ) -> None:
+        """Count passes with their reasons and when their objects were decided on before."""
+        self._metrics.repeated += len(repeated)
+        # By identity: equal ones are one object, and a hash of one costs more than all the rest.
+        labels = [each.repeat.steady.labels for each, _, _ in repeated]
+        named = {id(each): each for each in labels}
+        for key, times in Counter(map(id, labels)).items():
+            self._metrics.passed(named[key], seconds, times)
+        for reason, times in Counter(reason for _, reason, _ in repeated).items():
+            self._metrics.decided(reason, times)
+        for looked_at, times in Counter(looked_at for _, _, looked_at in repeated).items():
+            self._metrics.gap.add((), max(now - looked_at, 0.0), times)
 
     def _found(self, place: int, look: Look, answers: Given, now: float) -> _Found | None:
         repeat = look.entry.repeat
