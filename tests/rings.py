@@ -43,7 +43,7 @@ class Ring:
 
 RINGS = (
     Ring("unit", ("tests/unit",), 300, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
-    Ring("property", ("tests/property",), 240, workers=2, long_s=900),
+    Ring("property", ("tests/property",), 180, workers=2, long_s=900),
     Ring("conformance", ("tests/conformance",), 120, ("prometheus", "promtool"), workers=2),
     Ring(
         "integration",
