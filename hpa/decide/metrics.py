@@ -232,7 +232,6 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
     if is_bad_selector(answer):  # upstream parses it before it looks at the target
         unusable = _failed(answer, "custom", "")
         return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
-    described = spec.described
     by_object_value = spec.target_type == "Value" and _is_target(spec.value_milli)
     if not by_object_value and not (
         spec.target_type == "AverageValue" and _is_target(spec.average_value_milli)
@@ -240,15 +239,9 @@ def _object(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> 
         text = "invalid object metric source: neither a value target nor an average value target"
         unusable = _Unusable(f"{text} was set", "NoTarget")
         return _invalid("FailedGetObjectMetric", unusable.text, outer, unusable)
-    about = (
-        ""
-        if described is None
-        else (f"{described.kind} on {pass_.observation.hpa.namespace} {described.name}/")
-    )
     sample = checked(answer, pass_.settings.metric_max_age_s, pass_.now)
-    prefix = f"unable to get metric {spec.name}: {about}"
     if not isinstance(sample, ObjectSample):
-        unusable = _failed(sample, "custom", prefix)
+        unusable = _failed(sample, "custom", _of_object(spec, pass_))
         middle = "" if by_object_value else f"failed to get {spec.name} object metric: "
         return _invalid("FailedGetObjectMetric", unusable.text, outer + middle, unusable)
     found: Calculation | _Unusable
@@ -380,6 +373,14 @@ def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
     if is_bad_selector(failure):
         prefix = ""  # nothing was asked for
     return _Unusable(prefix + text_of(failure, api), "Failure", failure)
+
+
+def _of_object(spec: MetricSpec, pass_: Measuring) -> str:
+    # In upstream's order, words and all, up to 1.36; 1.37.1 has put them right.
+    described, about = spec.described, f"unable to get metric {spec.name}: "
+    if described is None:
+        return about
+    return f"{about}{described.kind} on {pass_.observation.hpa.namespace} {described.name}/"
 
 
 def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid:

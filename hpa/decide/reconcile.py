@@ -192,7 +192,7 @@ def _disabled(pass_: _Pass) -> Decision:
 def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     observation, settings = pass_.observation, pass_.settings
     hpa, current, now = observation.hpa, scale.spec_replicas, pass_.now
-    conflict = check(observation, scale)
+    conflict = check(observation, scale, settings)
     if conflict is not None:
         pass_.steps.append(conflict)
         pass_.events.append(warning(event_reason(conflict), conflict.text))

@@ -4,15 +4,17 @@ Follows ``validateAndParseSelector``, Kubernetes 1.37. Two HPAs that select one 
 still, both; ``hpa.rivals`` finds them.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from hpa.decide.conditions import NO_SELECTOR
 from hpa.decide.observation import Observation, Scale
+from hpa.decide.settings import Settings
 from hpa.decide.steps import Conflict
 from podscale.core.selector import SelectorError, parse
 
 
-def check(observation: Observation, scale: Scale) -> Conflict | None:
+def check(observation: Observation, scale: Scale, settings: Settings) -> Conflict | None:
     """Return why the pods cannot be told, or None."""
     if not scale.selector:
         return Conflict("SelectorMissing", "selector is required")
@@ -24,13 +26,23 @@ def check(observation: Observation, scale: Scale) -> Conflict | None:
     if not rivals:
         return None
     hpa = observation.hpa
-    # Upstream names them in random order, so that its text changes from pass to pass.
-    names = " ".join(f"{{{name} {hpa.namespace}}}" for name in sorted({*rivals, hpa.name}))
-    text = f"pods by selector {scale.selector} are controlled by multiple HPAs: [{names}]"
+    # Upstream names them in random order, so that its text changes from pass to pass, and from
+    # 1.37 on no more than two.
+    named = {hpa.name, min(rivals)} if settings.names_two_rivals else {hpa.name, *rivals}
+    listed = _listed(hpa.namespace, named)
+    text = f"pods by selector {scale.selector} are controlled by multiple HPAs: {listed}"
+    if settings.names_two_rivals:
+        text = f"pods by selector {scale.selector} are controlled by more than one HPA"
+        text += f" (e.g. {listed})"
     if not observation.rivals:
         target = hpa.target
-        text = f"{target.kind} {target.name} is the target of multiple HPAs: [{names}]"
+        every = _listed(hpa.namespace, {hpa.name, *rivals})
+        text = f"{target.kind} {target.name} is the target of multiple HPAs: {every}"
     return Conflict("AmbiguousSelector", text, is_same_target=bool(observation.same_target))
+
+
+def _listed(namespace: str, names: Iterable[str]) -> str:
+    return f"[{' '.join(f'{namespace}/{name}' for name in sorted(names))}]"
 
 
 def condition_of(conflict: Conflict) -> tuple[str, str]:

@@ -139,6 +139,21 @@ def test_two_hpas_on_one_target_stand_still_even_without_pods() -> None:
     assert "other" in decision.status.conditions[-1].message
 
 
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        ("1.36", "multiple HPAs: [shop/another shop/web shop/worker]"),
+        ("1.37", "more than one HPA (e.g. [shop/another shop/web])"),
+    ],
+)
+def test_rivals_are_named_as_the_release_names_them(release: str, said: str) -> None:
+    rivals = ("worker", "another")
+    decision = made(seen(web(cpu(50)), 1, listed(pod()), [], rivals=rivals), release=release)
+    text = f"pods by selector app=web are controlled by {said}"
+    assert decision.status.conditions[-1].message == text
+    assert decision.events[0].message == text
+
+
 def test_a_stale_sample_is_a_failure() -> None:
     old = seen(web(per_pod(1000)), 2, listed(pod(), pod()), [usage(0, 0, age=301)])
     decision = made(old, metric_max_age_s=300.0)

@@ -1,0 +1,94 @@
+"""kube-controller-manager's own decisions: the code as released, called in process.
+
+The package keeps what decides to itself, so what calls it (``go/``) are tests: of a copy of its
+files, which ``go`` takes from locked modules. Go's fake clock stands still in it: an age on a
+border stays on the border.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.tools import cache
+from tests.tools.programs import module_of
+from tests.tools.required import absent, require
+
+PACKAGE = "pkg/controller/podautoscaler"
+OURS = Path(__file__).parent / "go"
+# Where the versions are locked: those of the programs that the other tests run, or our own.
+LOCKED = {"1.36": module_of("kubernetes").directory, "1.37": OURS / "1.37"}
+BUILD_S = 900.0
+RUN_S = 600.0
+
+Case = dict[str, Any]
+
+
+def program(release: str) -> Path:
+    """Build what executes passes, once for these versions; skip where there are no tools."""
+    require("kube-controller-manager")
+    locked = [LOCKED[release] / name for name in ("go.mod", "go.sum")]
+    ours = sorted([*OURS.glob("*.go"), *(OURS / release).glob("*.go")])
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in (*locked, *ours)))
+    name = f"{release}-{digest.hexdigest()[:16]}-{cache.go_version()}"
+    built = cache.cache_directory() / "executed" / name
+    if not built.exists():
+        if cache.go_version() is None:
+            absent("Go is missing, and with it what calls the original's decisions")
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
+            _built(Path(scratch), locked, ours).rename(built)
+    return built
+
+
+def _built(scratch: Path, locked: Sequence[Path], ours: Sequence[Path]) -> Path:
+    for file in locked:
+        (scratch / file.name).write_bytes(file.read_bytes())
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+
+    def go(*arguments: str) -> str:
+        done = subprocess.run(
+            ["go", *arguments],
+            cwd=scratch, env=environment, timeout=BUILD_S,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    module = json.loads(go("mod", "download", "-json", "k8s.io/kubernetes"))["Dir"]
+    original = [
+        file for file in (Path(module) / PACKAGE).glob("*.go") if not file.name.endswith("_test.go")
+    ]
+    copy = scratch / "podautoscaler"
+    copy.mkdir()
+    for file in (*original, *ours):
+        (copy / file.name).write_bytes(file.read_bytes())
+    # Which of the locked modules the package itself needs is for Go to say, not to change.
+    flags = ("-mod=mod", "-trimpath", "-buildvcs=false")
+    go("test", "-c", *flags, "-o", "executed", "./podautoscaler")
+    return scratch / "executed"
+
+
+def execute(built: Path, passes: Sequence[Case]) -> list[Case]:
+    """Return what each pass comes to: the ``expected`` of a case of kind ``reconcile``."""
+    with tempfile.TemporaryDirectory() as scratch:
+        asked, told = Path(scratch) / "asked", Path(scratch) / "told"
+        asked.write_text("".join(json.dumps(each) + "\n" for each in passes))
+        done = subprocess.run(
+            [built, "-test.run", "TestExecuted", "-test.timeout", f"{RUN_S}s"],
+            env={**os.environ, "PODSCALE_ASKED": str(asked), "PODSCALE_TOLD": str(told)},
+            timeout=RUN_S + 10, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        # The original names them in the order of a map.
+        text = re.sub(r"(HPAs: |HPA \(e\.g\. )\[([^\]]*)\]", _sorted, told.read_text())
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def _sorted(found: re.Match[str]) -> str:
+    return f"{found[1]}[{' '.join(sorted(found[2].split()))}]"

@@ -1,0 +1,140 @@
+// Package podautoscaler is the original's; these files call it: one pass of an HPA per line of JSON
+// in the form of the case files' kind "reconcile", and one line of what it came to.
+package podautoscaler
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	metricsclient "k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
+)
+
+func storedEvents(events []timestampedScaleEvent) []stored {
+	shown := []stored{}
+	for _, each := range events {
+		shown = append(shown, stored{each.replicaChange, time.Since(each.timestamp).Seconds(), each.outdated})
+	}
+	return shown
+}
+
+func executed(in inputs) expected {
+	w := &world{in: in}
+	w.out.MetricComputations = map[string][2]string{}
+	w.out.Events, w.out.CurrentMetrics = []event{}, []map[string]any{}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(in.Gates); err != nil {
+		panic(err)
+	}
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	resources := []string{}
+	for _, each := range in.HPA.Metrics {
+		name := each.Resource
+		if name == "" {
+			name = "cpu"
+		}
+		resources = append(resources, name)
+	}
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, each := range in.Pods {
+		if err := indexer.Add(each.object(resources)); err != nil {
+			panic(err)
+		}
+	}
+	lister := corelisters.NewPodLister(indexer)
+	client := metricsclient.NewRESTMetricsClient(w, customMetrics{w}, externalMetrics{w})
+	a := &HorizontalController{
+		eventRecorder: w, scaleNamespacer: w, hpaNamespacer: w, mapper: mapper{}, monitor: w,
+		tolerance: in.Flags.Tolerance, downscaleStabilisationWindow: seconds(in.Flags.Downscale),
+		replicaCalc:     NewReplicaCalculator(client, lister, seconds(in.Flags.Initialization), seconds(in.Flags.Readiness)),
+		podLister:       lister,
+		recommendations: map[string][]timestampedRecommendation{},
+		scaleUpEvents:   map[string][]timestampedScaleEvent{},
+		scaleDownEvents: map[string][]timestampedScaleEvent{},
+	}
+	others := map[string]labels.Selector{}
+	for name, text := range in.OtherSelectors {
+		parsed, err := labels.Parse(text)
+		if err != nil {
+			panic(err)
+		}
+		others[name] = parsed
+	}
+	register(a, others)
+	if in.Recommendations != nil {
+		list := []timestampedRecommendation{}
+		for _, each := range *in.Recommendations {
+			list = append(list, timestampedRecommendation{each.Replicas, time.Now().Add(-seconds(each.Age))})
+		}
+		a.recommendations[ownKey] = list
+	}
+	remembered := func(events []happened) []timestampedScaleEvent {
+		list := []timestampedScaleEvent{}
+		for _, each := range events {
+			list = append(list, timestampedScaleEvent{each.Change, time.Now().Add(-seconds(each.Age)), false})
+		}
+		return list
+	}
+	a.scaleUpEvents[ownKey], a.scaleDownEvents[ownKey] = remembered(in.ScaleUps), remembered(in.ScaleDowns)
+	given := w.hpa()
+	status := given.Status
+	// What it returns only goes to the log; the result is with the monitor.
+	_ = a.reconcileAutoscaler(context.Background(), given, ownKey)
+	if w.written != nil {
+		status = w.written.Status
+	}
+	w.out.Desired = status.DesiredReplicas
+	w.out.Conditions = []condition{}
+	for _, each := range status.Conditions {
+		w.out.Conditions = append(w.out.Conditions, condition{string(each.Type), string(each.Status), each.Reason, each.Message})
+	}
+	for _, each := range status.CurrentMetrics {
+		w.out.CurrentMetrics = append(w.out.CurrentMetrics, shownMetric(each))
+	}
+	w.out.Recommendations = []int32{}
+	for _, each := range a.recommendations[ownKey] {
+		w.out.Recommendations = append(w.out.Recommendations, each.recommendation)
+	}
+	w.out.ScaleUps, w.out.ScaleDowns = storedEvents(a.scaleUpEvents[ownKey]), storedEvents(a.scaleDownEvents[ownKey])
+	return w.out
+}
+
+func TestExecuted(t *testing.T) {
+	utilruntime.ErrorHandlers = nil
+	retry.DefaultRetry.Duration = 0 // the clock stands still
+	asked, err := os.Open(os.Getenv("PODSCALE_ASKED"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	told, err := os.Create(os.Getenv("PODSCALE_TOLD"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	decoder, encoder := json.NewDecoder(bufio.NewReader(asked)), json.NewEncoder(told)
+	encoder.SetEscapeHTML(false)
+	for {
+		var in inputs
+		if err := decoder.Decode(&in); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var out expected
+		synctest.Test(t, func(*testing.T) { out = executed(in) })
+		if err := encoder.Encode(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
