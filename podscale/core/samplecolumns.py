@@ -8,17 +8,29 @@ import math
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
 
+from msgspec import Struct
+
 from podscale.core.metrics import Sample
 
 _BYTES = 8  # of a value, and of a time
 
 
+class _Kept(Struct, eq=False, gc=False):
+    """What the collector need not look at, of tens of thousands that stay."""
+
+    values: bytes
+    times: bytes
+    window_s: float | None
+    total: int | None
+    oldest_s: float | None
+    start: int
+    by_name: dict[str, Sample] | None = None  # made when somebody looks one up
+
+
 class SampleColumns(Mapping[str, Sample]):
     """Samples by pod name, in the order of ``names``."""
 
-    __slots__ = (
-        "_by_name", "_oldest_s", "_start", "_times", "_total", "_values", "names", "window_s",
-    )  # fmt: skip
+    __slots__ = ("_kept", "names")
 
     def __init__(
         self,
@@ -35,32 +47,34 @@ class SampleColumns(Mapping[str, Sample]):
         which do not repeat, begin ``start`` bytes into them. ``total`` is the sum of the values
         and ``oldest_s`` the least of the times, where somebody knows them."""
         self.names = names
-        self.window_s = window_s
-        self._values = values
-        self._times = times
-        self._start = start
-        self._total = total
-        self._oldest_s = oldest_s
-        self._by_name: dict[str, Sample] | None = None  # made when somebody looks one up
+        self._kept = _Kept(values, times, window_s, total, oldest_s, start)
+
+    @property
+    def window_s(self) -> float | None:
+        """Over how long each sample was taken."""
+        return self._kept.window_s
 
     @property
     def values_raw(self) -> bytes:
         """The values as they are kept."""
-        return self._values[self._start : self._start + _BYTES * len(self.names)]
+        kept = self._kept
+        return kept.values[kept.start : kept.start + _BYTES * len(self.names)]
 
     @property
     def times_raw(self) -> bytes:
         """The times as they are kept."""
-        if len(self._times) == _BYTES:
-            return self._times * len(self.names)
-        return self._times[self._start : self._start + _BYTES * len(self.names)]
+        kept = self._kept
+        if len(kept.times) == _BYTES:
+            return kept.times * len(self.names)
+        return kept.times[kept.start : kept.start + _BYTES * len(self.names)]
 
     @property
     def oldest_s(self) -> float:
         """When the oldest sample was taken, of those whose time is known; NaN: of none it is."""
-        if self._oldest_s is None:
-            self._oldest_s = min((at for at in self.times_s if at == at), default=math.nan)
-        return self._oldest_s
+        kept = self._kept
+        if kept.oldest_s is None:
+            kept.oldest_s = min((at for at in self.times_s if at == at), default=math.nan)
+        return kept.oldest_s
 
     @property
     def values_milli(self) -> list[int]:
@@ -70,9 +84,10 @@ class SampleColumns(Mapping[str, Sample]):
     @property
     def total_milli(self) -> int:
         """The sum of the values."""
-        if self._total is None:
-            self._total = sum(self.values_milli)
-        return self._total
+        kept = self._kept
+        if kept.total is None:
+            kept.total = sum(self.values_milli)
+        return kept.total
 
     @property
     def times_s(self) -> list[float]:
@@ -82,10 +97,11 @@ class SampleColumns(Mapping[str, Sample]):
 
     def as_dict(self) -> dict[str, Sample]:
         """Return the samples as objects."""
-        if self._by_name is None:
-            made = map(_sample, self.values_milli, self.times_s, repeat(self.window_s))
-            self._by_name = dict(zip(self.names, made, strict=False))
-        return self._by_name
+        kept = self._kept
+        if kept.by_name is None:
+            made = map(_sample, self.values_milli, self.times_s, repeat(kept.window_s))
+            kept.by_name = dict(zip(self.names, made, strict=False))
+        return kept.by_name
 
     def __len__(self) -> int:
         return len(self.names)
