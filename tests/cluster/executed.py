@@ -74,8 +74,11 @@ def _built(scratch: Path, locked: Sequence[Path], ours: Sequence[Path]) -> Path:
     return scratch / "executed"
 
 
-def execute(built: Path, passes: Sequence[Case]) -> list[Case]:
-    """Return what each pass comes to: the ``expected`` of a case of kind ``reconcile``."""
+def execute(built: Path, passes: Sequence[Case]) -> list[list[Case]]:
+    """Return what each pass comes to, and those ``then``, of the same controller.
+
+    That is the ``expected`` of a case of kind ``reconcile``.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         asked, told = Path(scratch) / "asked", Path(scratch) / "told"
         asked.write_text("".join(json.dumps(each) + "\n" for each in passes))

@@ -44,7 +44,7 @@ FAULTS = (
 
 
 def situation(seed: int) -> Case:
-    """Return the ``inputs`` of one case of kind ``reconcile``."""
+    """Return the ``inputs`` of one case of kind ``reconcile``, and of passes that follow it."""
     return _Situation(random.Random(seed)).drawn()
 
 
@@ -109,7 +109,16 @@ class _Situation:
             inputs["other_hpa_selectors"] = {name: self._one(selectors) for name in others}
         if self._happens(0.01):
             inputs["hpa"]["target_api_version"] = "apps/v1/v2"
-        return inputs | self._answers(metrics, pods, status)
+        later = [self._later(metrics, spec) for _ in range(self._one((0, 0, 1, 3, 6)))]
+        return inputs | self._answers(metrics, pods, status) | {"then": later}
+
+    def _later(self, metrics: list[Case], spec: int) -> Case:
+        """Return what differs in a later pass of the same controller."""
+        count = self._one((spec, spec, spec + 1, max(0, spec - 1), 2 * spec))
+        pods = [self._pod(f"pod-{number}") for number in range(count)]
+        waited_s = self._one((0, 1, 14, 15, 15, 15, 16, 60, 300))
+        made: Case = {"pods": pods, "faults": self._faults(), "after_s": waited_s}
+        return made | self._answers(metrics, pods, count)
 
     def _behavior_drawn(self) -> Case | None:
         if self._happens(0.4):

@@ -165,6 +165,8 @@ type inputs struct {
 	ScaleUps        []happened        `json:"scale_up_events"`
 	ScaleDowns      []happened        `json:"scale_down_events"`
 	OtherSelectors  map[string]string `json:"other_hpa_selectors"`
+	Then            []inputs          `json:"then"`    // pods, answers and faults of later passes
+	After           float64           `json:"after_s"` // of a later pass: since the one before
 	Faults          struct {
 		ScaleGet     string `json:"scale_get"`
 		ScaleUpdate  string `json:"scale_update"`
@@ -365,6 +367,9 @@ func (w *world) hpa() *autoscalingv2.HorizontalPodAutoscaler {
 	if in.Before.LastScale != nil {
 		at := metav1.NewTime(in.Before.LastScale.time())
 		made.Status.LastScaleTime = &at
+	}
+	if w.status != nil {
+		made.Status = *w.status.DeepCopy()
 	}
 	defaulting.SetDefaults_HorizontalPodAutoscaler(made)
 	return made

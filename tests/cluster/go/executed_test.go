@@ -29,29 +29,23 @@ func storedEvents(events []timestampedScaleEvent) []stored {
 	return shown
 }
 
-func executed(in inputs) expected {
-	w := &world{in: in}
-	w.out.MetricComputations = map[string][2]string{}
-	w.out.Events, w.out.CurrentMetrics = []event{}, []map[string]any{}
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func remembered(events []happened) []timestampedScaleEvent {
+	list := []timestampedScaleEvent{}
+	for _, each := range events {
+		list = append(list, timestampedScaleEvent{each.Change, time.Now().Add(-seconds(each.Age)), false})
+	}
+	return list
+}
+
+// started returns a controller with what it remembers of earlier passes.
+func (w *world) started() *HorizontalController {
+	in := &w.in
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(in.Gates); err != nil {
 		panic(err)
 	}
-	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	resources := []string{}
-	for _, each := range in.HPA.Metrics {
-		name := each.Resource
-		if name == "" {
-			name = "cpu"
-		}
-		resources = append(resources, name)
-	}
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	for _, each := range in.Pods {
-		if err := indexer.Add(each.object(resources)); err != nil {
-			panic(err)
-		}
-	}
-	lister := corelisters.NewPodLister(indexer)
+	lister := corelisters.NewPodLister(w.pods)
 	client := metricsclient.NewRESTMetricsClient(w, customMetrics{w}, externalMetrics{w})
 	a := &HorizontalController{
 		eventRecorder: w, scaleNamespacer: w, hpaNamespacer: w, mapper: mapper{}, monitor: w,
@@ -59,8 +53,8 @@ func executed(in inputs) expected {
 		replicaCalc:     NewReplicaCalculator(client, lister, seconds(in.Flags.Initialization), seconds(in.Flags.Readiness)),
 		podLister:       lister,
 		recommendations: map[string][]timestampedRecommendation{},
-		scaleUpEvents:   map[string][]timestampedScaleEvent{},
-		scaleDownEvents: map[string][]timestampedScaleEvent{},
+		scaleUpEvents:   map[string][]timestampedScaleEvent{ownKey: remembered(in.ScaleUps)},
+		scaleDownEvents: map[string][]timestampedScaleEvent{ownKey: remembered(in.ScaleDowns)},
 	}
 	others := map[string]labels.Selector{}
 	for name, text := range in.OtherSelectors {
@@ -78,14 +72,27 @@ func executed(in inputs) expected {
 		}
 		a.recommendations[ownKey] = list
 	}
-	remembered := func(events []happened) []timestampedScaleEvent {
-		list := []timestampedScaleEvent{}
-		for _, each := range events {
-			list = append(list, timestampedScaleEvent{each.Change, time.Now().Add(-seconds(each.Age)), false})
+	return a
+}
+
+func (w *world) pass(a *HorizontalController) expected {
+	w.out = expected{MetricComputations: map[string][2]string{}, Events: []event{}, CurrentMetrics: []map[string]any{}}
+	w.written, w.attempts = nil, 0
+	resources := []string{}
+	for _, each := range w.in.HPA.Metrics {
+		name := each.Resource
+		if name == "" {
+			name = "cpu"
 		}
-		return list
+		resources = append(resources, name)
 	}
-	a.scaleUpEvents[ownKey], a.scaleDownEvents[ownKey] = remembered(in.ScaleUps), remembered(in.ScaleDowns)
+	listed := []any{}
+	for _, each := range w.in.Pods {
+		listed = append(listed, each.object(resources))
+	}
+	if err := w.pods.Replace(listed, ""); err != nil {
+		panic(err)
+	}
 	given := w.hpa()
 	status := given.Status
 	// What it returns only goes to the log; the result is with the monitor.
@@ -106,7 +113,32 @@ func executed(in inputs) expected {
 		w.out.Recommendations = append(w.out.Recommendations, each.recommendation)
 	}
 	w.out.ScaleUps, w.out.ScaleDowns = storedEvents(a.scaleUpEvents[ownKey]), storedEvents(a.scaleDownEvents[ownKey])
+	if w.written == nil || w.in.Faults.StatusUpdate == "" {
+		w.status = &status
+	} else {
+		w.status = &given.Status
+	}
 	return w.out
+}
+
+// executed returns what the passes of one controller come to: the first, and those that follow.
+func executed(in inputs) []expected {
+	w := &world{in: in}
+	w.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	a := w.started()
+	told := []expected{w.pass(a)}
+	for _, next := range in.Then {
+		time.Sleep(seconds(next.After))
+		if w.out.ScaleUpdated {
+			w.in.Target.Spec = w.sent
+		}
+		w.in.Target.Status = w.in.Target.Spec
+		w.in.Pods, w.in.Faults = next.Pods, next.Faults
+		w.in.ResourceMetrics, w.in.PodMetrics = next.ResourceMetrics, next.PodMetrics
+		w.in.ObjectMetric, w.in.ExternalMetric = next.ObjectMetric, next.ExternalMetric
+		told = append(told, w.pass(a))
+	}
+	return told
 }
 
 func TestExecuted(t *testing.T) {
@@ -131,7 +163,7 @@ func TestExecuted(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		var out expected
+		var out []expected
 		synctest.Test(t, func(*testing.T) { out = executed(in) })
 		if err := encoder.Encode(out); err != nil {
 			t.Fatal(err)

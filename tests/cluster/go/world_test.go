@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	autoscalingclient "k8s.io/client-go/kubernetes/typed/autoscaling/v2"
 	scaleclient "k8s.io/client-go/scale"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/monitor"
 	customapi "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 	externalapi "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
@@ -32,8 +33,11 @@ import (
 type world struct {
 	in       inputs
 	out      expected
+	pods     cache.Indexer
+	status   *autoscalingv2.HorizontalPodAutoscalerStatus // after an earlier pass
 	written  *autoscalingv2.HorizontalPodAutoscaler
 	attempts int
+	sent     int32
 }
 
 // The API server's part.
@@ -98,7 +102,7 @@ func (s scales) Update(_ context.Context, resource schema.GroupResource, scale *
 	if s.attempts <= s.in.Faults.Conflicts {
 		return nil, k8serrors.NewConflict(resource, target, errors.New("the object has been modified"))
 	}
-	s.out.ScaleUpdated = true
+	s.out.ScaleUpdated, s.sent = true, scale.Spec.Replicas
 	return scale, nil
 }
 
