@@ -169,7 +169,9 @@ class Traces:
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Kept(trace)
-        kept.at, kept.decided = trace.now, trace.decided
+        kept.at = trace.now
+        if trace.decided is not None and _came_to_its_end(trace):
+            kept.decided = trace.decided
         kept.last = Last.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
@@ -199,7 +201,10 @@ class Traces:
         return None if kept is None else kept.last.trace()
 
     def decided(self, key: Key) -> int | None:
-        """Return the size decided last; None: nothing was to be decided."""
+        """Return the size decided last, in a pass that came to its end; None: in none yet.
+
+        As upstream's gauge, which neither a metric nor a scale that fails moves.
+        """
         kept = self._kept.get(key)
         return None if kept is None else kept.decided
 
@@ -240,6 +245,10 @@ class Traces:
         self._unpacked.clear()
         if self.follower is not None:
             self.follower.forgotten(None)
+
+
+def _came_to_its_end(trace: Trace) -> bool:
+    return trace.outcome is None or trace.outcome.scale in ("written", "not_tried")
 
 
 def _whole(trace: Trace) -> Trace:

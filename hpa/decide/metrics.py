@@ -376,7 +376,8 @@ def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
 
 
 def _of_object(spec: MetricSpec, pass_: Measuring) -> str:
-    # In upstream's order, words and all, up to 1.36; 1.37.1 has put them right.
+    # The words of 1.36, misplaced as they are; 1.37.1 has put them right, but the case that was
+    # executed (or-reconcile-083) holds for later releases too.
     described, about = spec.described, f"unable to get metric {spec.name}: "
     if described is None:
         return about

@@ -26,18 +26,18 @@ def check(observation: Observation, scale: Scale, settings: Settings) -> Conflic
     if not rivals:
         return None
     hpa = observation.hpa
-    # Upstream names them in random order, so that its text changes from pass to pass, and from
-    # 1.37 on no more than two.
-    named = {hpa.name, min(rivals)} if settings.names_two_rivals else {hpa.name, *rivals}
-    listed = _listed(hpa.namespace, named)
+    # Upstream names them in random order, so that its text changes from pass to pass; the
+    # optimized store stops at the second.
+    every = {hpa.name, *rivals}
+    listed = _listed(hpa.namespace, every)
     text = f"pods by selector {scale.selector} are controlled by multiple HPAs: {listed}"
-    if settings.names_two_rivals:
+    if settings.has_new_rivals_text:
+        some = {hpa.name, min(rivals)} if settings.gates.optimized_selector_store else every
         text = f"pods by selector {scale.selector} are controlled by more than one HPA"
-        text += f" (e.g. {listed})"
+        text += f" (e.g. {_listed(hpa.namespace, some)})"
     if not observation.rivals:
         target = hpa.target
-        every = _listed(hpa.namespace, {hpa.name, *rivals})
-        text = f"{target.kind} {target.name} is the target of multiple HPAs: {every}"
+        text = f"{target.kind} {target.name} is the target of multiple HPAs: {listed}"
     return Conflict("AmbiguousSelector", text, is_same_target=bool(observation.same_target))
 
 

@@ -45,8 +45,8 @@ class Settings(Struct, frozen=True):
         return self.release != "1.36"
 
     @property
-    def names_two_rivals(self) -> bool:
-        """Of HPAs that select one pod, two are named."""
+    def has_new_rivals_text(self) -> bool:
+        """HPAs that select one pod are told of as an example."""
         return self.release != "1.36"
 
     @property

@@ -7,9 +7,10 @@ bounds. Equal seeds give equal passes.
 import math
 import random
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-Case = dict[str, Any]
+from tests.conformance.cases import Case
+
 T = TypeVar("T")
 
 WINDOWS_S = (0, 1, 15, 60, 120, 300, 3600)
@@ -25,9 +26,13 @@ CONDITIONS = (
     ("ScaledToZero", "True", "ScaledToZero"),
     ("ScaledToZero", "False", "NotScaledToZero"),
 )
-KINDS = (*("Deployment",) * 5, "ReplicaSet", "StatefulSet", "ReplicationController", "Gizmo")
+KINDS = (
+    *("Deployment",) * 20,
+    *("ReplicaSet", "StatefulSet", "ReplicationController") * 6,
+    "Gizmo",
+)
 SELECTORS = (
-    *("name=test-pod",) * 12,
+    *("name=test-pod",) * 60,
     "",
     None,
     "name in (test-pod,other)",
@@ -78,8 +83,8 @@ class _Situation:
         status = spec if self._happens(0.8) else other
         count = status if self._happens(0.75) else self._one((0, 1, status + 2))
         metrics = [self._metric() for _ in range(self._one((1, 1, 1, 2, 2, 3)))]
-        most = self._one((1, 2, 3, 5, 10, 10, 100, 1000))
-        least = self._one((None, 1, 1, 2, 3, most, 0 if gates["HPAScaleToZero"] else 1))
+        most = self._one((1, 2, 3, 5, 10, 10, 2 * spec + 1, spec + 5, 100, 1000))
+        least = self._one((None, 0, 1, 1, 2, 3, most, max(1, spec - 1), 0))
         pods = [self._pod(f"pod-{number}") for number in range(count)]
         inputs: Case = {
             "hpa": {
@@ -103,7 +108,7 @@ class _Situation:
             "scale_down_events": self._events("scaleDown"),
             "faults": self._faults(),
         }
-        if self._happens(0.05):
+        if self._happens(0.08):
             others = self._random.sample(("another", "other", "the-other"), self._one((1, 1, 2)))
             selectors = ("name=test-pod", "name=other", "name")
             inputs["other_hpa_selectors"] = {name: self._one(selectors) for name in others}
@@ -245,7 +250,7 @@ class _Situation:
         request = self._one((100, 500, 500, 500, 1000))
         if self._happens(0.85):
             requests: Case = {"c1": request, "c2": request}
-            if self._happens(0.03):
+            if self._happens(0.005):
                 requests[self._one(("c1", "c2"))] = None
             return {"requests": requests}
         second = self._one((request, 1, 250))
@@ -262,7 +267,10 @@ class _Situation:
         return made
 
     def _init(self, name: str) -> Case:
-        made: Case = {"name": name, "request": self._one((50, 100, 500, None))}
+        made: Case = {
+            "name": name,
+            "request": None if self._happens(0.02) else self._one((50, 100, 500)),
+        }
         return made | ({"restart_policy": "Always"} if self._happens(0.6) else {})
 
     def _ratio(self) -> float:

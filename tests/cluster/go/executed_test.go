@@ -1,4 +1,4 @@
-// Package podautoscaler is the original's; these files call it: one pass of an HPA per line of JSON
+// Package podautoscaler is the original's; these files call it: the passes of one HPA per line of JSON
 // in the form of the case files' kind "reconcile", and one line of what it came to.
 package podautoscaler
 
@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -27,6 +28,14 @@ func storedEvents(events []timestampedScaleEvent) []stored {
 		shown = append(shown, stored{each.replicaChange, time.Since(each.timestamp).Seconds(), each.outdated})
 	}
 	return shown
+}
+
+func since(at *metav1.Time) *float64 {
+	if at.IsZero() {
+		return nil
+	}
+	age := time.Since(at.Time).Seconds()
+	return &age
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -76,7 +85,7 @@ func (w *world) started() *HorizontalController {
 }
 
 func (w *world) pass(a *HorizontalController) expected {
-	w.out = expected{MetricComputations: map[string][2]string{}, Events: []event{}, CurrentMetrics: []map[string]any{}}
+	w.out = expected{MetricComputations: [][3]string{}, Events: []event{}, CurrentMetrics: []map[string]any{}}
 	w.written, w.attempts = nil, 0
 	resources := []string{}
 	for _, each := range w.in.HPA.Metrics {
@@ -100,17 +109,19 @@ func (w *world) pass(a *HorizontalController) expected {
 	if w.written != nil {
 		status = w.written.Status
 	}
-	w.out.Desired = status.DesiredReplicas
+	w.out.Current, w.out.Desired = status.CurrentReplicas, status.DesiredReplicas
+	w.out.ObservedGeneration = status.ObservedGeneration
 	w.out.Conditions = []condition{}
 	for _, each := range status.Conditions {
-		w.out.Conditions = append(w.out.Conditions, condition{string(each.Type), string(each.Status), each.Reason, each.Message})
+		w.out.Conditions = append(w.out.Conditions, condition{string(each.Type), string(each.Status), each.Reason, each.Message, since(&each.LastTransitionTime)})
 	}
+	w.out.LastScale = since(status.LastScaleTime)
 	for _, each := range status.CurrentMetrics {
 		w.out.CurrentMetrics = append(w.out.CurrentMetrics, shownMetric(each))
 	}
-	w.out.Recommendations = []int32{}
+	w.out.Recommendations = []recommended{}
 	for _, each := range a.recommendations[ownKey] {
-		w.out.Recommendations = append(w.out.Recommendations, each.recommendation)
+		w.out.Recommendations = append(w.out.Recommendations, recommended{each.recommendation, time.Since(each.timestamp).Seconds()})
 	}
 	w.out.ScaleUps, w.out.ScaleDowns = storedEvents(a.scaleUpEvents[ownKey]), storedEvents(a.scaleDownEvents[ownKey])
 	if w.written == nil || w.in.Faults.StatusUpdate == "" {
@@ -129,8 +140,8 @@ func executed(in inputs) []expected {
 	told := []expected{w.pass(a)}
 	for _, next := range in.Then {
 		time.Sleep(seconds(next.After))
-		if w.out.ScaleUpdated {
-			w.in.Target.Spec = w.sent
+		if w.out.Put != nil {
+			w.in.Target.Spec = *w.out.Put
 		}
 		w.in.Target.Status = w.in.Target.Spec
 		w.in.Pods, w.in.Faults = next.Pods, next.Faults

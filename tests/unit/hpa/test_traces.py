@@ -165,6 +165,20 @@ class Followed:
         self.told.append(("forgotten", key))
 
 
+def test_the_size_shown_is_of_the_last_pass_that_came_to_its_end() -> None:
+    traces = Traces(first_reason)
+    assert traces.decided(KEY) is None
+    traces.put(KEY, decided(2000))
+    assert traces.decided(KEY) == 8
+    refused = structs.replace(decided(1000, NOW + 15), outcome=Outcome("failed", "no"))
+    unmeasured = structs.replace(decided(1000, NOW + 30), decided=None)
+    for trace in (refused, unmeasured):
+        traces.put(KEY, trace)
+        assert traces.decided(KEY) == 8
+    traces.put(KEY, decided(1000, NOW + 45))
+    assert traces.decided(KEY) == 4
+
+
 def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> None:
     traces = Traces(first_reason)
     traces.follower = followed = Followed()
