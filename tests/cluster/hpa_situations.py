@@ -63,6 +63,7 @@ class _Situation:
             "initial_readiness_delay_s": self._one((30, 10, 0)),
         }
         self._behavior = self._behavior_drawn()
+        self._may_idle = self._happens(0.15)  # usage of zero, where zero is allowed
 
     def _one(self, among: Sequence[T]) -> T:
         return self._random.choice(among)
@@ -75,7 +76,7 @@ class _Situation:
 
     def drawn(self) -> Case:
         gates = {
-            "HPAScaleToZero": self._happens(0.5),
+            "HPAScaleToZero": self._may_idle or self._happens(0.5),
             "HPAConfigurableTolerance": self._happens(0.7),
         }
         spec = self._one((0, 1, 1, 2, 3, 4, 5, 5, 10, 25))
@@ -84,7 +85,8 @@ class _Situation:
         count = status if self._happens(0.75) else self._one((0, 1, status + 2))
         metrics = [self._metric() for _ in range(self._one((1, 1, 1, 2, 2, 3)))]
         most = self._one((1, 2, 3, 5, 10, 10, 2 * spec + 1, spec + 5, 100, 1000))
-        least = self._one((None, 0, 1, 1, 2, 3, most, max(1, spec - 1), 0))
+        bounds = (None, 0, 1, 1, 2, 3, most, max(1, spec - 1), 0)
+        least = self._one((0,) if self._may_idle else bounds)
         pods = [self._pod(f"pod-{number}") for number in range(count)]
         inputs: Case = {
             "hpa": {
@@ -277,6 +279,8 @@ class _Situation:
         sides = map(self._side, ("scaleUp", "scaleDown"))
         own = [side["tolerance"] for side in sides if "tolerance" in side]
         edge = self._one((self._flags["tolerance"], *own))
+        if self._may_idle and self._happens(0.8):
+            return 0.0
         return self._one(
             (0.0, 0.3, 0.5, 1 - edge, 1 - edge, 1.0, 1 + edge, 1 + edge, 2.0, 3.3, 10.0)
         )
