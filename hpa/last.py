@@ -24,8 +24,6 @@ from podscale.core.samplecolumns import SampleColumns
 
 
 def _plain_of(value: object) -> object:
-    if isinstance(value, SampleColumns):
-        return value.as_dict()
     if isinstance(value, Sequence):
         return list(value)  # external samples that are made when somebody looks
     # Of a provider of another package: numpy's numbers, or any other class of them.
@@ -36,7 +34,23 @@ def _plain_of(value: object) -> object:
     raise NotImplementedError(f"a trace holds a {type(value).__name__}")
 
 
-encode = msgspec.msgpack.Encoder(enc_hook=_plain_of).encode
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain_of).encode
+
+
+def _plain_answer(answer: MetricAnswer | None) -> MetricAnswer | None:
+    if type(answer) is PodSamples and type(answer.pods) is SampleColumns:
+        return structs.replace(answer, pods=answer.pods.as_dict())
+    return answer
+
+
+def encode(trace: Trace) -> bytes:
+    """Return the trace as it is stored, columns and steps left out: the one is told as samples by
+    name, the other made again."""
+    seen = trace.observation
+    answers = tuple(map(_plain_answer, seen.answers))
+    return _encode(
+        structs.replace(trace, observation=structs.replace(seen, answers=answers), steps=())
+    )
 
 
 class _Columns(Struct, frozen=True, gc=False, array_like=True):
@@ -103,8 +117,8 @@ class Last(Struct, frozen=True, gc=False):
                 answers.append(None)
             else:
                 columns.append(None)
-                answers.append(each)
-        given = encode(
+                answers.append(_plain_answer(each))
+        given = _encode(
             _Given(
                 tuple(columns),
                 tuple(answers),

@@ -64,7 +64,7 @@ class Kept:
 
         ``may_wait``: it is not packed yet, if the next decision, too, may be a change.
         """
-        plain = encode(structs.replace(trace, steps=()))
+        plain = encode(trace)
         older = list(self.older)
         changes_often = bool(older) and trace.now - older[-1].at < _OFTEN_S
         if older:

@@ -5,76 +5,55 @@ as objects in a dict cost ten times as much to make, to look through and to keep
 """
 
 import math
+from abc import ABCMeta
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import repeat
 
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 
 from podscale.core.metrics import Sample
 
 _BYTES = 8  # of a value, and of a time
 
 
-class _Kept(Struct, eq=False, gc=False):
-    """What the collector need not look at, of tens of thousands that stay."""
+class _Both(StructMeta, ABCMeta):
+    """Of a struct that is a mapping."""
 
-    values: bytes
-    times: bytes
-    window_s: float | None
-    total: int | None
-    oldest_s: float | None
-    start: int
+
+class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=_Both):
+    """Samples by pod name, in the order of ``names``, which do not repeat.
+
+    A struct, so that the garbage collector does not look at it: of ten thousand autoscalers tens
+    of thousands stay from round to round. msgspec would encode its columns; encode ``as_dict()``.
+    """
+
+    names: tuple[str, ...]
+    numbers: bytes  # milli-units as int64 in the machine's order
+    stamps: bytes  # unix seconds as float64 (NaN: not known), or the one time of them all
+    window_s: float | None  # over how long each sample was taken
+    total: int | None = None  # the sum of the values, where somebody knows it
+    oldest: float | None = None  # the least of the times, where somebody knows it
+    start: int = 0  # how many bytes into ``numbers`` and ``stamps`` those of ``names`` begin
     by_name: dict[str, Sample] | None = None  # made when somebody looks one up
-
-
-class SampleColumns(Mapping[str, Sample]):
-    """Samples by pod name, in the order of ``names``."""
-
-    __slots__ = ("_kept", "names")
-
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        values: bytes,
-        times: bytes,
-        window_s: float | None,
-        total: int | None = None,
-        oldest_s: float | None = None,
-        start: int = 0,
-    ) -> None:
-        """``values`` are milli-units as int64, ``times`` unix seconds as float64 (NaN: not
-        known), or the one time of them all, both in the machine's order; those of ``names``,
-        which do not repeat, begin ``start`` bytes into them. ``total`` is the sum of the values
-        and ``oldest_s`` the least of the times, where somebody knows them."""
-        self.names = names
-        self._kept = _Kept(values, times, window_s, total, oldest_s, start)
-
-    @property
-    def window_s(self) -> float | None:
-        """Over how long each sample was taken."""
-        return self._kept.window_s
 
     @property
     def values_raw(self) -> bytes:
         """The values as they are kept."""
-        kept = self._kept
-        return kept.values[kept.start : kept.start + _BYTES * len(self.names)]
+        return self.numbers[self.start : self.start + _BYTES * len(self.names)]
 
     @property
     def times_raw(self) -> bytes:
         """The times as they are kept."""
-        kept = self._kept
-        if len(kept.times) == _BYTES:
-            return kept.times * len(self.names)
-        return kept.times[kept.start : kept.start + _BYTES * len(self.names)]
+        if len(self.stamps) == _BYTES:
+            return self.stamps * len(self.names)
+        return self.stamps[self.start : self.start + _BYTES * len(self.names)]
 
     @property
     def oldest_s(self) -> float:
         """When the oldest sample was taken, of those whose time is known; NaN: of none it is."""
-        kept = self._kept
-        if kept.oldest_s is None:
-            kept.oldest_s = min((at for at in self.times_s if at == at), default=math.nan)
-        return kept.oldest_s
+        if self.oldest is None:
+            self.oldest = min((at for at in self.times_s if at == at), default=math.nan)
+        return self.oldest
 
     @property
     def values_milli(self) -> list[int]:
@@ -84,10 +63,9 @@ class SampleColumns(Mapping[str, Sample]):
     @property
     def total_milli(self) -> int:
         """The sum of the values."""
-        kept = self._kept
-        if kept.total is None:
-            kept.total = sum(self.values_milli)
-        return kept.total
+        if self.total is None:
+            self.total = sum(self.values_milli)
+        return self.total
 
     @property
     def times_s(self) -> list[float]:
@@ -97,11 +75,15 @@ class SampleColumns(Mapping[str, Sample]):
 
     def as_dict(self) -> dict[str, Sample]:
         """Return the samples as objects."""
-        kept = self._kept
-        if kept.by_name is None:
-            made = map(_sample, self.values_milli, self.times_s, repeat(kept.window_s))
-            kept.by_name = dict(zip(self.names, made, strict=False))
-        return kept.by_name
+        if self.by_name is None:
+            made = map(_sample, self.values_milli, self.times_s, repeat(self.window_s))
+            self.by_name = dict(zip(self.names, made, strict=False))
+        return self.by_name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self.as_dict() == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # a mapping has none
 
     def __len__(self) -> int:
         return len(self.names)

@@ -11,7 +11,6 @@ from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.decide.variation import Variation
 from podscale.core.metrics import PodSamples, Sample
-from podscale.core.samplecolumns import SampleColumns
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 from tests.unit.hpa import world
@@ -21,13 +20,7 @@ COUNT = 2_000 if os.environ.get("PODSCALE_SHORT") else 40_000
 VARIATIONS = (Variation(), Variation(tolerance=False), Variation(averaged="missing"))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, SampleColumns):
-        return dict(value)
-    raise NotImplementedError
-
-
-encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+encode = msgspec.msgpack.Encoder().encode
 
 
 def told(draw: Random, answer: MetricAnswer | None, pods: Pods) -> MetricAnswer | None:
@@ -58,7 +51,10 @@ def test_columns_and_dicts_decide_alike() -> None:
         seen = structs.replace(seen, answers=tuple(told(draw, a, seen.pods) for a in seen.answers))
         other: Observation = structs.replace(seen, answers=tuple(map(in_columns, seen.answers)))
         one = decide(seen, past, settings, NOW, variation)
-        assert encode(decide(other, past, settings, NOW, variation)) == encode(one), number
+        two = decide(other, past, settings, NOW, variation)
+        # The samples in columns themselves do not belong into what is compared bit for bit.
+        two = structs.replace(two, trace=structs.replace(two.trace, observation=seen))
+        assert encode(two) == encode(one), number
         plain += seen.pods.all_run() and any(
             isinstance(a, PodSamples) and tuple(a.pods) == seen.pods.names for a in seen.answers
         )
