@@ -11,6 +11,7 @@ from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec
 from podscale.core import selector as selectors
+from podscale.core.labels import since_1_36
 from podscale.core.metrics import (
     Answer,
     ContainerColumns,
@@ -61,7 +62,7 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> As
     try:
         wanted = _text(metric.selector)
     except selectors.SelectorError as error:
-        return Refused(BAD_SELECTOR, str(error))
+        return Refused(BAD_SELECTOR, since_1_36(str(error)))
     match metric.type:
         case "Pods":
             return PodMetric(namespace, metric.name, selector, wanted)

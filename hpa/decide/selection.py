@@ -11,6 +11,7 @@ from hpa.decide.conditions import NO_SELECTOR
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
 from hpa.decide.steps import Conflict
+from podscale.core.labels import since_1_36
 from podscale.core.selector import SelectorError, parse
 
 
@@ -67,5 +68,5 @@ def _problem(text: str) -> str | None:
     try:
         parse(text)
     except SelectorError as error:
-        return str(error)
+        return since_1_36(str(error))
     return None

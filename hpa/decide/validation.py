@@ -5,18 +5,20 @@ server have passed this; files and the CRD of own mode come here. Metric selecto
 looked at too: upstream lets them through and fails at them in every pass.
 """
 
-import re
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from hpa.decide import wire
 from podscale.core import quantity
-from podscale.core.labels import key_problems
+from podscale.core.labels import (
+    dns_label_problems,
+    key_problems,
+    since_1_36,
+    subdomain_problems,
+)
 from podscale.core.selector import SelectorError, from_wire
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SOURCES = {
     "Resource": "resource",
     "ContainerResource": "containerResource",
@@ -76,11 +78,11 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
     name, spec = written.metadata.name, written.spec
     if not name:
         yield _required("metadata.name", "name or generateName is required")
-    elif len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
-        detail = "a lowercase RFC 1123 subdomain of at most 253 characters is expected"
-        yield _invalid("metadata.name", name, detail)
-    minimum = spec.min_replicas
-    if minimum is not None and minimum < lowest:
+    else:
+        for problem in subdomain_problems(name):
+            yield _invalid("metadata.name", name, problem)
+    minimum = 1 if spec.min_replicas is None else spec.min_replicas  # the default
+    if minimum < lowest:
         detail = f"must be greater than or equal to {lowest}"
         yield _invalid("spec.minReplicas", minimum, detail)
     if spec.max_replicas == 0:
@@ -88,7 +90,7 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
     elif spec.max_replicas < 0:
         detail = "must be greater than or equal to 1"
         yield _invalid("spec.maxReplicas", spec.max_replicas, detail)
-    if minimum is not None and spec.max_replicas < minimum:
+    if spec.max_replicas < minimum:
         detail = "must be greater than or equal to `minReplicas`"
         yield _invalid("spec.maxReplicas", spec.max_replicas, detail)
     target = spec.scale_target_ref
@@ -123,7 +125,7 @@ def _path_segment(text: str, path: str) -> Iterator[FieldError]:
             yield _invalid(path, text, f"may not contain '{mark}'")
 
 
-def _metrics(spec: wire.Spec, minimum: int | None) -> Iterator[FieldError]:
+def _metrics(spec: wire.Spec, minimum: int) -> Iterator[FieldError]:
     metrics = spec.metrics or ()
     for index, metric in enumerate(metrics):
         yield from _metric(metric, f"spec.metrics[{index}]")
@@ -175,9 +177,9 @@ def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
     if kind == "ContainerResource":
         if not source.container:
             yield _required(f"{path}.container", "must specify a container")
-        elif len(source.container) > 63 or not _LABEL.fullmatch(source.container):
-            detail = "a lowercase RFC 1123 label of at most 63 characters is expected"
-            yield _invalid(f"{path}.container", source.container, detail)
+        else:
+            for problem in dns_label_problems(source.container):
+                yield _invalid(f"{path}.container", source.container, problem)
     if kind == "Object":
         described = source.described_object or wire.Reference()
         yield from _reference(described, f"{path}.describedObject", needs_group=False)
@@ -187,7 +189,7 @@ def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
 
 def _container_resource(name: str, path: str) -> Iterator[FieldError]:
     # Follows ValidateContainerResourceName. Of a Resource metric no name is looked at.
-    problems = key_problems(name)
+    problems = list(map(since_1_36, key_problems(name)))
     for problem in problems:
         yield _invalid(path, name, problem)
     if "/" not in name:
@@ -219,7 +221,7 @@ def _identifier(identifier: wire.Identifier, path: str) -> Iterator[FieldError]:
                 }
             )
         except SelectorError as error:
-            yield FieldError(f"{path}.selector", "Invalid value", str(error))
+            yield FieldError(f"{path}.selector", "Invalid value", since_1_36(str(error)))
 
 
 def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
@@ -232,12 +234,12 @@ def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
         if amount is None:
             continue
         try:
-            is_positive = quantity.from_wire(amount).nano > 0
+            given = quantity.from_wire(amount)
         except quantity.QuantityError as error:
             yield _invalid(f"{path}.{field}", str(amount), error.reason)
             continue
-        if not is_positive:
-            yield _invalid(f"{path}.{field}", str(amount), "must be positive")
+        if given.nano <= 0:
+            yield _invalid(f"{path}.{field}", str(given), "must be positive")
     percent = target.average_utilization
     if percent is not None and percent < 1:
         yield _invalid(f"{path}.averageUtilization", percent, "must be greater than 0")
@@ -293,12 +295,12 @@ def _rules(rules: wire.ScalingRules | None, path: str) -> Iterator[FieldError]:
 
 def _tolerance(amount: wire.Amount, path: str) -> Iterator[FieldError]:
     try:
-        is_negative = quantity.from_wire(amount).nano < 0
+        given = quantity.from_wire(amount)
     except quantity.QuantityError as error:
         yield _invalid(path, str(amount), error.reason)
         return
-    if is_negative:
-        yield _invalid(path, str(amount), "must be greater than or equal to 0")
+    if given.nano < 0:
+        yield _invalid(path, str(given), "must be greater than or equal to 0")
 
 
 def _policy(policy: wire.ScalingPolicy, path: str) -> Iterator[FieldError]:

@@ -30,6 +30,22 @@ _SUBDOMAIN_RULE = (
 )
 
 
+_TOO_LONG = re.compile(r"(must be no more than \d+) characters")
+_LABEL_FORMAT = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(_LABEL_FORMAT)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    f"for validation is '{_LABEL_FORMAT}')"
+)
+
+
+def since_1_36(sentence: str) -> str:
+    """Return what is said here of a key or value in the words of Kubernetes 1.36 and later."""
+    sentence = sentence.replace("a qualified name must", "a valid label key must")
+    return _TOO_LONG.sub(r"\1 bytes", sentence)
+
+
 def key_problems(key: str) -> list[str]:
     """Return why ``key`` is no label key (``[prefix/]name``); empty when it is one."""
     prefix, slash, name = key.rpartition("/")
@@ -66,4 +82,14 @@ def subdomain_problems(name: str) -> list[str]:
         problems.append("must be no more than 253 characters")
     if not _SUBDOMAIN.fullmatch(name):
         problems.append(_SUBDOMAIN_RULE)
+    return problems
+
+
+def dns_label_problems(name: str) -> list[str]:
+    """Return why ``name`` is no RFC 1123 label (names of containers)."""
+    problems = []
+    if len(name.encode(errors="surrogateescape")) > 63:
+        problems.append("must be no more than 63 characters")
+    if not _LABEL.fullmatch(name):
+        problems.append("must not contain dots" if _SUBDOMAIN.fullmatch(name) else _LABEL_RULE)
     return problems

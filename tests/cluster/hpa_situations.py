@@ -37,6 +37,10 @@ SELECTORS = (
     None,
     "name in (test-pod,other)",
     "name=(",
+    "a/b/c=d",
+    f"{'x' * 64}=d",
+    f"{'x' * 254}.io/name=d",
+    f"name in ({'x' * 64},a/b)",
     "name!=other",
 )
 METRICS = (

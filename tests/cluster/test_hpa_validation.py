@@ -3,6 +3,8 @@
 ``podscale hpa eval`` and the CRD of own mode tell it without one.
 """
 
+import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +12,10 @@ import pytest
 
 from hpa.decide.conversion import to_v2
 from hpa.decide.validation import validate
+from tests.cluster.hpa_specs import hpa, written
 from tests.cluster.plane import Plane
+
+SHORT, LONG = 1_000, 20_000
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 HALF = {"type": "Utilization", "averageUtilization": 50}
@@ -117,32 +122,54 @@ SPECS: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+Said = tuple[list[str], list[str]]  # by us, by the API server
+
+
+def told(plane: Plane, namespace: str, hpa: dict[str, Any]) -> Said:
+    """What is wrong with the HPA; nothing is stored."""
+    path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers?dryRun=All"
+    answer = plane.admin.request("POST", path, hpa)
+    assert answer.status in (201, 422), answer.raw
+    causes = answer.body.get("details", {}).get("causes", ())
+    theirs = sorted(f"{each['field']}: {each['message']}" for each in causes)
+    return sorted(map(str, validate(to_v2(hpa)))), theirs
+
+
 @pytest.fixture(scope="module")
-def said(plane: Plane) -> Mapping[str, list[str]]:
-    """What the API server has against each spec; nothing is stored."""
-    found = {}
+def said(plane: Plane) -> Mapping[str, Said]:
+    plain = {"scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": 3, "metrics": [CPU]}
     with plane.namespace() as namespace:
-        path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers?dryRun=All"
-        for name in SPECS:
-            answer = plane.admin.request("POST", path, written(name))
-            assert answer.status in (201, 422), answer.raw
-            causes = answer.body.get("details", {}).get("causes", ())
-            found[name] = sorted(f"{each['field']}: {each['message']}" for each in causes)
-    return found
+        return {
+            name: told(plane, namespace, hpa({**plain, **each})) for name, each in SPECS.items()
+        }
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_an_hpa_is_found_wrong_in_the_words_of_the_api_server(
-    name: str, said: Mapping[str, list[str]]
+    name: str, said: Mapping[str, Said]
 ) -> None:
-    assert sorted(map(str, validate(to_v2(written(name))))) == said[name]
+    ours, theirs = said[name]
+    assert ours == theirs
 
 
-def written(name: str) -> dict[str, Any]:
-    spec = {"scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": 3, "metrics": [CPU]}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web"},
-        "spec": {**spec, **SPECS[name]},
-    }
+@pytest.mark.timeout(900)
+def test_random_hpas_are_found_wrong_in_the_words_of_the_api_server(plane: Plane) -> None:
+    count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
+    start = int(os.environ.get("PODSCALE_SEED", "0"))
+    differing, good, findings = [], 0, 0
+    with plane.namespace() as namespace:
+        for seed in range(start, start + count):
+            ours, theirs = told(plane, namespace, written(seed))
+            good += not theirs
+            findings += len(theirs)
+            if ours != theirs:
+                differing.append(
+                    f"seed {seed}: only we say {Counter(ours) - Counter(theirs)},"
+                    f" only they {Counter(theirs) - Counter(ours)}"
+                )
+    print(
+        f"validated by the API server: {count} HPAs from seed {start}, {good} good,"
+        f" {findings} findings, {len(differing)} HPAs differ"
+    )
+    assert not differing, "\n".join(differing[:10])
+    assert good > count / 50

@@ -428,7 +428,7 @@ def test_a_sound_object_has_no_findings() -> None:
         ),
         (
             {"behavior": {"scaleUp": {"tolerance": "-0.1"}}},
-            'tolerance: Invalid value: "-0.1": must be greater than or equal to 0',
+            'tolerance: Invalid value: "-100m": must be greater than or equal to 0',
         ),
     ],
 )
