@@ -1,4 +1,4 @@
-"""What is wrong with a hand-written HPA, in the very words of the API server.
+"""What is wrong with a hand-written HPA, in the very words of the API server, and its defaults.
 
 ``podscale hpa eval`` and the CRD of own mode tell it without one.
 """
@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hpa.decide.conversion import to_v2
+from hpa.decide.reading import read
+from hpa.decide.spec import HPA
 from hpa.decide.validation import validate
 from tests.cluster.hpa_specs import hpa, written
 from tests.cluster.plane import Plane
@@ -125,14 +128,15 @@ SPECS: Mapping[str, dict[str, Any]] = {
 Said = tuple[list[str], list[str]]  # by us, by the API server
 
 
-def told(plane: Plane, namespace: str, hpa: dict[str, Any]) -> Said:
-    """What is wrong with the HPA; nothing is stored."""
+def told(plane: Plane, namespace: str, hpa: dict[str, Any]) -> tuple[Said, HPA | None]:
+    """What is wrong with the HPA; nothing is stored. If nothing is, also how it would be."""
     path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers?dryRun=All"
     answer = plane.admin.request("POST", path, hpa)
     assert answer.status in (201, 422), answer.raw
     causes = answer.body.get("details", {}).get("causes", ())
     theirs = sorted(f"{each['field']}: {each['message']}" for each in causes)
-    return sorted(map(str, validate(to_v2(hpa)))), theirs
+    said = sorted(map(str, validate(to_v2(hpa)))), theirs
+    return said, read(to_v2(answer.body)) if answer.status == 201 else None
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +144,7 @@ def said(plane: Plane) -> Mapping[str, Said]:
     plain = {"scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": 3, "metrics": [CPU]}
     with plane.namespace() as namespace:
         return {
-            name: told(plane, namespace, hpa({**plain, **each})) for name, each in SPECS.items()
+            name: told(plane, namespace, hpa({**plain, **each}))[0] for name, each in SPECS.items()
         }
 
 
@@ -153,14 +157,20 @@ def test_an_hpa_is_found_wrong_in_the_words_of_the_api_server(
 
 
 @pytest.mark.timeout(900)
-def test_random_hpas_are_found_wrong_in_the_words_of_the_api_server(plane: Plane) -> None:
+def test_random_hpas_are_found_wrong_and_filled_as_by_the_api_server(plane: Plane) -> None:
     count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
     start = int(os.environ.get("PODSCALE_SEED", "0"))
     differing, good, findings = [], 0, 0
     with plane.namespace() as namespace:
         for seed in range(start, start + count):
-            ours, theirs = told(plane, namespace, written(seed))
-            good += not theirs
+            drawn = written(seed)
+            (ours, theirs), filled = told(plane, namespace, drawn)
+            if filled is not None:
+                good += 1
+                found = read(to_v2(drawn))
+                found = replace(found, namespace=namespace, generation=filled.generation)
+                if found != filled:
+                    differing.append(f"seed {seed}: we fill it to {found}, they to {filled}")
             findings += len(theirs)
             if ours != theirs:
                 differing.append(
