@@ -44,8 +44,8 @@ def _plain_answer(answer: MetricAnswer | None) -> MetricAnswer | None:
 
 
 def encode(trace: Trace) -> bytes:
-    """Return the trace as it is stored, columns and steps left out: the one is told as samples by
-    name, the other made again."""
+    """Return the trace as it is stored: with samples by name in place of columns, and without its
+    steps, which are made again."""
     seen = trace.observation
     answers = tuple(map(_plain_answer, seen.answers))
     return _encode(

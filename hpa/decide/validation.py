@@ -2,7 +2,8 @@
 
 Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.36.3. Objects behind an API
 server have passed this; files and the CRD of own mode come here. Metric selectors are
-looked at too: upstream lets them through and fails at them in every pass.
+looked at too: upstream lets them through and fails at them in every pass. Of the metadata
+only the name is looked at.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from hpa.decide import wire
 from podscale.core import quantity
+from podscale.core.goquote import quote
 from podscale.core.labels import (
     dns_label_problems,
     key_problems,
@@ -57,7 +59,7 @@ class FieldError(Struct, frozen=True):
     value: str | int | None = None
 
     def __str__(self) -> str:
-        shown = f'"{self.value}"' if isinstance(self.value, str) else self.value
+        shown = quote(self.value) if isinstance(self.value, str) else self.value
         value = "" if self.value is None else f": {shown}"
         detail = f": {self.detail}" if self.detail else ""
         return f"{self.field}: {self.kind}{value}{detail}"
@@ -79,7 +81,7 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
     if not name:
         yield _required("metadata.name", "name or generateName is required")
     else:
-        for problem in subdomain_problems(name):
+        for problem in subdomain_problems(name):  # in 1.36, too, told in characters
             yield _invalid("metadata.name", name, problem)
     minimum = 1 if spec.min_replicas is None else spec.min_replicas  # the default
     if minimum < lowest:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from adapter.evidence import Asked
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
+from podscale.core.labels import since_1_36
 from podscale.core.selector import SelectorError, from_wire
 from podscale.kube.errors import NoMatch
 
@@ -23,7 +24,8 @@ async def of_hpa(cluster: Cluster, namespace: str, name: str) -> tuple[list[Aske
         for metric in hpa.spec.metrics:
             _ = metric.source and metric.source.selector
     except (msgspec.ValidationError, SelectorError) as error:
-        raise ClusterFailed(f"the HPA {name} in namespace {namespace}: {error}") from error
+        why = since_1_36(str(error))
+        raise ClusterFailed(f"the HPA {name} in namespace {namespace}: {why}") from error
     about = hpa.spec.scale_target_ref
     asked, notes = [], []
     pods = ""

@@ -1,15 +1,18 @@
 """What may be a label's key or value, with the sentences of Kubernetes 1.30 to 1.35.
 
-The sentences reach users through the API (400 answers), so they are part of the contract.
+The sentences reach users through the API (400 answers), so they are part of the contract:
+the adapter's are those of prometheus-adapter, the HPA's those ``since_1_36``.
 """
 
 import re
 
 _NAME_FORMAT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE_FORMAT = f"({_NAME_FORMAT})?"
-_SUBDOMAIN_FORMAT = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LABEL_FORMAT = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_FORMAT = f"{_LABEL_FORMAT}(\\.{_LABEL_FORMAT})*"
 _NAME = re.compile(_NAME_FORMAT)
 _VALUE = re.compile(_VALUE_FORMAT)
+_LABEL = re.compile(_LABEL_FORMAT)
 _SUBDOMAIN = re.compile(_SUBDOMAIN_FORMAT)
 
 _NAME_RULE = (
@@ -28,20 +31,17 @@ _SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN_FORMAT}')"
 )
-
-
-_TOO_LONG = re.compile(r"(must be no more than \d+) characters")
-_LABEL_FORMAT = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL = re.compile(_LABEL_FORMAT)
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
     f"for validation is '{_LABEL_FORMAT}')"
 )
+_TOO_LONG = re.compile(r"(must be no more than \d+) characters")
 
 
 def since_1_36(sentence: str) -> str:
-    """Return what is said here of a key or value in the words of Kubernetes 1.36 and later."""
+    """Return what is said here of a label's key or value, alone or within an error, in the words
+    of Kubernetes 1.36 and later. Names of objects and containers are told of as before."""
     sentence = sentence.replace("a qualified name must", "a valid label key must")
     return _TOO_LONG.sub(r"\1 bytes", sentence)
 

@@ -80,8 +80,10 @@ class SampleColumns(Struct, Mapping[str, Sample], eq=False, gc=False, metaclass=
             self.by_name = dict(zip(self.names, made, strict=False))
         return self.by_name
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self.as_dict() == dict(other)
+    __eq__ = Mapping.__eq__
+
+    def __ne__(self, other: object) -> bool:  # a struct's own one compares by identity
+        return not self == other
 
     __hash__ = None  # type: ignore[assignment]  # a mapping has none
 

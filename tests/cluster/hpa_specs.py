@@ -1,7 +1,7 @@
 """Random HPAs with a little of everything wrong, for the API server and for us.
 
-Equal seeds give equal ones. Nothing that cannot be decoded, and no selector that cannot be
-parsed: the API server finds nothing wrong with those.
+Equal seeds give equal ones. Nothing that cannot be decoded; and no selectors of metrics, with
+which the API server finds nothing wrong.
 """
 
 import random
@@ -12,19 +12,26 @@ T = TypeVar("T")
 Spec = dict[str, Any]
 
 VERSIONS = (*("apps/v1",) * 8, "v1", "", "a/b/c", "/v1", "apps/", "/")
-NAMES = (*("web",) * 8, "", ".", "..", "a/b", "a%b", "/%", "Web_1 of mine", "x" * 254)
-OWN_NAMES = (*("web",) * 12, "", "web.0", "Web", "a..b", "-a", "a/b", "x" * 253, "x" * 254)
+NAMES = (
+    *("web",) * 9, "", ".", "..", "a/b", "a%b", "/%", "Web_1 of mine",
+    "x" * 254, 'we"/b', "a\\/b", "a\tb%", "ü/é", "\u200b/",
+)  # fmt: skip
+OWN_NAMES = (*("web",) * 12, "", "web.0", "Web", "a..b", "-a", "a/b", "x" * 253, "x" * 254, "wéb")
 KINDS = (*("Deployment",) * 8, "ReplicationController", "Service", "", "..", "a/b")
 RESOURCES = (
     *("cpu", "memory") * 3,
     *("ephemeral-storage", "storage", "pods", "foo", "", "requests.cpu", "limits.memory"),
     *("hugepages-2Mi", "hugepages-", "requests.hugepages-2Mi", "services.nodeports"),
     *("example.com/gpu", "requests.example.com/gpu", "kubernetes.io/x", "a.kubernetes.io/x"),
-    *("Cpu", "-cpu", "c_p.u", "a b", "a/b/c", "/a", "a/", "x" * 64, f"{'x' * 250}.io/gpu"),
-    *("EXAMPLE.com/gpu", "example.com/-gpu"),
+    *("Cpu", "-cpu", "c_p.u", "a b", "a/b/c", "/a", "a/", "x" * 64, "é" * 40),
+    *("EXAMPLE.com/gpu", "example.com/-gpu", f"{'x' * 250}.io/gpu", f"{'x' * 251}.io/gpu"),
 )
-CONTAINERS = (*("app",) * 6, "", "App", "a.b", "-a", "a-", "x" * 63, "x" * 64)
-AMOUNTS = (*("1", "500m", "10Gi", 1, 0.5), "0", "-1", "-1m", "0.0001", "1n", "1e3", 0, -2)
+CONTAINERS = (*("app",) * 6, "", "App", "a.b", "-a", "a-", "x" * 63, "x" * 64, "é" * 40, 'a"b')
+AMOUNTS = (
+    *("1", "500m", "10Gi", 1, 0.5, "0.0001", "1n", "1e3", "0", "-1", "-1m", 0, -2),
+    *("-1.5Gi", "-1024Ki", "-1000000", "-1e3", "-100000e3", "-1e-10", "-0", "0Gi", -0.5),
+)
+TOLERANCES = (None, None, "0.1", 0, "-0.1", "1m", "-1n", "-1024Ki", "-1e-10", "0.15")
 PERCENTS = (50, 100, 1, 0, -1, 2**31 - 1)
 SOURCES = {
     "Resource": "resource",
@@ -36,7 +43,7 @@ SOURCES = {
 TARGETS = {"Utilization": "averageUtilization", "Value": "value", "AverageValue": "averageValue"}
 
 
-def written(seed: int) -> Spec:
+def random_hpa(seed: int) -> Spec:
     """Return an HPA in autoscaling/v2."""
     draw = _Draw(random.Random(seed))
     return hpa(draw.spec(), draw.name())
@@ -55,7 +62,7 @@ def hpa(spec: Spec, name: str = "web") -> Spec:
 class _Draw:
     def __init__(self, source: random.Random) -> None:
         self._random = source
-        self._is_calm = self._chance(0.3)  # little of it is wrong
+        self._is_calm = self._chance(0.4)  # little of it is wrong
 
     def spec(self) -> Spec:
         return self._some(
@@ -77,7 +84,7 @@ class _Draw:
         return [self._metric() for _ in range(self._one((1, 1, 2, 3)))]
 
     def _metric(self) -> Spec:
-        kind = self._one((*SOURCES, *SOURCES, *SOURCES, "Best", ""))
+        kind = self._random.choice((*list(SOURCES) * 4, "Best", ""))
         drawn = {kind} if self._chance(0.9) else set()
         if self._chance(0.15):
             drawn.add(self._one(tuple(SOURCES)))
@@ -85,7 +92,7 @@ class _Draw:
         return {"type": kind, **found}
 
     def _source(self, kind: str) -> Spec:
-        target = self._target()
+        target = self._target("Utilization" if "Resource" in kind else "AverageValue")
         if kind == "Resource":
             return {"name": self._one(RESOURCES), "target": target}
         if kind == "ContainerResource":
@@ -96,8 +103,8 @@ class _Draw:
             found["describedObject"] = self._reference()
         return found
 
-    def _target(self) -> Spec:
-        kind = self._one(tuple(TARGETS))
+    def _target(self, usual: str) -> Spec:
+        kind = self._one((usual, *TARGETS))
         written = {kind} if self._chance(0.9) else set()
         if self._chance(0.15):
             written.add(self._one(tuple(TARGETS)))
@@ -113,8 +120,7 @@ class _Draw:
         return self._some(found)
 
     def _behavior(self) -> Spec:
-        rules = {name: self._rules() for name in ("scaleUp", "scaleDown") if self._chance(0.6)}
-        return {name: each for name, each in rules.items() if each is not None}
+        return {name: self._rules() for name in ("scaleUp", "scaleDown") if self._chance(0.6)}
 
     def _rules(self) -> Spec:
         return self._some(
@@ -122,7 +128,7 @@ class _Draw:
                 "stabilizationWindowSeconds": self._one((None, 0, 300, 3600, 3601, -1)),
                 "selectPolicy": self._one((None, None, "Max", "Min", "Disabled", "Best", "")),
                 "policies": self._policies(),
-                "tolerance": self._one((None, None, "0.1", 0, "-0.1", "1m", "-1n")),
+                "tolerance": self._one(TOLERANCES),
             }
         )
 

@@ -1,6 +1,8 @@
 """Samples in columns are the mapping they stand for."""
 
+import gc
 import math
+import operator
 from array import array
 from collections.abc import Mapping
 
@@ -42,10 +44,15 @@ def test_they_are_equal_to_the_dict_of_samples(rows: Rows) -> None:
 
 def test_other_values_times_or_windows_are_not_equal() -> None:
     rows: Rows = {"web-0": (1, 5.0)}
+    assert not operator.ne(columns(rows), columns(rows))
     assert columns(rows) != columns({"web-0": (2, 5.0)})
     assert columns(rows) != columns({"web-0": (1, None)})
     assert columns(rows) != columns({"web-1": (1, 5.0)})
     assert columns(rows) != columns(rows, None)
+
+
+def test_the_collector_does_not_look_at_them() -> None:
+    assert not gc.is_tracked(columns({"web-0": (1, 5.0)}))
 
 
 @given(ROWS, ROWS)
