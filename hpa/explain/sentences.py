@@ -106,8 +106,9 @@ def _metric(told: Told, measured: Measured) -> Iterator[str]:
         return
     result: Valid = measured.result
     found = result.calculation
-    when = _when(told, told.observation.answers[measured.index])
-    yield f"{name} {_measurement(spec, result)}{when}{_share(found.ratio)}."
+    answer = told.observation.answers[measured.index]
+    shown = _measurement(spec, result, _undivided(told, answer))
+    yield f"{name} {shown}{_when(told, answer)}{_share(found.ratio)}."
     if found.groups is not None:
         yield from _groups(found.groups)
     if found.corrected is not None:
@@ -140,14 +141,30 @@ def _name(spec: MetricSpec) -> str:
     return f"Metric {spec.name}" if spec.name else f"A metric of type {spec.type}"
 
 
-def _measurement(spec: MetricSpec, result: Valid) -> str:
+def _undivided(told: Told, answer: MetricAnswer | None) -> int | None:
+    """Return the whole of a metric where no pod runs: a pod's share of it, 0, says nothing."""
+    if told.scale is None or told.scale.status_replicas != 0:
+        return None
+    match answer:
+        case ObjectSample():
+            return answer.sample.value_milli
+        case ExternalSamples():
+            return sum(each.sample.value_milli for each in answer.series)
+    return None
+
+
+def _measurement(spec: MetricSpec, result: Valid, undivided: int | None) -> str:
     found = result.calculation
     shown = amount(found.usage, spec.name)
     if found.utilization is not None:
         target = f"{spec.average_utilization} %"
         return f"is used at {found.utilization} % of the requests ({shown} a pod, target {target})"
     if spec.average_value_milli is not None:
-        return f"is {shown} a pod (target {amount(spec.average_value_milli, spec.name)})"
+        target = amount(spec.average_value_milli, spec.name)
+        if undivided is not None:
+            whole = amount(undivided, spec.name)
+            return f"is {whole} with no pod to share it (target {target} a pod)"
+        return f"is {shown} a pod (target {target})"
     return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
 
 

@@ -72,13 +72,24 @@ def explained(observation: Observation) -> Explanation:
     return explain(decide(observation, remembered(), Settings(), NOW).trace)
 
 
+ZEROED = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+
+
 def test_a_target_woken_to_min_tells_what_the_metrics_ask_for() -> None:
-    zeroed = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
-    hpa = web(queue(1000), low=4, status=zeroed, behavior=Behavior(UP, DOWN))
+    hpa = web(queue(1000), low=4, status=ZEROED, behavior=Behavior(UP, DOWN))
     found = explained(seen(hpa, 0, listed(), [series(2000)]))
     assert found.change == "minReplicas is lowered from 4 (the metrics ask for 2)."
     assert found.facts["desired"] == 2
     assert "minReplicas raises 2 to 4." in found.sentences
+
+
+def test_a_metric_that_no_pod_shares_is_told_as_a_whole() -> None:
+    a_pod = MetricSpec("External", "queue", average_value_milli=30_000)
+    hpa = web(a_pod, low=0, status=ZEROED, behavior=Behavior(UP, DOWN))
+    asleep = words(seen(hpa, 0, listed(), [series(72_000, 3_000)]))
+    assert "External metric queue is 75 with no pod to share it (target 30 a pod)" in asleep
+    awake = words(seen(hpa, 2, listed(pod(), pod()), [series(75_000)]))
+    assert "External metric queue is 37.5 a pod (target 30)" in awake
 
 
 WHOLE = ContainerRequest("app", {"memory": 0})
