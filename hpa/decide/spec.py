@@ -64,6 +64,14 @@ class MetricSpec(Struct, frozen=True, gc=False):
     average_value_milli: int | None = None
     average_utilization: int | None = None  # percent of the request
 
+    @property
+    def is_by_value(self) -> bool:
+        """Whether the whole of an Object or External metric is compared, not a pod's share: of the
+        one its target's type says so, of the other that there is no average."""
+        if self.type == "Object":
+            return self.target_type == "Value"
+        return self.type == "External" and self.average_value_milli is None
+
 
 class Policy(Struct, frozen=True, gc=False, rename="camel"):
     """One scaling policy of a direction."""

@@ -52,7 +52,7 @@ def _rounded(told: Told, facts: Mapping[str, Fact]) -> str:
 def _at(spec: MetricSpec, ratio: float) -> str:
     if spec.average_utilization is not None and spec.average_value_milli is None:
         return f"{spec.average_utilization * ratio:.4g} %"
-    target = spec.average_value_milli or spec.value_milli or 0
+    target = (spec.value_milli if spec.is_by_value else spec.average_value_milli) or 0
     return amount(math.floor(target * ratio), spec.name)
 
 

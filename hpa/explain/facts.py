@@ -99,8 +99,7 @@ def metric_facts(told: Told, measured: Measured) -> Facts:
             found["corrected_ratio"] = calculation.corrected
         if calculation.utilization is not None:
             found["utilization"] = calculation.utilization
-        is_value = spec.type in ("Object", "External") and spec.average_value_milli is None
-        found["value" if is_value else "average_value"] = calculation.usage
+        found["value" if spec.is_by_value else "average_value"] = calculation.usage
         groups = calculation.groups
         found["ready_pods"] = told.pods.ready_count() if groups is None else groups.ready
     else:

@@ -159,13 +159,12 @@ def _measurement(spec: MetricSpec, result: Valid, undivided: int | None) -> str:
     if found.utilization is not None:
         target = f"{spec.average_utilization} %"
         return f"is used at {found.utilization} % of the requests ({shown} a pod, target {target})"
-    if spec.average_value_milli is not None:
-        target = amount(spec.average_value_milli, spec.name)
-        if undivided is not None:
-            whole = amount(undivided, spec.name)
-            return f"is {whole} with no pod to share it (target {target} a pod)"
-        return f"is {shown} a pod (target {target})"
-    return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
+    if spec.is_by_value:
+        return f"is {shown} (target {amount(spec.value_milli or 0, spec.name)})"
+    target = amount(spec.average_value_milli or 0, spec.name)
+    if undivided is not None:
+        return f"is {amount(undivided, spec.name)} with no pod to share it (target {target} a pod)"
+    return f"is {shown} a pod (target {target})"
 
 
 def _share(ratio: float | None) -> str:

@@ -9,9 +9,9 @@ from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.pods import ContainerRequest, PodTemplate, Ready
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Condition, MetricSpec, Status
+from hpa.decide.spec import Behavior, Condition, MetricSpec, ObjectReference, Status
 from hpa.explain import Explanation, explain
-from podscale.core.metrics import Refused
+from podscale.core.metrics import ObjectSample, Refused, Sample
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -90,6 +90,21 @@ def test_a_metric_that_no_pod_shares_is_told_as_a_whole() -> None:
     assert "External metric queue is 75 with no pod to share it (target 30 a pod)" in asleep
     awake = words(seen(hpa, 2, listed(pod(), pod()), [series(75_000)]))
     assert "External metric queue is 37.5 a pod (target 30)" in awake
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("Value", "is 90 (target 60)"), ("AverageValue", "is 45 a pod (target 30)")],
+)
+def test_an_object_with_both_targets_is_told_by_the_one_that_counts(
+    kind: str, expected: str
+) -> None:
+    both = MetricSpec(
+        "Object", "hits", described=ObjectReference("Service", "web", "v1"),
+        target_type=kind, value_milli=60_000, average_value_milli=30_000,
+    )  # fmt: skip
+    answer = ObjectSample(Sample(90_000, NOW), NOW)
+    assert expected in words(seen(web(both), 2, listed(pod(), pod()), [answer]))
 
 
 WHOLE = ContainerRequest("app", {"memory": 0})
