@@ -5,7 +5,6 @@ files, which ``go`` takes from locked modules. Go's fake clock stands still in i
 border stays on the border.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -14,18 +13,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cluster.golang import FLAGS, Go, built_once
 from tests.conformance.cases import Case
-from tests.tools import cache
 from tests.tools.programs import module_of
-from tests.tools.required import absent
 
 PACKAGE = "pkg/controller/podautoscaler"
 OURS = Path(__file__).parent / "go"
 # Where the versions are locked: those of the programs that the other tests run, or our own.
 LOCKED = {"1.36": module_of("kubernetes").directory, "1.37": OURS / "1.37"}
-# Which of the locked modules the package needs is for Go to say; go.sum holds all of them.
-FLAGS = ("-mod=mod", "-trimpath", "-buildvcs=false")
-BUILD_S = 450.0
 RUN_S = 300.0
 
 
@@ -33,43 +28,24 @@ def program(release: str) -> Path:
     """Build what executes passes, once for these versions; skip where there is no Go for it."""
     locked = [LOCKED[release] / name for name in ("go.mod", "go.sum")]
     ours = sorted([*OURS.glob("*.go"), *(OURS / release).glob("*.go")])
-    parts = [(each.name.encode(), each.read_bytes()) for each in (*locked, *ours)]
-    digest = hashlib.sha256(repr((parts, PACKAGE, FLAGS)).encode())
-    name = f"{release}-{digest.hexdigest()[:16]}-{cache.go_version()}"
-    built = cache.cache_directory() / "executed" / name
-    if not built.exists():
-        if cache.go_version() is None:
-            absent("Go is missing, which builds what is executed here; apt-get install golang-go")
-        built.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
-            _built(Path(scratch), locked, ours).rename(built)
-    return built
 
+    def build(go: Go) -> Path:
+        for file in locked:
+            (go.scratch / file.name).write_bytes(file.read_bytes())
+        original = [
+            file
+            for file in (go.module("k8s.io/kubernetes") / PACKAGE).glob("*.go")
+            if not file.name.endswith("_test.go")
+        ]
+        copy = go.scratch / "podautoscaler"
+        copy.mkdir()
+        for file in (*original, *ours):
+            (copy / file.name).write_bytes(file.read_bytes())
+        go.run("test", "-c", *FLAGS, "-o", "executed", "./podautoscaler")
+        return go.scratch / "executed"
 
-def _built(scratch: Path, locked: Sequence[Path], ours: Sequence[Path]) -> Path:
-    for file in locked:
-        (scratch / file.name).write_bytes(file.read_bytes())
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
-
-    def go(*arguments: str) -> str:
-        done = subprocess.run(
-            ["go", *arguments],
-            cwd=scratch, env=environment, timeout=BUILD_S,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    module = json.loads(go("mod", "download", "-json", "k8s.io/kubernetes"))["Dir"]
-    original = [
-        file for file in (Path(module) / PACKAGE).glob("*.go") if not file.name.endswith("_test.go")
-    ]
-    copy = scratch / "podautoscaler"
-    copy.mkdir()
-    for file in (*original, *ours):
-        (copy / file.name).write_bytes(file.read_bytes())
-    go("test", "-c", *FLAGS, "-o", "executed", "./podautoscaler")
-    return scratch / "executed"
+    sources = {file.name: file.read_bytes() for file in (*locked, *ours)}
+    return built_once(release, sources, build)
 
 
 def execute(built: Path, passes: Sequence[Case]) -> list[list[Case]]:

@@ -231,7 +231,8 @@ def _gated_number(
         text = "needs the feature gate PerVPAConfig of the admission webhook"
         return [FieldError(field, FORBIDDEN, text)]
     try:
-        small = amount(value).nano < least * NANO
+        # Upstream compares thousandths, which are rounded up: 0.9999 is enough for 1.
+        small = amount(value).milli < least * 1000
     except QuantityError as error:
         return [FieldError(field, INVALID, str(error))]
     return [FieldError(field, INVALID, f"must be at least {least}")] if small else []

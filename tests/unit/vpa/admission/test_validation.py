@@ -1,8 +1,15 @@
-"""Annotations of our own are checked where the object enters."""
+"""What is wrong with a VPA is found where the object enters."""
 
 import pytest
 
-from vpa.admission.validation import INVALID, UNSUPPORTED, validate_annotations
+from vpa.admission.validation import (
+    INVALID,
+    UNSUPPORTED,
+    Options,
+    validate,
+    validate_annotations,
+)
+from vpa.model.objects import ContainerPolicy, ResourcePolicy, VpaSpec
 
 
 @pytest.mark.parametrize(
@@ -39,3 +46,13 @@ def test_annotation(name: str, value: str, kind: str | None) -> None:
 def test_annotations_of_others_are_none_of_our_business() -> None:
     assert validate_annotations({"example.com/x": "y"}) == []
     assert validate_annotations(None) == []
+
+
+@pytest.mark.parametrize(("ratio", "types"), [("0.9999", []), ("0.999", [INVALID]), ("1", [])])
+def test_a_bump_up_ratio_is_compared_in_thousandths_rounded_up(
+    ratio: str, types: list[str]
+) -> None:
+    policy = ContainerPolicy(container_name="*", oom_bump_up_ratio=ratio)
+    spec = VpaSpec(resource_policy=ResourcePolicy(container_policies=(policy,)))
+    options = Options(False, in_place=False, cpu_startup_boost=False, per_vpa_config=True)
+    assert [error.type for error in validate(spec, options).errors] == types

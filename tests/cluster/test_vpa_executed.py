@@ -1,0 +1,75 @@
+"""The VPA's decisions on random inputs, beside the original's own code called in process.
+
+The inputs and the comparison are those of the conformance cases; what the file recorded for
+these kinds is asked first, so that the program is known to answer as the file was made.
+"""
+
+import json
+import os
+from collections import Counter
+from random import Random
+
+import pytest
+
+from tests.cluster import vpa_admission_draws
+from tests.cluster.vpa_executed import execute, program
+from tests.conformance.cases import Case, cases
+from tests.conformance.vpa_cases import KINDS
+from tests.conformance.vpa_compare import differences
+
+SHORT, LONG = 400, 5_000  # of each kind
+
+DRAWS = vpa_admission_draws.DRAWS
+DEVIATIONS = vpa_admission_draws.DEVIATIONS
+CHANGES = vpa_admission_draws.CHANGES
+
+
+def came_to_nothing(told: Case) -> bool:
+    """Return whether the original died, gave up, or wants what an API server refuses.
+
+    A share of less than a byte comes to -1 there.
+    """
+    is_negative = '"-1"' in json.dumps(told)
+    return is_negative or "upstream_panics" in told or isinstance(told.get("error"), str)
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_the_original_answers_the_cases_as_they_were_recorded(kind: str) -> None:
+    recorded = cases("vpa.yaml", only=lambda case: case["kind"] == kind)
+    told = execute(program(), recorded)
+    different = [
+        f"{case['id']}: {difference}"
+        for case, found in zip(recorded, told, strict=True)
+        if "upstream_panics" not in case["expected"]
+        for difference in differences(kind, case["expected"], found)
+    ]
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", DRAWS)
+def test_random_inputs_come_to_what_the_original_makes_of_them(kind: str) -> None:
+    count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
+    start = int(os.environ.get("PODSCALE_SEED", "0"))
+    asked = [
+        {"kind": kind, "inputs": DRAWS[kind](Random(f"{kind} {seed}"))}
+        for seed in range(start, start + count)
+    ]
+    differing, left_out = [], Counter[str]()
+    for seed, (case, told) in enumerate(zip(asked, execute(program(), asked), strict=True), start):
+        if came_to_nothing(told):
+            left_out["came to nothing there"] += 1
+            continue
+        expected = CHANGES[kind](case["inputs"], told) if kind in CHANGES else told
+        different = differences(kind, expected, KINDS[kind](case["inputs"], expected))
+        if not different:
+            continue
+        known = DEVIATIONS.get(kind, {}).items()
+        deviation = next((name for name, fits in known if fits(case["inputs"])), "")
+        if deviation:
+            left_out[deviation] += 1
+        else:
+            differing.append(f"seed {seed}: {different}")
+    print(f"{kind}: {count} from seed {start}, left out {dict(left_out)}, {len(differing)} differ")
+    assert not differing, "\n".join(differing[:10])
+    assert sum(left_out.values()) < count / 3
