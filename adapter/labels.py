@@ -20,6 +20,8 @@ from podscale.kube.resource import Resource
 # Registered as not namespaced, whatever else the series carries (adapter.md 2, step 6).
 ROOT_RESOURCES = frozenset(["namespaces", "nodes", "persistentvolumes"])
 
+_GROUP_RESOURCE = "schema.GroupResource"  # what upstream's templates of labels are given
+
 
 class LabelProblem(ValueError):
     """A part of ``resources`` that cannot be used; ``field`` is its path below it."""
@@ -114,7 +116,7 @@ class ResourceLabels:
             raise NoLabel(f"the cluster has no resource {resource!r}, so {key} has no label")
         fields = {"Group": _sanitised(group), "Resource": described.singular}
         try:
-            label = self._template.render(fields)
+            label = self._template.render(fields, _GROUP_RESOURCE)
         except gotemplate.TemplateError as error:
             raise NoLabel(f"resources.template fails for {key}: {error}") from None
         if not label:
@@ -129,7 +131,9 @@ def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
         template = gotemplate.parse(text)
         # The rest of the text is not escaped: `kube.<<.Resource>>` matches any character
         # where the dot is, as upstream.
-        shape = template.render({"Group": "(?P<group>.+?)", "Resource": "(?P<resource>.+?)"})
+        shape = template.render(
+            {"Group": "(?P<group>.+?)", "Resource": "(?P<resource>.+?)"}, _GROUP_RESOURCE
+        )
         if not shape:
             raise LabelProblem("template", f"{text!r} renders to nothing")
         pattern = patterns.compile(f"^{shape}$")

@@ -73,7 +73,7 @@ class QueryTemplate:
             "GroupBySlice": list(group_by_slice),
         }
         try:
-            query = self._template.render(fields)
+            query = self._template.render(fields, "naming.queryTemplateArgs")
         except gotemplate.TemplateError as error:
             raise QueryError(f"metricsQuery fails: {error}") from None
         if not query:

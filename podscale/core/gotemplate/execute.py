@@ -44,15 +44,16 @@ class Template:
         self._name = name
         self._trees = trees
 
-    def render(self, fields: Mapping[str, Value]) -> str:
+    def render(self, fields: Mapping[str, Value], type_name: str = "struct") -> str:
         """Return the text; raises ``TemplateExecutionError`` for an unknown field or a bad call.
 
         Lists and maps in ``fields`` may nest; a map whose values are all texts is Go's
-        ``map[string]string``, where ``index`` of an absent key is ``""``.
+        ``map[string]string``, where ``index`` of an absent key is ``""``. ``type_name`` is what
+        ``printf "%T" .`` shows.
         """
         run = _Run(self._trees)
         try:
-            run.template(self._name, Record(fields))
+            run.template(self._name, Record(fields, type_name))
         except RecursionError:
             raise TemplateExecutionError(
                 f"template: {self._name}: exceeded maximum template depth"

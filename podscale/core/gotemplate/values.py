@@ -19,6 +19,7 @@ class Record(Struct, frozen=True):
     """Named fields in their order."""
 
     fields: Mapping[str, Value]
+    type_name: str = "struct"  # as ``printf "%T"`` shows it
 
 
 # What expressions evaluate to. A Record is never inside another value.
@@ -39,7 +40,7 @@ def type_name(value: Operand) -> str:
         case float():
             return "float64"
         case Record():
-            return "struct"
+            return value.type_name
         case Mapping():
             return "map[string]string" if is_text_map(value) else "map[string]interface {}"
     return "[]string" if all(isinstance(item, str) for item in value) else "[]interface {}"

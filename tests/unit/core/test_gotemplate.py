@@ -43,6 +43,10 @@ def test_lists_and_maps_print_as_go_prints_them():
     )
 
 
+def test_the_type_of_the_fields_is_shown_by_its_name():
+    assert gotemplate.parse("<<printf `%T` .>>").render({"A": "a"}, "pkg.args") == "pkg.args"
+
+
 ORACLE = [
     "<<range $k, $v := .LabelValuesByName>><<$k>>=<<$v>>,<<end>>",
     "<<range .GroupBySlice>><<.>>;<<else>>none<<end>>",

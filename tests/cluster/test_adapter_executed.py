@@ -1,0 +1,110 @@
+"""Names, labels and queries of random rules, beside prometheus-adapter's own packages."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from adapter.config import parse
+from adapter.errors import ConfigInvalid, QueryError
+from adapter.rules import Rule, compile_rules
+from podscale.core import selector
+from tests.cluster.adapter_draws import DRAWS
+from tests.cluster.adapter_executed import Told, execute, program
+from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
+
+SHORT, LONG = 2_000, 20_000  # of each kind
+
+MAPPER = part_b_mapper()
+Json = Any
+
+
+def compiled(asked: Json) -> Rule:
+    """Return the rule; raises ``ConfigInvalid``."""
+    section = "externalRules" if asked["kind"] == "external" else "rules"
+    rules = compile_rules(parse(json.dumps({section: [asked["rule"]]})), MAPPER)
+    return (rules.external or rules.custom)[0]
+
+
+def our_name(rule: Rule, asked: Json) -> Told:
+    series = asked["series"]
+    name = rule.namer.name(series)
+    return Told(
+        name or "", rule.keeps(series), None, False, failed="" if name is not None else "no"
+    )
+
+
+def our_labels(rule: Rule, asked: Json) -> Told:
+    reading = rule.labels.read(asked["labels"])
+    return Told(
+        "", False, [each.group_resource for each in reading.resources], reading.is_namespaced
+    )
+
+
+def our_label(rule: Rule, asked: Json) -> Told:
+    return Told(rule.labels.label(asked["resource"]), False, None, False)
+
+
+def our_custom(rule: Rule, asked: Json) -> Told:
+    found = rule.query.build(
+        asked["series"], asked["resource"], asked["namespace"], asked["names"],
+        selector.parse(asked["selector"]), asked["extra"],
+    )  # fmt: skip
+    return Told(found, False, None, False)
+
+
+def our_external(rule: Rule, asked: Json) -> Told:
+    wanted = selector.parse(asked["selector"])
+    return Told(
+        rule.query.build_external(asked["series"], asked["namespace"], wanted), False, None, False
+    )
+
+
+OURS: Mapping[str, Callable[[Rule, Json], Told]] = {
+    "custom": our_custom,
+    "external": our_external,
+    "name": our_name,
+    "labels": our_labels,
+    "label": our_label,
+}
+
+
+def ours(asked: Json) -> Told:
+    """Return what we make of it, in the original's form; reasons are ours."""
+    try:
+        rule = compiled(asked)
+    except ConfigInvalid as error:
+        return Told("", False, None, False, refused=str(error))
+    try:
+        return OURS[asked["kind"]](rule, asked)
+    except (QueryError, selector.SelectorError) as error:
+        return Told("", False, None, False, failed=str(error))
+
+
+def shown(told: Told) -> tuple[object, ...]:
+    """Return what is compared: texts of errors are each program's own."""
+    if told.refused or told.failed:
+        return bool(told.refused), bool(told.failed), told.kept
+    return told.text, told.kept, sorted(told.resources or ()), told.namespaced
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", DRAWS)
+def test_random_rules_come_to_what_prometheus_adapter_makes_of_them(kind: str) -> None:
+    count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
+    start = int(os.environ.get("PODSCALE_SEED", "0"))
+    asked = [DRAWS[kind](Random(f"{kind} {seed}")) for seed in range(start, start + count)]
+    told = execute(program(), part_b_resources(), asked)
+    came = Counter("refused" if t.refused else "failed" if t.failed else "made" for t in told)
+    differing = [
+        f"seed {seed}: {json.dumps(each)}\n  they {theirs}\n  we   {own}"
+        for seed, (each, theirs) in enumerate(zip(asked, told, strict=True), start)
+        if shown(own := ours(each)) != shown(theirs)
+    ]
+    print(f"{kind}: {count} from seed {start}, {dict(came)}, {len(differing)} differ")
+    assert not differing, "\n".join(differing[:10])
+    assert came["made"] > count / 5
