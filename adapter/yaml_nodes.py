@@ -5,10 +5,11 @@ a colon, which PyYAML's own scanner refuses. That one stands in where PyYAML was
 without libyaml; then such tabs are told as problems, and nothing else changes.
 """
 
+import base64
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
+from yaml.composer import Composer, ComposerError
 from yaml.resolver import Resolver
 
 from adapter.errors import Problem
@@ -18,6 +19,10 @@ EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR = "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
 _MERGE = "tag:yaml.org,2002:merge"
+_BOOL = "tag:yaml.org,2002:bool"
+_INT = "tag:yaml.org,2002:int"
+_FLOAT = "tag:yaml.org,2002:float"
+_BINARY = "tag:yaml.org,2002:binary"
 _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
 
@@ -68,6 +73,24 @@ class _Composer(Composer, Resolver):
             self.anchors.pop(event.anchor, None)
         return super().compose_node(parent, index)
 
+    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
+        is_tagged = self.peek_event().tag not in (None, "!")
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        if not is_tagged:
+            return node
+        if node.tag == _BINARY:
+            node.value = _unpacked(node)
+        elif node.tag in (_NULL, _BOOL, _INT, _FLOAT):
+            resolve: Any = self.resolve
+            plain = resolve(yaml.ScalarNode, node.value, (True, False))
+            if plain != node.tag and (plain, node.tag) != (_INT, _FLOAT):
+                what = f"{node.value!r} is not what its tag says"
+                raise ComposerError(None, None, what, node.start_mark)
+        if node.tag != _NULL:
+            # What is tagged is not to be guessed at, as what is quoted is not.
+            node.style = node.style or "'"
+        return node
+
 
 def is_null(node: yaml.Node) -> bool:
     """Return whether ``node`` is a null, which sets whatever it is written to back to zero."""
@@ -82,8 +105,8 @@ def is_merge(key: yaml.Node) -> bool:
 
 
 def is_text(node: yaml.ScalarNode) -> bool:
-    """Return whether ``node`` is quoted, and so is a text and nothing else."""
-    return bool(node.style) and node.tag == _STR
+    """Return whether ``node`` is quoted or tagged, and so is a text and no boolean."""
+    return bool(node.style) and node.tag != _BOOL
 
 
 def kind(node: object) -> str:
@@ -95,6 +118,15 @@ def kind(node: object) -> str:
     if isinstance(node, yaml.ScalarNode):
         return f"the text {node.value!r}"
     return "nothing"
+
+
+def _unpacked(node: yaml.ScalarNode) -> str:
+    try:
+        return base64.b64decode(node.value, validate=True).decode()
+    except ValueError:
+        raise ComposerError(
+            None, None, "a !!binary that is not a text in base64", node.start_mark
+        ) from None
 
 
 def _words(error: Exception) -> str:

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from tests.cluster.template_draws import Templates
+from tests.cluster.yaml_draws import Files
 
 Json = Any
 Draw = Callable[[Random], Json]
@@ -151,10 +152,16 @@ def label(random: Random) -> Json:
     }
 
 
+def file(random: Random) -> Json:
+    """Draw a rules file."""
+    return {"kind": "file", "file": Files(random).text()}
+
+
 DRAWS: Mapping[str, Draw] = {
     "custom": custom,
     "external": external,
     "name": name,
     "labels": labels,
     "label": label,
+    "file": file,
 }

@@ -24,6 +24,7 @@ class Told(Struct, frozen=True):
     kept: bool
     resources: list[str] | None
     namespaced: bool
+    file: Json = None
     refused: str = ""  # the rule
     failed: str = ""  # the question
 

@@ -12,10 +12,11 @@ import pytest
 from adapter.config import parse
 from adapter.errors import ConfigInvalid, QueryError
 from adapter.rules import Rule, compile_rules
-from podscale.core import selector
+from podscale.core import duration, selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
+from tests.conformance.adapter_pure import as_upstream, without_nulls
 
 SHORT, LONG = 2_000, 20_000  # of each kind
 
@@ -64,6 +65,11 @@ def our_external(rule: Rule, asked: Json) -> Told:
     )
 
 
+def our_file(asked: Json) -> Told:
+    found = as_upstream(parse(asked["file"]).config)
+    return Told("", False, None, False, file=found)
+
+
 OURS: Mapping[str, Callable[[Rule, Json], Told]] = {
     "custom": our_custom,
     "external": our_external,
@@ -76,6 +82,8 @@ OURS: Mapping[str, Callable[[Rule, Json], Told]] = {
 def ours(asked: Json) -> Told:
     """Return what we make of it, in the original's form; reasons are ours."""
     try:
+        if asked["kind"] == "file":
+            return our_file(asked)
         rule = compiled(asked)
     except ConfigInvalid as error:
         return Told("", False, None, False, refused=str(error))
@@ -85,11 +93,21 @@ def ours(asked: Json) -> Told:
         return Told("", False, None, False, failed=str(error))
 
 
+def plain(file: Json) -> Json:
+    """Return a file without what is so anyhow, its window in seconds."""
+    if isinstance(file, dict):
+        kept = {k: plain(v) for k, v in file.items() if (k, v) != ("namespaced", True)}
+        if "window" in kept:
+            kept["window"] = duration.parse_prometheus(kept["window"])
+        return without_nulls(kept)
+    return [plain(each) for each in file] if isinstance(file, list) else file
+
+
 def shown(told: Told) -> tuple[object, ...]:
     """Return what is compared: texts of errors are each program's own."""
     if told.refused or told.failed:
         return bool(told.refused), bool(told.failed), told.kept
-    return told.text, told.kept, sorted(told.resources or ()), told.namespaced
+    return told.text, told.kept, sorted(told.resources or ()), told.namespaced, plain(told.file)
 
 
 @pytest.mark.timeout(600)

@@ -86,6 +86,30 @@ def test_any_scalar_is_the_text_that_is_written(scalar):
     )
 
 
+@pytest.mark.parametrize(
+    ("scalar", "text"),
+    [("!!str 5", "5"), ("!!int 5", "5"), ("!!float 1", "1"), ("!!null ~", ""),
+     ("!!binary aGk=", "hi"), ("!x y", "y")],
+)  # fmt: skip
+def test_a_tagged_scalar_is_the_text_that_its_tag_makes_of_it(scalar, text):
+    assert config.parse(f"rules: [{{seriesQuery: {scalar}}}]").config.rules[0].series_query == text
+
+
+@pytest.mark.parametrize(
+    "scalar", ["!!null x", "!!int x", "!!bool x", "!!float x", "!!binary x", "!!binary /w=="]
+)
+def test_a_scalar_that_is_not_what_its_tag_says_is_refused_at_its_place(scalar):
+    with pytest.raises(ConfigInvalid) as refused:
+        config.parse(f"rules:\n- seriesQuery: {scalar}")
+    assert [problem.line for problem in refused.value.problems] == [2]
+
+
+@pytest.mark.parametrize("scalar", ["!!str true", "!x true"])
+def test_what_is_tagged_as_something_else_is_no_boolean(scalar):
+    with pytest.raises(ConfigInvalid):
+        config.parse(f"rules: [{{resources: {{namespaced: {scalar}}}}}]")
+
+
 def test_null_is_the_empty_text_and_null_sections_are_absent():
     parsed = config.parse("rules: [{seriesQuery: ~, name: null}]\nresourceRules:\n").config
     assert parsed.rules[0].series_query == ""

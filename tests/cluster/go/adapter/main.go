@@ -31,6 +31,7 @@ type question struct {
 	Names     []string             `json:"names"`
 	Extra     []string             `json:"extra"`
 	Selector  string               `json:"selector"`
+	File      string               `json:"file"`
 }
 
 // answer says at which stage it went wrong, if it did.
@@ -41,9 +42,18 @@ type answer struct {
 	Kept       bool     `json:"kept"`
 	Resources  []string `json:"resources"`
 	Namespaced bool     `json:"namespaced"`
+
+	File *config.MetricsDiscoveryConfig `json:"file"`
 }
 
 func answered(in question, mapper apimeta.RESTMapper) (out answer) {
+	if in.Kind == "file" {
+		read, err := config.FromYAML([]byte(in.File))
+		if err != nil {
+			return answer{Refused: err.Error()}
+		}
+		return answer{File: read}
+	}
 	selector, err := labels.Parse(in.Selector)
 	if err != nil {
 		return answer{Failed: err.Error()}
