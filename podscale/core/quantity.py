@@ -101,6 +101,8 @@ def parse(text: str) -> Quantity:
         nano = min(nano, (_INT64 - 1) * NANO)
     else:
         exponent, notation = _decimal_suffix(text, suffix)
+        if exponent < -9 and not whole + fraction:  # "m" is 0 to upstream, and "e-12" is not
+            raise QuantityError(text, "unable to parse numeric part of quantity")
         power = exponent - len(fraction) + 9
         if digits and len(str(digits)) + power - 9 > _MAX_DIGITS:
             raise QuantityError(text, f"more than {_MAX_DIGITS} digits before the point")

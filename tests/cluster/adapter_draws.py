@@ -154,7 +154,57 @@ def label(random: Random) -> Json:
 
 def file(random: Random) -> Json:
     """Draw a rules file."""
-    return {"kind": "file", "file": Files(random).text()}
+    return {"kind": "file", "text": Files(random).text()}
+
+
+_TOKENS = (
+    "a", "b", "x.io/a", "in", "notin", "=", "==", "!=", "!", ",", "(", ")", ">", "<", " ", "1",
+    "-1", "a.b_c-d", "-a", "", "A/b/c", "x" * 64, "\t", "é", "9" * 20,
+)  # fmt: skip
+
+
+def selector(random: Random) -> Json:
+    """Draw a selector's text, right or not, and labels that it may meet."""
+    if random.random() < 0.5:
+        text = "".join(random.choices(_TOKENS, k=random.randrange(1, 7)))
+    else:
+        text = random.choice((",", " , ")).join(_requirement(random) for _ in range(3))
+    return {
+        "kind": "selector",
+        "selector": text,
+        "labels": [
+            f"{key}={random.choice(('', 'x', 'y', '5', '6'))}"
+            for key in "ab"
+            if random.random() < 0.7
+        ],
+    }
+
+
+def _requirement(random: Random) -> str:
+    key = random.choice(("a", "b", "x.io/c", " a ", "in"))
+    values = ",".join(
+        random.choice(("x", "y", "", " x ", "5", "in")) for _ in range(random.randrange(3))
+    )
+    return random.choice(
+        (key, f"!{key}", f"{key}=x", f"{key} == y", f"{key}!=x", f"{key} in ({values})",
+         f"{key} notin ({values})", f"{key}>5", f"{key}<6", f"{key}=", f"! {key}", f"{key} in(x)")
+    )  # fmt: skip
+
+
+def quantity(random: Random) -> Json:
+    """Draw a quantity's text, up to exa."""
+    number = random.choice(
+        ("", "0", "00", "1", "5", "7", "12", "100", "1024", "999", "1500", "123456789")
+    )
+    point = random.choice(
+        ("", "", "", ".", ".5", ".0", ".125", ".001", ".0001", ".000000001", ".9999999999")
+    )
+    suffix = random.choice(
+        ("", "", "m", "u", "n", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "e3", "E3", "e-3",
+         "E", "e", "e+2", "K", "mi", " ", "e-12", "ki")
+    )  # fmt: skip
+    sign = random.choice(("", "", "-", "+"))
+    return {"kind": "quantity", "text": sign + number + point + suffix}
 
 
 DRAWS: Mapping[str, Draw] = {
@@ -164,4 +214,6 @@ DRAWS: Mapping[str, Draw] = {
     "labels": labels,
     "label": label,
     "file": file,
+    "selector": selector,
+    "quantity": quantity,
 }

@@ -12,7 +12,7 @@ import pytest
 from adapter.config import parse
 from adapter.errors import ConfigInvalid, QueryError
 from adapter.rules import Rule, compile_rules
-from podscale.core import duration, selector
+from podscale.core import duration, quantity, selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
@@ -20,6 +20,7 @@ from tests.conformance.adapter_pure import as_upstream, without_nulls
 
 SHORT, LONG = 2_000, 20_000  # of each kind
 
+INT64_MAX = 2**63 - 1
 MAPPER = part_b_mapper()
 Json = Any
 
@@ -66,8 +67,24 @@ def our_external(rule: Rule, asked: Json) -> Told:
 
 
 def our_file(asked: Json) -> Told:
-    found = as_upstream(parse(asked["file"]).config)
+    found = as_upstream(parse(asked["text"]).config)
     return Told("", False, None, False, file=found)
+
+
+def our_selector(asked: Json) -> Told:
+    found = selector.parse(asked["selector"])
+    labels = dict(each.split("=") for each in asked["labels"])
+    return Told(str(found), found.matches(labels), None, False)
+
+
+def our_quantity(asked: Json) -> Told:
+    try:
+        found = quantity.parse(asked["text"])
+    except quantity.QuantityError as error:
+        return Told("", False, None, False, refused=str(error))
+    if found.nano < 0 or found.milli > INT64_MAX:  # upstream's are not what they say there
+        return Told(f"{found} 0 0", False, None, False)
+    return Told(f"{found} {found.milli} {found.value}", False, None, False)
 
 
 OURS: Mapping[str, Callable[[Rule, Json], Told]] = {
@@ -77,16 +94,23 @@ OURS: Mapping[str, Callable[[Rule, Json], Told]] = {
     "labels": our_labels,
     "label": our_label,
 }
+WITHOUT_RULE: Mapping[str, Callable[[Json], Told]] = {
+    "file": our_file,
+    "selector": our_selector,
+    "quantity": our_quantity,
+}
 
 
 def ours(asked: Json) -> Told:
     """Return what we make of it, in the original's form; reasons are ours."""
     try:
-        if asked["kind"] == "file":
-            return our_file(asked)
+        if asked["kind"] in WITHOUT_RULE:
+            return WITHOUT_RULE[asked["kind"]](asked)
         rule = compiled(asked)
     except ConfigInvalid as error:
         return Told("", False, None, False, refused=str(error))
+    except selector.SelectorError as error:
+        return Told("", False, None, False, failed=str(error))
     try:
         return OURS[asked["kind"]](rule, asked)
     except (QueryError, selector.SelectorError) as error:

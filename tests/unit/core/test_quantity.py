@@ -65,6 +65,7 @@ def test_thousandths_become_the_recorded_quantities(milli, decimal, binary):
         ("١", None),
         ("NaN", None),
         ("1e99999999999999999999", None),
+        ("e-12", None),
         # Differences to upstream: it prints "1" for the first and expands the second.
         ("1000E", "1000E"),
         ("1e999999999", None),

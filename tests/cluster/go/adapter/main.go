@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strings"
 
 	pmodel "github.com/prometheus/common/model"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,7 +34,7 @@ type question struct {
 	Names     []string             `json:"names"`
 	Extra     []string             `json:"extra"`
 	Selector  string               `json:"selector"`
-	File      string               `json:"file"`
+	Text      string               `json:"text"`
 }
 
 // answer says at which stage it went wrong, if it did.
@@ -48,13 +51,34 @@ type answer struct {
 
 func answered(in question, mapper apimeta.RESTMapper) (out answer) {
 	if in.Kind == "file" {
-		read, err := config.FromYAML([]byte(in.File))
+		read, err := config.FromYAML([]byte(in.Text))
 		if err != nil {
 			return answer{Refused: err.Error()}
 		}
 		return answer{File: read}
 	}
+	if in.Kind == "quantity" {
+		parsed, err := resource.ParseQuantity(in.Text)
+		if err != nil {
+			return answer{Refused: err.Error()}
+		}
+		milli, value := parsed.MilliValue(), parsed.Value()
+		// Below 0 and beyond int64 they are not what they say.
+		if parsed.Sign() < 0 || parsed.CmpInt64(math.MaxInt64/1000) > 0 {
+			milli, value = 0, 0
+		}
+		parsed.Add(resource.Quantity{}) // its text is not remembered any more
+		return answer{Text: fmt.Sprint(parsed.String(), " ", milli, " ", value)}
+	}
 	selector, err := labels.Parse(in.Selector)
+	if in.Kind == "selector" && err == nil {
+		set := labels.Set{}
+		for _, each := range in.Labels {
+			name, value, _ := strings.Cut(each, "=")
+			set[name] = value
+		}
+		return answer{Text: selector.String(), Kept: selector.Matches(set)}
+	}
 	if err != nil {
 		return answer{Failed: err.Error()}
 	}
