@@ -18,6 +18,8 @@ from tests.cluster.adapter_executed import Told, execute, program
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
 from tests.conformance.adapter_pure import as_upstream, without_nulls
 
+pytestmark = pytest.mark.timeout(1200)  # the first time, Go builds what executes
+
 SHORT, LONG = 2_000, 20_000  # of each kind
 
 INT64_MAX = 2**63 - 1
@@ -134,7 +136,6 @@ def shown(told: Told) -> tuple[object, ...]:
     return told.text, told.kept, sorted(told.resources or ()), told.namespaced, plain(told.file)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", DRAWS)
 def test_random_rules_come_to_what_prometheus_adapter_makes_of_them(kind: str) -> None:
     count = SHORT if os.environ.get("PODSCALE_SHORT") else LONG
