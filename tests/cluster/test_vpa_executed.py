@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.cluster import vpa_admission_draws
+from tests.cluster import vpa_admission_draws, vpa_updater_draws
 from tests.cluster.vpa_executed import execute, program
 from tests.conformance.cases import Case, cases
 from tests.conformance.vpa_cases import KINDS
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(1200)  # the first time, Go builds what execute
 
 SHORT, LONG = 400, 5_000  # of each kind
 
-DRAWS = vpa_admission_draws.DRAWS
-DEVIATIONS = vpa_admission_draws.DEVIATIONS
+DRAWS = {**vpa_admission_draws.DRAWS, **vpa_updater_draws.DRAWS}
+DEVIATIONS = {**vpa_admission_draws.DEVIATIONS, **vpa_updater_draws.DEVIATIONS}
 CHANGES = vpa_admission_draws.CHANGES
 
 

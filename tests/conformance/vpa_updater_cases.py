@@ -200,11 +200,7 @@ def disruption_group(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     else:
         decisions = [group.can_evict(pod, now) for pod in pods]
         actions = [group.evict(pod, now) for pod in pods]
-    asserted = [
-        action if wanted is not None else None
-        for action, wanted in zip(actions, e["actions_succeed"], strict=True)
-    ]
-    return {"decisions": decisions, "actions_succeed": asserted}
+    return {"decisions": decisions, "actions_succeed": actions}
 
 
 def disruption_sequence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -359,4 +355,4 @@ def inplace_resource_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, 
     found = resize_entries(pod, vpa, computed, expired(pod, vpa, now))
     if isinstance(found, Unavailable):
         return {"error": True, "patches": []}
-    return {"patches": [entry.wire() for entry in found]}
+    return {"error": False, "patches": [entry.wire() for entry in found]}
