@@ -105,7 +105,7 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     for raw in i["pods"]:
         pod = decode(raw, Pod)
         capped = cap_for_pod(vpa, pod, ranges(i)).recommendation
-        if priority.was_tried(pod, vpa, capped, refused):
+        if priority.was_tried(vpa, capped, refused.get(pod.metadata.uid)):
             continue
         found = priority.due(pod, vpa, capped, settings, now)
         if not found.is_due:
@@ -260,7 +260,7 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     # The dump leaves an empty recommendation out. Upstream's tests put one into every VPA
     # but those whose pods have a uid, which say themselves what is recommended, or nothing.
     has_recommendation = found is not None or not pod.metadata.uid
-    tried = priority.was_tried(pod, vpa, found, refused)
+    tried = priority.was_tried(vpa, found, refused.get(pod.metadata.uid))
     return {
         "decision": group.can_in_place(pod, now, has_recommendation=has_recommendation, tried=tried)
     }

@@ -125,7 +125,7 @@ def decide_update(
     )
     if held is not None:
         return _no("BudgetExhausted", {"held_by": held, **why}, due.reason)
-    gate = _Gate(view, budget, group, settings, due, why, wanted.containers)
+    gate = _Gate(view, budget, group, settings, due, why, wanted.containers, capped.recommendation)
     if wants_in_place(mode, in_place_gate=settings.in_place):
         return gate.in_place()
     return gate.evict()
@@ -161,18 +161,19 @@ class _Gate:
         due: Due,
         why: Mapping[str, Fact],
         wanted: tuple[ContainerResources, ...],
+        capped: Recommendation | None,
     ) -> None:
         self.view, self.budget, self.group = view, budget, group
         self.settings, self.due, self.why, self.wanted = settings, due, why, wanted
+        self.capped = capped
         self.state = resize.state_of(view.pod)
 
     def in_place(self) -> UpdateDecision:
         view = self.view
-        refused = view.was_refused
-        tried = (
-            update_mode(view.vpa) == "InPlace"
-            and refused is not None
-            and not priority.has_lower(refused, view.vpa.status.recommendation)
+        # A lower recommendation that the namespace raises again asks the node for no less.
+        tried = any(
+            priority.was_tried(view.vpa, recommendation, view.was_refused)
+            for recommendation in (view.vpa.status.recommendation, self.capped)
         )
         step = resize.can_update_in_place(
             view.pod,

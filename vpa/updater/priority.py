@@ -168,17 +168,14 @@ def due(
 
 
 def was_tried(
-    pod: Pod,
-    vpa: Vpa,
-    recommendation: Recommendation | None,
-    infeasible: Mapping[str, Recommendation],
+    vpa: Vpa, recommendation: Recommendation | None, refused: Recommendation | None
 ) -> bool:
     """Return whether mode InPlace has tried this and the node could not give it.
 
-    ``infeasible`` is what was refused, by pod UID; less of any resource is worth a try.
+    ``refused`` is what was recommended to the pod then; less of any resource is worth a try.
     """
-    refused = infeasible.get(pod.metadata.uid) if update_mode(vpa) == "InPlace" else None
-    return refused is not None and not has_lower(refused, recommendation)
+    is_recorded = update_mode(vpa) == "InPlace" and refused is not None
+    return is_recorded and not has_lower(refused, recommendation)
 
 
 def has_lower(before: Recommendation | None, after: Recommendation | None) -> bool:

@@ -6,7 +6,8 @@ import pytest
 
 from podscale.core import quantity
 from tests.unit.vpa.updater.worlds import NOW, SETTINGS, YOUNG, decided, pod, vpa
-from vpa.model.objects import Recommendation, decode
+from vpa.capping.processor import LimitRanges
+from vpa.model.objects import LimitRangeItem, Recommendation, decode
 from vpa.updater.decide import Pdb
 from vpa.updater.disruption import OwnerSize
 from vpa.updater.priority import UpdaterSettings
@@ -86,6 +87,15 @@ def test_a_size_on_record_is_not_tried_again_until_something_is_lower() -> None:
     entry = {"containerName": "app", "target": {"cpu": "600m", "memory": "512Mi"}}
     larger = decode({"containerRecommendations": [entry]}, Recommendation)
     assert decided(pod(), vpa("InPlace"), was_refused=larger).action == "resize"
+
+
+def test_a_lower_recommendation_that_the_namespace_raises_again_is_not_worth_a_try() -> None:
+    ranges = LimitRanges(container=decode({"min": {"cpu": "700m"}}, LimitRangeItem))
+    for refused, action in (("600m", "none"), ("700m", "none"), ("701m", "resize")):
+        entry = {"containerName": "app", "target": {"cpu": refused, "memory": "512Mi"}}
+        record = decode({"containerRecommendations": [entry]}, Recommendation)
+        found = decided(pod(), vpa("InPlace"), was_refused=record, ranges=ranges)
+        assert found.action == action
 
 
 def test_a_node_that_cannot_give_it_is_known_before_the_resize() -> None:
