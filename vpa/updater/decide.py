@@ -186,12 +186,13 @@ class _Gate:
         )
         if step.decision == "InPlaceInfeasibleCached":
             return self._refuse("ResizeInfeasible", self._resize_facts())
+        if view.pod.status.phase == "Pending":
+            # Nothing runs yet that could be resized, or whose resize could have failed; the
+            # kubelet starts it with its requests.
+            return self._refuse("ResizeDeferred", {"phase": "Pending"})
         is_revised = self._is_revised()
         if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
-        if view.pod.status.phase == "Pending":
-            # Nothing runs yet that could be resized; the kubelet starts it with its requests.
-            return self._refuse("ResizeDeferred", {"phase": "Pending"})
         refusal = preflight.refusal(view.pod, self.wanted, view.ranges, view.allocatable)
         if refusal is not None:
             facts: dict[str, Fact] = {**refusal.facts, "message": refusal.message}

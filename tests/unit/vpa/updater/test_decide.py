@@ -80,6 +80,15 @@ def test_a_resize_under_way(
     assert "FellBackToEviction" not in in_place.reasons
 
 
+@pytest.mark.parametrize("reason", ["Deferred", "Infeasible", "Whatever"])
+def test_a_pod_that_waits_to_start_is_not_evicted_for_its_resize(reason: str) -> None:
+    waits = pod(phase="Pending", **resizing(PENDING, reason))
+    for mode in ("InPlace", "InPlaceOrRecreate"):
+        found = decided(waits, vpa(mode), resize_since_s=301.0)
+        assert (found.action, found.reasons[0]) == ("none", "ResizeDeferred")
+        assert found.facts["phase"] == "Pending"
+
+
 def test_a_size_on_record_is_not_tried_again_until_something_is_lower() -> None:
     refused = vpa().status.recommendation
     found = decided(pod(), vpa("InPlace"), was_refused=refused)
