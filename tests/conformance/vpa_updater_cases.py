@@ -261,9 +261,8 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     # but those whose pods have a uid, which say themselves what is recommended, or nothing.
     has_recommendation = found is not None or not pod.metadata.uid
     tried = priority.was_tried(vpa, found, refused.get(pod.metadata.uid))
-    return {
-        "decision": group.can_in_place(pod, now, has_recommendation=has_recommendation, tried=tried)
-    }
+    decision = group.can_in_place(pod, now, has_recommendation=has_recommendation, tried=tried)
+    return {"decision": decision, "evictable": group.can_evict(pod, now)}
 
 
 def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

@@ -314,7 +314,10 @@ func canInPlace(in struct {
 	}
 	group := in.group(in.Pods, in.Mode, map[string]time.Time{pod.Namespace + "/" + pod.Name: in.Last.Time})
 	group.Clock.SetTime(in.Now.Time)
-	return map[string]any{"decision": group.InPlace.CanInPlaceUpdate(pod, &in.VPA, in.Refused)}
+	return map[string]any{
+		"decision":  group.InPlace.CanInPlaceUpdate(pod, &in.VPA, in.Refused),
+		"evictable": group.Evictions.CanEvict(pod),
+	}
 }
 
 func canInPlaceStatus(in struct {
