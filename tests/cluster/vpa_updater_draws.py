@@ -239,9 +239,12 @@ def _owned(random: Random, kind: str, owner: str, number: int) -> Json:
     if likely(random, 0.4):
         found["status"]["conditions"] = resizing(random)
     if likely(random, 0.1):
-        annotations = found["metadata"].setdefault("annotations", {})
-        annotations["vpaCpuStartupBoost/app"] = "{}"
+        _boost(found)
     return found
+
+
+def _boost(pod: Json) -> None:
+    pod["metadata"].setdefault("annotations", {})["vpaCpuStartupBoost/app"] = "{}"
 
 
 def disruption_group(random: Random) -> dict[str, Json]:
@@ -273,6 +276,14 @@ def can_in_place(random: Random) -> dict[str, Json]:
     pods = [_owned(random, "ReplicationController", "rc", number) for number in range(count)]
     for number, each in enumerate(pods):
         each["metadata"]["uid"] = f"uid-{number}"
+    selected = random.randrange(count)
+    if likely(random, 0.2):
+        # Nothing says how long its boost lasts: it ends as soon as the pod is ready.
+        _boost(pods[selected])
+        ready = {"type": "Ready", "status": random.choice(("True", "True", "False"))}
+        told = pods[selected]["status"].get("conditions", ())
+        others = [each for each in told if each["type"] != "Ready"]
+        pods[selected]["status"]["conditions"] = [*others, ready]
     mode = random.choice(("InPlaceOrRecreate", "InPlace"))
     vpa: Json = {"spec": {"updatePolicy": {"updateMode": mode}}}
     if likely(random, 0.95):
@@ -282,7 +293,7 @@ def can_in_place(random: Random) -> dict[str, Json]:
         **_limits(random, count),
         **_seen(random),
         "pods": pods,
-        "selected_pod": random.randrange(count),
+        "selected_pod": selected,
         "in_place_skip_disruption_budget": likely(random, 0.3),
         "vpa": vpa,
         "group_update_mode": mode,

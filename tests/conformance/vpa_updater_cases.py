@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from tests.conformance.vpa_admission_cases import calculated, ready_pod
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json, decoded, seconds
@@ -163,6 +165,10 @@ class Group:
             since_s=self.since(pod, now),
         ).decision
 
+    def can_unboost(self, pod: Pod, now: float) -> bool:
+        settings = replace(self.settings, cpu_startup_boost=True)
+        return resize.can_unboost(pod, self.budget, expired(pod, self.vpa, now), settings)
+
     def in_place(self, pod: Pod) -> bool:
         group = self.budget.group(pod)
         if not isinstance(group, ReplicaGroup):
@@ -262,7 +268,11 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     has_recommendation = found is not None or not pod.metadata.uid
     tried = priority.was_tried(vpa, found, refused.get(pod.metadata.uid))
     decision = group.can_in_place(pod, now, has_recommendation=has_recommendation, tried=tried)
-    return {"decision": decision, "evictable": group.can_evict(pod, now)}
+    return {
+        "decision": decision,
+        "evictable": group.can_evict(pod, now),
+        "unboostable": group.can_unboost(pod, now),
+    }
 
 
 def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

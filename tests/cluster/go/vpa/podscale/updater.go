@@ -306,7 +306,7 @@ func canInPlace(in struct {
 	Now      moment                                           `json:"now"`
 	Refused  map[types.UID]*vpa_types.RecommendedPodResources `json:"infeasible_attempts_by_pod_uid"`
 }) any {
-	gates(map[string]bool{string(features.InPlace): true})
+	gates(map[string]bool{string(features.InPlace): true, string(features.CPUStartupBoost): true})
 	pod := in.Pods[in.Selected]
 	// The cases leave an empty recommendation out; those whose pod has a uid say themselves what is recommended.
 	if in.VPA.Status.Recommendation == nil && pod.UID == "" {
@@ -315,8 +315,9 @@ func canInPlace(in struct {
 	group := in.group(in.Pods, in.Mode, map[string]time.Time{pod.Namespace + "/" + pod.Name: in.Last.Time})
 	group.Clock.SetTime(in.Now.Time)
 	return map[string]any{
-		"decision":  group.InPlace.CanInPlaceUpdate(pod, &in.VPA, in.Refused),
-		"evictable": group.Evictions.CanEvict(pod),
+		"decision":    group.InPlace.CanInPlaceUpdate(pod, &in.VPA, in.Refused),
+		"evictable":   group.Evictions.CanEvict(pod),
+		"unboostable": group.InPlace.CanUnboost(pod, &in.VPA),
 	}
 }
 
