@@ -21,6 +21,7 @@ from vpa.model.cursors import Cursors
 Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
 Buckets = NDArray[np.unsignedinteger[Any]]
+Mask = NDArray[np.bool_]
 
 # Go's zero time, the reference of a histogram that has never seen a sample: 0001-01-01 UTC.
 ZERO_TIME = -62135596800.0
@@ -171,13 +172,19 @@ class HistogramMatrix:
         """
         if not into.size:
             return
-        theirs_at = other.reference[columns]
-        shared = np.maximum(self.reference[into], theirs_at)
-        self._shift(into, shared)
-        factors = other.factors(columns, shared)
-        weights = other.weights[:, columns] * factors
-        lowest, highest = self._bounds(weights, other.lowest[columns], other.highest[columns])
-        self.weights[:, into] += weights
+        ours_at, theirs_at = self.reference[into], other.reference[columns]
+        # The older one moves to the other's reference in whole half-lives, which is not quite
+        # that one where a checkpoint brought it from a time of another half-life.
+        shared = self._rounded(np.maximum(ours_at, theirs_at), self.half_life[into])
+        self._shift(into, np.where(ours_at < theirs_at, shared, ours_at))
+        factors = other.factors(columns, np.where(theirs_at < ours_at, shared, theirs_at))
+        lowest, highest = other.lowest[columns], other.highest[columns]
+        first = int(lowest.min())
+        rows = slice(first, int(highest.max()) + 1)
+        weights = other.weights[rows, columns] * factors
+        lowest, highest = self._bounds(weights, lowest, highest, first)
+        weights *= self._inside(lowest, highest)[rows]
+        self.weights[rows, into] += weights
         self.total[into] += other.total[columns] * factors
         self.lowest[into] = np.minimum(self.lowest[into], lowest)
         self.highest[into] = np.maximum(self.highest[into], highest)
@@ -305,8 +312,9 @@ class HistogramMatrix:
     def _rounded(times: Floats, half_life: Floats) -> Floats:
         # Multiples of the half-life are counted from year 1, as Go's time.Round does;
         # for 24 h that is the nearest UTC midnight.
-        rounded: Floats = np.floor((times - ZERO_TIME) / half_life + 0.5) * half_life + ZERO_TIME
-        return rounded
+        with np.errstate(invalid="ignore"):
+            periods = np.floor((times - ZERO_TIME) / half_life + 0.5)
+            return np.where(np.isinf(half_life), times, periods * half_life + ZERO_TIME)
 
     def factors(self, columns: Columns, references: Floats) -> Floats:
         """Return what weights have to be multiplied by to count from other references."""
@@ -321,7 +329,9 @@ class HistogramMatrix:
             return
         columns, references = columns[moving], references[moving]
         factors = self.factors(columns, references)
-        self.weights[:, columns] *= factors
+        # What lies outside the bounds weighs next to nothing and keeps that, as upstream.
+        inside = self._inside(self.lowest[columns], self.highest[columns])
+        self.weights[:, columns] *= np.where(inside, factors, 1.0)
         self.total[columns] *= factors
         self.reference[columns] = references
         self._tighten(columns)
@@ -335,14 +345,24 @@ class HistogramMatrix:
         self._forget(columns)
 
     def _bounds(
-        self, weights: Floats, lowest: NDArray[np.integer], highest: NDArray[np.integer]
+        self,
+        weights: Floats,
+        lowest: NDArray[np.integer],
+        highest: NDArray[np.integer],
+        first: int = 0,
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         # The bounds only move inwards; with nothing left they cross, as in a fresh column.
-        rows = np.arange(self.layout.count)[:, None]
+        rows = np.arange(first, first + len(weights))[:, None]
         filled = weights >= self.layout.epsilon
-        above = np.where(filled & (rows >= lowest), rows, self.layout.count - 1).min(axis=0)
-        below = np.where(filled & (rows <= highest), rows, 0).max(axis=0)
+        end = self.layout.count - 1
+        above = np.where(filled & (rows >= lowest), rows, end).min(axis=0, initial=end)
+        below = np.where(filled & (rows <= highest), rows, 0).max(axis=0, initial=0)
         return above, below
+
+    def _inside(self, lowest: NDArray[np.integer], highest: NDArray[np.integer]) -> Mask:
+        rows = np.arange(self.layout.count)[:, None]
+        inside: Mask = (rows >= lowest) & (rows <= highest)
+        return inside
 
     def _grow(self, capacity: int) -> None:
         size = self.total.size
