@@ -43,7 +43,7 @@ def confidence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 def confidence_multiplier(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     known = _confidence(i)
     base = np.array([i["base"]], dtype=np.int64)
-    result = estimator.with_confidence(base, known, i["multiplier"], i["exponent"])
+    result = estimator.with_confidence(base, known, i["multiplier"], int(i["exponent"]))
     return {"confidence": float(known[0]), "result": int(result[0])}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from vpa.model import gomath
 from vpa.model.amounts import MAX_AMOUNT, from_float
 
 Bound = Literal["lowerBound", "target", "upperBound"]
@@ -20,9 +21,9 @@ Floats = NDArray[np.float64]
 
 BOUNDS: tuple[Bound, ...] = ("lowerBound", "target", "upperBound")
 # base * (1 + multiplier / confidence) ** exponent; the target has none.
-_CONFIDENCE: dict[Bound, tuple[float, float]] = {
-    "lowerBound": (0.001, -2.0),
-    "upperBound": (1.0, 1.0),
+_CONFIDENCE: dict[Bound, tuple[float, int]] = {
+    "lowerBound": (0.001, -2),
+    "upperBound": (1.0, 1),
 }
 
 
@@ -78,7 +79,7 @@ def with_margin(amounts: Amounts, margin: float) -> Amounts:
     return sums
 
 
-def with_confidence(amounts: Amounts, known: Floats, multiplier: float, exponent: float) -> Amounts:
+def with_confidence(amounts: Amounts, known: Floats, multiplier: float, exponent: int) -> Amounts:
     """Return ``amounts`` moved away from the target the more, the less is known.
 
     With no confidence a positive exponent gives 1e14 and a negative one gives 0.
@@ -86,11 +87,10 @@ def with_confidence(amounts: Amounts, known: Floats, multiplier: float, exponent
     return _truncated(_product(amounts, factor(known, multiplier, exponent)))
 
 
-def factor(known: Floats, multiplier: float, exponent: float) -> Floats:
+def factor(known: Floats, multiplier: float, exponent: int) -> Floats:
     """Return ``(1 + multiplier / known) ** exponent``; inf or 0 where nothing is known."""
     with np.errstate(divide="ignore"):
-        factors: Floats = (1.0 + multiplier / np.maximum(known, 0.0)) ** exponent
-    return factors
+        return gomath.whole_power(1.0 + multiplier / np.maximum(known, 0.0), exponent)
 
 
 def with_minimum(amounts: Amounts, minimum: Amounts | int) -> Amounts:
@@ -130,9 +130,9 @@ def derive(
     if bound in _CONFIDENCE:
         multiplier, exponent = _CONFIDENCE[bound]
         if known > 0.0:
-            multiplied = (1.0 + multiplier / known) ** exponent
+            multiplied = gomath.whole_power(1.0 + multiplier / known, exponent)
         else:
-            multiplied = math.inf if exponent > 0.0 else 0.0
+            multiplied = math.inf if exponent > 0 else 0.0
         sized = from_float(margin * multiplied) if margin else 0
     return Derivation(
         bound=bound,

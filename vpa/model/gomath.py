@@ -6,11 +6,13 @@ whether half of the weight is reached where two pods share it.
 """
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Real = TypeVar("Real", float, Floats)
 
 _LN2_HI, _LN2_LO = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _P = (
@@ -37,6 +39,17 @@ def power(x: float, n: int) -> float:
             exponent -= 1
         n >>= 1
     return math.ldexp(result, scale)
+
+
+def whole_power(x: Real, n: int) -> Real:
+    """Return ``x ** n`` for n other than 0: squarings, and one division if it is negative."""
+    result, square, left = x, x, abs(n) - 1
+    while left:
+        if left & 1:
+            result = result * square
+        square = square * square
+        left >>= 1
+    return 1.0 / result if n < 0 else result
 
 
 def exp2(x: Floats) -> Floats:

@@ -43,3 +43,21 @@ def test_whole_powers(exponent: int, printed: str) -> None:
 )
 def test_powers_of_two(exponent: float, printed: str) -> None:
     assert float(gomath.exp2(np.array([exponent]))[0]) == float.fromhex(printed)
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "printed"),
+    [
+        ("0x1.004189374bc6ap+00", -2, "0x1.fefa3faa4d8d6p-01"),
+        ("0x1.004189374bc6ap+00", 1, "0x1.004189374bc6ap+00"),
+        ("0x1.004189374bc6ap+00", 2, "0x1.008323358f2dfp+00"),
+        ("0x1.5555555555555p+00", -2, "0x1.2p-01"),
+        ("0x1.5555555555555p+00", -1, "0x1.8p-01"),
+        ("0x1.5555555555555p+00", 3, "0x1.2f684bda12f68p+01"),
+        ("0x1.42p+07", -2, "0x1.439f40cc28f76p-15"),
+    ],
+)
+def test_whole_powers_of_any_sign(base: str, exponent: int, printed: str) -> None:
+    assert gomath.whole_power(float.fromhex(base), exponent) == float.fromhex(printed)
+    alike = gomath.whole_power(np.array([float.fromhex(base)]), exponent)
+    assert alike.tolist() == [float.fromhex(printed)]
