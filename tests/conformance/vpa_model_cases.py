@@ -162,11 +162,12 @@ def recommendation(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
                 )
             )
     trace = recommend(usages, settings, policy=ResourcePolicy(tuple(policies)))
-    amounts_by: dict[str, Json] = {}
+    published = trace.recommendation.container_recommendations or ()
+    amounts_by: dict[str, Json] = {
+        entry.container_name: {bound: {} for bound in estimator.BOUNDS} for entry in published
+    }
     for (container, resource, bound), amount in trace.amounts.items():
-        amounts_by.setdefault(container, {}).setdefault(bound, {})[resource] = (
-            amount.derivation.amount
-        )
+        amounts_by[container][bound][resource] = amount.derivation.amount
     return {
         "amounts": amounts_by,
         "confidence": known,

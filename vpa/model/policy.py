@@ -61,10 +61,15 @@ def settings_of(
             oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
             oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
         )
+    # Whatever else an old object names is nothing that the VPA sizes.
     controlled = policy.controlled_resources
     return ContainerSettings(
         mode=policy.mode or "Auto",
-        controlled_resources=RESOURCES if controlled is None else controlled,
+        controlled_resources=(
+            RESOURCES
+            if controlled is None
+            else tuple(name for name in controlled if name in RESOURCES)
+        ),
         windows=windows,
     )
 

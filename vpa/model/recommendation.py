@@ -25,7 +25,7 @@ from vpa.model.objects import (
 )
 from vpa.model.policy import Windows, allowed, capped, settings_of
 from vpa.model.postprocess import integer_cpu_containers, whole_cores
-from vpa.model.quantities import RESOURCES, ResourceList, units
+from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, units
 
 
 class RecommenderSettings(Struct, frozen=True):
@@ -120,9 +120,12 @@ def recommend(
     )
     whole_core = integer_cpu_containers(annotations) if settings.integer_cpu else frozenset()
     traces: dict[tuple[str, str, Bound], AmountTrace] = {}
+    uncontrolled = set()
     for usage in wanted:
         entry = container_policy(policy, usage.name)
         controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+        if usage.resources and not controlled:
+            uncontrolled.add(usage.name)
         for resource in RESOURCES:
             known = usage.resources.get(resource)
             if known is None or resource not in controlled:
@@ -139,7 +142,13 @@ def recommend(
     for bound in BOUNDS:
         _fit_nodes(traces, bound, shapes)
     published = (_entry(usage.name, traces) for usage in wanted)
-    entries = tuple(entry for entry in published if entry.target is not None)
+    # A container of which nothing is controlled is named without amounts, as upstream does:
+    # what was asked for is provided.
+    entries = tuple(
+        entry if entry.target is not None else ContainerRecommendation(entry.container_name, EMPTY)
+        for entry in published
+        if entry.target is not None or entry.container_name in uncontrolled
+    )
     return RecommendationTrace(
         recommendation=Recommendation(container_recommendations=entries),
         amounts=traces,

@@ -90,7 +90,7 @@ def with_kept(
         new[name] = _completed(entry, old, _controlled(policy, old), is_young=is_young)
     entries = (new[name] for name in sorted(new))
     return Recommendation(
-        container_recommendations=tuple(entry for entry in entries if entry.target)
+        container_recommendations=tuple(entry for entry in entries if entry.target is not None)
     )
 
 
@@ -127,7 +127,7 @@ def _completed(
         if is_young:
             for name, value in kept.items():
                 both[name] = max(both[name], value, key=lambda each: each.nano)
-        return both or None
+        return both or present
 
     return ContainerRecommendation(
         new.container_name,

@@ -6,10 +6,23 @@ from msgspec.structs import replace
 
 from tests.unit.vpa.model.worlds import NOW, WEB, vpa
 from vpa.model.cluster import Cluster
-from vpa.model.objects import Vpa, VpaStatus, decode
+from vpa.model.objects import (
+    ContainerPolicy,
+    Recommendation,
+    ResourcePolicy,
+    Vpa,
+    VpaStatus,
+    decode,
+)
 from vpa.model.reading import Reader
-from vpa.model.status import says_the_same
-from vpa.recommender.published import status_of
+from vpa.model.recommendation import (
+    ContainerUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
+from vpa.model.status import recommendation_wire, says_the_same
+from vpa.recommender.published import status_of, with_kept
 
 BEFORE = {
     "observedGeneration": 3,
@@ -54,3 +67,18 @@ def test_silence_keeps_what_was_published_of_this_workload_and_not_of_another():
     assert "recommendation" not in moved
     provided = next(c for c in moved["conditions"] if c["type"] == "RecommendationProvided")
     assert (provided["status"], provided["reason"]) == ("False", "NoPodsMatched")
+
+
+def test_a_container_of_which_nothing_is_controlled_is_published_without_amounts():
+    nothing = ContainerPolicy(container_name="app", controlled_resources=())
+    policy = ResourcePolicy((nothing,))
+    used = ContainerUsage("app", {"cpu": ResourceUsage((0.1, 0.2, 0.3), 1.0)})
+    trace = recommend([used], RecommenderSettings(), policy=policy)
+    before = decode(BEFORE, VpaStatus).recommendation
+    first = with_kept(trace, before, policy)
+    assert recommendation_wire(first) == {
+        "containerRecommendations": [{"containerName": "app", "target": {}}]
+    }
+    assert with_kept(trace, first, policy) == first
+    silent = recommend([ContainerUsage("app", {})], RecommenderSettings(), policy=policy)
+    assert with_kept(silent, None, policy) == Recommendation(container_recommendations=())

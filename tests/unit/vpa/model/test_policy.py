@@ -1,0 +1,10 @@
+"""What a container's policy comes to."""
+
+from vpa.model.objects import ContainerPolicy
+from vpa.model.policy import Windows, settings_of
+
+
+def test_what_the_vpa_does_not_size_is_not_controlled():
+    policy = ContainerPolicy(controlled_resources=("cpu", "nvidia.com/gpu"))
+    found = settings_of(policy, Windows(), per_vpa_config=False)
+    assert found.controlled_resources == ("cpu",)
