@@ -74,7 +74,9 @@ def _compare(path: str, expected: Any, found: Any) -> list[str]:
         if key == "annotations":
             return _plain(path, _sorted(expected), _sorted(found))
         if key == "bucket_weights":
-            return _plain(path, {int(k): v for k, v in expected.items()}, found)
+            return _plain(
+                path, *({int(k): v for k, v in side.items()} for side in (expected, found))
+            )
         missing = [f"{path}.{name}: missing" for name in expected if name not in found]
         nested = [
             difference
@@ -94,14 +96,17 @@ def _compare(path: str, expected: Any, found: Any) -> list[str]:
         pairs = enumerate(zip(expected, found, strict=True))
         return [d for n, (e, f) in pairs for d in _compare(f"{path}[{n}]", e, f)]
     if key in _TIMES:
-        at = datetime.fromisoformat(expected).timestamp() if expected is not None else None
-        return _plain(path, at, found)
+        return _plain(path, _seconds(expected), _seconds(found))
     if key == "limit" and expected is not None and found is not None:
         return _compare_quantities(path, {"limit": expected}, {"limit": found})
     if key in _TOLERANCE and isinstance(expected, int | float) and isinstance(found, int | float):
         close = math.isclose(expected, found, rel_tol=_TOLERANCE[key], abs_tol=1e-300)
         return [] if close else [f"{path}: {found!r}, not {expected!r}"]
     return _plain(path, expected, found)
+
+
+def _seconds(time: str | float | None) -> float | None:
+    return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else time
 
 
 def _compare_quantities(path: str, expected: Any, found: Any) -> list[str]:

@@ -260,6 +260,8 @@ def container_policy_defaults(i: dict[str, Json], e: dict[str, Json]) -> dict[st
         "controlled_resources": list(found.controlled_resources),
         "memory_aggregation_interval_s": found.windows.interval_s,
         "memory_aggregation_interval_count": found.windows.interval_count,
+        "oom_bump_up_ratio": found.windows.oom_ratio,
+        "oom_min_bump_up_bytes": found.windows.oom_min_bytes,
     }
 
 

@@ -38,7 +38,7 @@ func answered(asked question) (answer any) {
 			answer = map[string]any{"upstream_panics": fmt.Sprint(cause)}
 		}
 	}()
-	for _, of := range []answers{admission, updater} {
+	for _, of := range []answers{admission, recommender, updater} {
 		if answer, ok := of[asked.Kind]; ok {
 			return answer(asked.Inputs)
 		}
