@@ -11,7 +11,12 @@ from random import Random
 
 import pytest
 
-from tests.cluster import vpa_admission_draws, vpa_recommender_draws, vpa_updater_draws
+from tests.cluster import (
+    vpa_admission_draws,
+    vpa_history_draws,
+    vpa_recommender_draws,
+    vpa_updater_draws,
+)
 from tests.cluster.vpa_executed import execute, program
 from tests.conformance.cases import Case, cases
 from tests.conformance.vpa_cases import KINDS
@@ -21,10 +26,11 @@ pytestmark = pytest.mark.timeout(1200)  # the first time, Go builds what execute
 
 SHORT, LONG = 400, 5_000  # of each kind
 
-DRAWN = (vpa_admission_draws, vpa_recommender_draws, vpa_updater_draws)
+DRAWN = (vpa_admission_draws, vpa_recommender_draws, vpa_history_draws, vpa_updater_draws)
 DRAWS = {kind: draw for each in DRAWN for kind, draw in each.DRAWS.items()}
 DEVIATIONS = {kind: known for each in DRAWN for kind, known in each.DEVIATIONS.items()}
 CHANGES = vpa_admission_draws.CHANGES
+OURS = {**KINDS, **vpa_history_draws.KINDS}
 
 
 def question(case: Case) -> Case:
@@ -69,7 +75,7 @@ def test_random_inputs_come_to_what_the_original_makes_of_them(kind: str) -> Non
             left_out["came to nothing there"] += 1
             continue
         expected = CHANGES[kind](case["inputs"], told) if kind in CHANGES else told
-        different = differences(kind, expected, KINDS[kind](case["inputs"], expected))
+        different = differences(kind, expected, OURS[kind](case["inputs"], expected))
         if not different:
             continue
         known = DEVIATIONS.get(kind, {}).items()

@@ -38,14 +38,16 @@ def _step(random: Random, period: int) -> int:
     )
 
 
-def _milli_cores(random: Random) -> int:
+def milli_cores(random: Random) -> int:
+    """Return usage of CPU."""
     edge = round(random.choice(buckets.CPU.starts) * 1000)
     return random.choice(
         (0, 1, 9, 10, 11, 100, 250, 1000, edge, edge + 1, max(edge - 1, 0), 2 * 10**6)
     )
 
 
-def _bytes(random: Random) -> int:
+def some_bytes(random: Random) -> int:
+    """Return usage of memory, never 0."""
     edge = round(random.choice(buckets.MEMORY.starts[1:]))
     return random.choice(
         (
@@ -77,19 +79,20 @@ def container_samples(random: Random) -> dict[str, Json]:
         inputs["oom_bump_up_ratio"] = random.choice((1.0, 1.05, 1.2, 1.5, 2.0, 1.0001))
     if random.random() < 0.4:
         inputs["oom_min_bump_up_bytes"] = random.choice((0.0, 1.0, 1e6, 100.0 * _MIB, 0.5))
-    now, used, ops = START + random.choice((0, 1, 61_200, 86_399)), _bytes(random), []
+    now, used, ops = START + random.choice((0, 1, 61_200, 86_399)), some_bytes(random), []
     for _ in range(random.choice((1, 2, 3, 8, 20, 60))):
         now = max(now + _step(random, period), START - DAY)
         match random.choice(("cpu", "memory", "memory", "memory", "oom")):
             case "cpu":
-                value = _milli_cores(random) if random.random() < 0.97 else -1
+                value = milli_cores(random) if random.random() < 0.97 else -1
                 ops.append({"op": "cpu", "v": value, "t": text(now)})
             case "memory":
-                used = random.choice((used, used, used + 1, max(used - 1, 1), _bytes(random)))
+                used = random.choice((used, used, used + 1, max(used - 1, 1), some_bytes(random)))
                 value = random.choice((0, -1)) if random.random() < 0.02 else used
                 ops.append({"op": "memory", "v": value, "t": text(now)})
             case "oom":
-                value = random.choice((0, used, used + 1, used // 2, used * 6 // 5, _bytes(random)))
+                edges = (0, used, used + 1, used // 2, used * 6 // 5)
+                value = random.choice((*edges, some_bytes(random)))
                 ops.append({"op": "oom", "v": value, "t": text(now)})
     if random.random() < 0.5:
         inputs["checkpoint_at"] = text(
@@ -142,8 +145,8 @@ def _value(random: Random, options: Json) -> float:
         size, most = options["bucket_size"], options["max"]
         return float(random.choice((0.0, size, 3 * size, most, most - size, 2 * most, size / 2)))
     if options["max"] == 1000.0:
-        return _milli_cores(random) / 1000.0
-    return float(_bytes(random))
+        return milli_cores(random) / 1000.0
+    return float(some_bytes(random))
 
 
 def _saved(random: Random, count: int, reference: float | None) -> dict[str, Json]:
@@ -213,7 +216,7 @@ def histogram(random: Random) -> dict[str, Json]:
 
 
 def _series(random: Random, resource: str) -> dict[str, Json]:
-    draw = _milli_cores if resource == "cpu" else _bytes
+    draw = milli_cores if resource == "cpu" else some_bytes
     values = [draw(random) for _ in range(random.choice((1, 1, 2, 5, 12)))]
     return {
         "resource": resource,
@@ -238,7 +241,7 @@ def _used(random: Random, name: str) -> dict[str, Json]:
         container["ooms"] = [
             {
                 "t": text(START + random.choice((0, 60, 3600, DAY, 3 * DAY, -2 * DAY))),
-                "requested_memory_bytes": random.choice((0, _bytes(random))),
+                "requested_memory_bytes": random.choice((0, some_bytes(random))),
             }
             for _ in range(random.choice((1, 1, 2, 5)))
         ]

@@ -85,6 +85,18 @@ def _shown(saved: HistogramCheckpoint) -> dict[str, Json]:
     }
 
 
+def shown_checkpoint(saved: Checkpoint) -> dict[str, Json]:
+    """Return a checkpoint in the words of the cases."""
+    return {
+        "cpuHistogram": _shown(saved.cpu),
+        "memoryHistogram": _shown(saved.memory),
+        "firstSampleStart": stamp(saved.first_sample_s),
+        "lastSampleStart": stamp(saved.last_sample_s),
+        "totalSamplesCount": saved.samples,
+        "version": "v3",
+    }
+
+
 def histogram(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     try:
         built = _built(i, i["ops"])
@@ -201,12 +213,5 @@ def container_samples(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
     }
     if "checkpoint_at" in i:
         saved = sampled.checkpoint(seconds(i["checkpoint_at"]))
-        result["checkpoint"] = {
-            "cpuHistogram": _shown(saved.cpu),
-            "memoryHistogram": _shown(saved.memory),
-            "firstSampleStart": stamp(saved.first_sample_s),
-            "lastSampleStart": stamp(saved.last_sample_s),
-            "totalSamplesCount": saved.samples,
-            "version": "v3",
-        }
+        result["checkpoint"] = shown_checkpoint(saved)
     return result

@@ -23,6 +23,7 @@ var recommender = answers{
 	"histogram":                  kind(histogram),
 	"container_samples":          kind(containerSamples),
 	"recommendation":             kind(recommendationOf),
+	"cluster_history":            kind(clusterHistory),
 	"aggregate_gc":               kind(aggregateGC),
 	"container_policy_defaults":  kind(containerPolicyDefaults),
 	"confidence":                 kind(confidence),
