@@ -131,5 +131,5 @@ DRAWS: Mapping[str, Draw] = {
     "startup_boost_patch": startup_boost_patch,
 }
 DEVIATIONS: Mapping[str, Mapping[str, Callable[[Json], bool]]] = {
-    "inplace_resource_patch": {"inplace-patch-no-change-still-patches": _asks_for_what_is_there},
+    "inplace_resource_patch": {"D11": _asks_for_what_is_there},
 }

@@ -392,7 +392,7 @@ def _is_of_another_kind(inputs: Json) -> bool:
 
 DEVIATIONS: Mapping[str, Mapping[str, Callable[[Json], bool]]] = {
     **vpa_boost_draws.DEVIATIONS,
-    "update_queue": {"admission-patch-container-mode-off": _switches_off},
-    "disruption_sequence": {"disruption-custom-owner-kind-no-budget-at-all": _is_of_another_kind},
-    "disruption_group": {"disruption-custom-owner-kind-no-budget-at-all": _is_of_another_kind},
+    "update_queue": {"D19": _switches_off},
+    "disruption_sequence": {"D2": _is_of_another_kind},
+    "disruption_group": {"D2": _is_of_another_kind},
 }

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tests.conformance.vpa_admission_cases import calculated, ready_pod
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json, decoded, seconds
+from tests.unit.vpa.updater import worlds
 from vpa.admission.boost import expired
 from vpa.admission.patch import (
     resize_entries,
@@ -33,6 +34,7 @@ from vpa.model.objects import (
 )
 from vpa.model.quantities import lower, resource_list, wire
 from vpa.updater import modes, pace, priority, requirements, resize
+from vpa.updater.decide import Pdb
 from vpa.updater.disruption import Budget, Owner, OwnerSize, budget_for
 from vpa.updater.disruption import Group as ReplicaGroup
 from vpa.updater.lease import Lease
@@ -305,18 +307,39 @@ def non_disruptive_resize(i: dict[str, Json], e: dict[str, Json]) -> dict[str, J
     return {"result": resize.is_non_disruptive(decode(i["pod"], Pod))}
 
 
+def _in_place(decision: str) -> tuple[Pod, dict[str, Json]]:
+    """Return a pod that is due and gets this in-place decision, and what is known of it."""
+    if decision == "InPlaceApproved":
+        return worlds.pod(), {}
+    if decision == "InPlaceInfeasibleCached":
+        return worlds.pod(), {"was_refused": worlds.vpa().status.recommendation}
+    # Its spec asks for what is wanted already.
+    asked = {"cpu": "500m", "memory": "512Mi"}
+    runs = {"requests": {"cpu": "100m", "memory": "512Mi"}}
+    reason = "Infeasible" if decision == "InPlaceInfeasible" else "Deferred"
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    pod = worlds.pod(
+        requests=asked, conditions=[pending], containers=[{"name": "app", "resources": runs}]
+    )
+    return pod, {"resize_since_s": 301.0 if decision == "InPlaceEvict" else 1.0}
+
+
 def updater_mode_dispatch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     mode, may_evict = i["update_mode"], i["can_evict"]
-    gate = i.get("in_place_gate", True)
+    pod, known = _in_place(i["in_place_decision"])
+    settings = UpdaterSettings(in_place=i.get("in_place_gate", True))
+    pdb = None if may_evict else Pdb("web", refuses=True)
     counts = {"evictions": 0, "in_place_attempts": 0, "infeasible_recorded": 0}
     for _ in range(i["pods"]):
-        step = modes.move(mode, i["in_place_decision"], may_evict=may_evict, in_place_gate=gate)
+        step = worlds.decided(pod, worlds.vpa(mode), settings=settings, pdb=pdb, **known)
+        action = step.action
         counts["infeasible_recorded"] += step.record_infeasible
-        if step.action == "resize":
+        if action == "resize":
             counts["in_place_attempts"] += 1
             if i["in_place_patch_fails"]:
-                step = modes.after_refused_resize(mode, may_evict=may_evict, node_capacity=False)
-        counts["evictions"] += step.action == "evict"
+                after = modes.after_refused_resize(mode, may_evict=may_evict, node_capacity=False)
+                action = after.action
+        counts["evictions"] += action == "evict"
     return {**counts, "selector_fetched": modes.updates(mode, in_place_gate=True)}
 
 
