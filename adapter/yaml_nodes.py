@@ -6,6 +6,7 @@ without libyaml; then such tabs are told as problems, and nothing else changes.
 """
 
 import base64
+import re
 from typing import Any
 
 import yaml
@@ -24,6 +25,18 @@ _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _BINARY = "tag:yaml.org,2002:binary"
 _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
+# What yaml.v2 takes for a value of the tag; PyYAML's own rules are those of YAML 1.1.
+_TAGGED = {
+    _NULL: re.compile(r"~|null|Null|NULL|"),
+    _BOOL: re.compile(
+        "[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|true|True|TRUE|false|False|FALSE"
+    ),
+    _INT: re.compile(r"[-+]?(?:0[bB][01_]+|0o[0-7_]+|0[xX][0-9a-fA-F_]+|[0-9][0-9_]*)"),
+    _FLOAT: re.compile(
+        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    ),
+}
 
 
 def root(text: str, events: Any = EVENTS) -> yaml.Node | Problem | None:
@@ -80,15 +93,11 @@ class _Composer(Composer, Resolver):
             return node
         if node.tag == _BINARY:
             node.value = _unpacked(node)
-        elif node.tag in (_NULL, _BOOL, _INT, _FLOAT):
-            resolve: Any = self.resolve
-            plain = resolve(yaml.ScalarNode, node.value, (True, False))
-            if plain != node.tag and (plain, node.tag) != (_INT, _FLOAT):
-                what = f"{node.value!r} is not what its tag says"
-                raise ComposerError(None, None, what, node.start_mark)
-        if node.tag != _NULL:
-            # What is tagged is not to be guessed at, as what is quoted is not.
-            node.style = node.style or "'"
+        elif node.tag in _TAGGED and not _TAGGED[node.tag].fullmatch(node.value):
+            what = f"{node.value!r} is not what its tag says"
+            raise ComposerError(None, None, what, node.start_mark)
+        # What is tagged is not to be guessed at, as what is quoted is not.
+        node.style = (node.style or "'") if node.tag != _NULL else None
         return node
 
 
@@ -122,7 +131,8 @@ def kind(node: object) -> str:
 
 def _unpacked(node: yaml.ScalarNode) -> str:
     try:
-        return base64.b64decode(node.value, validate=True).decode()
+        packed = node.value.translate({ord("\r"): None, ord("\n"): None})
+        return base64.b64decode(packed, validate=True).decode()
     except ValueError:
         raise ComposerError(
             None, None, "a !!binary that is not a text in base64", node.start_mark

@@ -6,6 +6,7 @@ these kinds is asked first, so that the program is known to answer as the file w
 
 import json
 import os
+import re
 from collections import Counter
 from random import Random
 
@@ -39,13 +40,27 @@ def question(case: Case) -> Case:
     return {**case, "inputs": {**case["inputs"], "percentiles": read}}
 
 
-def came_to_nothing(told: Case) -> bool:
-    """Return whether the original died, gave up, or wants what an API server refuses.
+# Shares of what may be left out; by deviation as measured, for the rest 5 %.
+MOST = {
+    "panic": 0.12,
+    "inplace_resource_patch D11": 0.15,
+    "recommendation D12": 0.12,
+    "recommendation D6, D7": 0.12,
+    "aggregate_gc D6": 0.16,
+    "disruption_sequence D2": 0.1,
+}
 
-    A share of less than a byte comes to -1 there.
+
+def nothing(told: Case) -> str:
+    """Return how the original came to nothing: it died, gave up, or wants less than nothing.
+
+    A share of less than a byte comes to -1 there, which an API server refuses.
     """
-    is_negative = '"-1"' in json.dumps(told)
-    return is_negative or "upstream_panics" in told or isinstance(told.get("error"), str)
+    if "upstream_panics" in told:
+        return "panic"
+    if isinstance(told.get("error"), str):
+        return "error"
+    return "negative" if re.search(r'"(cpu|memory|value)": "-1"', json.dumps(told)) else ""
 
 
 @pytest.mark.parametrize("kind", DRAWS)
@@ -71,8 +86,8 @@ def test_random_inputs_come_to_what_the_original_makes_of_them(kind: str) -> Non
     ]
     differing, left_out = [], Counter[str]()
     for seed, (case, told) in enumerate(zip(asked, execute(program(), asked), strict=True), start):
-        if came_to_nothing(told):
-            left_out["came to nothing there"] += 1
+        if reason := nothing(told):
+            left_out[reason] += 1
             continue
         expected = CHANGES[kind](case["inputs"], told) if kind in CHANGES else told
         different = differences(kind, expected, OURS[kind](case["inputs"], expected))
@@ -86,4 +101,9 @@ def test_random_inputs_come_to_what_the_original_makes_of_them(kind: str) -> Non
             differing.append(f"seed {seed}: {different}")
     print(f"{kind}: {count} from seed {start}, left out {dict(left_out)}, {len(differing)} differ")
     assert not differing, "\n".join(differing[:10])
-    assert sum(left_out.values()) < count / 3
+    too_many = {
+        reason: number
+        for reason, number in left_out.items()
+        if number > count * MOST.get(f"{kind} {reason}", MOST.get(reason, 0.05))
+    }
+    assert not too_many

@@ -24,7 +24,9 @@ _TEXTS = (
     "a #b", "#b", "'#b'", "!!str 5", "!!int 5", "!!null x", "!x y", "'{a=\"b\"}'", "{a}", "[a]",
     "{}", "[]", "*a", "&a x", "|", "", " ", "日", "<<.Series>>",
     "'<<.Series>>{<<.LabelMatchers>>}'", "=", "<<", "a\tb", "%x", "@x", "`x`", "y", "n", "on",
-    "!!binary aGk=", "!!float 1", "!!int x", "!!bool x", "!!binary x", "? a", "- a",
+    "!!binary aGk=", "!!float 1", "!!int x", "!!bool x", "!!binary x", "!!float 1e3",
+    "!!float -.5", "!!int 0o14", "!!bool y", "!!int 1:30", '!!binary "aG\\nk="', "!!float .inf",
+    "!!int 0b1_0", "!!float 5", "!!int 1.5", "!!bool Yes", "!!null ''", "? a", "- a",
 )  # fmt: skip
 _FLAGS = (
     "true", "false", "yes", "no", "on", "Off", "y", "N", "TRUE", "tRue", "1", "0", '"true"',

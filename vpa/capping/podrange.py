@@ -17,7 +17,7 @@ from vpa.model.objects import (
     is_off,
     requests_and_limits,
 )
-from vpa.model.quantities import ZERO, ResourceList, of, scaled
+from vpa.model.quantities import ResourceList, of, scaled
 
 # One bound of all containers: container name to its resource list.
 Bounds = Mapping[str, ResourceList]
@@ -30,8 +30,8 @@ def apply_pod_range(
     item: LimitRangeItem,
     fixed: frozenset[str] = frozenset(),
 ) -> dict[str, ResourceList]:
-    """Return ``bounds`` scaled into the item. Containers in ``fixed`` or without a list
-    count with what they request now and do not change.
+    """Return ``bounds`` scaled into the item. Containers in ``fixed``, without a list or
+    without this resource in it count with what they request now and do not change.
     """
     least, most = of(item.min, resource), of(item.max, resource)
     default = of(item.default, resource)
@@ -41,11 +41,10 @@ def apply_pod_range(
         requests, limits = requests_and_limits(pod, container.name)
         request = of(requests, resource)
         own = bounds.get(container.name)
-        if own is None or container.name in fixed:
+        if own is None or container.name in fixed or resource not in own:
             wanted = request
         else:
-            wanted = own.get(resource, ZERO)
-            recommended[container.name] = wanted
+            wanted = recommended[container.name] = own[resource]
         limit = proportional_limit(resource, of(limits, resource), request, wanted, default).limit
         limit_sum += limit.nano if limit is not None else 0
         request_sum += wanted.nano
@@ -91,9 +90,7 @@ def _scaled(
 ) -> dict[str, ResourceList]:
     result = dict(bounds)
     for name, wanted in recommended.items():
-        # A bound that was never published is not invented: upstream writes into a map
-        # that is not there, and dies (D1).
-        if resource not in bounds[name] or base.nano == 0:
+        if base.nano == 0:
             continue
         value, _ = scaled(resource, wanted, base, total, up=up)
         result[name] = ResourceList({**bounds[name], resource: value})

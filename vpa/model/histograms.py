@@ -179,11 +179,10 @@ class HistogramMatrix:
         self._shift(into, np.where(ours_at < theirs_at, shared, ours_at))
         factors = other.factors(columns, np.where(theirs_at < ours_at, shared, theirs_at))
         lowest, highest = other.lowest[columns], other.highest[columns]
-        first = int(lowest.min())
-        rows = slice(first, int(highest.max()) + 1)
+        rows = slice(int(lowest.min()), int(highest.max()) + 1)
         weights = other.weights[rows, columns] * factors
-        lowest, highest = self._bounds(weights, lowest, highest, first)
-        weights *= self._inside(lowest, highest)[rows]
+        lowest, highest = self._bounds(weights, lowest, highest, rows.start)
+        weights *= self._inside(lowest, highest, rows)
         self.weights[rows, into] += weights
         self.total[into] += other.total[columns] * factors
         self.lowest[into] = np.minimum(self.lowest[into], lowest)
@@ -330,8 +329,10 @@ class HistogramMatrix:
         columns, references = columns[moving], references[moving]
         factors = self.factors(columns, references)
         # What lies outside the bounds weighs next to nothing and keeps that, as upstream.
-        inside = self._inside(self.lowest[columns], self.highest[columns])
-        self.weights[:, columns] *= np.where(inside, factors, 1.0)
+        lowest, highest = self.lowest[columns], self.highest[columns]
+        rows = slice(int(lowest.min()), int(highest.max()) + 1)
+        inside = self._inside(lowest, highest, rows)
+        self.weights[rows, columns] *= np.where(inside, factors, 1.0)
         self.total[columns] *= factors
         self.reference[columns] = references
         self._tighten(columns)
@@ -359,9 +360,10 @@ class HistogramMatrix:
         below = np.where(filled & (rows <= highest), rows, 0).max(axis=0, initial=0)
         return above, below
 
-    def _inside(self, lowest: NDArray[np.integer], highest: NDArray[np.integer]) -> Mask:
-        rows = np.arange(self.layout.count)[:, None]
-        inside: Mask = (rows >= lowest) & (rows <= highest)
+    @staticmethod
+    def _inside(lowest: NDArray[np.integer], highest: NDArray[np.integer], rows: slice) -> Mask:
+        numbers = np.arange(rows.start, rows.stop)[:, None]
+        inside: Mask = (numbers >= lowest) & (numbers <= highest)
         return inside
 
     def _grow(self, capacity: int) -> None:

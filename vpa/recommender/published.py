@@ -19,7 +19,7 @@ from vpa.model.objects import (
     is_off,
 )
 from vpa.model.policy import Windows, settings_of
-from vpa.model.quantities import ResourceList
+from vpa.model.quantities import EMPTY, ResourceList
 from vpa.model.recommendation import RecommendationTrace
 from vpa.model.status import node_caps, status_wire
 from vpa.recommender.lost import Held
@@ -129,9 +129,12 @@ def _completed(
                 both[name] = max(both[name], value, key=lambda each: each.nano)
         return both or present
 
+    target = filled(new.target, old.target)
+    if target is None and not controlled:
+        target = EMPTY  # the entry stays, without amounts
     return ContainerRecommendation(
         new.container_name,
-        filled(new.target, old.target),
+        target,
         filled(new.lower_bound, old.lower_bound),
         filled(new.upper_bound, old.upper_bound),
         filled(new.uncapped_target, old.uncapped_target),

@@ -36,9 +36,9 @@ def vpa(recommended: dict[str, str], off: tuple[str, ...] = ()) -> Vpa:
                     "containerRecommendations": [
                         {
                             "containerName": name,
-                            "target": {"memory": size},
-                            "lowerBound": {"memory": size},
-                            "upperBound": {"memory": size},
+                            "target": {"memory": size} if size else {},
+                            "lowerBound": {"memory": size} if size else {},
+                            "upperBound": {"memory": size} if size else {},
                         }
                         for name, size in recommended.items()
                     ]
@@ -82,3 +82,13 @@ def test_a_container_with_mode_off_counts_and_keeps_what_it_has() -> None:
     assert [(e.container_name, wire(e.target or {})) for e in entries] == [
         ("a", {"memory": "600Mi"})
     ]
+
+
+def test_a_container_of_which_nothing_is_controlled_counts_and_keeps_what_it_has() -> None:
+    subject = pod(("a", "100Mi"), ("b", "300Mi"))
+    ranges = LimitRanges(pod=decode({"max": {"memory": "800Mi"}}, LimitRangeItem))
+    capped = cap_for_pod(vpa({"a": "900Mi", "b": ""}), subject, ranges).recommendation
+    assert capped is not None
+    entries = capped.container_recommendations or ()
+    targets = {entry.container_name: wire(entry.target or {}) for entry in entries}
+    assert targets == {"a": {"memory": "600Mi"}, "b": {}}

@@ -82,3 +82,4 @@ def test_a_container_of_which_nothing_is_controlled_is_published_without_amounts
     assert with_kept(trace, first, policy) == first
     silent = recommend([ContainerUsage("app", {})], RecommenderSettings(), policy=policy)
     assert with_kept(silent, None, policy) == Recommendation(container_recommendations=())
+    assert with_kept(silent, first, policy) == first
