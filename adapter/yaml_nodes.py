@@ -94,7 +94,10 @@ class _Composer(Composer, Resolver):
         if node.tag == _BINARY:
             node.value = _unpacked(node)
         elif node.tag in _TAGGED and not _TAGGED[node.tag].fullmatch(node.value):
-            what = f"{node.value!r} is not what its tag says"
+            name = node.tag.rpartition(":")[2]
+            what = (
+                f"{node.value!r} is no {name}, as its tag !!{name} says; write it without the tag"
+            )
             raise ComposerError(None, None, what, node.start_mark)
         # What is tagged is not to be guessed at, as what is quoted is not.
         node.style = (node.style or "'") if node.tag != _NULL else None

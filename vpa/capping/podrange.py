@@ -89,9 +89,9 @@ def _scaled(
     up: bool,
 ) -> dict[str, ResourceList]:
     result = dict(bounds)
+    if base.nano == 0:
+        return result
     for name, wanted in recommended.items():
-        if base.nano == 0:
-            continue
         value, _ = scaled(resource, wanted, base, total, up=up)
         result[name] = ResourceList({**bounds[name], resource: value})
     return result
