@@ -78,6 +78,24 @@ RINGS = (
     ),
     Ring("browser", ("tests/browser",), 120, is_timed=True),
     Ring("faults", ("tests/faults",), 420, ("prometheus", "promtool"), is_timed=True, long_s=2700),
+    Ring(
+        "attacks",
+        ("tests/attacks",),
+        600,
+        (
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubectl",
+            "etcd",
+            "kwok",
+            "prometheus",
+        ),
+        workers=2,
+        dist="loadfile",
+        is_timed=True,
+        long_s=4500,
+    ),
     Ring("docs", ("tests/docs",), 240, ("kubectl", "helm", "prometheus"), is_timed=True),
 )
 LINTERS = (
