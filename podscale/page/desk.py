@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from podscale.page.answers import Answers
 from podscale.page.files import HEADERS, File
 from podscale.serving.api import Answered, ApiRequest, ApiResponse, Route
-from podscale.serving.reply import Reply
+from podscale.serving.http.reply import Reply
 
 PREFIX = "/page/"
 _API = "api/"

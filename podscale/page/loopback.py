@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from podscale.page.desk import PREFIX, Desk
-from podscale.serving.http1 import HttpRequest
-from podscale.serving.limits import Limits
-from podscale.serving.peer import Peer
-from podscale.serving.reply import Reply
-from podscale.serving.server import Server
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.parser import HttpRequest
+from podscale.serving.http.peer import Peer
+from podscale.serving.http.reply import Reply
+from podscale.serving.http.server import Server
 from podscale.serving.target import parse_target
 
 HOST = "127.0.0.1"

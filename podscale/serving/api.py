@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from podscale.serving.http1 import SMALL_BODY
+from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import Status
 from podscale.serving.user import User

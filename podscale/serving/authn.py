@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
 from podscale.serving.chain import is_issued_by
-from podscale.serving.http1 import HttpRequest
-from podscale.serving.peer import Peer
+from podscale.serving.http.parser import HttpRequest
+from podscale.serving.http.peer import Peer
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import FrontProxy, Trust

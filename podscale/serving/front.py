@@ -27,10 +27,10 @@ from podscale.serving.api import (
 )
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
-from podscale.serving.http1 import SMALL_BODY, HttpRequest
+from podscale.serving.http.parser import SMALL_BODY, HttpRequest
+from podscale.serving.http.peer import Peer
+from podscale.serving.http.reply import Reply, encoded
 from podscale.serving.negotiate import JSON, YAML, formatted, media
-from podscale.serving.peer import Peer
-from podscale.serving.reply import Reply, encoded
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target

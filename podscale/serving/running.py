@@ -22,11 +22,11 @@ from podscale.serving.certificate_files import ServingFiles, read_files, self_si
 from podscale.serving.flags import Flags
 from podscale.serving.front import Front
 from podscale.serving.health import Health
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.server import Server
 from podscale.serving.keeper import CertificateKeeper
-from podscale.serving.limits import Limits
 from podscale.serving.logs import Verbosity
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.server import Server
 from podscale.serving.tls import ServingTls, TlsError
 from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import CA_FLAGS, TrustError, TrustSource, read_ca_file, read_ca_files

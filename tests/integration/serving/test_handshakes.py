@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from podscale.serving import listener
-from podscale.serving.limits import Limits
+from podscale.serving.http import listener
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.server import Server
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.server import Server
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving, wire
 
 SLACK_S = 5.0
@@ -122,7 +122,7 @@ async def test_handshakes_are_given_up_in_time(
 async def test_no_more_is_let_in_than_there_may_be_open_files(
     monkeypatch: pytest.MonkeyPatch, files: int, most: int
 ) -> None:
-    monkeypatch.setattr("podscale.serving.server.raise_file_limit", lambda _wanted: files)
+    monkeypatch.setattr("podscale.serving.http.server.raise_file_limit", lambda _wanted: files)
     async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
         assert server.most == most

@@ -11,7 +11,7 @@ from podscale.cli.page import Choice, on_loopback
 from podscale.page.desk import Desk
 from podscale.page.part import Page
 from podscale.serving.flags import FlagError, parse
-from podscale.serving.server import Server
+from podscale.serving.http.server import Server
 from vpa.admission import flags as admission_flags
 
 

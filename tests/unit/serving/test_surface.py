@@ -13,12 +13,12 @@ from podscale.serving import builtin
 from podscale.serving.api import ApiRequest, ApiResponse
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
-from podscale.serving.connection import Connection
 from podscale.serving.front import Front
 from podscale.serving.health import Health
+from podscale.serving.http.connection import Connection
+from podscale.serving.http.server import Server
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.server import Server
 from podscale.serving.status import StatusError, not_found
 from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import Trust

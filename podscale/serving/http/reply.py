@@ -4,7 +4,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.serving import status
-from podscale.serving.http1 import HttpRequest
+from podscale.serving.http.parser import HttpRequest
 from podscale.serving.status import Status
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.http1 import HttpRequest, Parser, Refusal
+from podscale.serving.http.parser import HttpRequest, Parser, Refusal
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nX-Group: one\r\nX-Group: two, three\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"

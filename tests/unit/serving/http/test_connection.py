@@ -9,14 +9,14 @@ import pytest
 from podscale.serving.api import ApiRequest, ApiResponse, Route
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
-from podscale.serving.connection import Connection
 from podscale.serving.front import Front
-from podscale.serving.http1 import SMALL_BODY, HttpRequest
-from podscale.serving.limits import Limits
-from podscale.serving.peer import Peer
-from podscale.serving.reply import Reply
+from podscale.serving.http.connection import Connection
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.parser import SMALL_BODY, HttpRequest
+from podscale.serving.http.peer import Peer
+from podscale.serving.http.reply import Reply
+from podscale.serving.http.server import Server
 from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.server import Server
 from podscale.serving.trust import Trust
 from tests.unit.serving.test_surface import Recorder
 

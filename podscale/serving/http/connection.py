@@ -13,11 +13,11 @@ from typing import Any, Protocol, cast
 import structlog
 
 from podscale.serving import status
-from podscale.serving.head import AuditIds, reply_head
-from podscale.serving.http1 import BodyLimit, HttpRequest, Parser, Refusal
-from podscale.serving.limits import Limits
-from podscale.serving.peer import Peer, peer_of
-from podscale.serving.reply import Reply, encoded, failed
+from podscale.serving.http.head import AuditIds, reply_head
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.parser import BodyLimit, HttpRequest, Parser, Refusal
+from podscale.serving.http.peer import Peer, peer_of
+from podscale.serving.http.reply import Reply, encoded, failed
 from podscale.serving.status import Status
 
 _NEVER = float("inf")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from podscale.serving.connection import Connection, Host
+from podscale.serving.http.connection import Connection, Host
 
 _BACKLOG = 1024
 # A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.

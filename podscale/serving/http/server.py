@@ -16,12 +16,12 @@ from typing import Any, Self
 
 import structlog
 
-from podscale.serving.connection import Connection, Respond
-from podscale.serving.head import AuditIds, http_date
 from podscale.serving.health import OK, Health, Verdict
-from podscale.serving.http1 import BodyLimit, small_only
-from podscale.serving.limits import Limits
-from podscale.serving.listener import Listener
+from podscale.serving.http.connection import Connection, Respond
+from podscale.serving.http.head import AuditIds, http_date
+from podscale.serving.http.limits import Limits
+from podscale.serving.http.listener import Listener
+from podscale.serving.http.parser import BodyLimit, small_only
 
 _SWEEP_S = 1.0
 _SERVERS = 2  # of one process that strangers reach: metrics and the webhook
