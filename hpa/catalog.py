@@ -35,7 +35,7 @@ class Entry:
     __slots__ = (
         "asks_plainly", "describes_objects", "hpa", "is_busy", "is_gone", "key", "look",
         "look_for", "looked_at", "pods", "pods_found", "pods_found_by", "pods_version", "problem",
-        "questions", "questions_for", "repeat", "rivals", "rivals_version", "scale", "seen_pods",
+        "questions", "questions_for", "rivals", "rivals_version", "scale", "seen_pods",
         "selector", "selector_text", "target", "uid", "written",
     )  # fmt: skip
 
@@ -65,7 +65,6 @@ class Entry:
         self.describes_objects = False  # a metric is of an object, whose kind is mapped
         self.look: object = None  # of ``Observer``: the last one, ...
         self.look_for: object = None  # ... and what everything was like then
-        self.repeat: object = None  # of ``Passes``: a decision that may come again
         self.read(written, None)
 
     def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
@@ -217,7 +216,7 @@ class Catalog:
         self._unindex(entry.target, key[1])
         self._count -= 1
         entry.is_gone = True
-        entry.look = entry.repeat = None  # they hold each other, out of the collector's sight
+        entry.look = None  # they hold each other, out of the collector's sight
         self._listener.gone(entry)
 
     def _index(self, entry: Entry) -> None:

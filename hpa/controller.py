@@ -141,7 +141,7 @@ class Controller:
 
     async def _reconcile(self, term: Term) -> None:
         for entry in self.catalog:
-            entry.is_busy, entry.looked_at, entry.repeat = False, 0.0, None
+            entry.is_busy, entry.looked_at = False, 0.0
         _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1

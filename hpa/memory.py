@@ -15,16 +15,12 @@ from hpa.catalog import Entry, Key
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import Past
 from hpa.decide.spec import HPA
-from hpa.decide.stabilization import recommendation
-from hpa.decide.steady import Steady
 from hpa.history import Mark, Record
-from hpa.rest import Rest
 from hpa.shards import Shards
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
 _SILENT_S = 60.0
-_MOST_ADDED = 8  # to one past, until it is made anew
 
 
 class _Loaded(Struct, frozen=True):
@@ -52,7 +48,6 @@ class Memory:
         """``shards`` None: nothing is stored (shadow)."""
         self._shards = shards
         self._pasts: dict[Key, Past] = {}
-        self._rests: dict[Key, Rest] = {}  # what has to be added to a past, when it is looked at
         self._sizes: dict[Key, int] = {}  # of the targets, when last known
         self._marks: dict[Key, Mark] = {}
         self._loaded: dict[Key, _Loaded] = {}
@@ -71,7 +66,6 @@ class Memory:
         self._unread_since = None if self._shards is None else now
         self._found.clear()
         self._pasts.clear()
-        self._rests.clear()
         self._sizes.clear()
         self._marks.clear()
         self._loaded.clear()
@@ -131,7 +125,7 @@ class Memory:
         A history taken over is completed once the size ``is_current``: what a watch tells that
         is behind would count as a rescale that never was.
         """
-        known = self._known(entry.key)
+        known = self._pasts.get(entry.key)
         if known is not None:
             if self._loaded and entry.key in self._loaded:
                 known = self._joined(entry, hpa, known, now)
@@ -206,34 +200,6 @@ class Memory:
             self._marks[key] = mark
             self._shards.put(key, history.to_record(past, size, now, entry.uid))
 
-    def rest(self, entry: Entry, steady: Steady, now: float, *, is_stored: bool) -> Rest | None:
-        """Remember that what was recommended last was so once more; returns with what before it.
-        None: there is more to remember than that."""
-        key = entry.key
-        if key in self._loaded:
-            return None  # to be joined first
-        rest, newest = self._rests.get(key), recommendation(steady.desired, now)
-        if rest is None:
-            past = self._pasts.get(key)
-            if past is None:
-                return None
-            is_kept = is_stored and self._shards is not None
-            if is_kept and self._marks.get(key) != history.mark(past, self._sizes.get(key)):
-                return None
-            rest = self._rests[key] = Rest(past, steady.window_s, [newest])
-            return rest
-        rest.added.append(newest)
-        if len(rest.added) == _MOST_ADDED:
-            self._known(key)
-        return rest
-
-    def _known(self, key: Key) -> Past | None:
-        """Return a past with all that has to be added to it."""
-        rest = self._rests.pop(key, None)
-        if rest is not None:
-            self._pasts[key] = rest.past()
-        return self._pasts.get(key)
-
     def sent(self, entry: Entry, before: int, after: int, at: float) -> None:
         """Note a rescale at ``at`` whose answer was lost: it counts once its size is seen."""
         known = self._sent.get(entry.key, ())
@@ -273,7 +239,7 @@ class Memory:
 
     def adopt(self, entry: Entry, hpa: HPA) -> None:
         """Count a rescale of another controller as ours, once it stands in the status."""
-        past = self._known(entry.key)
+        past = self._pasts.get(entry.key)
         if past is not None:
             self._pasts[entry.key] = history.adopted(past, hpa)
 
@@ -285,8 +251,6 @@ class Memory:
         for key, (size, at) in self._found.items():
             self._found[key] = size, at + by_s
         self._marks.clear()
-        for key in list(self._rests):
-            self._known(key)
         for key, past in self._pasts.items():
             self._pasts[key] = history.shifted(past, by_s)
         for key, sent in self._sent.items():
@@ -295,7 +259,6 @@ class Memory:
     def forget(self, key: Key) -> None:
         """Drop a deleted object."""
         self._pasts.pop(key, None)
-        self._rests.pop(key, None)
         self._sizes.pop(key, None)
         self._marks.pop(key, None)
         self._loaded.pop(key, None)

@@ -32,11 +32,6 @@ class Moments:
         self._metrics.saved += 1
         return False
 
-    def is_refresh_due(self, key: Key, now: float) -> bool:
-        """Return whether numbers that moved are to be written, however little they did."""
-        at = self._at.get(key)
-        return at is None or now - at >= statuses.REFRESH_S
-
     def written(self, key: Key, now: float) -> None:
         """Note that the status went in."""
         self._at[key] = _moment(key, now)

@@ -25,7 +25,6 @@ from hpa.memory import Memory
 from hpa.moments import Moments
 from hpa.observe import Look, Observer
 from hpa.permission import Permission
-from hpa.repeats import Repeat, Repeats
 from hpa.selfmetrics import HpaMetrics
 from hpa.stores import Stores
 from hpa.targets import Targets
@@ -110,15 +109,6 @@ class Passes:
         self._steady = steady
         self._writers = Writers(limits.writes)
         self._moments = Moments(metrics, limits.status_deadband)
-        self._repeats = Repeats(
-            memory=memory,
-            traces=traces,
-            moments=self._moments,
-            metrics=metrics,
-            settings=self._settings_of,
-            release=self._release,
-            fail=self._fail,
-        )
         self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
 
     async def run(self, entries: Sequence[Entry]) -> None:
@@ -163,7 +153,7 @@ class Passes:
                 self.follow_clock()
                 now = self._wall()
                 begun += len(page)
-                for look, answers in self._others(page, started, now):
+                for look, answers in page:
                     try:
                         self._decide(look, answers, started, now)
                     except Exception:  # noqa: BLE001 - a bug met by one object must not stop others
@@ -172,19 +162,8 @@ class Passes:
             for look in looks[begun:]:
                 self._release(look.entry)
 
-    def _others(
-        self, page: Sequence[tuple[Look, Given]], started: float, now: float
-    ) -> list[tuple[Look, Given]]:
-        """Return who is to be decided on in full; for the rest the pass has ended."""
-        try:
-            return self._repeats.of(page, now, self._steady() - started)
-        except Exception:  # noqa: BLE001 - as below
-            _log.exception("repeating failed", autoscalers=len(page))
-            return [each for each in page if each[0].entry.is_busy]
-
     def _decide(self, look: Look, answers: Given, started: float, now: float) -> None:
         entry = look.entry
-        entry.repeat = None  # until there is a new one
         if entry.is_gone:
             self._release(entry)
             return
@@ -217,10 +196,6 @@ class Passes:
             self._group.create_task(self._act(look, decision, size, started, waits_since, outcome))
             return
         self._finish(look, conclusion, size, now, started)
-        if not self._traces.is_followed:  # who follows is told of every step
-            entry.repeat = Repeat.of(
-                look, decision, conclusion, deadband=self._limits.status_deadband
-            )
         self._release(entry)
 
     def _settings_of(self, key: Key, now: float) -> Settings:

@@ -83,7 +83,6 @@ class HpaMetrics(Collector):
         self.data_age = Tally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
-        self.repeated = 0
         self.saved = 0
         self.skipped = 0  # own write not visible, or the pass before still under way
         self.autoscalers = 0
@@ -94,20 +93,20 @@ class HpaMetrics(Collector):
         self.unread_s: Callable[[], float] = lambda: 0.0
         self.events_dropped: Callable[[], int] = lambda: 0
 
-    def passed(self, labels: Labels, seconds: float, times: int = 1) -> None:
-        """Count passes that were alike, with their metrics."""
+    def passed(self, labels: Labels, seconds: float) -> None:
+        """Count a pass with its metrics."""
         key = (labels.action, labels.error)
-        self.passes[key] = self.passes.get(key, 0) + times
+        self.passes[key] = self.passes.get(key, 0) + 1
         bucket = bisect_left(DURATIONS, seconds)
-        self.pass_seconds.add_to(bucket, key, seconds, times)
+        self.pass_seconds.add_to(bucket, key, seconds)
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
-            self.computations[metric] = self.computations.get(metric, 0) + times
-            self.computation_seconds.add_to(bucket, metric, seconds, times)
+            self.computations[metric] = self.computations.get(metric, 0) + 1
+            self.computation_seconds.add_to(bucket, metric, seconds)
 
-    def decided(self, reason: str, times: int = 1) -> None:
-        """Count decisions by their first reason."""
-        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + times
+    def decided(self, reason: str) -> None:
+        """Count a decision by its first reason."""
+        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + 1
 
     def wrote(self, kind: str, result: str) -> None:
         """Count one request that writes."""
@@ -153,10 +152,6 @@ class HpaMetrics(Collector):
         yield _counter(
             OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions
         )
-        yield _counter(
-            OWN + "repeated_decisions", "Passes whose decision was the last one once more.", (),
-            {(): self.repeated},
-        )  # fmt: skip
         yield _counter(OWN + "writes", "Requests that write.", ("kind", "result"), self.writes)
         yield _counter(
             OWN + "writes_saved", "Status writes put off by --status-deadband.", (),

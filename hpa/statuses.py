@@ -5,13 +5,9 @@ moved by a share of its target or five minutes are over (status writes dominate 
 a controller, for it and for the API server).
 """
 
-import math
 from zlib import crc32
 
-from msgspec import structs
-
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec, MetricStatus, ObjectReference, Status
-from hpa.decide.steady import Margin
 from hpa.decide.times import to_rfc3339
 from podscale.core.quantity import format_milli
 
@@ -51,28 +47,6 @@ def is_due(hpa: HPA, new: Status, *, deadband: float, age_s: float) -> bool:
         if _moved(before, after, spec, deadband):
             return True
     return False
-
-
-def margins(hpa: HPA, new: Status, deadband: float) -> tuple[Margin, ...] | None:
-    """Return how far each number of ``hpa.status`` may be from the next one without being due.
-
-    ``new`` is a status that is not due. None where not numbers alone decide that.
-    """
-    old = hpa.status
-    if not deadband > 0 or not len(old.metrics) == len(new.metrics) == len(hpa.metrics):
-        return None
-    found = []
-    for before, after, spec in zip(old.metrics, new.metrics, hpa.metrics, strict=True):
-        target, was = spec.value_milli, before.value_milli
-        if target is None:
-            target, was = spec.average_value_milli, before.average_value_milli
-        same = structs.replace(
-            after, value_milli=before.value_milli, average_value_milli=before.average_value_milli
-        )
-        if not target or was is None or same != before:
-            return None
-        found.append((was, math.ceil(deadband * target) - 1))
-    return tuple(found)
 
 
 def own_moment(key: str, now: float) -> float:

@@ -20,7 +20,6 @@ from hpa.decide.metrics import Valid
 from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.last import Last, encode
-from hpa.rest import Rested
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # packed, per autoscaler
@@ -52,7 +51,7 @@ class Kept:
     def __init__(self, first: Trace) -> None:
         self.at = first.now
         self.decided: int | None = None
-        self.last: Last | Rested = Last.of(first)
+        self.last = Last.of(first)
         self.shape: Shape = ()
         self.reason = ""
         self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
@@ -142,11 +141,6 @@ class Traces:
     def __len__(self) -> int:
         return len(self._kept)
 
-    @property
-    def is_followed(self) -> bool:
-        """Whether somebody is told of every decision, with its steps."""
-        return self.follower is not None
-
     def put(self, key: Key, trace: Trace, after: Past | None = None) -> str:
         """Keep one decision; returns its first reason, computed only where steps changed.
 
@@ -156,14 +150,6 @@ class Traces:
         if self.follower is not None:
             self.follower.decided(key, trace, reason)
         return reason
-
-    def repeat(self, key: Key, rested: Rested, now: float) -> str:
-        """Keep a decision that is the one before it but for its numbers; returns its reason."""
-        kept = self._kept[key]
-        if kept.newest is not None:
-            self._settle(key, kept)
-        kept.at, kept.last = now, rested
-        return kept.reason
 
     def _keep(self, key: Key, trace: Trace, after: Past | None) -> str:
         kept = self._kept.get(key)

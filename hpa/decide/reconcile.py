@@ -21,7 +21,7 @@ from hpa.decide.proposals import Proposals, action_of, propose
 from hpa.decide.ratios import Tolerance
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, Behavior, Condition, MetricStatus, Status
+from hpa.decide.spec import HPA, Condition, MetricStatus, Status
 from hpa.decide.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.steps import (
     Corrected,
@@ -324,22 +324,10 @@ def _stabilized(
     behavior = hpa.behavior
     if behavior is None:
         return stabilize_down(recommendations, desired, settings.downscale_stabilization_s, now)
-    return stabilize(recommendations, current, desired, *_windows(behavior, settings), now)
-
-
-def longest_window_s(hpa: HPA, settings: Settings) -> float:
-    """Return how long a recommendation may count for ``hpa``."""
-    if hpa.behavior is None:
-        return settings.downscale_stabilization_s
-    return max(_windows(hpa.behavior, settings))
-
-
-def _windows(behavior: Behavior, settings: Settings) -> tuple[float, float]:
     down = behavior.down.window_s
-    return (
-        float(behavior.up.window_s or 0),
-        settings.downscale_stabilization_s if down is None else float(down),
-    )
+    down_s = settings.downscale_stabilization_s if down is None else float(down)
+    up_s = float(behavior.up.window_s or 0)
+    return stabilize(recommendations, current, desired, up_s, down_s, now)
 
 
 def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision:

@@ -217,13 +217,8 @@ def _measure(figures: Figures, stage: Stage, hpas: int, floor_mb: float) -> None
     requests = {k: n - counted.get(k, 0) for k, n in counts.items()}
     ours = spent["podscale hpa"] / ROUNDS
     scale = 10_000 / hpas
-    again = "podscale_hpa_repeated_decisions_total"
     done = sum(after[k] - before.get(k, 0.0) for k in after if k.startswith(passes)) / ROUNDS
-    repeated = (after[again] - before[again]) / ROUNDS
-    figures.note(
-        f"{hpas} HPAs, {done:.0f} decided a period, {repeated:.0f} of these as before; "
-        "CPU a period by process:"
-    )
+    figures.note(f"{hpas} HPAs, {done:.0f} decided a period; CPU a period by process:")
     for name, seconds in spent.items():
         figures.note(f"  {name}: {seconds / ROUNDS:.2f} s")
     figures.at_most("CPU of podscale hpa a round, per 10,000 HPAs", ours * scale, 1.5, "s")

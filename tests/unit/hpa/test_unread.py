@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from hpa import flags, history
-from hpa.decide.decision import Labels
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
-from hpa.decide.steady import Steady
 from hpa.explain import explain
 from hpa.memory import Memory
 from hpa.part import Part
@@ -213,25 +211,6 @@ async def test_a_pass_that_was_on_its_way_writes_nothing_over_what_is_read_late(
     await shards.flush()
     stored = (await Shards(second.world, "podscale", "hpa").load())[(NS, "web")]
     assert (stored.ups, stored.at) == (before.ups, pytest.approx(now + 15.0, abs=0.01))
-
-
-async def test_what_is_read_late_is_joined_before_anything_is_repeated() -> None:
-    second = successor(await grown_to_six(), 1000)
-    entry = second.controller.catalog.get((NS, "web"))
-    assert entry is not None
-    assert entry.hpa is not None
-    memory, now = Memory(Shards(second.world, "podscale", "hpa")), second.wall()
-    memory.begin(now)
-    memory.past(entry, entry.hpa, 6, now)
-    memory.put(entry, Past((Recommendation(6, now),)), 6, now)
-    again = Steady(Labels(), 6, 300.0, b"", b"")
-    assert memory.rest(entry, again, now + 15.0, is_stored=True) is None, "it is not stored yet"
-    assert memory.rest(entry, again, now + 15.0, is_stored=False) is not None
-    await memory.load(now, now)
-    assert memory.rest(entry, again, now + 30.0, is_stored=False) is None
-    joined = memory.past(entry, entry.hpa, 6, now + 30.0).recommendations or ()
-    assert joined[-2:] == (Recommendation(6, now), Recommendation(6, now + 15.0))
-    assert len(joined) > 2
 
 
 async def test_a_later_object_of_the_same_name_takes_nothing_of_what_is_read_late() -> None:

@@ -1,0 +1,205 @@
+"""A batch of passes: whoever is in it is decided on, remembered, told of and given back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from hpa.catalog import Key
+from hpa.decide import Trace, replay
+from hpa.foreign import QUIET_S
+from hpa.looking import PAGE
+from hpa.objects import ManagedField
+from hpa.statuses import REFRESH_S
+from podscale.core.metrics import Answer, Question
+from podscale.kube.lease import Term
+from tests.unit.hpa.webs import SETTINGS, load, web
+from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
+
+pytestmark = pytest.mark.looptime
+
+
+class Follower:
+    """Whoever follows is told the steps of every decision."""
+
+    def __init__(self) -> None:
+        self.told: list[Trace] = []
+
+    def decided(self, key: Key, trace: Trace, reason: str) -> None:
+        self.told.append(trace)
+
+    def forgotten(self, key: Key | None) -> None: ...
+
+
+@asynccontextmanager
+async def leading(cluster: Cluster) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    yield
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def webs(cluster: Cluster, count: int) -> list[str]:
+    names = [f"web{number:03}" for number in range(count)]
+    for name in names:
+        cluster.world.workloads[NS, name] = deployment_object(name, 2)
+        cluster.world.hpas[NS, name] = hpa_object(name)
+    cluster.sync()
+    cluster.put_pods(*(pod_object(name, n) for name in names for n in range(2)))
+    return names
+
+
+async def passes(cluster: Cluster, count: int) -> list[Trace]:
+    """Return the trace after each of so many passes over `web`, one a period."""
+    found = []
+    for _ in range(count):
+        await asyncio.sleep(15.0)
+        trace = cluster.controller.traces.last((NS, "web"))
+        assert trace is not None
+        found.append(trace)
+    return found
+
+
+def decided(cluster: Cluster) -> int:
+    return sum(cluster.metrics.passes.values())
+
+
+async def test_values_that_move_are_written_when_they_are_due() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await asyncio.sleep(40.0)
+        cluster.world.writes.clear()
+        load(cluster, 1050)
+        await asyncio.sleep(REFRESH_S + 15.0)
+        assert len(cluster.statuses()) == 1, "once in five minutes"
+        load(cluster, 899)
+        cluster.world.writes.clear()
+        await asyncio.sleep(16.0)
+        assert len(cluster.statuses()) == 1, "by more than a tenth"
+
+
+async def test_whoever_follows_decisions_is_told_of_every_one() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        cluster.controller.traces.follower = follower = Follower()
+        await asyncio.sleep(60.0)
+        assert len(follower.told) == 4
+        assert all(trace.steps for trace in follower.told)
+
+
+@pytest.mark.parametrize("comes", ["nobody", "other rescale"])
+async def test_every_pass_is_in_the_history_once(comes: str) -> None:
+    mode = "shadow" if comes == "other rescale" else "replace"
+    cluster = Cluster(settings=msgspec.structs.replace(SETTINGS, mode=mode))
+    web(cluster, 2, behavior={"scaleDown": {"stabilizationWindowSeconds": 180}})
+    async with leading(cluster):
+        found = await passes(cluster, 12)
+        if comes == "other rescale":
+            entry = cluster.controller.catalog.get((NS, "web"))
+            assert entry is not None
+            assert entry.hpa is not None
+            status = msgspec.structs.replace(
+                entry.hpa.status,
+                last_scale_s=cluster.wall(),
+                current_replicas=1,
+                desired_replicas=2,
+            )
+            told = msgspec.structs.replace(entry.hpa, status=status)
+            cluster.controller.memory.adopt(entry, told)
+        found += await passes(cluster, 28)
+    times = [trace.now for trace in found]
+    assert times == sorted(set(times))
+    assert len(found[-1].past.scale_ups) == (comes == "other rescale")
+    for number, trace in enumerate(found):
+        made = replay(trace).trace
+        assert (made.steps, made.decided) == (trace.steps, trace.decided)
+        kept = sorted(each.at for each in trace.past.recommendations or ())
+        within = [at for at in times[:number] if at >= trace.now - 180.0]
+        assert kept[len(kept) - len(within) :] == within
+        assert len(kept) <= 180 / 15 + 2, "older ones make room"
+
+
+async def test_a_change_is_packed_once_its_autoscaler_changes_no_more() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    traces = cluster.controller.traces
+    async with leading(cluster):
+        for milli in (905, 895, 905, 895):  # to either side of the tolerance, and little
+            load(cluster, milli)
+            await passes(cluster, 1)
+        assert traces._unpacked == {(NS, "web")}
+        await passes(cluster, 1)
+        assert traces._unpacked == set()
+
+
+async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    names = webs(cluster, 3)
+    memory = cluster.controller.memory
+    put = memory.put
+
+    def fails_once(entry: Any, *args: Any, **more: Any) -> None:
+        if entry.key[1] == names[1]:
+            memory.put = put  # type: ignore[method-assign]
+            raise RuntimeError("a bug")
+        put(entry, *args, **more)
+
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        before = decided(cluster)
+        memory.put = fails_once  # type: ignore[method-assign]
+        with capture_logs() as logs:
+            await asyncio.sleep(15.0)
+        assert [each["event"] for each in logs] == ["pass failed"]
+        assert decided(cluster) == before + 2
+        await asyncio.sleep(15.0)
+        assert decided(cluster) == before + 5
+
+
+@pytest.mark.parametrize("during", ["answers", "pages"])
+async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(during: str) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    webs(cluster, PAGE + 6)
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        running = cluster.controller._passes
+        assert running is not None
+        asked, answer = asyncio.Event(), cluster.provider.answer
+        delay_s = 5.0 if during == "answers" else 0.0
+
+        async def late(questions: Sequence[Question]) -> Sequence[Answer]:
+            asked.set()
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            return await answer(questions)
+
+        cluster.provider.answer = late  # type: ignore[method-assign]
+        task = asyncio.ensure_future(running.run(list(cluster.controller.catalog)))
+        before = decided(cluster)
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert decided(cluster) - before == (PAGE if during == "pages" else 0)
+        assert not any(entry.is_busy for entry in cluster.controller.catalog)
+
+
+async def test_whoever_else_scales_ends_what_is_decided_as_ours_and_the_other_way_round() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    async with leading(cluster):
+        found = await passes(cluster, 4)
+        other = ManagedField("kube-controller-manager", "", cluster.wall())
+        cluster.controller.foreign.note_rescale((NS, "web"), other, (1, 2), cluster.wall())
+        watched = int(QUIET_S / 15.0)
+        found += await passes(cluster, watched)
+        found += await passes(cluster, 4)
+    modes = [trace.settings.mode for trace in found]
+    assert modes == ["replace"] * 4 + ["shadow"] * watched + ["replace"] * 4
