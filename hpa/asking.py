@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from hpa.decide.observation import MetricAnswer
+from hpa.decide.spec import MOST_METRICS_TOGETHER
 from hpa.observe import Look
 from hpa.questions import admitted, is_question
 from hpa.selfmetrics import HpaMetrics
@@ -56,6 +57,7 @@ class Asking:
         self._timeout_s = timeout_s
         self._wall = wall
         self._apart_until = float("-inf")
+        self._apart = asyncio.Lock()  # of autoscalers that are read apart, one part at a time
 
     @property
     def is_slow(self) -> bool:
@@ -63,11 +65,13 @@ class Asking:
         return time.monotonic() < self._apart_until
 
     async def about(self, looks: Sequence[Look]) -> list[Given]:
-        """Return the answers for each look."""
+        """Return the answers for each look. One that is to be read apart comes alone."""
         asked: list[Question] = []
         for look in looks:
             asked += look.asked if look.is_plain else filter(is_question, look.asked)  # type: ignore[arg-type]
-        answers = admitted(await self._answers(asked)) if asked else ()
+        is_apart = len(looks) == 1 and looks[0].hpa.is_read_apart
+        read = self._in_parts if is_apart else self._together
+        answers = admitted(await read(asked)) if asked else ()
         found: list[Given] = []
         place = 0
         for look in looks:
@@ -106,8 +110,31 @@ class Asking:
         if unreadable:
             _log.error("metrics provider failed", error="WrongAnswer", autoscalers=unreadable)
 
-    async def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    async def _together(self, questions: Sequence[Question]) -> Sequence[Answer]:
         began = time.monotonic()
+        try:
+            return await self._answers(questions)
+        finally:
+            if time.monotonic() - began > _SLOW_S:
+                self._apart_until = time.monotonic() + _APART_S
+
+    async def _in_parts(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Return the answers of one that has many: however many such there are, one part of one
+        of them is under way, so that others never wait for more than that."""
+        found: list[Answer] = []
+        while len(found) < len(questions):
+            async with self._apart:
+                part = questions[len(found) : len(found) + MOST_METRICS_TOGETHER]
+                answers = await self._answers(part)
+            found += answers
+            last = answers[-1]
+            is_late = isinstance(last, Unavailable) and last.is_timeout
+            if is_late and all(each is last for each in answers):
+                break  # nor would the others be answered in time
+        found += found[-1:] * (len(questions) - len(found))
+        return found
+
+    async def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
         try:
             async with asyncio.timeout(self._timeout_s):
                 answers = await self._provider.answer(questions)
@@ -124,9 +151,6 @@ class Asking:
         except Exception as error:  # noqa: BLE001 - a provider of another package may do anything
             _log.exception("metrics provider failed")
             failure = Unavailable("ProviderFailed", f"{type(error).__name__}: {error}")
-        finally:
-            if time.monotonic() - began > _SLOW_S:
-                self._apart_until = time.monotonic() + _APART_S
         return [failure] * len(questions)
 
 

@@ -123,6 +123,10 @@ class Passes:
         if waiting:
             decide_late = partial(self._decide_all, started=started)
             looks += await self._looking.fetch(waiting, mapper, decide_late)
+        for look in looks:
+            if look.hpa.is_read_apart:
+                self._group.create_task(self._decide_apart(look, started))
+        looks = [look for look in looks if not look.hpa.is_read_apart]
         if self._asking.is_slow:
             async with asyncio.TaskGroup() as apart:
                 for some in _by_metrics(looks):
@@ -141,6 +145,12 @@ class Passes:
         """Drop what is kept of a deleted object."""
         self._moments.forget(key)
         self._dropped.pop(key, None)
+
+    async def _decide_apart(self, look: Look, started: float) -> None:
+        try:
+            await self._decide_all([look], started)
+        except Exception:  # noqa: BLE001 - nobody waits for it
+            _log.exception("pass failed", key="/".join(look.entry.key))
 
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
         begun = 0

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 SelectPolicy = Literal["Max", "Min", "Disabled"]
 
+MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
+
 
 class ObjectReference(Struct, frozen=True, gc=False):
     """``scaleTargetRef`` or ``describedObject``."""
@@ -163,3 +165,8 @@ class HPA(Struct, frozen=True, gc=False):
     status: Status = Status()
     generation: int | None = None
     options: Options = Options()
+
+    @property
+    def is_read_apart(self) -> bool:
+        """Whether its metrics are too many to be read together with those of others."""
+        return len(self.metrics) > MOST_METRICS_TOGETHER

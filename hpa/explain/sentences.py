@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Groups
-from hpa.decide.spec import MetricSpec
+from hpa.decide.spec import MOST_METRICS_TOGETHER, MetricSpec
 from hpa.decide.steps import (
     Conflict,
     Corrected,
@@ -47,6 +47,11 @@ def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
             yield f"Its status reports {scale.status_replicas}, as during a rollout."
     yield from _before_metrics(told)
     yield from _about_pods(told, reasons)
+    if told.measured and hpa.is_read_apart:
+        yield (
+            f"Its {len(hpa.metrics)} metrics are read apart from those of other autoscalers, "
+            f"{MOST_METRICS_TOGETHER} at a time, because they are more than that."
+        )
     for measured in told.measured:
         yield from _metric(told, measured)
     yield from _choice(told)

@@ -11,11 +11,12 @@ from structlog.testing import capture_logs
 
 from hpa.catalog import Key
 from hpa.decide import Trace, replay
+from hpa.explain import explain
 from hpa.foreign import QUIET_S
 from hpa.looking import PAGE
 from hpa.objects import ManagedField
 from hpa.statuses import REFRESH_S
-from podscale.core.metrics import Answer, Question
+from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
@@ -124,6 +125,58 @@ async def test_every_pass_is_in_the_history_once(comes: str) -> None:
         within = [at for at in times[:number] if at >= trace.now - 180.0]
         assert kept[len(kept) - len(within) :] == within
         assert len(kept) <= 180 / 15 + 2, "older ones make room"
+
+
+def external(name: str) -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+
+
+@pytest.mark.parametrize("large", [1, 3])
+@pytest.mark.parametrize("is_hanging", [False, True])
+async def test_many_metrics_of_one_are_never_asked_for_with_those_of_others(
+    large: int, is_hanging: bool
+) -> None:
+    cluster = Cluster(settings=SETTINGS)
+    names = webs(cluster, 5)
+    wide = external("m")
+    for number in range(large):
+        key = f"large{number}"
+        metrics = [external(f"m{each}") for each in range(101 if number else 5000)]
+        cluster.put(hpa_object(key, *metrics), deployment_object(key, 2))
+    cluster.put(hpa_object("most", *[wide] * 100), deployment_object("most", 2))
+    answer = cluster.provider.answer
+    under_way, most = 0, 0
+
+    async def slow_for_the_large(questions: Sequence[Question]) -> Sequence[Answer]:
+        nonlocal under_way, most
+        if not all(isinstance(each, ExternalMetric) and each.metric != "m" for each in questions):
+            return await answer(questions)
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await asyncio.sleep(100.0 if is_hanging else 0.5)
+        finally:
+            under_way -= 1
+        return await answer(questions)
+
+    cluster.provider.answer = slow_for_the_large  # type: ignore[method-assign]
+    async with leading(cluster):
+        await asyncio.sleep(3.0)
+        traces = cluster.controller.traces
+        for name in (*names, "most"):
+            assert traces.last((NS, name)) is not None, "at once, the first time too"
+        assert traces.last((NS, "large0")) is None
+        assert not cluster.controller._passes._asking.is_slow  # type: ignore[union-attr]
+        await asyncio.sleep(100.0 * large)
+        last = traces.last((NS, "large0"))
+    assert most == 1, "one part of one of them at a time"
+    assert max(map(len, cluster.provider.asked)) == 105
+    assert last is not None
+    assert len(last.observation.answers) == 5000
+    assert all(isinstance(each, Unavailable) for each in last.observation.answers) == is_hanging
+    told = [each for each in explain(last).sentences if "5000 metrics are read apart" in each]
+    assert len(told) == 1
 
 
 async def test_a_change_is_packed_once_its_autoscaler_changes_no_more() -> None:
