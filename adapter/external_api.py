@@ -75,9 +75,10 @@ class ExternalApi:
         parts, namespace = request.info.parts, request.info.namespace
         if not namespace or len(parts) != 1 or not parts[0]:
             return status.path_not_found()
-        # A list cannot be watched here; upstream answers as to any other missing verb.
-        if request.method != "GET" or request.info.verb == "watch":
+        if request.method != "GET":
             return status.method_not_allowed()
+        if request.info.verb == "watch":
+            return options.watch_refused(request, "*", GROUP)  # one route for all metrics
         key = Reuse.key(request)
         found = self._reuse.find(key)
         if found is not None and not options.has_checked(request):

@@ -15,7 +15,7 @@ from podscale.core.goquote import quote
 from podscale.core.selector import Selector
 from podscale.serving import status
 from podscale.serving.api import ApiRequest
-from podscale.serving.status import Cause, StatusError
+from podscale.serving.status import Cause, Status, StatusError
 
 _FIELDS = ("metadata.name", "metadata.namespace")
 _NUMBERS = ("timeoutSeconds", "limit")  # int64, in the order in which Go reads them
@@ -54,6 +54,15 @@ def list_options(request: ApiRequest, *, is_validated: bool = True) -> ListOptio
             message = f'"{each.field}" is not a known field selector: {known}'
             raise StatusError(status.bad_request(message))
     return ListOptions(labels, found)
+
+
+def watch_refused(request: ApiRequest, resource: str, group: str) -> Status:
+    """Return the answer to a watch of what can only be listed; wrong options come first."""
+    try:
+        list_options(request)
+    except StatusError as error:
+        return error.status
+    return status.verb_not_supported("watch", resource, group)
 
 
 def has_checked(request: ApiRequest) -> bool:

@@ -85,8 +85,10 @@ class ResourceApi:
         is_scoped = not name or namespace if kind == "pods" else kind == "nodes" and not namespace
         if not is_scoped or len(parts) > 2 or (len(parts) == 2 and not name):
             return status.path_not_found()
-        if request.method != "GET" or request.info.verb == "watch":
+        if request.method != "GET":
             return status.method_not_allowed()
+        if request.info.verb == "watch":
+            return options.watch_refused(request, kind, GROUP)
         return self._answer(request, kind, namespace, name)
 
     async def _answer(self, request: ApiRequest, kind: str, namespace: str, name: str) -> Answered:

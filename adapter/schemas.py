@@ -88,9 +88,14 @@ def resource() -> dict[str, Schema]:
 
 def _get(summary: str, prefix: str, kind: str, *parameters: str) -> Schema:
     reference = {"$ref": f"#/components/schemas/{prefix}.{kind}"}
+    *_, package, version = prefix.split(".")
+    shown = {"group": f"{package.replace('_metrics', '.metrics')}.k8s.io", "version": version}
     return {
         "get": {
             "description": summary,
+            "x-kubernetes-action": "list" if kind.endswith("List") else "get",
+            # By this `kubectl explain` finds the definition of a resource.
+            "x-kubernetes-group-version-kind": {**shown, "kind": kind.removesuffix("List")},
             "responses": {
                 "200": {
                     "description": "OK",

@@ -152,7 +152,9 @@ class VectorReader:
         envelope = _success(rest)
         data = _data.decode(envelope.data)
         if data.result_type == "vector":
-            self.page(bytes(data.result))
+            # Go writes a list that was never made as null.
+            if bytes(data.result) != b"null":
+                self.page(bytes(data.result))
         elif data.result_type == "scalar":
             self._metrics.append({})
             self._raw = None

@@ -30,7 +30,7 @@ from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
 from podscale.serving.http.parser import SMALL_BODY, HttpRequest
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply, encoded
-from podscale.serving.negotiate import JSON, YAML, formatted, media
+from podscale.serving.negotiate import JSON, YAML, formatted, is_before_handling, media
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target
@@ -138,6 +138,8 @@ class Front:
             offers_table=group is not None and group.offers_table,
             pretty=(target.query.get("pretty") or ("",))[0],
             agent=request.headers.get("user-agent", ""),
+            # Of upstream's routes those of metrics.k8s.io tell one object from a list.
+            is_streamed=group is None or not group.offers_table or info.verb != "get",
         )
         handler = route.handler if route is not None else None
         if group is not None:
@@ -192,7 +194,7 @@ class Front:
         methods = exchange.methods
         if request.method not in methods if methods else request.method == "HEAD":
             return self._encode(exchange, status.method_not_allowed())
-        # What cannot be encoded is still handled, as upstream does: the 406 comes last.
+        # A form of JSON that cannot be encoded is still handled, as upstream does.
         wanted = exchange.media if isinstance(exchange.media, Media) else Media()
         api_request = ApiRequest(
             request.method,
@@ -211,7 +213,13 @@ class Front:
             return self._encode(exchange, _status_of(error, exchange))
         if isinstance(answer, ApiResponse | Status):
             return self._encode(exchange, answer)
-        return _Waiting(answer, partial(self._encode, exchange))
+        waiting = _Waiting(answer, partial(self._encode, exchange))
+        refusal = exchange.media
+        if target.info.is_resource and isinstance(refusal, Status) and is_before_handling(refusal):
+            # Path and method are right, or the answer would be there: nothing else is asked.
+            waiting.drop()
+            return self._encode(exchange, refusal)
+        return waiting
 
     def _encode(self, exchange: _Exchange, answer: Answered) -> Outcome:
         if isinstance(answer, Status):

@@ -8,7 +8,7 @@ never (a clause for it is passed over, which leaves ``*/*`` to be answered with 
 from functools import lru_cache
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from podscale.serving import status, yaml_body
 from podscale.serving.api import Media
@@ -18,6 +18,8 @@ JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SERVED = (JSON, YAML)
+_PRODUCED = (JSON, YAML, PROTOBUF)  # what upstream's routes say that they produce
+_STREAMED = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _BROWSERS = ("curl", "Wget", "Mozilla/5.0")
 _META_VERSIONS = ("v1", "v1beta1")
 _METADATA = ("PartialObjectMetadata", "PartialObjectMetadataList")
@@ -29,21 +31,32 @@ class _Clause(Struct, frozen=True):
     quality: float
 
 
-def media(accept: str, *, offers_table: bool, pretty: str, agent: str) -> Media | Status:
-    """Return how to answer, or the 406.
+def media(
+    accept: str, *, offers_table: bool, pretty: str, agent: str, is_streamed: bool = True
+) -> Media | Status:
+    """Return how to answer, or the 406: ``is_before_handling`` tells its two kinds apart.
 
+    ``is_streamed``: upstream's route says that it can stream, as all but single objects do.
     ``pretty`` is the query parameter ("" when absent): it decides alone when it is
     there, otherwise people's programs are indented for.
     """
     is_pretty = pretty.lower() in ("1", "t", "true") if pretty else agent.startswith(_BROWSERS)
-    found = _choose(accept, offers_table)
+    found = _choose(accept, offers_table, is_streamed)
     if isinstance(found, Status):
         return found
     return structs.replace(found, is_pretty=True) if is_pretty else found
 
 
+def is_before_handling(refusal: Status) -> bool:
+    """Return whether upstream's router refuses before any handler runs.
+
+    Content negotiation refuses a form of JSON (``as=Table``) only when the answer is there.
+    """
+    return refusal.details is not UNSET
+
+
 @lru_cache(maxsize=512)
-def _choose(accept: str, offers_table: bool) -> Media | Status:
+def _choose(accept: str, offers_table: bool, is_streamed: bool) -> Media | Status:
     clauses = _clauses(accept)
     if not clauses:
         return Media()
@@ -51,6 +64,8 @@ def _choose(accept: str, offers_table: bool) -> Media | Status:
         chosen = _match(clause, offers_table)
         if chosen is not None:
             return chosen
+    if not any(clause.kind in ("*/*", "application/*", *_PRODUCED) for clause in clauses):
+        return status.not_produced((*_PRODUCED, *_STREAMED) if is_streamed else _PRODUCED)
     # Upstream's sentence names protobuf too; whoever asks for exactly that should not
     # read that it would have been accepted.
     offered = _SERVED if PROTOBUF in accept else (*_SERVED, PROTOBUF)

@@ -100,6 +100,16 @@ def path_not_found() -> Status:
     return not_found("the server could not find the requested resource")
 
 
+def verb_not_supported(verb: str, resource: str, group: str) -> Status:
+    """Return 405 for a verb that the resource does not have (``NewMethodNotSupported``)."""
+    return Status(
+        message=f'{verb} is not supported on resources of kind "{resource}.{group}"',
+        reason="MethodNotAllowed",
+        details=Details(group=group, kind=resource),
+        code=405,
+    )
+
+
 def method_not_allowed() -> Status:
     """Return 405."""
     return Status(
@@ -114,6 +124,13 @@ def not_acceptable(media_types: Sequence[str]) -> Status:
     """Return 406 naming what is served; it has no details, as upstream's."""
     listed = ", ".join(media_types)
     return not_as_asked(f"only the following media types are accepted: {listed}")
+
+
+def not_produced(media_types: Sequence[str]) -> Status:
+    """Return 406 for a media type that nobody serves, in the words of upstream's router."""
+    listed = ", ".join(media_types)
+    message = f"406: Not Acceptable\n\nAvailable representations: {listed}"
+    return Status(message=message, reason="NotAcceptable", details=Details(), code=406)
 
 
 def not_as_asked(message: str) -> Status:

@@ -237,6 +237,9 @@ class ScriptedPrometheus:
                 return web.Response(text="<html>", content_type="text/html")
             case "nulldata":
                 return web.json_response({"status": "success", "data": None})
+            case "nullresult":
+                data = {"resultType": "vector", "result": None}
+                return web.json_response({"status": "success", "data": data})
             case "cut":
                 text = '{"status":"success","data":{"resultType":"vector","result":[{"met'
                 return web.Response(text=text, content_type="application/json")

@@ -30,8 +30,9 @@ async def test_methods_media_types_and_unknown_paths(
             assert (html.code, html.json["message"]) == (
                 406,
                 (
-                    "only the following media types are accepted: application/json, "
-                    "application/yaml, application/vnd.kubernetes.protobuf"
+                    "406: Not Acceptable\n\nAvailable representations: application/json, "
+                    "application/yaml, application/vnd.kubernetes.protobuf, application/json;"
+                    "stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
                 ),
             )
             protobuf = "application/vnd.kubernetes.protobuf"
