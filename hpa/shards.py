@@ -34,6 +34,7 @@ _LONG_BYTES = LARGEST_BYTES // 4
 _FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
 _SHORTEST_GAP_S = 0.5
 _MOST_GUESTS_BYTES = 2 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
+MOST_READ_BYTES = 4 * 1024 * 1024  # as text: more than any that is written, with its guests
 _FIELD = "history.json.gz"
 # Packs 40 KB to a quarter of it in a quarter of a millisecond; better takes three times as long.
 _LEVEL = 1
@@ -44,7 +45,7 @@ _PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
 _HISTORY = msgspec.json.Decoder(dict[str, Record])
 _LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RECORD = msgspec.json.Decoder(Record)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Refusal(Struct, frozen=True):
@@ -112,7 +113,7 @@ class Shards:
             if not number.isdecimal():
                 continue
             self._versions[int(number)] = stored.metadata.resource_version
-            records = _records(stored)
+            records = history_records(stored)
             for key, record in records.items():
                 # Two shards tell of one object only when their number was being doubled.
                 if key not in found or found[key].at < record.at:
@@ -357,14 +358,14 @@ def _ancestors(shard: int) -> list[int]:
     return found
 
 
-def _records(stored: ConfigMap) -> dict[str, Record]:
+def history_records(stored: ConfigMap) -> dict[str, Record]:
     """Return what can be read of a shard: what is wrong with one object's is its own."""
     packed, name = (stored.binary_data or {}).get(_FIELD, b""), stored.metadata.name
     found: dict[str, Record] = {}
     try:
-        text = gzip.decompress(packed)
+        text = _unpacked(packed)
         return _HISTORY.decode(text)
-    except (OSError, EOFError, zlib.error) as error:
+    except zlib.error as error:
         _log.warning("history not readable", name=name, error=str(error))
         return found
     except _UNREADABLE as error:
@@ -380,3 +381,12 @@ def _records(stored: ConfigMap) -> dict[str, Record]:
         except _UNREADABLE as error:
             _log.warning("history not readable", name=name, key=key, error=str(error))
     return found
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return the text of a shard; raises ``zlib.error``."""
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    text = unpacker.decompress(packed, MOST_READ_BYTES)
+    if not unpacker.eof:
+        raise zlib.error(f"cut short, or of more than {MOST_READ_BYTES} bytes")
+    return text

@@ -4,6 +4,9 @@ Beyond upstream. A fallback is a decision, not an error: it may raise freely and
 only where the object allows it.
 """
 
+from bisect import bisect_left
+from operator import itemgetter
+
 from msgspec import structs
 
 from hpa.decide.observation import GoodProposal, Past
@@ -12,12 +15,18 @@ from hpa.decide.spec import Fallback, MetricSpec, Options
 
 def of(metric: MetricSpec, options: Options) -> Fallback | None:
     """Return the fallback of ``metric``; container metrics may be named container/resource."""
-    if not options.fallbacks:
-        return None
-    named = dict(options.fallbacks)
-    if metric.container and f"{metric.container}/{metric.name}" in named:
-        return named[f"{metric.container}/{metric.name}"]
-    return named.get(metric.name)
+    if metric.container:
+        found = _named(options, f"{metric.container}/{metric.name}")
+        if found is not None:
+            return found
+    return _named(options, metric.name)
+
+
+def _named(options: Options, name: str) -> Fallback | None:
+    place = bisect_left(options.fallbacks, name, key=itemgetter(0))
+    if place < len(options.fallbacks) and options.fallbacks[place][0] == name:
+        return options.fallbacks[place][1]
+    return None
 
 
 def propose(

@@ -4,9 +4,10 @@ What cannot be read is left out and named in ``problems``: a typing error in one
 annotation must not stop the object.
 """
 
-import json
 import re
 from collections.abc import Mapping
+
+import msgspec
 
 from hpa.decide.spec import Fallback, Options
 from podscale.core.duration import DurationError, parse_go
@@ -21,7 +22,12 @@ PODS_BY = PREFIX + "pods-by"
 SHORTEST_PERIOD_S = 1.0
 LONGEST_PERIOD_S = 3600.0  # the range of KEP-6003
 
+MOST_PROBLEMS = 10  # that are named: an annotation may have thousands
+_MOST_SHOWN = 200  # characters of one
+
 _DEFAULTS = Options()
+_NAMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
 _FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
 
 
@@ -36,8 +42,17 @@ def read_options(annotations: Mapping[str, str]) -> Options:
         fallbacks=_fallbacks(annotations, problems),
         may_lower=_flag(annotations, MAY_LOWER, problems),
         pods_by_owner=_by_owner(annotations, problems),
-        problems=tuple(problems),
+        problems=_shown(problems),
     )
+
+
+def _shown(problems: list[str]) -> tuple[str, ...]:
+    found = [
+        text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+        for text in problems[:MOST_PROBLEMS]
+    ]
+    more = len(problems) - len(found)
+    return (*found, f"and {more} more of the kind") if more else tuple(found)
 
 
 def _flag(annotations: Mapping[str, str], key: str, problems: list[str]) -> bool:
@@ -76,27 +91,34 @@ def _fallbacks(
     if text is None:
         return ()
     try:
-        written = json.loads(text)
-    except ValueError as error:
-        problems.append(f"{FALLBACK}: not JSON: {error}")
-        return ()
-    if not isinstance(written, dict):
+        written = _NAMED.decode(text)
+    except msgspec.ValidationError:
         problems.append(f"{FALLBACK}: not an object of metric names")
         return ()
+    except RecursionError:
+        problems.append(f"{FALLBACK}: not JSON: nested too deeply")
+        return ()
+    except (msgspec.DecodeError, UnicodeError) as error:
+        problems.append(f"{FALLBACK}: not JSON: {error}")
+        return ()
     found = []
-    for metric, value in sorted(written.items()):
-        fallback = _fallback(value)
+    for metric, raw in sorted(written.items()):
+        fallback = _fallback(raw)
         if fallback is None:
+            value = bytes(raw).decode(errors="replace")
             problems.append(
-                f"{FALLBACK}: {metric}: {value!r} is none of hold, last:DURATION, replicas:N"
+                f"{FALLBACK}: {metric}: {value} is none of hold, last:DURATION, replicas:N"
             )
         else:
             found.append((metric, fallback))
     return tuple(found)
 
 
-def _fallback(value: object) -> Fallback | None:
-    match = _FALLBACK.fullmatch(value) if isinstance(value, str) else None
+def _fallback(raw: msgspec.Raw) -> Fallback | None:
+    try:
+        match = _FALLBACK.fullmatch(_TEXT.decode(raw))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
     if match is None:
         return None
     if match[1]:

@@ -112,7 +112,7 @@ class Options(Struct, frozen=True, gc=False):
 
     is_paused: bool = False
     sync_period_s: float | None = None
-    fallbacks: tuple[tuple[str, Fallback], ...] = ()  # by metric name
+    fallbacks: tuple[tuple[str, Fallback], ...] = ()  # sorted by metric name
     may_lower: bool = False
     pods_by_owner: bool = False
     problems: tuple[str, ...] = ()  # annotations that could not be read, for a person

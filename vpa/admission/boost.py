@@ -88,9 +88,9 @@ def read_original(pod: Pod, container: str) -> Resources | ObjectError | None:
     if text is None:
         return None
     try:
-        value: Any = msgspec.json.decode(text.encode())
+        value: Any = msgspec.json.decode(text)
         return decode(value, Resources)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return ObjectError(f"annotation {ANNOTATION_PREFIX}{container}: {error}")
     except ObjectError as error:
         return error

@@ -72,5 +72,5 @@ def read(annotations: Mapping[str, str] | None) -> Told | None:
         return None
     try:
         return msgspec.json.decode(text, type=Told)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

@@ -17,6 +17,7 @@ from vpa.model.histograms import ZERO_TIME, Columns, HistogramMatrix
 
 VERSION = "v3"
 HEAVIEST = 10_000
+_MOST = 2**63 - 1  # Go reads its whole numbers into no more
 
 
 class CheckpointError(ValueError):
@@ -142,7 +143,7 @@ def from_wire(status: object) -> Checkpoint:
     if status.get("version") != VERSION:
         raise CheckpointError("version", f"version is {status.get('version')!r}, not {VERSION!r}")
     samples = status.get("totalSamplesCount") or 0
-    if not isinstance(samples, int) or samples < 0:
+    if not isinstance(samples, int) or not 0 <= samples <= _MOST:
         raise CheckpointError("malformed", f"totalSamplesCount is {samples!r}")
     return Checkpoint(
         cpu=_parsed(status.get("cpuHistogram")),
@@ -174,16 +175,17 @@ def _parsed(histogram: object) -> HistogramCheckpoint:
         raise CheckpointError("malformed", "bucketWeights or totalWeight has the wrong type")
     try:
         weights = {int(bucket): _whole(weight) for bucket, weight in buckets.items()}
-    except (TypeError, ValueError) as error:
-        raise CheckpointError("malformed", f"bucketWeights: {error}") from error
+        total = float(total)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError("malformed", f"bucketWeights or totalWeight: {error}") from error
     return HistogramCheckpoint(
-        weights, float(total), _seconds(histogram.get("referenceTimestamp"), "referenceTimestamp")
+        weights, total, _seconds(histogram.get("referenceTimestamp"), "referenceTimestamp")
     )
 
 
 def _whole(weight: object) -> int:
-    if isinstance(weight, bool) or not isinstance(weight, int):
-        raise TypeError(f"{weight!r} is not a whole number")
+    if isinstance(weight, bool) or not isinstance(weight, int) or abs(weight) > _MOST:
+        raise TypeError("a weight is not a whole number of 64 bits")
     return weight
 
 

@@ -145,7 +145,7 @@ def decode(text: str | None, last_update: str | None) -> Extra | None:
         return None
     try:
         extra = msgspec.json.decode(text, type=Extra)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return extra if extra.at == last_update else None
 

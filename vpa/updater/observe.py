@@ -176,7 +176,7 @@ class Observer:
             rivals=tuple(rivals),
             ranges=self._stores.ranges(view.namespace),
             resize_since_s=self.resize_since_s(seen),
-            was_refused=self._refused.get(view.uid) or _remembered(pod),
+            was_refused=self._refused.get(view.uid) or remembered_recommendation(pod),
             allocatable=self._allocatable(view.node),
             pdb=refusal(view, self._stores.budgets) if asks_budgets else None,
             disrupted_today=disrupted_today,
@@ -277,11 +277,12 @@ def _is_there(view: StoredPod) -> bool:
     return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 
-def _remembered(pod: Pod) -> Recommendation | None:
+def remembered_recommendation(pod: Pod) -> Recommendation | None:
+    """Return what the annotation says was infeasible; None where that cannot be read."""
     text = (pod.metadata.annotations or {}).get(INFEASIBLE)
     if text is None:
         return None
     try:
         return decode_object(msgspec.json.decode(text), Recommendation)
-    except (ObjectError, msgspec.DecodeError):
+    except (ObjectError, msgspec.DecodeError, UnicodeError, RecursionError):
         return None

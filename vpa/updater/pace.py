@@ -17,6 +17,7 @@ PER_DAY = "vpa.podscale.io/max-disruptions-per-day"
 SPENT = "vpa.podscale.io/disruptions"  # ours: "2026-11-21T14:3, …", hours of UTC, their counts
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
+_MOST_DIGITS = 9
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -105,7 +106,7 @@ def pace_of(annotations: Mapping[str, str] | None) -> Pace:
     per_day: int | None = None
     if PER_DAY in given:
         text = given[PER_DAY].strip()
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > _MOST_DIGITS:
             raise PaceError(f"{PER_DAY}: {text!r} is not a number of disruptions")
         per_day = int(text)
     return Pace(tuple(windows), per_day)

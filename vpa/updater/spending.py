@@ -23,6 +23,7 @@ from vpa.updater.pace import SPENT
 _log = structlog.get_logger()
 
 _HOUR_S, _DAY_S = 3600.0, 86400.0
+_MOST = 10**9  # disruptions: nobody's budget
 _HOUR = "%Y-%m-%dT%H"
 _TIMEOUT_S = 10.0
 
@@ -136,7 +137,7 @@ def read(annotations: Mapping[str, str] | None) -> Hours:
         text, _, count = entry.strip().rpartition(":")
         try:
             begin = datetime.strptime(text, _HOUR).replace(tzinfo=UTC).timestamp()
-            hours[begin] = hours.get(begin, 0) + max(int(count), 0)
+            hours[begin] = hours.get(begin, 0) + min(max(int(count), 0), _MOST)
         except ValueError:
             continue
     return hours
