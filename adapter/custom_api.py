@@ -5,21 +5,24 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 from prometheus_client import Histogram
 
-from adapter import bodies, failures, mapping, schemas
+from adapter import bodies, failures, mapping, object_names, schemas
 from adapter import request_options as options
+from adapter.object_names import EVERY
 from adapter.registry import Registry, is_namespaced
 from adapter.reuse import Key, Reuse, always
 from adapter.sources import Sources
-from podscale.core.metrics import ObjectSample, PodSamples, Sample
+from adapter.stages import Stage
+from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample
 from podscale.core.selector import Selector
 from podscale.kube.errors import KubeError
 from podscale.kube.resource import NAMESPACES, PODS, Resource
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.status import Cause, StatusError
+from podscale.serving.authz import Permission, denial
+from podscale.serving.status import Cause, Status, StatusError
 
 log = structlog.get_logger(__name__)
 
@@ -101,14 +104,39 @@ class CustomApi:
             asked = _asked(request)
         except StatusError as error:
             return error.status
-        if asked.name == "*":
-            return self._several(request, key, asked)
-        return self._single(request, key, asked)
+        described = mapping.resolve(self._sources.provider.mapper, *mapping.split(asked.written))
+        if (absence := _absence(asked, described)) is not None:
+            name = "" if asked.name == EVERY else asked.name
+            return failures.metric_not_found(asked.written, asked.metric, name, absence)
+        if _is_beyond(asked, described):
+            return self._beyond(request, asked, described)
+        return self._answer(request, key, asked, described)
+
+    async def _beyond(
+        self, request: ApiRequest, asked: _Asked, described: Resource | None
+    ) -> Answered:
+        # RBAC has judged the namespace of the path, which what is asked for does not lie in.
+        wider = structs.replace(request.info, namespace="")
+        permission = request.review(wider)
+        if not isinstance(permission, Permission):
+            permission = await permission
+        if not permission.is_allowed:
+            return denial(request.user, wider, permission.reason)
+        # Kept apart: ``handle`` gives away what it finds without another review.
+        key = (wider.resource, *Reuse.key(request))
+        answer = self._reuse.find(key) or self._answer(request, key, asked, described)
+        return answer if isinstance(answer, ApiResponse | Status) else await answer
+
+    def _answer(
+        self, request: ApiRequest, key: Key, asked: _Asked, described: Resource | None
+    ) -> Answered | Awaitable[Answered]:
+        if asked.name == EVERY:
+            return self._several(request, key, asked, described)
+        return self._single(request, key, asked, described)
 
     def _several(
-        self, request: ApiRequest, key: Key, asked: _Asked
+        self, request: ApiRequest, key: Key, asked: _Asked, described: Resource | None
     ) -> Answered | Awaitable[Answered]:
-        described = mapping.resolve(self._sources.provider.mapper, *mapping.split(asked.written))
         if described is None:
             return failures.internal("unable to list matching resources")
         scope = "" if described.group_resource == NAMESPACES.group_resource else asked.namespace
@@ -141,7 +169,9 @@ class CustomApi:
         response = self._body(request, described, scope, asked, answer.pods, answer.asked_s)
         return self._reuse.keep(key, response, answer.asked_s, is_same)
 
-    async def _single(self, request: ApiRequest, key: Key, asked: _Asked) -> Answered:
+    async def _single(
+        self, request: ApiRequest, key: Key, asked: _Asked, described: Resource | None
+    ) -> Answered:
         written, namespace, name, metric = (
             asked.written, asked.namespace, asked.name, asked.metric,
         )  # fmt: skip
@@ -152,8 +182,7 @@ class CustomApi:
                 return failures.source_failed(answer)
             is_known = not failures.is_unknown_metric(answer)
             return failures.metric_not_found(written, metric, name if is_known else "", answer)
-        described = mapping.resolve(self._sources.provider.mapper, *mapping.split(written))
-        if described is None:  # gone since the answer was on its way
+        if described is None:  # it is there since then, and nobody was asked about it
             return failures.metric_not_found(written, metric)
         scope = "" if described.group_resource == NAMESPACES.group_resource else namespace
         response = self._body(
@@ -188,6 +217,25 @@ class CustomApi:
             options.echo(asked.metric_selector), items,
         )  # fmt: skip
         return ApiResponse(body)
+
+
+def _absence(asked: _Asked, described: Resource | None) -> NoData | None:
+    """Return why there cannot be what is asked for, ``None`` if there can."""
+    kind = asked.written if described is None else described.group_resource
+    if kind != NAMESPACES.group_resource:
+        text = object_names.problem(kind, asked.namespace, asked.name)
+    elif asked.namespace in ("", EVERY) or asked.name == asked.namespace:
+        text = object_names.problem(kind, "", asked.name)
+    else:
+        text = f"of Namespaces only {asked.namespace} itself is asked for below it"
+    return NoData(Stage.OBJECT_MISMATCH, text) if text else None
+
+
+def _is_beyond(asked: _Asked, described: Resource | None) -> bool:
+    """Return whether an answer may be of more than the namespace in the path."""
+    if described is None or described.namespaced or not asked.namespace:
+        return False
+    return asked.namespace == EVERY or described.group_resource != NAMESPACES.group_resource
 
 
 _KIND = "MetricValueList"

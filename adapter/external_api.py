@@ -8,11 +8,13 @@ from typing import Any
 
 from prometheus_client import Histogram
 
-from adapter import bodies, failures, readings, schemas
+from adapter import bodies, failures, object_names, readings, schemas
 from adapter import request_options as options
+from adapter.object_names import EVERY
 from adapter.registry import Registry
 from adapter.reuse import Key, Reuse
 from adapter.sources import Sources
+from adapter.stages import Stage
 from podscale.core.metrics import ExternalSamples, NoData, Stale
 from podscale.feed.pace import Pace
 from podscale.kube.metrics_doc import LEFT_OUT
@@ -79,6 +81,10 @@ class ExternalApi:
             return status.method_not_allowed()
         if request.info.verb == "watch":
             return options.watch_refused(request, "*", GROUP)  # one route for all metrics
+        if namespace != EVERY and not object_names.is_namespace(namespace):
+            problem = f"no namespace can be called {namespace!r}"
+            absence = NoData(Stage.OBJECT_MISMATCH, problem)
+            return failures.metric_not_found("namespaces", parts[0], failure=absence)
         key = Reuse.key(request)
         found = self._reuse.find(key)
         if found is not None and not options.has_checked(request):

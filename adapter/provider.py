@@ -7,7 +7,7 @@ A batch of thousands of questions is a handful of demands on the feed.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from adapter import mapping, readings, registry
+from adapter import mapping, object_names, readings, registry
 from adapter.errors import NoLabel, QueryError
 from adapter.inquiry import Asked, Inquiry, LongInquiry
 from adapter.listing import Source
@@ -175,6 +175,7 @@ class FeedProvider:
         metric_selector: str,
     ) -> Inquiry[PodSamples | Failure] | Failure:
         """Return how to ask for one metric of several objects of ``resource[.group]``."""
+        names = object_names.askable(resource, names)
         found = self._demand(resource, namespace, names, known, metric, metric_selector)
         if not isinstance(found, tuple):
             return found
@@ -191,6 +192,8 @@ class FeedProvider:
             return NotFound(Stage.LABEL_NOT_A_RESOURCE, text)
         key = described.group_resource
         scope = "" if key == "namespaces" else namespace
+        if problem := object_names.problem(key, scope, name):
+            return NoData(Stage.OBJECT_MISMATCH, problem)
         found = self._demand(key, scope, (name,), None, metric, metric_selector)
         if not isinstance(found, tuple):
             return found
@@ -210,6 +213,8 @@ class FeedProvider:
         except QueryError as error:
             stage = Stage.NOT_NAMESPACED if isinstance(error, NoLabel) else Stage.QUERY_INVALID
             return Refused(stage, f"{source.rule.id}: {error}")
+        if plan.labels.namespace and not object_names.is_namespace(namespace):
+            return NoData(Stage.OBJECT_MISMATCH, f"no namespace can be called {namespace!r}")
         origin = Origin(metric, source.rule.id, self._plans.window_s(plan))
         demand = Demand(plan, namespace if plan.labels.namespace else "")
         return Inquiry((demand,), lambda got: readings.external(got[0], origin))

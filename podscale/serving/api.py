@@ -6,11 +6,12 @@ and parsed the request before a handler sees it, and encodes, compresses and cou
 the answer after it.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from podscale.serving.authz import Permission
 from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import Status
@@ -27,6 +28,11 @@ class Media(Struct, frozen=True, gc=False):
     as_metadata: str = ""  # "PartialObjectMetadata" or "…List": made of what the handler answers
 
 
+def nobody(_: RequestInfo) -> Permission:
+    """Return a denial: without an authorizer nothing more is allowed."""
+    return Permission(False, "no authorizer to ask")
+
+
 class ApiRequest(Struct, frozen=True, gc=False):
     """One authenticated and authorized request."""
 
@@ -39,6 +45,9 @@ class ApiRequest(Struct, frozen=True, gc=False):
     user: User
     media: Media
     deadline_s: float  # loop time (``asyncio.get_running_loop().time()``) of the 504
+    # What ``user`` may do besides ``info``: for an answer that reaches beyond it. Raises
+    # ``ReviewFailed`` when awaited.
+    review: Callable[[RequestInfo], Permission | Coroutine[Any, Any, Permission]] = nobody
 
     def parameter(self, name: str) -> str:
         """Return the first value of a query parameter, "" when absent (Go's ``Get``)."""

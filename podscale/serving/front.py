@@ -206,6 +206,7 @@ class Front:
             user,
             wanted,
             exchange.deadline,
+            partial(self._authorizer.authorize, user),
         )
         try:
             answer = exchange.handler(api_request)
