@@ -5,8 +5,9 @@ value, age, APIService, access (stages of ``cases/doctor.yaml``, in their order)
 generator that yields ``evidence.Need`` and is sent the answers.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from adapter import config, doctor_query, doctor_series
@@ -21,6 +22,7 @@ from adapter.evidence import (
     Surroundings,
     Unreachable,
 )
+from adapter.lints import NAME_TWICE, NO_SAMPLE, LintFinding, twice
 from adapter.rules import Rule, RuleSet, compile_rules
 from adapter.stages import Stage
 from podscale.kube.restmapper import Mapper
@@ -38,12 +40,14 @@ class Diagnosis(Struct, frozen=True):
     rule: int | None = None
     place: str = ""  # file:line:column of the rule
     promql: str = ""  # as rendered, if the way got so far
+    beside: tuple[LintFinding, ...] = ()  # what does not stop a metric that is served
 
     @property
     def text(self) -> str:
         """The whole finding in words."""
         where = f"{self.place or self.section}: " if self.rule is not None else ""
-        return f"{self.stage}: {where}{self.seen} {self.change}".strip()
+        beside = "".join(f" {each.text}." for each in self.beside)
+        return f"{self.stage}: {where}{self.seen} {self.change}{beside}".strip()
 
 
 Way = Generator[Need, Given, Diagnosis]
@@ -62,7 +66,9 @@ def diagnose(text: str, asked: Asked, around: Surroundings, file: str = "rules f
     if found.rule is None or found.place:
         return found
     spot = parsed.problem(f"{found.section}[{found.rule}]", "")
-    return _replace(found, place=f"{file}:{spot.line}" if spot.line else file)
+    place = f"{file}:{spot.line}" if spot.line else file
+    beside = tuple(msgspec.structs.replace(each, place=place) for each in found.beside)
+    return msgspec.structs.replace(found, place=place, beside=beside)
 
 
 def _follow(rules: RuleSet, asked: Asked, around: Surroundings) -> Way:
@@ -89,9 +95,38 @@ def _follow(rules: RuleSet, asked: Asked, around: Surroundings) -> Way:
         for earlier in reversed(exposing[:-1]):
             other = yield from doctor_query.follow(earlier.rule, earlier.series, asked, around)
             if other.stage is None:
-                return _shadowed(earlier.rule, answering.rule, verdict, asked)
+                return _shadowed(earlier, answering, verdict, asked)
         return _of(answering.rule, verdict.stage, verdict.seen, verdict.change, verdict.promql)
-    return _reader(answering.rule, asked, around, verdict.promql)
+    found = _reader(answering.rule, asked, around, verdict.promql)
+    if found.stage != Stage.HEALTHY:
+        return found
+    beside = tuple(_beside(exposing, asked, verdict.lacking))
+    change = found.change if not beside else "Nothing stops it."
+    return msgspec.structs.replace(found, change=change, beside=beside)
+
+
+def _beside(
+    exposing: Sequence[doctor_series.Track], asked: Asked, lacking: str
+) -> Iterator[LintFinding]:
+    *earlier, answering = exposing
+    if lacking:
+        yield LintFinding(NO_SAMPLE, answering.rule.id, without_sample(asked, lacking))
+    for other in earlier[:1]:
+        text = twice(asked.metric, other.rule.id, other.series, answering.series)
+        yield LintFinding(NAME_TWICE, answering.rule.id, text)
+
+
+def without_sample(asked: Asked, lacking: str) -> str:
+    """Return what it means that the ``lacking`` of the objects asked for have no sample."""
+    meaning = (
+        ": an HPA takes each for idle when growing and for on target when shrinking"
+        if asked.resource == "pods"
+        else ""
+    )
+    return (
+        f"of the {asked.resource} asked for, these have no sample of {asked.metric}: "
+        f"{lacking}{meaning}. See whether each is scraped"
+    )
 
 
 def _explain_series(track: doctor_series.Track, around: Surroundings) -> Way:
@@ -157,24 +192,26 @@ def _rbac_resource(asked: Asked) -> str:
     return f"{kind}/{asked.metric}"
 
 
-def _shadowed(earlier: Rule, later: Rule, verdict: doctor_query.Verdict, asked: Asked) -> Diagnosis:
+def _shadowed(
+    earlier: doctor_series.Track,
+    later: doctor_series.Track,
+    verdict: doctor_query.Verdict,
+    asked: Asked,
+) -> Diagnosis:
+    first, last = earlier.rule, later.rule
     return _of(
-        earlier,
+        first,
         Stage.SHADOWED_BY_OTHER_RULE,
-        f"{earlier.id} would serve {asked.metric}, but {later.id} exposes the same name later "
-        f"in the file, answers instead, and fails ({verdict.stage}: {verdict.seen})",
-        f"Rename one of them (name.as), narrow the seriesQuery of {later.id}, or remove it.",
+        f"{first.id} would serve {asked.metric} from the series {earlier.series}, but {last.id} "
+        f"exposes {later.series} under the same name later in the file, answers instead, and "
+        f"fails ({verdict.stage}: {verdict.seen})",
+        f"Rename one of them (name.as), narrow seriesQuery {last.series_query!r} of {last.id}, "
+        "or remove it.",
     )
 
 
 def _of(rule: Rule, stage: Stage, seen: str, change: str, promql: str = "") -> Diagnosis:
     return Diagnosis(stage, seen, change, rule.section, rule.index, promql=promql)
-
-
-def _replace(found: Diagnosis, place: str) -> Diagnosis:
-    return Diagnosis(
-        found.stage, found.seen, found.change, found.section, found.rule, place, found.promql
-    )
 
 
 def _unreachable(error: str, around: Surroundings) -> Diagnosis:

@@ -25,6 +25,7 @@ from adapter.rules import Rule
 from adapter.stages import Stage
 from podscale.core import duration, selector
 
+_MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
 
 
@@ -35,6 +36,7 @@ class Verdict(Struct, frozen=True):
     seen: str = ""
     change: str = ""
     promql: str = ""
+    lacking: str = ""  # objects without a number of their own, where others have one
 
 
 def pattern(text: str) -> "re.Pattern[str]":
@@ -144,7 +146,33 @@ def _judge(
             "See why the target is not scraped any more.",
             promql,
         )
-    return Verdict(None, promql=promql)
+    return Verdict(None, promql=promql, lacking=_lacking(rule, points, fresh, asked, names))
+
+
+def _lacking(
+    rule: Rule,
+    points: Sequence[Point],
+    fresh: Sequence[Point],
+    asked: Asked,
+    names: Sequence[str],
+) -> str:
+    if asked.api != "custom":
+        return ""
+    label = rule.labels.label(asked.resource)
+    served = {point.labels[label] for point in fresh}
+    why = {
+        point.labels[label]: "is no number" if not math.isfinite(point.value) else "is too old"
+        for point in points
+    }
+    silent = [name for name in names if name not in served]
+    told = [f"{name} (its value {why[name]})" if name in why else name for name in silent]
+    return listed(told)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return objects by name, as many as somebody reads."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _why_empty(
@@ -157,7 +185,8 @@ def _why_empty(
         if interval and window_s is not None and window_s < 2 * interval:
             hints.append(
                 f"The window [{text}] holds fewer than two samples at a scrape interval of "
-                f"{duration.format_go(interval)}: widen it to four scrape intervals."
+                f"{duration.format_go(interval)}: widen it to four scrape intervals, "
+                f"[{duration.format_prometheus(4 * interval)}]."
             )
     label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
     objects = around.objects if asked.name in ("", "*") else (asked.name,)

@@ -169,11 +169,8 @@ def _named(rule: Rule, asked: Asked, series: Sequence[LabelSet], labels: Sequenc
             rule, None, series=by_name[asked.metric], names=tuple(by_name), labels=tuple(labels)
         )
     shown = ", ".join(repr(n) for n in sorted(by_name)[:5])
-    hint = (
-        " An unbraced $1_x means a group called 1_x, so the name is empty: write ${1}_x."
-        if "" in by_name
-        else ""
-    )
+    meant = rule.namer.meant()
+    hint = f" In name.as Go reads no group there: write {meant}." if meant else ""
     return Track(
         rule,
         Stage.NAME_MISMATCH,

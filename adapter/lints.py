@@ -5,7 +5,6 @@ name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
 ``adapter.lint_objects``.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -31,6 +30,7 @@ NAME_TWICE = "NameTwice"
 SERIES_QUERY_INVALID = "SeriesQueryInvalid"
 UNBOUNDED_SERIES = "UnboundedSeries"
 UNBRACED_GROUP = "UnbracedGroup"
+NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
 
 RULE_LINTS: Mapping[str, str] = {
@@ -40,11 +40,11 @@ RULE_LINTS: Mapping[str, str] = {
     NAME_TWICE: "two rules expose one name",
     SERIES_QUERY_INVALID: "a series query that is no series selector",
     UNBOUNDED_SERIES: "a series query that selects nearly everything",
-    UNBRACED_GROUP: "$1_x in a name means a group called 1_x",
+    UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
+    NO_SAMPLE: "objects that were asked for lack a number others have",
     NOT_COALESCED: "requests of the rule cannot share a query",
 }
 
-_UNBRACED = re.compile(r"\$([0-9]+)([A-Za-z_])")
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
 
 
@@ -104,7 +104,7 @@ Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
 
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told:
     yield from _of_series_query(rule, known)
-    yield from _of_name(config.name.as_)
+    yield from _of_name(config.name.as_, rule)
     source = Source(rule, _example(rule, known))
     if rule.section == "externalRules":
         yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
@@ -150,18 +150,11 @@ def _of_series_query(rule: Rule, known: Known) -> Told:
         )
 
 
-def _of_name(written: str) -> Told:
-    found = _UNBRACED.search(written)
-    if found is not None:
-        number, after = found.groups()
-        yield (
-            UNBRACED_GROUP,
-            ".name.as",
-            (
-                f"{written!r} asks for a group called {number}{after}…, which is empty; "
-                f"write ${{{number}}}{after}…"
-            ),
-        )
+def _of_name(written: str, rule: Rule) -> Told:
+    meant = rule.namer.meant() if written else None
+    if meant is not None:
+        reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
+        yield UNBRACED_GROUP, ".name.as", reason
 
 
 def _of_plan(make: Callable[[], Plan], known: Known, kind: str) -> Told:
@@ -242,7 +235,7 @@ def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> Told:
 
 
 def _names_twice(rules: Sequence[Rule], known: Known) -> Iterator[tuple[str, str]]:
-    first: dict[tuple[str, str], Rule] = {}
+    first: dict[tuple[str, str], tuple[Rule, str]] = {}
     for rule in rules:
         told: set[str] = set()
         series = known.names.get(rule.id) or names_in(rule.series_query)
@@ -251,13 +244,18 @@ def _names_twice(rules: Sequence[Rule], known: Known) -> Iterator[tuple[str, str
             for kind in _kinds(rule) if rule.section == "rules" else ("",):
                 if not name:
                     continue
-                other = first.setdefault((kind, name), rule)
+                other, its_series = first.setdefault((kind, name), (rule, each))
                 if other is not rule and other.id not in told:
                     told.add(other.id)
-                    yield (
-                        f"{rule.id}.name",
-                        f"{name!r} is exposed by {other.id} too; this one, being later, answers",
-                    )
+                    yield f"{rule.id}.name", twice(name, other.id, its_series, each)
+
+
+def twice(name: str, other: str, its_series: str, series: str) -> str:
+    """Return how two rules that expose one name are told, of the later one."""
+    return (
+        f"{name!r} is exposed by {other} too, from the series {its_series}; this one, being "
+        f"later, answers, from {series}"
+    )
 
 
 def _kinds(rule: Rule) -> list[str]:

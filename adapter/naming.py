@@ -5,6 +5,7 @@ from the match with Go's ``Regexp.Expand``: the name is the expansion alone, not
 name with a part replaced (adapter.md 1.2, cases B.1).
 """
 
+import re
 from collections.abc import Mapping
 
 import re2
@@ -12,6 +13,11 @@ import re2
 from adapter import patterns
 
 _NAME_START = "$"
+# What people write for a group: Go's $1 and ${1}, and what sed, Perl and make have instead.
+_GROUP = re.compile(
+    r"\$\$|\$\{\w+\}|(?P<bare>\$(?P<word>\w+))"
+    r"|(?P<other>\{(?P<braced>\w+)\}|\$\((?P<round>\w+)\)|\\(?P<digits>[0-9]+))"
+)
 
 
 class Namer:
@@ -27,6 +33,7 @@ class Namer:
                 "groups, and which of them is the name cannot be guessed"
             )
         self._as = as_ or ("$1" if groups else "$0")
+        self._groups = {*map(str, range(groups + 1)), *self._pattern.groupindex}
 
     def name(self, series: str) -> str | None:
         """Return the metric's name, possibly empty; ``None`` when the pattern does not match."""
@@ -34,6 +41,29 @@ class Namer:
         if match is None:
             return None
         return expand(self._as, match, self._pattern.groupindex)
+
+    def meant(self) -> str | None:
+        """Return ``name.as`` with ``${1}`` where a group was meant and Go reads none.
+
+        ``None`` where there is nothing of that kind.
+        """
+        made = _GROUP.sub(self._mended, self._as)
+        return made if made != self._as else None
+
+    def _mended(self, found: "re.Match[str]") -> str:
+        if found["bare"]:
+            word = found["word"]
+            if word in self._groups:
+                return found[0]
+            # The longest beginning that is a group: $1_x is ${1}_x.
+            for end in range(len(word) - 1, 0, -1):
+                if word[:end] in self._groups:
+                    return f"${{{word[:end]}}}{word[end:]}"
+        elif found["other"]:
+            group = found["braced"] or found["round"] or found["digits"]
+            if group in self._groups:
+                return f"${{{group}}}"
+        return found[0]
 
 
 def expand(template: str, match: "re2._Match", names: Mapping[str, int]) -> str:

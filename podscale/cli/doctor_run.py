@@ -92,7 +92,8 @@ async def examine(plan: Plan, cluster: Cluster | None, progress: Progress) -> Re
         examiner = await _examine_rules(plan, plan.rules, cluster, report, progress)
     if cluster is not None:
         for asked in plan.usage:
-            report.findings.append((asked, await measured(cluster, asked)))
+            report.findings.append((asked, found := await measured(cluster, asked)))
+            report.lints += [each for each in found.beside if each.lint not in plan.disabled]
     if cluster is not None and report.config_problem is None:
         about = f"hpa/{plan.hpa} in {plan.namespace}"
         report.lints += [
@@ -151,6 +152,13 @@ async def _examine_rules(
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         report.lints = [each for each in report.lints if each.subject in about]
+    known_lints = {(each.lint, each.subject) for each in report.lints}
+    report.lints += [
+        each
+        for _, found in report.findings
+        for each in found.beside
+        if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
+    ]
     return examiner
 
 

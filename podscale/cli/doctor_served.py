@@ -5,13 +5,16 @@ rules are followed as a file's are; without it nobody here can reach the adapter
 Prometheus, and what the adapter itself says of the metric is the finding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from adapter.doctor import API_GROUPS, Diagnosis
+from adapter.doctor import API_GROUPS, Diagnosis, without_sample
+from adapter.doctor_query import listed
 from adapter.evidence import Asked
+from adapter.lint_objects import Meta
+from adapter.lints import NO_SAMPLE, LintFinding
 from adapter.rules_api import RESOURCE, RIGHT, RulesTold
 from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster, ClusterFailed
@@ -48,6 +51,7 @@ class _ContainerUsage(msgspec.Struct, frozen=True):
 
 
 class _PodUsage(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
     containers: list[_ContainerUsage] = []
 
     def tells(self, metric: str, container: str) -> bool:
@@ -60,8 +64,16 @@ class _UsageList(msgspec.Struct, frozen=True):
     items: list[_PodUsage] | None = None
 
 
+class _Described(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True, rename="camel"):
+    described_object: _Described = _Described()
+
+
 class _Items(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw] | None = None  # servers in Go write null for none
+    items: list[_Item] | None = None  # servers in Go write null for none
 
 
 async def running_rules(cluster: Cluster) -> RulesTold:
@@ -117,10 +129,28 @@ async def answered(cluster: Cluster, asked: Asked) -> Diagnosis:
             f"The adapter answers with no item: no {asked.resource or 'series'} with a sample "
             f"match {asked.selector or asked.metric_selector or 'the request'}.",
         )
-    return _found(
+    served = _found(
         Stage.HEALTHY,
         f"{asked.metric} is served: {count(len(found.items), 'item')}.",
     )
+    shown = {item.described_object.name for item in found.items}
+    objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
+    return _beside(served, asked, [name for name in objects if name not in shown])
+
+
+def _beside(served: Diagnosis, asked: Asked, silent: Sequence[str]) -> Diagnosis:
+    if not silent:
+        return served
+    told = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
+    return msgspec.structs.replace(served, change="Nothing stops it.", beside=(told,))
+
+
+async def _objects(cluster: Cluster, asked: Asked) -> list[str]:
+    try:
+        return await cluster.object_names(asked)
+    except ClusterFailed as failed:  # a metric is served all the same
+        cluster.notes.append(f"whether each object has a sample was not looked at: {failed}")
+        return []
 
 
 async def measured(cluster: Cluster, asked: Asked) -> Diagnosis:
@@ -156,7 +186,9 @@ async def measured(cluster: Cluster, asked: Asked) -> Diagnosis:
             "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
             "with this adapter, the labels that resourceRules name.",
         )
-    return _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
+    served = _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
+    silent = [pod.metadata.name for pod in items if not pod.tells(asked.metric, asked.container)]
+    return _beside(served, asked, silent)
 
 
 def _refused(error: KubeError) -> Diagnosis:

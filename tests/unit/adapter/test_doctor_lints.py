@@ -1,9 +1,12 @@
 """Each lint speaks of what it is for, at its place, and keeps quiet otherwise."""
 
+import json
+
 import pytest
 
 from adapter import config
 from adapter.lints import RULE_LINTS, Known, LintFinding, lint
+from adapter.naming import Namer
 from adapter.presumed import PresumingMapper
 from adapter.rules import compile_rules
 
@@ -58,7 +61,7 @@ def test_a_sound_rule_has_no_finding():
                  'pod!=""}', 'pod!=""})'), Known(),
                  "SeriesQueryInvalid", 3, "in brackets", id="selector-in-brackets"),
     pytest.param(SOUND.replace("${1}", "$1"), Known(),
-                 "UnbracedGroup", 5, "write ${1}_", id="unbraced"),
+                 "UnbracedGroup", 5, "write ${1}_per_second", id="unbraced"),
     pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), Known(),
                  "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
     pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), Known(),
@@ -104,4 +107,31 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 8
+    assert len(RULE_LINTS) == 9
+
+
+@pytest.mark.parametrize(("matches", "written", "meant"), [
+    ("^(.*)_total$", "$1_per_second", "${1}_per_second"),
+    ("^(.*)_total$", "{1}_total", "${1}_total"),
+    ("^(.*)_total$", r"\1_rate", "${1}_rate"),
+    ("^(.*)_total$", "$(1)_rate", "${1}_rate"),
+    ("^(.*)_total$", "app_{1}_x$1y", "app_${1}_x${1}y"),
+    ("^(?P<name>.*)_total$", "$name_rate", "${name}_rate"),
+    ("^(?P<name>.*)_total$", "{name}_rate", "${name}_rate"),
+    ("^(.*)_(.*)$", "$2_$1", "${2}_$1"),
+    # What is meant as it stands: Go's forms, an escaped dollar, braces of no group.
+    ("^(.*)_total$", "${1}_rate", None),
+    ("^(.*)_total$", "$1-rate", None),
+    ("^(.*)_total$", "$$1_x", None),
+    ("^(.*)_total$", "{2}_x", None),
+    ("^(.*)_total$", "$x", None),
+    ("", "fixed", None),
+])  # fmt: skip
+def test_what_a_name_was_meant_to_be_is_made_of_the_users_own_words(matches, written, meant):
+    assert Namer(matches, written).meant() == meant
+    text = json.dumps({"rules": [{
+        "seriesQuery": "a_total", "name": {"matches": matches, "as": written},
+        "resources": {"overrides": {"pod": {"resource": "pod"}}}, "metricsQuery": "x",
+    }]})  # fmt: skip
+    told = [each.reason for each in found(text) if each.lint == "UnbracedGroup"]
+    assert [f"write {meant}" in reason for reason in told] == ([True] if meant else [])
