@@ -13,6 +13,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
 from podscale.kube.credentials import Credentials, Identity
 from podscale.kube.errors import ApiError, Unreachable
@@ -22,6 +23,8 @@ from podscale.kube.wire import Status, decode
 
 _CONNECT_S = 10.0
 _TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
+# The form with a date is not read, nor what Python takes for a number besides: nan, inf, 1_0.
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]*)?")
 _LEASES = f"/apis/{LEASES.group}/"
 # kube-apiserver closes idle connections after 90 s. A write on one that is just being
 # closed fails without having been tried, so ours are given up earlier.
@@ -104,7 +107,9 @@ class Connection:
                     ) as answer:
                         content = await answer.read()
                     if answer.status < 400:
-                        lowered = {name.lower(): value for name, value in answer.headers.items()}
+                        lowered = {
+                            ascii_lower(name): value for name, value in answer.headers.items()
+                        }
                         return Response(answer.status, lowered, content)
                     error = _error(answer, content)
                     if error.status == 401 and not renewed:
@@ -259,9 +264,8 @@ def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
         else:
             text = f"{answer.status} {text}"
         status = Status(message=f"{answer.method} {answer.url.path}: {text}")
-    retry_after: float | None = None
-    with contextlib.suppress(KeyError, ValueError):
-        retry_after = max(float(answer.headers["Retry-After"]), 0.0)
+    asked = answer.headers.get("Retry-After", "")
+    retry_after = float(asked) if _SECONDS.fullmatch(asked) else None
     if retry_after is None and status.details and status.details.retry_after_seconds:
         retry_after = float(status.details.retry_after_seconds)
     return ApiError.of(

@@ -5,10 +5,13 @@ Kubernetes 1.35, true of every release before); one that is not an integer can o
 taken as it comes.
 """
 
+from podscale.core.ascii_text import whole_number
+
 
 def number(resource_version: str) -> int:
     """Return the resourceVersion as a number; -1: it is not one."""
-    return int(resource_version) if resource_version.isdecimal() else -1
+    found = whole_number(resource_version)
+    return -1 if found is None else found
 
 
 def is_older(candidate: int, known: int) -> bool:

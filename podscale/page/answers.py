@@ -1,10 +1,12 @@
 """The page's questions and answers: JSON below ``/page/api/``, nothing but reading."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from podscale.core.ascii_text import whole_number
 from podscale.page.board import Board, Workload
 from podscale.page.feedhealth import FeedHealth
 from podscale.page.listing import Lister, Query
@@ -12,6 +14,7 @@ from podscale.page.rows import row, scaling, sizing
 from podscale.page.shown import STATES, Detail
 from podscale.page.trail import Trail
 
+_UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 _encoder = msgspec.json.Encoder()
 
 
@@ -58,9 +61,9 @@ class Answers:
         state = _first(query, "state")
         if state and state not in STATES:
             return _refused(400, f"state={state} is none of {', '.join(STATES)}")
-        try:
-            offset, limit = int(_first(query, "offset") or 0), int(_first(query, "limit") or 25)
-        except ValueError:
+        offset = whole_number(_first(query, "offset") or "0")
+        limit = whole_number(_first(query, "limit") or "25")
+        if offset is None or limit is None:
             return _refused(400, "offset and limit are numbers")
         asked = Query(_first(query, "q")[:200], _first(query, "namespace"), state, offset, limit)
         return _found(self._lister.answer(asked, now=self._wall(), is_leader=self._is_leader()))
@@ -69,10 +72,10 @@ class Answers:
         workload = self._workload(query)
         if isinstance(workload, Answer):
             return workload
-        try:
-            since = float(_first(query, "since") or 0)
-        except ValueError:
+        asked = _first(query, "since") or "0"
+        if not _UNIX_TIME.fullmatch(asked):
             return _refused(400, "since is a unix time")
+        since = float(asked)
         now = workload.looked_at = self._wall()
         latest = self._trail.latest(workload)
         return _found(

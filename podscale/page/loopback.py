@@ -10,9 +10,9 @@ from typing import Any
 
 from podscale.page.desk import PREFIX, Desk
 from podscale.serving.http.limits import Limits
-from podscale.serving.http.parser import HttpRequest
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.http.server import Server
 from podscale.serving.target import parse_target
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.sandbox.errors import unauthorized
 
 ADMIN_GROUP = "system:masters"
@@ -51,7 +52,7 @@ def authenticate(
 ) -> User:
     """Return the user of a request; raises ``ApiError`` 401 for a token nobody issued."""
     kind, _, token = headers.get("Authorization", "").partition(" ")
-    if token and kind.lower() == "bearer":
+    if token and ascii_lower(kind) == "bearer":
         user = tokens.user(token.strip())
         if user is None:
             raise unauthorized()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from podscale.core.ascii_text import whole_number
 from podscale.sandbox.errors import ApiError, bad_request
 
 JSON = "application/json-patch+json"
@@ -206,11 +207,15 @@ def _get(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
+def _index(container: Any, part: str) -> int | None:
+    return whole_number(part) if isinstance(container, list) else None
+
+
 def _child(container: Any, part: str) -> Any:
     if isinstance(container, dict) and part in container:
         return container[part]
-    if isinstance(container, list) and part.isdecimal() and int(part) < len(container):
-        return container[int(part)]
+    if (index := _index(container, part)) is not None and index < len(container):
+        return container[index]
     raise _refused(f"the path has no element {part!r}")
 
 
@@ -222,11 +227,11 @@ def _set(document: Any, path: Sequence[str], value: Any, *, is_add: bool) -> Any
         container[last] = value
     elif isinstance(container, list) and last == "-" and is_add:
         container.append(value)
-    elif isinstance(container, list) and last.isdecimal() and int(last) <= len(container):
+    elif (index := _index(container, last)) is not None and index <= len(container):
         if is_add:
-            container.insert(int(last), value)
+            container.insert(index, value)
         else:
-            container[int(last)] = value
+            container[index] = value
     else:
         raise _refused(f"the path has no element {last!r}")
     return document

@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.sandbox.errors import ApiError
 from podscale.sandbox.identity import User
 from podscale.sandbox.objects import Objects
@@ -74,7 +75,7 @@ class Aggregator:
         headers = {
             name: value
             for name, value in request.headers.items()
-            if name.lower() not in _HOP and not name.lower().startswith("x-remote-")
+            if ascii_lower(name) not in _HOP and not ascii_lower(name).startswith("x-remote-")
         }
         headers.pop("Authorization", None)
         body = await request.read() if request.can_read_body else None
@@ -195,7 +196,7 @@ def _unavailable(why: str) -> ApiError:
 async def _stream(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
     response = web.StreamResponse(status=answer.status)
     for name, value in answer.headers.items():
-        if name.lower() not in _HOP:
+        if ascii_lower(name) not in _HOP:
             response.headers.add(name, value)
     await response.prepare(request)
     async for chunk in answer.content.iter_any():

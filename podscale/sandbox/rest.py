@@ -4,6 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
+from podscale.core.ascii_text import whole_number
 from podscale.sandbox import partial, patch, subresources, table
 from podscale.sandbox.bodies import (
     Page,
@@ -81,7 +82,7 @@ class Rest:
     def _list(self, resource: Resource, asked: Request, request: web.BaseRequest) -> web.Response:
         query = asked.query
         chosen, fields = selectors(resource, asked)
-        limit = int(query.get("limit") or 0)
+        limit = whole_number(query.get("limit", "")) or 0
         held = self._objects.storage.table(resource.group, resource.plural)
         after: Key | None = None
         revision = self._objects.storage.revision
@@ -208,7 +209,7 @@ class Rest:
         for key in ("propagationPolicy", "gracePeriodSeconds"):
             if key in asked.query and key not in options:
                 text = asked.query[key]
-                options[key] = int(text) if text.isdecimal() else text
+                options[key] = text if (number := whole_number(text)) is None else number
         stored = self._objects.delete(resource, namespace, name, options=options)
         is_gone = self._objects.find(resource, namespace, name) is None
         if is_gone and resource.kind not in ("Pod", "Namespace"):

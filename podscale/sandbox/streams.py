@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from podscale.core import selector as labels
+from podscale.core.ascii_text import whole_number
 from podscale.core.selector import SelectorError
 from podscale.sandbox import fieldvalues, partial, table
 from podscale.sandbox.errors import bad_request
@@ -87,7 +88,7 @@ def _read(resource: Resource, asked: Request) -> Watch:
     if target.name:
         fields = (*fields, *fieldvalues.read(f"metadata.name={target.name}", resource))
     revision = query.get("resourceVersion", "")
-    if revision and not revision.isdecimal():
+    if revision and whole_number(revision) is None:
         raise bad_request(f"invalid resource version {revision!r}")
     return Watch(
         resource,

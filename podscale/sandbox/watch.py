@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
+from podscale.core.ascii_text import whole_number
 from podscale.core.fields import FieldRequirement
 from podscale.core.selector import Selector
 from podscale.sandbox.errors import ApiError
@@ -34,7 +35,7 @@ class Watch(Struct, frozen=True):
 
 def timeout_of(text: str) -> float:
     """Return the seconds after which the server ends a watch: as asked, else 30 to 60 minutes."""
-    seconds = int(text) if text.isdecimal() else 0
+    seconds = whole_number(text) or 0
     return float(seconds) if seconds else random.uniform(1800, 3600)
 
 
@@ -95,7 +96,7 @@ class _Stream:
             watch.label_selector.is_everything and not watch.field_selector and not watch.namespace
         )
         self._api_version = watch.resource.api_version(watch.version)
-        revision = int(watch.revision) if watch.revision.isdecimal() else 0
+        revision = whole_number(watch.revision) or 0
         self._from_scratch = watch.sends_initial or revision == 0
         if self._from_scratch:
             self._position = self.table.end()

@@ -15,9 +15,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.serving.chain import is_issued_by
-from podscale.serving.http.parser import HttpRequest
 from podscale.serving.http.peer import Peer
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import FrontProxy, Trust
@@ -188,6 +189,6 @@ def _first(request: HttpRequest, headers: tuple[str, ...]) -> str:
 def _bearer_token(header: str) -> str:
     # Go: two words at least, the first "bearer" in any case; an empty token is none.
     words = header.strip().split(" ", 2)
-    if len(words) < 2 or words[0].lower() != "bearer":
+    if len(words) < 2 or ascii_lower(words[0]) != "bearer":
         return ""
     return words[1]

@@ -7,12 +7,13 @@ import structlog
 from msgspec import UNSET
 from prometheus_client import generate_latest
 
+from podscale.core.ascii_text import whole_number
 from podscale.serving import openapi, status
 from podscale.serving.api import Answered, ApiGroup, ApiRequest, ApiResponse, Handler, Route
 from podscale.serving.discovery import Discovery, Document
 from podscale.serving.health import ENDPOINTS, Endpoint, Health, Report
 from podscale.serving.logs import Verbosity
-from podscale.serving.negotiate import JSON, discovery_version
+from podscale.serving.negotiate import JSON, discovery_version, takes_gzip
 from podscale.serving.selfmetrics import SelfMetrics
 
 _TEXT = "text/plain; charset=utf-8"
@@ -116,7 +117,7 @@ def _document(request: ApiRequest, document: Document, content_type: str) -> Api
     is_plain = content_type == JSON
     if is_plain and (request.media.is_pretty or request.media.content_type != JSON):
         return ApiResponse(body=document.body, headers=headers)
-    if document.gzipped and "gzip" in request.headers.get("accept-encoding", ""):
+    if document.gzipped and takes_gzip(request.headers):
         zipped = (*headers, ("Content-Encoding", "gzip"))
         return ApiResponse(document.gzipped, 200, UNSET, content_type, zipped)
     return ApiResponse(document.body, 200, UNSET, "" if is_plain else content_type, headers)
@@ -186,9 +187,10 @@ def _flags_v(verbosity: Verbosity) -> Handler:
         if request.method == "GET":
             return ApiResponse(body=f"{verbosity.v}\n".encode(), content_type=_TEXT)
         text = request.body.decode("utf-8", "replace").strip()
-        if not (text.isascii() and text.isdigit() and len(text) < 4):
+        level = whole_number(text)
+        if level is None or level > 999:
             return status.bad_request(f'"{text[:40]}" is not a verbosity; send a number such as 4')
-        old, verbosity.v = verbosity.v, int(text)
+        old, verbosity.v = verbosity.v, level
         structlog.get_logger().info(
             "VerbosityChanged", old=old, new=verbosity.v, user=request.user.name
         )

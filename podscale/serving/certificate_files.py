@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.serving.certificates import KeyPair, make_self_signed
 from podscale.serving.flags import Flags
 from podscale.serving.tls import NamedPair, TlsError
@@ -38,7 +39,7 @@ def _named(text: str) -> NamedPair:
     if not comma or not certificate.strip() or not key.strip():
         raise TlsError(f"--tls-sni-cert-key={text}: expected certificate,key[:name,...]")
     pair = _read(certificate.strip(), key.strip())
-    listed = tuple(one.strip().lower() for one in patterns.split(",") if one.strip())
+    listed = tuple(ascii_lower(one.strip()) for one in patterns.split(",") if one.strip())
     return NamedPair(pair, listed or _own_names(pair.leaf))
 
 
@@ -56,8 +57,8 @@ def _own_names(leaf: x509.Certificate) -> tuple[str, ...]:
         extension = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         names = leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return tuple(str(name.value).lower() for name in names)
-    return tuple(name.lower() for name in extension.value.get_values_for_type(x509.DNSName))
+        return tuple(ascii_lower(str(name.value)) for name in names)
+    return tuple(ascii_lower(name) for name in extension.value.get_values_for_type(x509.DNSName))
 
 
 def self_signed(directory: str) -> KeyPair:

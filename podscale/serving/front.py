@@ -27,10 +27,18 @@ from podscale.serving.api import (
 )
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
-from podscale.serving.http.parser import SMALL_BODY, HttpRequest
+from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply, encoded
-from podscale.serving.negotiate import JSON, YAML, formatted, is_before_handling, media
+from podscale.serving.http.request import HttpRequest
+from podscale.serving.negotiate import (
+    JSON,
+    YAML,
+    formatted,
+    is_before_handling,
+    media,
+    takes_gzip,
+)
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
 from podscale.serving.target import Target, parse_target
@@ -287,7 +295,7 @@ def _same(reply: Reply) -> Reply:
 def _takes_gzip(request: HttpRequest, headers: Sequence[tuple[str, str]]) -> bool:
     if any(name == "Content-Encoding" for name, _ in headers):
         return False
-    return "gzip" in request.headers.get("accept-encoding", "")
+    return takes_gzip(request.headers)
 
 
 async def _compressed(reply: Reply) -> Reply:

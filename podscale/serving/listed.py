@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core import selector as selectors
+from podscale.core.ascii_text import whole_number
 from podscale.core.selector import Selector
 from podscale.serving import status
 from podscale.serving.api import ApiRequest
@@ -77,9 +78,8 @@ class Listed(Struct, frozen=True):
 def listed(request: ApiRequest) -> Listed | Status:
     """Return what ``request`` asks for, or the 400."""
     text = request.parameter("limit")
-    try:
-        limit = int(text) if text else 0
-    except ValueError:
+    limit = whole_number(text) if text else 0
+    if limit is None:
         return status.bad_request(f"limit={text[:40]} is not a number")
     try:
         labels = selectors.parse(request.parameter("labelSelector"))

@@ -5,11 +5,14 @@ order; JSON and YAML are served, tables and metadata where a group offers them, 
 never (a clause for it is passed over, which leaves ``*/*`` to be answered with JSON).
 """
 
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 from msgspec import UNSET, Struct, structs
 
+from podscale.core.ascii_text import ascii_lower, listed_words
 from podscale.serving import status, yaml_body
 from podscale.serving.api import Media
 from podscale.serving.status import Status
@@ -17,6 +20,7 @@ from podscale.serving.status import Status
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+_WEIGHT = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 _SERVED = (JSON, YAML)
 _PRODUCED = (JSON, YAML, PROTOBUF)  # what upstream's routes say that they produce
 _STREAMED = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
@@ -40,7 +44,7 @@ def media(
     ``pretty`` is the query parameter ("" when absent): it decides alone when it is
     there, otherwise people's programs are indented for.
     """
-    is_pretty = pretty.lower() in ("1", "t", "true") if pretty else agent.startswith(_BROWSERS)
+    is_pretty = ascii_lower(pretty) in ("1", "t", "true") if pretty else agent.startswith(_BROWSERS)
     found = _choose(accept, offers_table, is_streamed)
     if isinstance(found, Status):
         return found
@@ -102,15 +106,22 @@ def _clauses(accept: str) -> tuple[_Clause, ...]:
         parameters = {}
         for pair in pairs:
             key, _, value = pair.partition("=")
-            parameters[key.strip().lower()] = value.strip().strip('"')
-        try:
-            quality = float(parameters.pop("q", "1"))
-        except ValueError:
-            quality = 1.0
+            parameters[ascii_lower(key.strip())] = value.strip().strip('"')
+        weight = parameters.pop("q", "1")
+        quality = float(weight) if _WEIGHT.fullmatch(weight) else 1.0
         if quality > 0:
-            found.append(_Clause(kind.lower(), parameters, quality))
+            found.append(_Clause(ascii_lower(kind), parameters, quality))
     found.sort(key=lambda clause: -clause.quality)
     return tuple(found)
+
+
+def takes_gzip(headers: Mapping[str, str]) -> bool:
+    """Return whether the client accepts gzip by its name, and not with weight 0."""
+    for clause in listed_words(headers.get("accept-encoding", "")):
+        coding, *parameters = (part.strip(" \t") for part in clause.split(";"))
+        if coding == "gzip":
+            return not any(one.startswith("q=") and not one.strip("q=.0") for one in parameters)
+    return False
 
 
 def discovery_version(accept: str) -> str:

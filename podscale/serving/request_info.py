@@ -1,5 +1,7 @@
 """Path and method read as Kubernetes reads them: the attributes RBAC judges.
 
+from podscale.core.ascii_text import ascii_lower
+
 Follows ``RequestInfoFactory.NewRequestInfo`` in k8s.io/apiserver
 ``pkg/endpoints/request/requestinfo.go`` (1.30), for paths below ``/apis``.
 """
@@ -7,6 +9,8 @@ Follows ``RequestInfoFactory.NewRequestInfo`` in k8s.io/apiserver
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+
+from podscale.core.ascii_text import ascii_lower
 
 _VERBS = {
     "POST": "create",
@@ -64,7 +68,7 @@ def request_info(method: str, path: str, query: Mapping[str, Sequence[str]]) -> 
 def _collection_verb(query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
     watch = query.get("watch")
     # apimachinery's string to bool: only "false" and "0" deny, an empty value affirms.
-    verb = "watch" if watch and watch[0].lower() not in ("false", "0") else "list"
+    verb = "watch" if watch and ascii_lower(watch[0]) not in ("false", "0") else "list"
     # A list narrowed to one name is judged as that name, so that a role with
     # resourceNames may list it.
     for selector in query.get("fieldSelector", ())[:1]:

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.serving.certificates import KeyPair
 from podscale.serving.ciphers import offer
 
@@ -89,7 +90,7 @@ class ServingTls:
     def _on_hello(
         self, connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext
     ) -> None:
-        connection.context = self._pick(name.lower() if name else "")
+        connection.context = self._pick(ascii_lower(name) if name else "")
 
     def _pick(self, name: str) -> ssl.SSLContext:
         found = self._by_name.get(name)

@@ -14,6 +14,7 @@ import structlog
 from cryptography import x509
 from msgspec import Struct
 
+from podscale.core.ascii_text import ascii_lower
 from podscale.kube.api import Api
 from podscale.kube.errors import KubeError
 from podscale.kube.resource import CONFIG_MAPS
@@ -241,4 +242,4 @@ def _words(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in names)
+    return tuple(ascii_lower(name.strip()) for name in names)

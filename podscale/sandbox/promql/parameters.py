@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from podscale.core.ascii_text import whole_number
 from podscale.feed.prover.tree import Node, NotPromql, Selector, parse
 from podscale.sandbox.promql.errors import BadData, unsupported
 
@@ -12,8 +13,8 @@ _UNITS_MS = {
     "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
     "y": 31_536_000_000,
 }  # fmt: skip
-_DURATION = re.compile(r"(?:(\d+)(ms|s|m|h|d|w|y))+")
-_PART = re.compile(r"(\d+)(ms|s|m|h|d|w|y)")
+_DURATION = re.compile(r"(?:([0-9]+)(ms|s|m|h|d|w|y))+")
+_PART = re.compile(r"([0-9]+)(ms|s|m|h|d|w|y)")
 
 _STEPS = 11_000  # as Prometheus
 
@@ -88,7 +89,7 @@ def selection(text: str) -> Selector:
 
 def limit(text: str) -> Callable[[int], bool]:
     """Return whether a count is still within ``limit``; raises ``BadData``."""
-    if text and not text.isdecimal():
+    most = whole_number(text or "0")
+    if most is None:
         raise BadData(f'invalid parameter "limit": cannot parse "{text}" to a valid limit')
-    most = int(text or 0)
     return lambda count: not most or count < most

@@ -15,9 +15,10 @@ import structlog
 from podscale.serving import status
 from podscale.serving.http.head import AuditIds, reply_head
 from podscale.serving.http.limits import Limits
-from podscale.serving.http.parser import BodyLimit, HttpRequest, Parser, Refusal
+from podscale.serving.http.parser import BodyLimit, Parser
 from podscale.serving.http.peer import Peer, peer_of
 from podscale.serving.http.reply import Reply, encoded, failed
+from podscale.serving.http.request import HttpRequest, Refusal
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
@@ -356,7 +357,7 @@ class Connection(asyncio.Protocol):
 
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
-        if not audit_id or len(audit_id) > 64:
+        if not audit_id or len(audit_id) > 64 or not _is_plain(audit_id):
             audit_id = self._host.audit_ids.next()
         headers = reply.headers
         if closes:
@@ -366,6 +367,10 @@ class Connection(asyncio.Protocol):
         length = len(reply.body)
         date = self._host.date()
         return reply_head(reply.status, audit_id, date, reply.content_type, length, headers)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _bound(transport: asyncio.Transport) -> None:

@@ -4,12 +4,12 @@ import structlog
 from msgspec import Struct
 
 from podscale.serving import status
-from podscale.serving.http.parser import HttpRequest
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.status import Status
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """An encoded answer. Header values hold no line breaks."""
+    """An encoded answer."""
 
     status: int
     content_type: str

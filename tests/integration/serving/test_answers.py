@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from podscale.serving.api import ApiRequest, ApiResponse, Media, Route
 from podscale.serving.negotiate import formatted
 from podscale.serving.status import internal_error
@@ -62,6 +64,17 @@ async def test_every_reply_carries_the_standard_headers(
     assert len(reply.headers["audit-id"]) == 36
     assert reply.headers["date"].endswith(" GMT")
     assert again.headers["audit-id"] == "from-the-aggregator"
+
+
+@pytest.mark.parametrize("sent", ["a\tb", "caf\u00e9", "a\u0085b", "x" * 65, ""])
+async def test_only_a_plain_audit_id_is_sent_back(
+    tmp_path: Path, pki: Pki, api: ScriptedApi, sent: str
+) -> None:
+    async with serving(flags_for(tmp_path, pki), api) as server:
+        async with wire(server.port, pki.client()) as client:
+            reply = await client.get("/livez", Audit_Id=sent)
+    assert reply.code == 200
+    assert len(reply.headers["audit-id"]) == 36
 
 
 async def test_late_answers_are_504_as_text(tmp_path: Path, pki: Pki, api: ScriptedApi) -> None:

@@ -79,6 +79,16 @@ async def test_a_busy_server_is_asked_again_when_it_said_so_but_writes_are_not_r
     assert caught.value.retry_after_s == 0.01
 
 
+@pytest.mark.parametrize("asked", ["nan", "inf", "-1", "1_0", "\u0661", "1e9", "9" * 400, "soon"])
+async def test_a_retry_after_that_is_no_number_of_seconds_is_none(asked):
+    cluster = LittleCluster()
+    cluster.fault = lambda *_: Refusal(429, "TooManyRequests", retry_after=asked)
+    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+        with pytest.raises(TooManyRequests) as caught:
+            await api.request("GET", "/api/v1/pods")
+    assert caught.value.retry_after_s is None
+
+
 async def test_a_guard_stops_a_write_after_the_connection_stands():
     cluster = LittleCluster()
     cluster.put(pods_path("shop", "web"), pod())

@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from podscale.serving.authn import Authenticator, verify
-from podscale.serving.http.parser import HttpRequest
 from podscale.serving.http.peer import NOBODY, Peer
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import FrontProxy, Trust

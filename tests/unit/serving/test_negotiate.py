@@ -3,7 +3,7 @@
 import pytest
 
 from podscale.serving.api import Media
-from podscale.serving.negotiate import discovery_version, formatted, media
+from podscale.serving.negotiate import discovery_version, formatted, media, takes_gzip
 from podscale.serving.status import Status
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -85,3 +85,20 @@ def test_yaml_reads_as_gos() -> None:
         b'a: null\nb:\n- cpu: "0"\n  e: ""\n  m: 1Ki\n'
         b'  t: "2023-11-14T22:13:18Z"\n  "yes": "true"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("sent", "takes"),
+    [
+        ("gzip", True),
+        ("br , GZip;q=0.5", True),
+        ("deflate;q=1,gzip", True),
+        ("", False),
+        ("xgzip", False),
+        ("gzip-not", False),
+        ("identity;x=gzip", False),
+        ("gzip;q=0.000", False),
+    ],
+)
+def test_gzip_is_a_word_of_its_own(sent: str, takes: bool) -> None:
+    assert takes_gzip({"accept-encoding": sent}) is takes

@@ -12,9 +12,10 @@ from podscale.serving.authz import Authorizer
 from podscale.serving.front import Front
 from podscale.serving.http.connection import Connection
 from podscale.serving.http.limits import Limits
-from podscale.serving.http.parser import SMALL_BODY, HttpRequest
+from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.http.server import Server
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.trust import Trust

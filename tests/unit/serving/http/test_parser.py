@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.http.parser import HttpRequest, Parser, Refusal
+from podscale.serving.http.parser import SMALL_BODY, Parser
+from podscale.serving.http.request import HttpRequest, Refusal
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nX-Group: one\r\nX-Group: two, three\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -132,7 +133,8 @@ def test_keep_alive(sent: bytes, keeps: bool) -> None:
             id="chunk-too-long",
         ),
         pytest.param(
-            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFF\r\n",
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFF\r\n"
+            + b"x" * (SMALL_BODY + 1),
             413,
             id="chunked-body-too-large",
         ),

@@ -1,0 +1,114 @@
+"""A request as the rest of the process sees it, made of what llhttp has let pass.
+
+Refused here is what llhttp would forgive and what somebody else might read differently.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.core.ascii_text import ascii_lower, listed_words, whole_number
+from podscale.serving import status
+from podscale.serving.status import Status
+
+VERSIONS = {b"HTTP/1.1": False, b"HTTP/1.0": True}  # and whether it is 1.0
+_ABSOLUTE = re.compile(r"https?://[^/?#@]+(?=[/?]|$)", re.IGNORECASE | re.ASCII)
+_NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HOST = re.compile(r"[\w!$%&'()*+,\-.:;=\[\]~]*", re.ASCII)  # httpguts.ValidHostHeader of Go
+_NONE: Mapping[str, tuple[str, ...]] = {}
+# Repeating one of these means that somebody wants two readers to differ.
+_SINGLE = frozenset(
+    {"host", "content-length", "transfer-encoding", "authorization", "content-type"}
+)
+
+
+class HttpRequest(Struct, frozen=True, gc=False):
+    """One complete request."""
+
+    method: str
+    target: str  # as sent: encoded path and query; origin form
+    headers: Mapping[str, str]  # keys in lower case; repeated ones joined by ", "
+    repeated: Mapping[str, tuple[str, ...]]  # only headers that came more than once
+    body: bytes
+    keeps_alive: bool
+    is_http10: bool
+
+    def all(self, header: str) -> tuple[str, ...]:
+        """Return every value of a header, unjoined: a group's name may hold a comma."""
+        several = self.repeated.get(header)
+        if several is not None:
+            return several
+        value = self.headers.get(header)
+        return () if value is None else (value,)
+
+
+class Refusal(Struct, frozen=True):
+    """Nothing more is read from this connection; ``status`` is sent and it is closed."""
+
+    status: Status
+
+
+class Head(Struct, frozen=True, gc=False):
+    """A request whose body is still to be read."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    repeated: Mapping[str, tuple[str, ...]]
+    is_http10: bool
+    length: int  # of the body, where it is not chunked
+    is_chunked: bool
+
+
+def malformed(message: str) -> Refusal:
+    """Return the refusal of what is not HTTP, or not beyond doubt."""
+    return Refusal(status.bad_request(f"malformed HTTP request: {message}"))
+
+
+def read_head(
+    line: Sequence[bytes], headers: dict[str, str], several: Mapping[str, Sequence[str]]
+) -> Head | Refusal:
+    """Return the head with ``line`` (method, target, version), or why it is refused.
+
+    Takes ``headers`` over; ``several`` has every value of those that came more than once.
+    """
+    method, target = line[0].decode(), line[1].decode()
+    if not target.startswith("/"):
+        target = _ABSOLUTE.sub("", target, count=1)
+        if not target.startswith("/"):
+            if target and not target.startswith("?"):
+                return malformed("the request target is no path")
+            target = f"/{target}"
+    if "#" in target or ("%" in target and _NO_ESCAPE.search(target.partition("?")[0])):
+        return malformed("the request target holds a fragment, or a % that escapes nothing")
+    is_http10 = VERSIONS[line[2]]
+    host = headers.get("host")
+    if host is None:
+        if not is_http10:
+            return malformed("the header host is missing")
+    elif _HOST.fullmatch(host) is None:
+        return malformed("the header host is not a host")
+    repeated = _NONE
+    if several:
+        if not _SINGLE.isdisjoint(several):
+            return malformed("a header that may be there once is repeated")
+        repeated = {key: tuple(values) for key, values in several.items()}
+        headers |= {key: ", ".join(values) for key, values in repeated.items()}
+    encoding = headers.get("transfer-encoding")
+    # llhttp lets other encodings precede "chunked", and chunks be in HTTP/1.0.
+    if encoding is not None and (is_http10 or ascii_lower(encoding) != "chunked"):
+        return malformed(f"Transfer-Encoding {encoding[:40]} is not supported here")
+    length = whole_number(headers.get("content-length", "0"))
+    if length is None:
+        return malformed("Content-Length is not a number")
+    return Head(method, target, headers, repeated, is_http10, length, encoding is not None)
+
+
+def keeps_alive(head: Head) -> bool:
+    """Return whether another request may follow on the connection."""
+    connection = head.headers.get("connection")
+    if connection is None:
+        return not head.is_http10
+    options = listed_words(connection)
+    return "close" not in options and (not head.is_http10 or "keep-alive" in options)
