@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import MOST_METRICS_TOGETHER
 from hpa.observe import Look
@@ -182,6 +183,9 @@ def _times(answer: MetricAnswer | None) -> list[float]:
             return [_NONE]
         case _:
             raise TypeError(f"{type(answer).__name__} is no answer")
+    for each in samples:
+        if not INT64_MIN <= each.value_milli <= INT64_MAX:
+            raise ValueError(f"{each.value_milli} is no number of milli-units in 64 bits")
     return [_NONE, *(asked_s if each.time_s is None else each.time_s for each in samples)]
 
 

@@ -330,4 +330,4 @@ def _age(text: str, field: str) -> float:
 
 
 def _milli(amount: Amount) -> int:
-    return quantity.from_wire(amount).milli
+    return quantity.from_wire(amount).milli_int64

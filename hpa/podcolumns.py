@@ -5,11 +5,12 @@ comparison of versions.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpa.decide.numbers import INT64_MAX
 from hpa.decide.pods import ContainerRequest, Pods, PodTemplate
 from podscale.kube.objects.pod import Template, TemplateContainer
 from podscale.kube.podset import PodSet
@@ -83,8 +84,8 @@ class Columns:
                 *(_container(each, is_init=True) for each in template.init_containers),
                 *(_container(each, is_init=False) for each in template.containers),
             ),
-            pod_level=template.pod_requests_milli or {},
-            overhead=template.overhead_milli,
+            pod_level=_saturated(template.pod_requests_milli or {}),
+            overhead=_saturated(template.overhead_milli),
         )
         self._templates[id(template)] = (template, made)
         return made
@@ -92,8 +93,17 @@ class Columns:
 
 def _container(container: TemplateContainer, *, is_init: bool) -> ContainerRequest:
     return ContainerRequest(
-        container.name, container.requests_milli, is_init, is_init and container.is_sidecar
+        container.name,
+        _saturated(container.requests_milli),
+        is_init,
+        is_init and container.is_sidecar,
     )
+
+
+def _saturated(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    if max(amounts.values(), default=0) <= INT64_MAX:
+        return amounts
+    return {name: min(milli, INT64_MAX) for name, milli in amounts.items()}
 
 
 class _Times:

@@ -5,7 +5,7 @@ Texts follow the metrics clients of ``podautoscaler/metrics``, Kubernetes 1.37.
 
 from collections.abc import Sequence
 
-from hpa.decide.numbers import INT64_MAX
+from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer, MetricFailure
 from podscale.core.metrics import (
     ExternalSamples,
@@ -95,4 +95,4 @@ def summed(values: Sequence[int]) -> int:
         total += value
         if total > INT64_MAX:
             return INT64_MAX
-    return total
+    return max(total, INT64_MIN)

@@ -1,7 +1,8 @@
 """Go's integer and float rules where they change a replica count.
 
-Saturating where upstream converts an out-of-range float (which on amd64 becomes
--2^31 and scales to the minimum); wrapping only in utilization, as upstream does.
+Saturating where upstream converts an out-of-range float (which on amd64 becomes -2^31 and
+scales to the minimum), and for amounts that its int64 cannot hold; wrapping only in
+utilization, as upstream does (docs/decisions/002-amounts-of-64-bits.md).
 """
 
 import math

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from hpa.decide.numbers import Amount, quotient, wrap32, wrap64
+from hpa.decide.numbers import INT32_MAX, INT64_MAX, Amount, quotient, wrap32, wrap64
 
 
 class ResourceRatio(Struct, frozen=True, gc=False):
@@ -54,10 +54,13 @@ def resource_ratio(
             count += 1
     if requested == 0:
         return None
-    hundredfold = total * 100
-    if isinstance(hundredfold, int):
-        hundredfold = wrap64(hundredfold)
-    utilization = wrap32(quotient(hundredfold, requested))
+    if total >= INT64_MAX:
+        utilization = INT32_MAX  # of what Go has no room for
+    else:
+        hundredfold = total * 100
+        if isinstance(hundredfold, int):
+            hundredfold = wrap64(hundredfold)
+        utilization = wrap32(quotient(hundredfold, requested))
     return ResourceRatio(utilization / target_utilization, utilization, quotient(total, count))
 
 

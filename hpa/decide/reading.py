@@ -181,4 +181,4 @@ def _reference(reference: wire.Reference | None) -> ObjectReference | None:
 
 
 def _milli(amount: wire.Amount | None) -> int | None:
-    return None if amount is None else quantity.from_wire(amount).milli
+    return None if amount is None else quantity.from_wire(amount).milli_int64

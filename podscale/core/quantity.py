@@ -60,6 +60,11 @@ class Quantity(Struct, frozen=True):
         return _away_from_zero(self.nano, MICRO)
 
     @property
+    def milli_int64(self) -> int:
+        """``milli`` within int64. Go's overflows there, mostly to 0, which nobody asked for."""
+        return min(max(self.milli, -_INT64), _INT64 - 1)
+
+    @property
     def value(self) -> int:
         """Whole units, rounded away from zero as Go's ``Value``."""
         return _away_from_zero(self.nano, NANO)

@@ -289,7 +289,7 @@ def _taken(timestamp: Time | None) -> float | None:
 
 
 def _milli(amount: Quantity) -> int:
-    milli = quantity.parse(str(amount)).milli
+    milli = quantity.parse(str(amount)).milli_int64
     if milli == _GO_OVERFLOW:
         raise quantity.QuantityError(str(amount), "is what Go makes of NaN and infinity")
     return milli
