@@ -53,12 +53,13 @@ lint: setup  ## ruff, mypy strict, the arrows between the rooms
 $(BENCHES:%=bench-%): setup
 	$(BIN)/python -m tests.bench $(@:bench-%=%)
 
-LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 \
+LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-emit-index-url --no-annotate --quiet
-lock: setup  ## renew requirements.lock, and deploy/requirements.lock with what the image runs
+lock: setup  ## renew requirements.lock, and with it what the image runs and is built with (deploy/)
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --group dev -o requirements.lock
-	$(LOCK) --constraint requirements.lock -o deploy/requirements.lock
+	$(LOCK) pyproject.toml --group dev -o requirements.lock
+	$(LOCK) pyproject.toml --constraint requirements.lock -o deploy/requirements.lock
+	$(LOCK) --group pyproject.toml:build --constraint requirements.lock -o deploy/build.lock
 
 dist: setup  ## the wheel, and a zipapp for a Python that has the packages of deploy/requirements.lock
 	$(BIN)/python -m hatchling build --target wheel --directory dist

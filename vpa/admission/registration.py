@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import Api
-from podscale.kube.errors import Conflict, KubeError, ObjectNotFound
+from podscale.kube.errors import Conflict, Forbidden, KubeError, ObjectNotFound
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.resource import LEASES, MUTATING_WEBHOOKS
 from podscale.kube.wire import decode, encode, format_micro_time
@@ -101,11 +101,18 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
                 )
             except Conflict:
                 continue
+            except Forbidden as error:
+                raise KubeError(
+                    f"MutatingWebhookConfiguration {CONFIGURATION} is missing, and this account "
+                    f"may change it but not create it: apply the manifests again ({error})"
+                ) from error
             return
         found = msgspec.json.decode(answer.body)
         if _is_same(found, msgspec.json.decode(encode(body))):
             return
-        metadata = {**body["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
+        # Labels and annotations of the manifests, of Helm or of others stay as they are.
+        labels = {**(found["metadata"].get("labels") or {}), **body["metadata"]["labels"]}
+        metadata = {**found["metadata"], "labels": labels}
         try:
             await api.request(
                 "PUT", path, body=encode({**body, "metadata": metadata}), timeout_s=_TIMEOUT_S

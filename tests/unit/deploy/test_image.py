@@ -55,6 +55,22 @@ def test_the_image_runs_locked_packages_and_none_of_the_tests_own() -> None:
     assert "://" not in (ROOT / "deploy/requirements.lock").read_text()
 
 
+def test_the_wheel_is_built_by_the_locked_tool_that_the_tests_use() -> None:
+    tools, everything = pins(ROOT / "deploy/build.lock"), pins(ROOT / "requirements.lock")
+    assert any(name.startswith("hatchling==") for name in tools)
+    for name, hashes in tools.items():
+        assert hashes
+        assert everything[name] == hashes
+    assert "://" not in (ROOT / "deploy/build.lock").read_text()
+
+
+def test_the_image_stands_on_bytes_and_not_on_a_name() -> None:
+    froms = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert froms == ["$BASE", "$BASE"]
+    [base] = re.findall(r"^ARG BASE=(.+)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.1[123]-slim@sha256:[0-9a-f]{64}", base)
+
+
 def test_the_wheel_holds_every_room_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in inside} == set(ROOMS)

@@ -10,6 +10,7 @@ import yaml
 from adapter import config_gen
 from adapter import flags as adapter_flags
 from hpa import flags as hpa_flags
+from podscale.core import quantity
 from podscale.serving import flag_table, flags
 from tests.tools.deploy_copies import copies
 from tests.unit.deploy.rendered import (
@@ -93,6 +94,10 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
             if "pods" in named or "*" in named:
                 assert "delete" not in rule["verbs"]
             assert not named & {"pods/exec", "clusterroles"}
+            # A webhook of one's own changes every object of the cluster: ours is changed by name.
+            if any("webhookconfigurations" in each for each in named):
+                assert rule["resourceNames"] == ["vpa-webhook-config"]
+                assert not {"create", "list", "watch", "delete"} & set(rule["verbs"])
             # Histories are made and replaced; other people's ConfigMaps lie beside them.
             assert "configmaps" not in named or not {"patch", "delete"} & set(rule["verbs"])
             # Evicting is the updater's work, and of nobody else.
@@ -100,6 +105,62 @@ def test_no_role_may_do_everything_or_remove_pods(name: str) -> None:
             if "secrets" in named and set(rule["verbs"]) != {"create"}:
                 # create cannot be limited by name: the name is not known yet.
                 assert rule["resourceNames"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_who_may_change_the_webhooks_registration_finds_it_there(name: str) -> None:
+    manifests = rendered(name)
+    rules = [rule for role in of_kind(manifests, "ClusterRole") for rule in role["rules"]]
+    named = {
+        found
+        for rule in rules
+        if "mutatingwebhookconfigurations" in rule.get("resources", ())
+        for found in rule["resourceNames"]
+    }
+    made = of_kind(manifests, "MutatingWebhookConfiguration")
+    assert {each["metadata"]["name"] for each in made} == named
+    # What `kubectl apply` does not name, it does not take away again.
+    assert not [each for each in made if "webhooks" in each]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_container_has_a_limit_of_memory_with_room_for_what_docs_say(name: str) -> None:
+    # docs/operations.md, Sizing: 100,000 pods, 500,000 series, 10,000 HPAs, 200,000 containers.
+    any_part = 80 + 0.5 * 100_000 / 1024
+    needed = {
+        "adapter": any_part + 400, "hpa": any_part + 200, "recommender": any_part + 1500,
+        "updater": any_part, "admission": any_part, "serve": any_part + 400,
+        "control": any_part + 200 + 1500, "run": any_part + 400 + 200 + 1500,
+    }  # fmt: skip
+    for container in containers(rendered(name)):
+        limits = container["resources"]["limits"]
+        assert limits.keys() == {"memory"}  # a limit of CPU would slow what others wait for
+        assert (
+            quantity.parse(limits["memory"]).milli / 1000 / 2**20
+            >= 1.3 * needed[container["args"][0]]
+        )
+
+
+def test_the_network_policy_opens_the_ports_of_the_containers_and_no_others() -> None:
+    folder = ROOT / "deploy/kustomize/components/network-policy"
+    [policy] = yaml.safe_load_all((folder / "policies.yaml").read_text())
+    spec = policy["spec"]
+    opened = {
+        port
+        for rule in spec["ingress"]
+        for each in rule["ports"]
+        for port in range(each["port"], each.get("endPort", each["port"]) + 1)
+    }
+    listened = {
+        port["containerPort"]
+        for name in ALL
+        for container in containers(rendered(name))
+        for port in container["ports"]
+    }
+    assert opened == listened
+    assert spec["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "podscale"}
+    # The plain ports are for one namespace.
+    assert [rule.get("from") is None for rule in spec["ingress"]] == [True, False]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -124,7 +185,7 @@ OF_THE_VPA = ("podscale-admission", "podscale-recommender", "podscale-updater")
 def test_components_combine_in_an_overlay_of_ones_own(tmp_path: Path) -> None:
     wanted = (
         "external", "resource", "hpa-replace", "vpa", "monitoring", "monitoring-hpa",
-        "monitoring-vpa", "ha", "cert-manager", "cert-manager-hpa",
+        "monitoring-vpa", "ha", "cert-manager", "cert-manager-hpa", "network-policy",
     )  # fmt: skip
     folder = Path(os.path.relpath(ROOT / "deploy/kustomize", tmp_path))
     combined = {

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from podscale.kube.errors import ApiError, KubeError
+from podscale.kube.resource import MUTATING_WEBHOOKS
 from podscale.kube.wire import encode
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.registration import Registration, StatusLease, _is_same
+from vpa.admission.registration import CONFIGURATION, Registration, StatusLease, _is_same, register
 
 BODY: dict[str, Any] = msgspec.json.decode(
     encode(Registration(only="shop", labels=(("team", "a"),)).body(b"pem"))
@@ -68,6 +70,34 @@ def test_a_second_webhook_is_not_ours():
     found = stored()
     found["webhooks"].append(found["webhooks"][0])
     assert not _is_same(found, BODY)
+
+
+PATH = MUTATING_WEBHOOKS.path("", CONFIGURATION)
+
+
+async def test_the_one_of_the_manifests_is_filled_in_and_keeps_what_others_wrote():
+    api = ScriptedApi()
+    theirs = {"labels": {"helm": "x"}, "annotations": {"applied": "y"}, "resourceVersion": "1"}
+    api.objects[PATH] = {"metadata": {"name": CONFIGURATION, **theirs}}
+    await register(api, Registration(labels=(("team", "a"),)), b"pem")
+    written = api.objects[PATH]
+    assert written["metadata"]["labels"] == {"helm": "x", "team": "a"}
+    assert written["metadata"]["annotations"] == {"applied": "y"}
+    assert len(written["webhooks"]) == 1
+    api.calls.clear()
+    await register(api, Registration(labels=(("team", "a"),)), b"pem")
+    assert api.calls == [("GET", PATH)]
+
+
+async def test_where_it_is_missing_and_may_not_be_made_the_manifests_are_named():
+    class Limited(ScriptedApi):
+        def _object(self, method: str, path: str, sent: dict[str, Any]) -> Any:
+            if method == "POST":
+                raise ApiError.of(403, "Forbidden", "cannot create")
+            return super()._object(method, path, sent)
+
+    with pytest.raises(KubeError, match=r"vpa-webhook-config is missing.*apply the manifests"):
+        await register(Limited(), Registration(), b"pem")
 
 
 class Odd(ScriptedApi):
