@@ -135,10 +135,8 @@ def test_every_container_has_a_limit_of_memory_with_room_for_what_docs_say(name:
     for container in containers(rendered(name)):
         limits = container["resources"]["limits"]
         assert limits.keys() == {"memory"}  # a limit of CPU would slow what others wait for
-        assert (
-            quantity.parse(limits["memory"]).milli / 1000 / 2**20
-            >= 1.3 * needed[container["args"][0]]
-        )
+        mebibytes = quantity.parse(limits["memory"]).milli / 1000 / 2**20
+        assert mebibytes >= 1.3 * needed[container["args"][0]]
 
 
 def test_the_network_policy_opens_the_ports_of_the_containers_and_no_others() -> None:
