@@ -32,6 +32,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.samplecolumns import SampleColumns
+from podscale.kube.wire import GO_ZERO_TIME_S
 
 _log = structlog.get_logger()
 
@@ -186,7 +187,8 @@ def _times(answer: MetricAnswer | None) -> list[float]:
     for each in samples:
         if not INT64_MIN <= each.value_milli <= INT64_MAX:
             raise ValueError(f"{each.value_milli} is no number of milli-units in 64 bits")
-    return [_NONE, *(asked_s if each.time_s is None else each.time_s for each in samples)]
+    times = [asked_s if each.time_s is None else each.time_s for each in samples]
+    return [_NONE, *(at for at in times if at != GO_ZERO_TIME_S)]  # of which no age is known
 
 
 def _readable(answer: MetricAnswer | None) -> MetricAnswer | None:

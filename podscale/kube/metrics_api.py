@@ -40,7 +40,7 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import KubeError
 from podscale.kube.metrics_doc import LEFT_OUT, CustomValue, ExternalValue, PodMetrics
 from podscale.kube.metrics_failure import failure_of
-from podscale.kube.wire import ListOf, Quantity, Time, decode
+from podscale.kube.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
 
 T = TypeVar("T")
 
@@ -205,7 +205,10 @@ def _pod_resources(
             continue
         # As upstream's client reads it: only a custom metric's default is a minute.
         window_s = duration.parse_go(pod.window) if pod.window else 0.0
-        samples[pod.metadata.name] = Sample(value_milli, _taken(pod.timestamp), window_s)
+        # A null time is Go's zero time, before every start: the pod is not ready for it yet.
+        taken = _taken(pod.timestamp)
+        taken = GO_ZERO_TIME_S if taken is None else taken
+        samples[pod.metadata.name] = Sample(value_milli, taken, window_s)
     if is_empty:
         return _nothing("resource")
     return PodSamples(samples, asked_s)
@@ -222,7 +225,8 @@ def _usage_milli(pod: PodMetrics, resource: str, container: str | None) -> int |
         containers = tuple(found for found in containers if found.name == container)
     if not containers or any(resource not in found.usage for found in containers):
         return None
-    return sum(_milli(found.usage[resource]) for found in containers)
+    usage = sum(_milli(found.usage[resource]) for found in containers)
+    return min(usage, -_GO_OVERFLOW - 1)
 
 
 def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:

@@ -29,6 +29,8 @@ else:
         __slots__ = ()
 
 
+GO_ZERO_TIME_S = -62_135_596_800.0  # of Go's ``time.Time{}``, which null decodes to
+
 Quantity = str | int | float  # as written; podscale.core.quantity parses it
 
 

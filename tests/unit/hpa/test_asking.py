@@ -111,7 +111,7 @@ async def test_an_answer_without_a_sample_has_no_age() -> None:
     assert await ages(ExternalSamples([], 1000.0)) == []
 
 
-@pytest.mark.parametrize("time_s", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("time_s", [math.nan, math.inf, -math.inf, -62_135_596_800.0])
 async def test_a_time_that_is_no_time_is_not_counted(time_s: float) -> None:
     assert await ages(ObjectSample(Sample(1, time_s), 1000.0)) == []
 

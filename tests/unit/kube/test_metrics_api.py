@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from hpa.decide.pods import Phase, Pods, PodTemplate, Ready, group
+from hpa.decide.settings import Settings
 from podscale.core.metrics import (
     ContainerColumns,
     ContainerUsage,
@@ -22,7 +24,7 @@ from podscale.core.metrics import (
 )
 from podscale.kube.discovery import Discovery
 from podscale.kube.metrics_api import ApiProvider
-from podscale.kube.wire import parse_time
+from podscale.kube.wire import GO_ZERO_TIME_S, parse_time
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 
 STAMP = "2026-11-21T10:00:00Z"
@@ -102,6 +104,31 @@ async def test_a_resource_metric_without_a_window_has_none(cluster, provider):
     cluster.answers[f"{RESOURCE}/namespaces/shop/pods"] = {"items": [written]}
     answer = await one(provider, PodResource("shop", "app=web", "cpu"))
     assert answer.pods["web-1"].window_s == 0.0
+
+
+@pytest.mark.parametrize("written", [{"timestamp": None}, {}])
+async def test_a_null_time_of_a_resource_sample_is_gos_zero_time(cluster, provider, written):
+    item = usage("web-1", ("app", {"cpu": "100m"}))
+    del item["timestamp"]
+    cluster.answers[f"{RESOURCE}/namespaces/shop/pods"] = {"items": [item | written]}
+    answer = await one(provider, PodResource("shop", "app=web", "cpu"))
+    assert answer.pods["web-1"].time_s == GO_ZERO_TIME_S
+    assert type(answer.pods["web-1"].time_s) is float
+    # A pod that started lately is not ready for it: no window lies after its readiness.
+    now = 1_000_000_000.0
+    pods = Pods(
+        ("web-1",), bytes([Phase.RUNNING]), bytes([Ready.TRUE]), b"\0", (now - 60.0,),
+        (now - 50.0,), (0,), (PodTemplate(),),
+    )  # fmt: skip
+    groups = group(pods, answer.pods, "cpu", Settings(), now, now)
+    assert groups.initializing == ("web-1",)
+
+
+async def test_usage_that_no_int64_holds_is_the_largest(cluster, provider):
+    item = usage("web-1", ("app", {"cpu": "9e18"}), ("log", {"cpu": "9e18"}))
+    cluster.answers[f"{RESOURCE}/namespaces/shop/pods"] = {"items": [item]}
+    answer = await one(provider, PodResource("shop", "app=web", "cpu"))
+    assert answer.pods["web-1"].value_milli == 2**63 - 1
 
 
 async def test_times_are_plain_floats_that_a_trace_can_hold(cluster, provider):
