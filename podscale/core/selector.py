@@ -6,11 +6,12 @@ and ``ParseToLabelSelector`` of apimachinery.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from sys import getsizeof
 from typing import Literal
 
 from msgspec import Struct
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.goquote import quote
 from podscale.core.labels import key_problems, value_problems
 
@@ -109,16 +110,15 @@ NOTHING = Selector(nothing=True)
 
 def parse(text: str) -> Selector:
     """Return the selector that ``text`` writes (``labels.Parse``); raises ``SelectorError``."""
-    # Clients write them: what is kept is bounded in size, not only in number.
-    return _parse(text) if len(text) > _LONG else _kept(text)
+    found = _known.get(text)
+    if found is None:
+        found = _selector(_Parser(text).requirements())
+        values = sum(len(requirement.values) for requirement in found.requirements)
+        _known.put(text, found, 2 * getsizeof(text) + 64 * values + 250 * len(found.requirements))
+    return found
 
 
-def _parse(text: str) -> Selector:
-    return _selector(_Parser(text).requirements())
-
-
-_LONG = 1024
-_kept = lru_cache(maxsize=4096)(_parse)
+_known: BoundedCache[str, Selector] = BoundedCache(4 * 1024 * 1024)
 
 
 def from_labels(labels: Mapping[str, str]) -> Selector:

@@ -16,6 +16,7 @@ from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
+from podscale.core.boundedcache import BoundedCache
 from podscale.serving.chain import is_issued_by
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.request import HttpRequest
@@ -24,7 +25,7 @@ from podscale.serving.tokens import TokenReviews
 from podscale.serving.trust import FrontProxy, Trust
 from podscale.serving.user import ANONYMOUS_USER, User, with_authenticated_group
 
-_KNOWN_PEERS = 256
+_MOST_BYTES = 4 * 1024 * 1024  # of certificates: some 1,000 peers
 # A certificate may be refused for a reason that passes: our clock was wrong, or its CA was
 # about to come.
 _REFUSED_TTL_S = 5.0
@@ -64,13 +65,14 @@ class Authenticator:
         self._metrics = metrics
         self._wall = wall
         self._clock = clock
-        self._verified: dict[Peer, tuple[float, Verified]] = {}  # until when nothing is proved
+        # Until when nothing is proved, and what is.
+        self._verified: BoundedCache[Peer, tuple[float, Verified]] = BoundedCache(_MOST_BYTES)
         self._attempts = metrics.authentication.counts
 
     def use(self, trust: Trust) -> None:
         """Judge by ``trust`` from now on, connections that are already open included."""
         self._trust = trust
-        self._verified = {}
+        self._verified.clear()
 
     def authenticate(
         self, request: HttpRequest, peer: Peer
@@ -120,16 +122,15 @@ class Authenticator:
 
     def _verify(self, peer: Peer) -> Verified:
         now = self._wall()
-        until, known = self._verified.get(peer, _UNKNOWN)
+        until, known = self._verified.get(peer) or _UNKNOWN
         holds = now < known.not_after if known.is_somebody else self._clock() < until
         if holds:
             return known
         verified = verify(peer, self._trust, now)
         if verified.is_somebody:
             self._metrics.client_certificate_expiration.observe(verified.not_after - now)
-        if len(self._verified) >= _KNOWN_PEERS:
-            self._verified = {}
-        self._verified[peer] = (self._clock() + _REFUSED_TTL_S, verified)
+        size = sum(map(len, (peer.certificate or b"", *peer.chain)))
+        self._verified.put(peer, (self._clock() + _REFUSED_TTL_S, verified), size)
         return verified
 
 
@@ -145,7 +146,8 @@ def verify(peer: Peer, trust: Trust, now: float) -> Verified:
     except ValueError as error:
         structlog.get_logger().info("ClientCertificateUnreadable", error=str(error))
         return Verified()
-    name = str(names[0].value) if names else ""
+    # Go's pkix.Name keeps the last of several.
+    name = str(names[-1].value) if names else ""
     proxy = trust.proxy
     is_proxy = (not proxy.allowed_names or name in proxy.allowed_names) and is_issued_by(
         leaf, between, proxy.ca, now

@@ -9,12 +9,14 @@ asked once for all metrics instead of once for every metric.
 
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from sys import getsizeof
 from typing import Any, Literal
 
 import msgspec
 import structlog
 from msgspec import UNSET, Struct, UnsetType
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.kube.api import Api
 from podscale.kube.errors import ApiError, KubeError
 from podscale.serving import status
@@ -26,7 +28,7 @@ from podscale.serving.user import MASTERS, User
 
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _TIMEOUT_S = 10.0
-_REMEMBERED = 20_000
+_MOST_BYTES = 16 * 1024 * 1024
 _LONGEST_CLUSTER_S = 60.0
 _LONGEST_DENIAL_S = 10.0
 _EVERYTHING = "*"
@@ -121,7 +123,9 @@ class Authorizer:
         self._denied_ttl_s = min(denied_ttl_s, _LONGEST_DENIAL_S)
         self._cluster_first = cluster_first
         self._clock = clock
-        self._known: dict[_Key, tuple[float, Permission]] = {}
+        self._known: BoundedCache[_Key, tuple[float, Permission]] = BoundedCache(
+            _MOST_BYTES, age_s=2 * max(allowed_ttl_s, self._denied_ttl_s)
+        )
         self._asking: Flights[_Key, Permission] = Flights()
         self._attempts = metrics.authorization.counts
 
@@ -206,12 +210,10 @@ class Authorizer:
         ttl_s = allowed_ttl_s if permission.is_allowed else self._denied_ttl_s
         if ttl_s <= 0:
             return
-        now = self._clock()
-        if len(self._known) >= _REMEMBERED:
-            self._known = {k: v for k, v in self._known.items() if v[0] > now}
-            if len(self._known) >= _REMEMBERED:
-                self._known = {}
-        self._known[key] = (now + ttl_s, permission)
+        user, asked = key
+        texts = (permission.reason, *(getattr(asked, name) for name in asked.__struct_fields__))
+        size = user.size + sum(map(getsizeof, texts))
+        self._known.put(key, (self._clock() + ttl_s, permission), size)
 
 
 def attributes(info: RequestInfo) -> Attributes:

@@ -7,11 +7,13 @@ whole chain; all additions happen on the loop's thread, so they need no lock.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
+from sys import getsizeof
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.serving.request_info import RequestInfo
 
 _BUCKETS = (
@@ -21,7 +23,8 @@ _BUCKETS = (
 # Resource names come from URLs, and an external metric's name is a resource: past this
 # many the rest is counted together, so that nobody grows our memory by asking.
 _MOST_RESOURCES = 100
-_MOST_KEYS = 20 * _MOST_RESOURCES
+_LONGEST_NAME = 256  # of a group, version or resource that is shown
+_PART_BYTES = 64
 _OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _LABELS = (
@@ -58,9 +61,9 @@ class Requests(Collector):
     """
 
     def __init__(self) -> None:
-        self._by_info: dict[tuple[str, RequestInfo], _Count] = {}
+        self._by_info: BoundedCache[tuple[str, RequestInfo], _Count] = BoundedCache(4 * 1024 * 1024)
         self._by_labels: dict[_Series, _Count] = {}
-        self._resources: set[tuple[str, str]] = set()
+        self._resources: set[tuple[str, str, str]] = set()
 
     def observe(
         self, method: str, info: RequestInfo, code: int, seconds: float, size: int = 0
@@ -76,10 +79,9 @@ class Requests(Collector):
     def _find(self, method: str, info: RequestInfo, code: int) -> _Count:
         labels = self._labels(method, info, code)
         count = self._by_labels.setdefault(labels, _Count())
-        if len(self._by_info) >= _MOST_KEYS:
-            self._by_info = {}
         if labels[4] != _OTHER:
-            self._by_info[(method, info)] = count
+            size = getsizeof(method) + 3 * getsizeof(info.path) + _PART_BYTES * len(info.parts)
+            self._by_info.put((method, info), count, size)
         return count
 
     def _labels(self, method: str, info: RequestInfo, code: int) -> _Series:
@@ -87,9 +89,10 @@ class Requests(Collector):
         verb = "LIST" if info.verb == "list" else verb
         if not info.is_resource:
             return (verb, "", "", "", "", "", "", "apiserver")
-        known = (info.group, info.resource)
+        known = (info.group, info.version, info.resource)
         if known not in self._resources:
-            if len(self._resources) >= _MOST_RESOURCES or code >= 400:
+            is_long = max(map(len, known)) > _LONGEST_NAME
+            if len(self._resources) >= _MOST_RESOURCES or is_long or code >= 400:
                 return (verb, "", "", "", _OTHER, "", "", "apiserver")
             self._resources.add(known)
         scope = "namespace" if info.namespace else "cluster"

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.core.boundedcache import BoundedCache
 from podscale.kube.api import Api
 from podscale.kube.errors import ApiError, KubeError
 from podscale.serving.selfmetrics import SelfMetrics
@@ -18,7 +19,7 @@ from podscale.serving.user import User
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _TIMEOUT_S = 10.0
-_REMEMBERED = 10_000
+_MOST_BYTES = 8 * 1024 * 1024
 # A refused token may be one that the API server is about to know: whatever the flag says.
 _REFUSED_TTL_S = 10.0
 
@@ -73,7 +74,9 @@ class TokenReviews:
         self._clock = clock
         # Keys are keyed hashes: a memory dump of ours must not be a list of tokens.
         self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, tuple[float, Verdict]] = {}
+        self._known: BoundedCache[bytes, tuple[float, Verdict]] = BoundedCache(
+            _MOST_BYTES, age_s=2 * max(ttl_s, _REFUSED_TTL_S)
+        )
         self._asking: Flights[bytes, Verdict] = Flights()
 
     def cached(self, token: str) -> Verdict | None:
@@ -114,16 +117,9 @@ class TokenReviews:
             return verdict
         ttl_s = self._ttl_s if answer.authenticated else min(self._ttl_s, _REFUSED_TTL_S)
         if ttl_s > 0:
-            self._remember(hashed, verdict, ttl_s)
+            size = len(hashed) + (0 if verdict.user is None else verdict.user.size)
+            self._known.put(hashed, (self._clock() + ttl_s, verdict), size)
         return verdict
-
-    def _remember(self, hashed: bytes, verdict: Verdict, ttl_s: float) -> None:
-        now = self._clock()
-        if len(self._known) >= _REMEMBERED:
-            self._known = {k: v for k, v in self._known.items() if v[0] > now}
-            if len(self._known) >= _REMEMBERED:
-                self._known = {}
-        self._known[hashed] = (now + ttl_s, verdict)
 
     def _hashed(self, token: str) -> bytes:
         return hashlib.blake2b(token.encode(), key=self._key, digest_size=32).digest()

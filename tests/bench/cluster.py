@@ -25,6 +25,19 @@ def seed(server: SandboxServer, namespaces: int, apps: int, pods: int) -> None:
                 server.objects.put(pod(namespace, f"app-{a}", p))
 
 
+def permit(server: SandboxServer) -> None:
+    """Let ``reader`` read all metrics."""
+    group = "rbac.authorization.k8s.io"
+    groups = [f"{name}.metrics.k8s.io" for name in ("custom", "external")]
+    rule = {"apiGroups": [*groups, "metrics.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+    about = {"metadata": {"name": "reader"}, "apiVersion": f"{group}/v1"}
+    server.objects.put({**about, "kind": "ClusterRole", "rules": [rule]})
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "reader"}
+    subject = {"apiGroup": group, "kind": "User", "name": "reader"}
+    binding = {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]}
+    server.objects.put({**about, **binding})
+
+
 def pod(namespace: str, app: str, number: int) -> dict[str, object]:
     """Return one pod as a kubelet would report it."""
     return {
@@ -63,9 +76,11 @@ async def _serve() -> None:
     for name in ("namespaces", "apps", "pods"):
         parser.add_argument(f"--{name}", type=int, default=10)
     parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--rbac", action="store_true", help="who is not the reader may nothing")
     given = parser.parse_args()
-    server = SandboxServer()
+    server = SandboxServer(enforce_rbac=given.rbac)
     seed(server, given.namespaces, given.apps, given.pods)
+    permit(server)
     gc.freeze()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -52,9 +52,11 @@ class Stage:
         rules: str = RULES,
         prometheus_url: str = "",
         scrape_interval_s: float = 10.0,
+        rbac: bool = False,
     ) -> None:
         """``prometheus_url``: instead of a real one, which is then neither started nor waited
-        for; ``pods`` is how many each of the ``apps`` of each namespace has.
+        for; ``pods`` is how many each of the ``apps`` of each namespace has;
+        ``rbac``: the API server permits what a role does, and nothing else.
         """
         self.directory = directory
         self.namespaces, self.apps, self.pods, self.ballast = namespaces, apps, pods, ballast
@@ -66,6 +68,7 @@ class Stage:
         self._rules_text = rules
         self._prometheus_url = prometheus_url
         self._scrape_interval_s = scrape_interval_s
+        self._rbac = rbac
         self._exit = ExitStack()
 
     def __enter__(self) -> Self:
@@ -88,6 +91,7 @@ class Stage:
                 sys.executable, "-m", "tests.bench.cluster",
                 "--namespaces", self.namespaces, "--apps", self.apps, "--pods", self.pods,
                 "--kubeconfig", kubeconfig,
+                *(["--rbac"] if self._rbac else []),
             ],
         )  # fmt: skip
         wait_until("the sandbox serves", lambda: self._said(self.cluster), 120, (self.cluster,))

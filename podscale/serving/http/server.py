@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import structlog
 
+from podscale.core import boundedcache
 from podscale.serving.health import OK, Health, Verdict
 from podscale.serving.http.connection import Connection, Respond
 from podscale.serving.http.head import AuditIds, http_date
@@ -196,6 +197,7 @@ class Server:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = self.now()
+            boundedcache.grow_older(now)
             for connection in [one for one in self.connections if one.give_up_at < now]:
                 connection.give_up()
             if self.turned_away:

@@ -6,7 +6,10 @@ import time
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
 
 from podscale.serving.authn import Authenticator, verify
 from podscale.serving.http.peer import NOBODY, Peer
@@ -41,6 +44,29 @@ def peer(leaf: trustme.LeafCert) -> Peer:
 def request(**headers: str) -> HttpRequest:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return HttpRequest("GET", "/", named, {}, b"", True, False)
+
+
+def _issued(ca: trustme.CA, names: list[list[tuple[str, str]]]) -> Peer:
+    """Return who holds a certificate of ``ca`` whose subject has ``names``."""
+    kinds = {"CN": NameOID.COMMON_NAME, "O": NameOID.ORGANIZATION_NAME}
+    subject = x509.Name(
+        x509.RelativeDistinguishedName(x509.NameAttribute(kinds[kind], name) for kind, name in part)
+        for part in names
+    )
+    issuer = authority(ca)
+    signer = load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    signers = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
+    leaf = (
+        x509.CertificateBuilder(issuer.subject, subject, signer.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(issuer.not_valid_before_utc)
+        .not_valid_after(issuer.not_valid_after_utc)
+        .add_extension(signers, critical=False)
+        .sign(signer, SHA256())
+    )
+    der = leaf.public_bytes(Encoding.DER)
+    return Peer(der, (der,))
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +107,30 @@ def test_intermediates_are_followed(pki: Pki, trust: Trust) -> None:
     assert verify(peer(leaf), trust, NOW).is_proxy
     alone = peer(leaf)
     assert not verify(Peer(alone.certificate, alone.chain[:1]), trust, NOW).is_proxy
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([["alice"], ["bob"]], id="one-after-the-other"),
+        pytest.param([["al", "bob"]], id="in-one-part"),
+        pytest.param([["bob"], ["alice"], ["", "bob"]], id="three"),
+    ],
+)
+def test_of_several_common_names_the_last_counts_as_in_go(
+    pki: Pki, trust: Trust, names: list[list[str]]
+) -> None:
+    # "" stands for an organization: groups are taken from all parts.
+    written = [[("O", "dev") if name == "" else ("CN", name) for name in part] for part in names]
+    verified = verify(_issued(pki.clients, written), trust, NOW)
+    assert verified.user is not None
+    assert verified.user.name == "bob"
+
+
+def test_a_proxys_last_name_must_be_allowed(pki: Pki, trust: Trust) -> None:
+    allowed, other = ("CN", "front-proxy-client"), ("CN", "somebody")
+    assert verify(_issued(pki.proxies, [[other], [allowed]]), trust, NOW).is_proxy
+    assert not verify(_issued(pki.proxies, [[allowed], [other]]), trust, NOW).is_proxy
 
 
 def test_expired_certificates_prove_nothing(pki: Pki, trust: Trust) -> None:

@@ -150,6 +150,25 @@ def test_tallies_become_upstreams_series() -> None:
     assert value(f"{name}_bucket", {**labels, "le": "+Inf"}) == 4
 
 
+def test_only_what_was_answered_and_is_no_text_of_a_stranger_becomes_a_label() -> None:
+    metrics = SelfMetrics()
+
+    def ask(group: str, version: str, resource: str, code: int) -> None:
+        info = RequestInfo(True, "/p", "get", group, version, "ns", resource, "m", "*")
+        metrics.requests.observe("GET", info, code, 0.001)
+
+    ask("g", "v1", "pods", 200)
+    for number in range(300):
+        ask("g", f"v{number}", "pods", 404)
+        ask("g", "v1", f"pods{number}", 404)
+        ask("g", "v1", "p" * (257 + number), 200)
+    text = generate_latest(metrics.registry).decode()
+    shown = {line.split('resource="')[1].split('"')[0] for line in text.splitlines()
+             if line.startswith("apiserver_request_total")}  # fmt: skip
+    assert shown == {"pods", "other"}
+    assert 'version="v7"' not in text
+
+
 def test_what_follows_of_the_tallies_has_upstreams_buckets_and_labels() -> None:
     metrics = SelfMetrics()
     info = RequestInfo(True, "/p", "get", "g", "v1", "ns", "pods", "m", "*")
