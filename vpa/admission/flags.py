@@ -13,6 +13,7 @@ from vpa.admission.registration import Registration
 from vpa.admission.validation import Gates
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
+from vpa.model.quantities import is_in_range
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("port", "int", 8000, "Port of the webhook."),
@@ -23,7 +24,7 @@ UPSTREAM: tuple[Flag, ...] = (
          help="Address to register with --register-by-url; https:// may be left out."),
     Flag("webhook-port", help="Port to register with --register-by-url."),
     Flag("webhook-service", default="vpa-webhook", help="Service to register."),
-    Flag("webhook-timeout-seconds", "int", 30, "How long the API server waits."),
+    Flag("webhook-timeout-seconds", "int", 5, "How long the API server waits."),
     Flag("webhook-labels", "strings", (), "Labels of the configuration, NAME:VALUE."),
     Flag("webhook-failure-policy-fail", "bool", False, "Refuse pods while the webhook is away."),
     Flag("client-ca-file", default="/etc/tls-certs/caCert.pem", help="CA to register."),
@@ -70,9 +71,12 @@ def problems(flags: Flags) -> list[str]:
     except FlagError as error:
         found.append(str(error))
     try:
-        boost(flags)
+        cap = boost(flags).max_cpu
     except QuantityError as error:
         found.append(f"--max-allowed-cpu-boost: {error}")
+    else:
+        if not is_in_range("cpu", cap):
+            found.append(f"--max-allowed-cpu-boost: {cap} is no amount that a container can have")
     return found
 
 

@@ -4,6 +4,7 @@ Used by admission for a pod that is created and by the updater for pods that run
 topmost controller of the pod is found by the shell (``kube``), this is the choice.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ class TargetIndex:
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         self._by_target: dict[Controller, dict[str, Candidate]] = {}
         self._targets: dict[tuple[str, str], Controller] = {}
+        self._in_namespace: Counter[str] = Counter()
         for candidate in candidates:
             self.put(candidate)
 
@@ -50,6 +52,7 @@ class TargetIndex:
         target = target_of(vpa)
         if target is not None:
             self._targets[vpa.metadata.namespace, vpa.metadata.name] = target
+            self._in_namespace[vpa.metadata.namespace] += 1
             self._by_target.setdefault(target, {})[vpa.metadata.name] = candidate
 
     def remove(self, namespace: str, name: str) -> None:
@@ -57,10 +60,17 @@ class TargetIndex:
         target = self._targets.pop((namespace, name), None)
         if target is None:
             return
+        self._in_namespace[namespace] -= 1
+        if not self._in_namespace[namespace]:
+            del self._in_namespace[namespace]
         named = self._by_target[target]
         del named[name]
         if not named:
             del self._by_target[target]
+
+    def is_used_in(self, namespace: str) -> bool:
+        """Return whether any VPA of the namespace has a target."""
+        return namespace in self._in_namespace
 
     def of(self, controller: Controller) -> Sequence[Candidate]:
         """Return the VPAs that name this controller."""

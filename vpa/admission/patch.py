@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
+from vpa.admission.acceptance import refused, refused_annotations
 from vpa.admission.boost import (
     ANNOTATION_PREFIX,
     BoostInvalid,
@@ -23,8 +24,9 @@ from vpa.admission.resources import (
     PodResources,
     Unavailable,
     pod_resources,
+    too_large,
 )
-from vpa.capping.processor import LimitRanges
+from vpa.capping.processor import NO_RANGES, LimitRanges
 from vpa.model.objects import (
     ObjectError,
     Pod,
@@ -73,20 +75,34 @@ class ResizePatch(Struct, frozen=True):
 
 
 def admission_patch(
-    pod: Pod, vpa: Vpa, ranges: LimitRanges | Unavailable, boost: BoostSettings
+    pod: Pod,
+    vpa: Vpa,
+    ranges: LimitRanges | Unavailable,
+    boost: BoostSettings,
+    resources: PodResources | Unavailable | None = None,
 ) -> list[PatchEntry] | Unavailable:
-    """Return the whole patch of a new pod; Unavailable lets it pass unchanged."""
-    resources = pod_resources(pod, vpa, ranges)
-    entries = resource_patch(pod, vpa, resources, boost)
+    """Return the whole patch of a new pod; Unavailable lets it pass unchanged.
+
+    ``resources`` are ``pod_resources``, where they are known already. A new pod has no status
+    but what its creator wrote, which the API server drops: there is none here either.
+    """
+    pod = Pod(pod.metadata, pod.spec)
+    resources = resources or pod_resources(pod, vpa, ranges)
+    entries = resource_patch(pod, vpa, resources, boost, _ranges(ranges))
     if isinstance(entries, Unavailable):
         return entries
     first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
     observed = _SEPARATOR.join(container.name for container in pod.spec.containers)
-    return [*first, *entries, annotation(OBSERVED, observed)]
+    found = [*first, *entries, annotation(OBSERVED, observed)]
+    return refused_annotations(pod, annotations_of(found)) or found
 
 
 def resource_patch(
-    pod: Pod, vpa: Vpa, resources: PodResources | Unavailable, boost: BoostSettings
+    pod: Pod,
+    vpa: Vpa,
+    resources: PodResources | Unavailable,
+    boost: BoostSettings,
+    ranges: LimitRanges = NO_RANGES,
 ) -> list[PatchEntry] | Unavailable:
     """Return the entries of requests, limits and boost, and the annotation that names them."""
     if isinstance(resources, Unavailable):
@@ -94,10 +110,12 @@ def resource_patch(
     off = update_mode(vpa) == "Off"
     entries: list[PatchEntry] = []
     phrases: list[str] = []
+    wholes: list[ContainerResources] = []  # what is set on each container at last
     for index, container in enumerate(pod.spec.containers):
         # In mode Off nothing is applied but the boost, which starts from the pod's own CPU.
         wanted = ContainerResources() if off else resources.containers[index]
         notes = [] if off else list(resources.notes.get(container.name, ()))
+        wholes.append(ContainerResources())
         if boost.enabled:
             if is_off(vpa.spec.resource_policy, container.name):
                 continue
@@ -108,6 +126,7 @@ def resource_patch(
                 wanted = raised
                 key = ANNOTATION_PREFIX + container.name
                 entries.append(annotation(key, original_resources(container)))
+        wholes[-1] = wanted
         changes, texts = _container_patch(pod, index, wanted)
         if changes:
             entries.extend(changes)
@@ -115,7 +134,7 @@ def resource_patch(
     if phrases:
         text = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(phrases)}"
         entries.append(annotation(UPDATES, text))
-    return entries
+    return refused(pod, wholes, ranges) or entries
 
 
 def resize_patch(
@@ -126,6 +145,9 @@ def resize_patch(
     Containers still boosted are left alone, those whose boost is over get the
     recommendation, or their original resources where there is none.
     """
+    large = too_large(pod)
+    if large is not None:
+        return large
     over = expired(pod, vpa, now)
     resources: PodResources | Unavailable = PodResources(
         tuple(ContainerResources() for _ in pod.spec.containers), {}
@@ -134,7 +156,7 @@ def resize_patch(
         resources = pod_resources(pod, vpa, ranges)
     if isinstance(resources, Unavailable):
         return resources
-    resize = resize_entries(pod, vpa, resources.containers, over)
+    resize = resize_entries(pod, vpa, resources.containers, over, _ranges(ranges))
     if isinstance(resize, Unavailable):
         return resize
     first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
@@ -144,7 +166,11 @@ def resize_patch(
 
 
 def resize_entries(
-    pod: Pod, vpa: Vpa, wanted: Sequence[ContainerResources], over: Sequence[str]
+    pod: Pod,
+    vpa: Vpa,
+    wanted: Sequence[ContainerResources],
+    over: Sequence[str],
+    ranges: LimitRanges = NO_RANGES,
 ) -> list[PatchEntry] | Unavailable:
     """Return the entries for ``pods/resize``: only what differs from the pod's spec.
 
@@ -152,10 +178,13 @@ def resize_entries(
     with a new resourceVersion and an event, every loop.
     """
     entries: list[PatchEntry] = []
+    ended = frozenset(over)
+    wholes: list[ContainerResources] = []  # what is set on each container at last
     for index, container in enumerate(pod.spec.containers):
         key = ANNOTATION_PREFIX + container.name
         target = wanted[index]
-        if key in over:
+        wholes.append(ContainerResources())
+        if key in ended:
             original = read_original(pod, container.name)
             if isinstance(original, ObjectError):
                 return Unavailable("StartupBoostInvalid", str(original))
@@ -163,6 +192,7 @@ def resize_entries(
                 target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
         elif key in (pod.metadata.annotations or {}) or update_mode(vpa) == "Off":
             continue
+        wholes[-1] = target
         own = container.resources
         changed = [
             *_map_patch(index, "requests", own.requests, _differing(own.requests, target.requests)),
@@ -171,7 +201,7 @@ def resize_entries(
         if changed and own.requests is None and own.limits is None:
             entries.append(_add(f"/spec/containers/{index}/resources", {}))
         entries.extend(changed)
-    return entries
+    return refused(pod, wholes, ranges) or entries
 
 
 def resource_path(index: int, field: PodField, resource: str) -> str:
@@ -182,6 +212,16 @@ def resource_path(index: int, field: PodField, resource: str) -> str:
 def annotation(key: str, value: str) -> PatchEntry:
     """Return the entry that sets an annotation."""
     return _add(_annotation_path(key), value)
+
+
+def annotations_of(entries: Sequence[PatchEntry]) -> dict[str, str]:
+    """Return the annotations that the entries set."""
+    path = _annotation_path("")
+    return {
+        each.path.removeprefix(path).replace("~1", "/").replace("~0", "~"): str(each.value)
+        for each in entries
+        if each.path.startswith(path)
+    }
 
 
 def parse_observed(value: str) -> list[str] | None:
@@ -225,6 +265,10 @@ def _map_patch(
         *first,
         *(_add(resource_path(index, field, name), str(wanted[name])) for name in sorted(wanted)),
     ]
+
+
+def _ranges(ranges: LimitRanges | Unavailable) -> LimitRanges:
+    return NO_RANGES if isinstance(ranges, Unavailable) else ranges
 
 
 def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from vpa.capping.limits import proportional_limits
-from vpa.capping.processor import LimitRanges, cap_for_pod
+from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.objects import (
     LimitRangeItem,
     Pod,
@@ -34,6 +34,7 @@ class PodResources(Struct, frozen=True):
 
     containers: tuple[ContainerResources, ...]
     notes: Mapping[str, tuple[str, ...]]
+    capped: Capped = Capped(None)  # what they were computed from
 
 
 class Unavailable(Struct, frozen=True):
@@ -41,6 +42,19 @@ class Unavailable(Struct, frozen=True):
 
     reason: str  # stable CamelCase token
     message: str
+
+
+MOST_CONTAINERS = 100  # of a pod that is sized: others must not wait for the work
+
+
+def too_large(pod: Pod) -> Unavailable | None:
+    """Return why a pod is left as it is whatever its VPA says, None if it is not."""
+    count = len(pod.spec.containers)
+    if count <= MOST_CONTAINERS:
+        return None
+    return Unavailable(
+        "TooManyContainers", f"{count} containers; pods are sized up to {MOST_CONTAINERS}"
+    )
 
 
 def container_resources(
@@ -84,8 +98,12 @@ def pod_resources(
     """Return what admission or a resize sets; empty entries without a recommendation."""
     if isinstance(ranges, Unavailable):
         return ranges
+    large = too_large(pod)
+    if large is not None:
+        return large
     if vpa.status.recommendation is None:
-        return PodResources(tuple(ContainerResources() for _ in pod.spec.containers), {})
+        unset = tuple(ContainerResources() for _ in pod.spec.containers)
+        return PodResources(unset, {}, cap_for_pod(vpa, pod, ranges))
     capped = cap_for_pod(vpa, pod, ranges)
     policy = vpa.spec.resource_policy if update_mode(vpa) != "Off" else None
     found = container_resources(
@@ -93,7 +111,7 @@ def pod_resources(
     )
     names = {*found.notes, *capped.caps}
     notes = {name: (*capped.notes(name), *found.notes.get(name, ())) for name in names}
-    return PodResources(found.containers, notes)
+    return PodResources(found.containers, notes, capped)
 
 
 def _filled(resources: ResourceList, present: ResourceList | None) -> ResourceList:

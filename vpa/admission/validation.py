@@ -20,7 +20,7 @@ from vpa.model.objects import (
     amount,
     container_policies,
 )
-from vpa.model.quantities import EMPTY, RESOURCES
+from vpa.model.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
 from vpa.updater.pace import PER_DAY, SPENT, WINDOWS, PaceError, pace_of
 
 REQUIRED = "Required value"
@@ -28,6 +28,7 @@ UNSUPPORTED = "Unsupported value"
 INVALID = "Invalid value"
 FORBIDDEN = "Forbidden"
 TOO_MANY = "Too many"
+NOT_NEGATIVE = "must be greater than or equal to 0"  # Kubernetes' words
 
 UPDATE_MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
 
@@ -188,13 +189,13 @@ def _container_policy(
         errors.append(FieldError(f"{path}.mode", UNSUPPORTED, "must be Auto or Off"))
     lowest, highest = policy.min_allowed or EMPTY, policy.max_allowed or EMPTY
     for resource, least in lowest.items():
-        errors.extend(_resolution(f"{path}.minAllowed[{resource}]", resource, least))
+        errors.extend(_amount(f"{path}.minAllowed[{resource}]", resource, least))
         most = highest.get(resource)
         if most is not None and most.nano < least.nano:
             text = f"{most} is less than minAllowed, {least}"
             errors.append(FieldError(f"{path}.maxAllowed[{resource}]", INVALID, text))
     for resource, most in highest.items():
-        errors.extend(_resolution(f"{path}.maxAllowed[{resource}]", resource, most))
+        errors.extend(_amount(f"{path}.maxAllowed[{resource}]", resource, most))
     if policy.mode == "Off" and policy.controlled_values == "RequestsAndLimits":
         text = "a container with mode Off has no controlledValues"
         errors.append(FieldError(f"{path}.controlledValues", FORBIDDEN, text))
@@ -255,14 +256,20 @@ def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[Fie
         if cpu.quantity is None:
             return [FieldError(f"{path}.quantity", REQUIRED, "type Quantity needs it")]
         try:
-            return _resolution(f"{path}.quantity", "cpu", amount(cpu.quantity))
+            return _amount(f"{path}.quantity", "cpu", amount(cpu.quantity))
         except QuantityError as error:
             return [FieldError(f"{path}.quantity", INVALID, str(error))]
     kind = UNSUPPORTED if cpu.type else REQUIRED
     return [FieldError(f"{path}.type", kind, "must be Factor or Quantity")]
 
 
-def _resolution(field: str, resource: str, value: Quantity) -> list[FieldError]:
+def _amount(field: str, resource: str, value: Quantity) -> list[FieldError]:
+    # The schema takes every quantity; a container cannot have every one.
+    if value.nano < 0:
+        return [FieldError(field, INVALID, f"{value} {NOT_NEGATIVE}")]
+    if not is_in_range(resource, value):
+        most = of_units(resource, INT64_MAX, "DecimalSI")
+        return [FieldError(field, INVALID, f"{value} must be less than or equal to {most}")]
     if resource == "cpu" and value.nano % MICRO:
         return [FieldError(field, INVALID, f"{value} is not a whole number of milli-cores")]
     if resource == "memory" and value.nano % NANO:

@@ -1,27 +1,40 @@
 """The webhook: one AdmissionReview in, one out; whatever happens, a pod is never kept waiting.
 
 Pods get the patch of the VPA that decides; VPAs are checked field by field. What cannot be
-answered in time, or at all, is let through unchanged.
+answered in time, or at all, is let through unchanged. Anybody on the network may call: what
+one review costs is bounded before it is read, and others get their turn in between.
 """
 
 import asyncio
-import base64
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import structlog
-from msgspec import Raw, Struct
+from msgspec import Raw
 
+from podscale.core.selector import Selector
 from podscale.kube.errors import KubeError
 from podscale.kube.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResponse
+from vpa.admission.acceptance import refused_annotations
 from vpa.admission.matching import Candidate, Match, TargetIndex, match_at_admission
-from vpa.admission.patch import BoostSettings, admission_patch, annotation
-from vpa.admission.resources import Unavailable
+from vpa.admission.patch import BoostSettings, admission_patch, annotation, annotations_of
+from vpa.admission.resources import MOST_CONTAINERS, Unavailable, pod_resources
+from vpa.admission.review import (
+    API_VERSION,
+    NULL,
+    UNCHANGED,
+    Answer,
+    Review,
+    ReviewRequest,
+    request_of_unread,
+    reviewed,
+)
 from vpa.admission.validation import (
+    INVALID,
     FieldError,
     Gates,
     defaults,
@@ -30,51 +43,19 @@ from vpa.admission.validation import (
     validate_annotations,
 )
 from vpa.explain import admitted
+from vpa.explain.admission import Admitted
 from vpa.model.membership import VpaKey
-from vpa.model.objects import ObjectError, Pod, Vpa
-from vpa.stored import StoredVpa, decode_pod, vpa_of
+from vpa.model.objects import ObjectError, Pod, TargetRef, Vpa
+from vpa.pages import Pages
+from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
 from vpa.stores import Stores
 
 _log = structlog.get_logger()
 
 MOST_BODY = 5 * 1024 * 1024  # upstream's limit
-_API_VERSION = "admission.k8s.io/v1"
+MOST_READ = 256 * 1024  # bytes of a review that is looked at; pods have a few thousand
+_FEW = 8  # containers that are sized at once, whatever else is under way
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
-
-
-_NULL = Raw(b"null")
-
-
-class _GroupResource(Struct, frozen=True):
-    group: str = ""
-    resource: str = ""
-
-
-class _Request(Struct, frozen=True, rename="camel"):
-    uid: str = ""
-    resource: _GroupResource = _GroupResource()
-    namespace: str = ""
-    operation: str = ""
-    object: Raw = _NULL
-    old_object: Raw = _NULL
-
-
-class _Review(Struct, frozen=True, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    request: _Request | None = None
-
-
-class Answer(Struct, frozen=True):
-    """What goes back: a patch, or a refusal by field."""
-
-    patch: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[str] = ()
-    errors: Sequence[FieldError] = ()
-    outcome: str = "skipped"  # applied, skipped or error: counted
-
-
-UNCHANGED = Answer()
 
 
 class Observer(Protocol):
@@ -105,6 +86,7 @@ class Webhook:
         self._deadline_s = deadline_s
         self._clock = clock
         self._index = TargetIndex()
+        self._large = asyncio.Lock()  # large pods wait for each other, and nobody for them
         stores.subscribe(self._vpa_changed)
 
     async def handle(self, request: ApiRequest) -> Answered:
@@ -113,18 +95,24 @@ class Webhook:
             return status.request_entity_too_large(f"a review has at most {MOST_BODY} bytes")
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             return status.unsupported_media_type("expected application/json")
+        if len(request.body) > MOST_READ:
+            unread = request_of_unread(request.body)
+            if unread is None:
+                return status.bad_request("not an AdmissionReview that begins with its uid")
+            _log.warning("let through unchanged", reason="TooLarge", bytes=len(request.body))
+            return ApiResponse(value=reviewed(unread, UNCHANGED))
         try:
-            review = msgspec.json.decode(request.body, type=_Review)
-        except msgspec.DecodeError as error:
+            review = msgspec.json.decode(request.body, type=Review)
+        except (msgspec.DecodeError, RecursionError) as error:
             return status.bad_request(f"not an AdmissionReview: {error}")
-        if review.request is None or review.api_version != _API_VERSION:
-            return status.bad_request(f"expected an AdmissionReview of {_API_VERSION}")
+        if review.request is None or review.api_version != API_VERSION:
+            return status.bad_request(f"expected an AdmissionReview of {API_VERSION}")
         begun = self._clock()
         asked = review.request
         answer = await self._answer(asked)
         name = asked.resource.resource or "unknown"
         self._observer.admitted(name, answer.outcome, self._clock() - begun)
-        return ApiResponse(value=_reviewed(asked.uid, answer))
+        return ApiResponse(value=reviewed(asked, answer))
 
     async def match(self, pod: Pod, meta: ObjectMeta) -> Match:
         """Return the VPA that decides about a pod."""
@@ -135,7 +123,7 @@ class Webhook:
             await self._resolve(self._index.of(controller))
         return match_at_admission(pod, controller, self._index)
 
-    async def _answer(self, asked: _Request) -> Answer:
+    async def _answer(self, asked: ReviewRequest) -> Answer:
         place = (asked.resource.group, asked.resource.resource)
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -151,14 +139,26 @@ class Webhook:
             return Answer(outcome="error")
         return UNCHANGED
 
-    async def _pod(self, asked: _Request) -> Answer:
-        raw = asked.object
+    async def _pod(self, asked: ReviewRequest) -> Answer:
+        if not self._index.is_used_in(asked.namespace):
+            return UNCHANGED
         try:
-            pod = decode_pod(raw)
-            meta = decode(raw, PartialObjectMetadata).metadata
+            if is_within(asked.object, _FEW):
+                return await self._sized(asked)
+            if not is_within(asked.object, MOST_CONTAINERS):
+                _log.warning("let through unchanged", reason="TooManyContainers",
+                             namespace=asked.namespace)  # fmt: skip
+                return UNCHANGED
+            async with self._large:
+                return await self._sized(asked)
         except (ObjectError, msgspec.DecodeError) as error:
             _log.warning("pod not read", namespace=asked.namespace, error=str(error))
             return Answer(outcome="error")
+
+    async def _sized(self, asked: ReviewRequest) -> Answer:
+        pod = decode_pod(asked.object)
+        pod = Pod(pod.metadata, pod.spec)  # the status is its creator's invention
+        meta = decode(asked.object, PartialObjectMetadata).metadata
         # The object may not carry its namespace yet; the request does.
         meta = msgspec.structs.replace(meta, namespace=asked.namespace)
         try:
@@ -170,22 +170,30 @@ class Webhook:
             return Answer(outcome="error")
         if found.chosen is None:
             return UNCHANGED
-        ranges = self._stores.ranges(asked.namespace)
-        entries = admission_patch(pod, found.chosen.vpa, ranges, self._boost)
+        vpa, ranges = found.chosen.vpa, self._stores.ranges(asked.namespace)
+        resources = pod_resources(pod, vpa, ranges)
+        await _turn(pod)
+        entries = admission_patch(pod, vpa, ranges, self._boost, resources)
         if isinstance(entries, Unavailable):
-            _log.warning("pod not patched", reason=entries.reason, message=entries.message)
+            _log.warning("pod not patched", reason=entries.reason, message=entries.message,
+                         namespace=asked.namespace, vpa=vpa.metadata.name)  # fmt: skip
             return Answer(outcome="error")
-        wire = [entry.wire() for entry in entries]
-        reasons = admitted.annotation_value(pod, found.chosen.vpa, ranges, self._boost)
-        if reasons is not None:
-            wire.append(annotation(admitted.REASONS, reasons).wire())
-        return Answer(wire, outcome="applied")
+        await _turn(pod)
+        reasons = await _reasons(pod, vpa, Admitted(pod, vpa, ranges, self._boost, resources))
+        told = [*entries, annotation(admitted.REASONS, reasons)] if reasons is not None else entries
+        if refused_annotations(pod, annotations_of(told)) is not None:
+            told = entries
+        return Answer([entry.wire() for entry in told], outcome="applied")
 
-    def _vpa(self, asked: _Request) -> Answer:
+    def _vpa(self, asked: ReviewRequest) -> Answer:
+        if policies_of(asked.object) > MOST_CONTAINERS:
+            text = f"not checked: more than {MOST_CONTAINERS} container policies"
+            return Answer(warnings=[text], outcome="skipped")
         try:
             new = _read(asked.object)
         except ObjectError as error:
-            return Answer(errors=[FieldError("spec", "Invalid value", str(error))], outcome="error")
+            unread = FieldError(error.field or "spec", INVALID, error.reason)
+            return Answer(errors=[unread], outcome="error")
         if new is None:
             return UNCHANGED
         old: Vpa | None = None
@@ -202,13 +210,19 @@ class Webhook:
 
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.
+        pages = Pages()
+        selectors: dict[TargetRef | None, Selector | None] = {}
         for candidate in candidates:
             vpa = candidate.vpa
-            resolved = await self._stores.workloads.resolve(
-                vpa.metadata.namespace, vpa.spec.target_ref, asks=True
-            )
-            if candidate.selector != resolved.selector:
-                self._index.put(Candidate(vpa, resolved.selector))
+            target = vpa.spec.target_ref
+            if target not in selectors:
+                resolved = await self._stores.workloads.resolve(
+                    vpa.metadata.namespace, target, asks=True
+                )
+                selectors[target] = resolved.selector
+            if candidate.selector != selectors[target]:
+                self._index.put(Candidate(vpa, selectors[target]))
+            await pages.step()
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
         if vpa is None:
@@ -218,29 +232,25 @@ class Webhook:
 
 
 def _read(raw: Raw) -> Vpa | None:
-    if raw == _NULL:
+    if raw == NULL:
         return None
     try:
         return vpa_of(decode(raw, StoredVpa))
-    except msgspec.DecodeError as error:
-        raise ObjectError(str(error)) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ObjectError.of(error, "") from error
 
 
-def _reviewed(uid: str, answer: Answer) -> dict[str, Any]:
-    response: dict[str, Any] = {"uid": uid, "allowed": not answer.errors}
-    if answer.errors:
-        causes = [
-            {"field": e.field, "reason": e.type, "message": f"{e.type}: {e.message}"}
-            for e in answer.errors
-        ]
-        text = "; ".join(f"{e.field}: {e.type}: {e.message}" for e in answer.errors)
-        response["status"] = {
-            "status": "Failure", "code": 422, "reason": "Invalid", "message": text,
-            "details": {"causes": causes},
-        }  # fmt: skip
-    elif answer.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
-    if answer.warnings:
-        response["warnings"] = list(answer.warnings)
-    return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
+async def _turn(pod: Pod) -> None:
+    # Whoever waits, and the deadline, come before the next step of a large pod.
+    if len(pod.spec.containers) > _FEW:
+        await asyncio.sleep(0)
+
+
+async def _reasons(pod: Pod, vpa: Vpa, view: Admitted) -> str | None:
+    writer = admitted.AnnotationWriter(vpa.metadata.name, view)
+    for number, container in enumerate(pod.spec.containers, 1):
+        if not writer.add(container.name):
+            return None
+        if number % _FEW == 0:
+            await asyncio.sleep(0)
+    return writer.value()

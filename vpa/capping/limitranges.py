@@ -36,15 +36,17 @@ def merged(items: Iterable[LimitRangeItem], kind: str) -> LimitRangeItem | None:
     result_max: ResourceList | None = None
     result_min: ResourceList | None = None
     default: ResourceList | None = None
+    ratio: ResourceList | None = None
     for item in items:
         if item.type != kind:
             continue
         default = item.default if item.default is not None else default
         result_max = _tightest(result_max, item.max, smaller=True)
         result_min = _tightest(result_min, item.min, smaller=False)
-    if result_max is None and result_min is None and default is None:
+        ratio = _tightest(ratio, item.max_limit_request_ratio, smaller=True)
+    if result_max is None and result_min is None and default is None and ratio is None:
         return None
-    return LimitRangeItem(kind, result_min, result_max, default)
+    return LimitRangeItem(kind, result_min, result_max, default, ratio)
 
 
 def merged_of(ranges: Iterable[LimitRange], kind: str) -> LimitRangeItem | None:

@@ -20,8 +20,9 @@ class Limit(Struct, frozen=True):
 
 
 def _absent(amount: Quantity | None) -> bool:
-    # Value() rounds away from zero, so a single nano-unit is not absent.
-    return amount is None or amount.value == 0
+    # A single nano-unit is not absent: Value() rounds away from zero. Less than nothing comes
+    # from somebody's mistake only.
+    return amount is None or amount.nano <= 0
 
 
 def proportional_limit(

@@ -48,10 +48,10 @@ def apply_pod_range(
         limit = proportional_limit(resource, of(limits, resource), request, wanted, default).limit
         limit_sum += limit.nano if limit is not None else 0
         request_sum += wanted.nano
-    too_large = most.nano != 0 and most.nano < limit_sum
+    too_large = most.nano > 0 and most.nano < limit_sum
     if least.nano <= limit_sum and least.nano <= request_sum and not too_large:
         return dict(bounds)
-    if limit_sum == 0:
+    if limit_sum <= 0:
         return dict(bounds)
     if least.nano > request_sum:
         # Rounded up for both resources: upstream floors memory and so stays a byte under
@@ -89,7 +89,7 @@ def _scaled(
     up: bool,
 ) -> dict[str, ResourceList]:
     result = dict(bounds)
-    if base.nano == 0:
+    if base.nano <= 0:
         return result
     for name, wanted in recommended.items():
         value, _ = scaled(resource, wanted, base, total, up=up)

@@ -36,6 +36,9 @@ class LimitRanges(Struct, frozen=True):
     pod: LimitRangeItem | None = None
 
 
+NO_RANGES = LimitRanges()
+
+
 class Capped(Struct, frozen=True):
     """The recommendation of one pod, and what changed its targets, by container."""
 

@@ -12,9 +12,9 @@ from podscale.core.quantity import Quantity
 from vpa.admission.boost import BoostInvalid, boost_of, boosted
 from vpa.admission.matching import Candidate, acts_at_admission, match
 from vpa.admission.patch import BoostSettings
-from vpa.admission.resources import ContainerResources, PodResources, pod_resources
+from vpa.admission.resources import ContainerResources, PodResources, Unavailable, pod_resources
 from vpa.capping.limitranges import Cap
-from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
+from vpa.capping.processor import Capped, LimitRanges
 from vpa.explain.explanation import Explanation, Fact, Facts, explanation
 from vpa.model.objects import (
     Pod,
@@ -67,10 +67,20 @@ def explain_admission(
 class Admitted:
     """What admission makes of one pod, by the VPA that decides; computed once for all values."""
 
-    def __init__(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, boost: BoostSettings) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        vpa: Vpa,
+        ranges: LimitRanges,
+        boost: BoostSettings,
+        found: PodResources | Unavailable | None = None,
+    ) -> None:
+        """``found`` is ``pod_resources``, where it is known already."""
         self._pod, self._vpa, self._ranges, self._boost = pod, vpa, ranges, boost
-        self._capped = cap_for_pod(vpa, pod, ranges)
-        self._found = pod_resources(pod, vpa, ranges)
+        self._found = found or pod_resources(pod, vpa, ranges)
+        self._containers: dict[str, int] = {}
+        for number, each in enumerate(pod.spec.containers):
+            self._containers.setdefault(each.name, number)
 
     def explain(self, question: ValueQuestion) -> Explanation:
         """Return why one value is what it is."""
@@ -78,27 +88,27 @@ class Admitted:
         value = _value(resources.set, question)
         decision: Facts = {"value": str(value) if value is not None else None}
         raised = resources.boosted and question.resource == "cpu"
+        capped = Capped(None) if isinstance(self._found, Unavailable) else self._found.capped
         reasons, facts = _reasons(
-            question, self._pod, self._vpa, self._ranges, self._capped, resources, raised
+            question, self._pod, self._vpa, self._ranges, capped, resources, raised
         )
         return explanation(reasons, facts, decision)
 
     def resources(self, container: str) -> "_Resources":
         """Return what is set on a container."""
         vpa, found = self._vpa, self._found
-        for index, each in enumerate(self._pod.spec.containers):
-            if each.name != container:
-                continue
-            wanted = ContainerResources()
-            if isinstance(found, PodResources) and update_mode(vpa) != "Off":
-                wanted = found.containers[index]
-            if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
-                return _Resources(wanted, False)
-            raised = boosted(each, vpa, wanted, self._boost.max_cpu)
-            if raised is None or isinstance(raised, BoostInvalid):
-                return _Resources(wanted, False)
-            return _Resources(raised, True)
-        return _Resources(ContainerResources(), False)
+        index = self._containers.get(container)
+        wanted = ContainerResources()
+        if index is None:
+            return _Resources(wanted, False)
+        if isinstance(found, PodResources) and update_mode(vpa) != "Off":
+            wanted = found.containers[index]
+        if not self._boost.enabled or is_off(vpa.spec.resource_policy, container):
+            return _Resources(wanted, False)
+        raised = boosted(self._pod.spec.containers[index], vpa, wanted, self._boost.max_cpu)
+        if raised is None or isinstance(raised, BoostInvalid):
+            return _Resources(wanted, False)
+        return _Resources(raised, True)
 
 
 class _Resources(Struct, frozen=True):

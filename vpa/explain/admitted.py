@@ -9,11 +9,8 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from vpa.admission.patch import BoostSettings
-from vpa.capping.processor import LimitRanges
 from vpa.explain.admission import Admitted, ValueQuestion
 from vpa.explain.explanation import Explanation, explanation
-from vpa.model.objects import Pod, Vpa
 from vpa.model.quantities import RESOURCES
 
 REASONS = "podscale.io/admission"
@@ -44,24 +41,35 @@ class Told(Struct, frozen=True):
         ]
 
 
-def annotation_value(pod: Pod, vpa: Vpa, ranges: LimitRanges, boost: BoostSettings) -> str | None:
-    """Return the annotation of a pod that the VPA decides about; None if it would be too long.
+class AnnotationWriter:
+    """The annotation of a pod that a VPA decides about, made container by container."""
 
-    A limit stands there only where one is set: without it there is nothing to explain.
-    """
-    view = Admitted(pod, vpa, ranges, boost)
-    containers: dict[str, dict[str, Value]] = {}
-    for container in pod.spec.containers:
-        values = containers[container.name] = {}
+    def __init__(self, vpa: str, view: Admitted) -> None:
+        self._vpa = vpa
+        self._view = view
+        self._containers: dict[str, dict[str, Value]] = {}
+        self._bytes = 0
+
+    def add(self, container: str) -> bool:
+        """Explain one container; False: the annotation would be too long, and there is none.
+
+        A limit stands there only where one is set: without it there is nothing to explain.
+        """
+        values = self._containers[container] = {}
         for resource in RESOURCES:
             for field in get_args(Field):
-                found = view.explain(ValueQuestion(container.name, resource, field))
+                found = self._view.explain(ValueQuestion(container, resource, field))
                 value = found.decision["value"]
                 if value is not None or field == "request":
                     told = None if value is None else str(value)
                     values[f"{resource} {field}"] = Value(told, found.reasons, found.facts)
-    text = msgspec.json.encode(Told(vpa.metadata.name, containers)).decode()
-    return text if len(text) <= _MOST_BYTES else None
+        self._bytes += len(msgspec.json.encode(values))
+        return self._bytes <= _MOST_BYTES
+
+    def value(self) -> str | None:
+        """Return the annotation; None if it would be too long."""
+        text = msgspec.json.encode(Told(self._vpa, self._containers)).decode()
+        return text if len(text) <= _MOST_BYTES else None
 
 
 def read(annotations: Mapping[str, str] | None) -> Told | None:

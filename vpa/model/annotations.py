@@ -18,6 +18,7 @@ from vpa.model.policy import Mistake
 from vpa.model.recommendation import RecommenderSettings
 
 PREFIX = "vpa.podscale.io/"
+MOST_TEXT = 1024  # characters of one value: whoever may write VPAs may write a megabyte
 _RESOURCE_NAMES = (
     "target-percentile",
     "lower-bound-percentile",
@@ -93,6 +94,8 @@ class _Given:
         if key not in self._annotations:
             return default
         try:
+            if len(self._annotations[key]) > MOST_TEXT:
+                raise ValueError(f"longer than {MOST_TEXT} characters")
             return parse(self._annotations[key].strip())
         except (ValueError, DurationError, QuantityError) as error:
             self.mistakes.append(Mistake(key, str(error)))

@@ -76,7 +76,7 @@ class Cluster:
         key = VpaKey(vpa.metadata.namespace, vpa.metadata.name)
         defaults = self._autopilot_defaults if is_autopilot else self.defaults
         settings, mistakes = settings_from(vpa.metadata.annotations, defaults)
-        mistakes += mistakes_of(vpa.spec.resource_policy) if self.per_vpa_config else ()
+        mistakes += mistakes_of(vpa.spec.resource_policy, per_vpa_config=self.per_vpa_config)
         entry = self.vpas.get(key)
         if entry is None:
             parked = self._parked.pop(key, None)

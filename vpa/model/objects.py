@@ -5,16 +5,18 @@ everything after that works on these frozen values. Only fields that decide some
 here; an absent field differs from an empty one where JSON patches depend on it.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from podscale.core import quantity
-from podscale.core.quantity import Quantity, QuantityError
-from vpa.model.quantities import ResourceList, resource_list
+from podscale.core.quantity import Quantity
+from vpa.model.quantities import AmountError, ResourceList, resource_list
 
 UpdateMode = Literal["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"]
 
@@ -110,6 +112,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
+    resources: Resources = Resources()  # of the pod as a whole
 
 
 class PodStatus(Struct, frozen=True, rename="camel"):
@@ -121,12 +124,25 @@ class PodStatus(Struct, frozen=True, rename="camel"):
     container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, dict=True):
     """A pod."""
 
     metadata: Metadata = Metadata()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @cached_property
+    def present(self) -> Mapping[str, tuple[str, Resources]]:
+        """What each container has now, and where that stands in upstream's words: its status
+        where the kubelet reports it, else its spec. Init containers are not looked at.
+        """
+        found: dict[str, tuple[str, Resources]] = {}
+        for status in self.status.container_statuses or ():
+            if status.resources is not None:
+                found.setdefault(status.name, ("Pod.Status.ContainerStatuses", status.resources))
+        for spec in self.spec.containers:
+            found.setdefault(spec.name, ("Pod.Spec.Containers", spec.resources))
+        return found
 
 
 class TargetRef(Struct, frozen=True, rename="camel"):
@@ -184,10 +200,21 @@ class ContainerPolicy(Struct, frozen=True, rename="camel"):
     startup_boost: StartupBoost | None = None
 
 
-class ResourcePolicy(Struct, frozen=True, rename="camel"):
+class ResourcePolicy(Struct, frozen=True, rename="camel", dict=True):
     """``spec.resourcePolicy``."""
 
     container_policies: tuple[ContainerPolicy, ...] | None = None
+
+    @cached_property
+    def by_container(self) -> Mapping[str, ContainerPolicy]:
+        """The first entry of each name; of ``*`` the last, as upstream finds them."""
+        found: dict[str, ContainerPolicy] = {}
+        for entry in self.container_policies or ():
+            if entry.container_name == "*":
+                found["*"] = entry
+            else:
+                found.setdefault(entry.container_name, entry)
+        return found
 
 
 class Named(Struct, frozen=True):
@@ -216,17 +243,21 @@ class ContainerRecommendation(Struct, frozen=True, rename="camel"):
     uncapped_target: ResourceList | None = None
 
 
-class Recommendation(Struct, frozen=True, rename="camel"):
+class Recommendation(Struct, frozen=True, rename="camel", dict=True):
     """``status.recommendation``."""
 
     container_recommendations: tuple[ContainerRecommendation, ...] | None = None
 
     def of(self, container: str) -> ContainerRecommendation | None:
-        """Return the entry of one container."""
+        """Return the entry of one container, the first of its name."""
+        return self._by_container.get(container)
+
+    @cached_property
+    def _by_container(self) -> Mapping[str, ContainerRecommendation]:
+        found: dict[str, ContainerRecommendation] = {}
         for entry in self.container_recommendations or ():
-            if entry.container_name == container:
-                return entry
-        return None
+            found.setdefault(entry.container_name, entry)
+        return found
 
 
 class VpaStatus(Struct, frozen=True, rename="camel"):
@@ -252,13 +283,32 @@ class LimitRangeItem(Struct, frozen=True):
     min: ResourceList | None = None
     max: ResourceList | None = None
     default: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = field(name="maxLimitRequestRatio", default=None)
 
 
 T = TypeVar("T")
 
 
+_PLACED = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
+
+
 class ObjectError(ValueError):
     """The object cannot be read; the message names the field and what is wrong with it."""
+
+    def __init__(self, message: str, *, field: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.field = field  # as Kubernetes writes paths
+        self.reason = reason or message  # without the field
+
+    @classmethod
+    def of(cls, error: Exception, root: str) -> "ObjectError":
+        """Return the error of a decoder; ``root`` is the path of what it decoded."""
+        found = _PLACED.fullmatch(str(error))
+        reason, path = (found[1], found[2]) if found else (str(error), "")
+        field = (root + path).removeprefix(".")
+        if isinstance(error.__cause__, AmountError):
+            field += f"[{error.__cause__.resource}]"
+        return cls(f"{field}: {reason}" if field else reason, field=field, reason=reason)
 
 
 def decode_hook(wanted: type, value: object) -> object:
@@ -274,8 +324,8 @@ def decode(value: object, kind: type[T]) -> T:
     """Return ``value``, parsed JSON, as ``kind``; raises ObjectError."""
     try:
         return msgspec.convert(value, kind, dec_hook=decode_hook)
-    except (msgspec.ValidationError, QuantityError, ValueError) as error:
-        raise ObjectError(str(error)) from error
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ObjectError.of(error, "") from error
 
 
 def amount(value: Amount) -> Quantity:
@@ -286,26 +336,14 @@ def amount(value: Amount) -> Quantity:
 def requests_and_limits(
     pod: Pod, container: str
 ) -> tuple[ResourceList | None, ResourceList | None]:
-    """Return what the container has now: its status where the kubelet reports it, else its spec.
-
-    Both are None where neither is written. Init containers are not looked at.
-    """
-    for status in pod.status.container_statuses or ():
-        if status.name == container and status.resources is not None:
-            return status.resources.requests, status.resources.limits
-    for spec in pod.spec.containers:
-        if spec.name == container:
-            return spec.resources.requests, spec.resources.limits
-    return None, None
+    """Return what the container has now; both are None where neither is written."""
+    _, found = pod.present.get(container, ("", Resources()))
+    return found.requests, found.limits
 
 
 def source_of_requests(pod: Pod, container: str) -> str:
     """Return where ``requests_and_limits`` finds a container's, in upstream's words; or ""."""
-    for status in pod.status.container_statuses or ():
-        if status.name == container and status.resources is not None:
-            return "Pod.Status.ContainerStatuses"
-    is_known = any(spec.name == container for spec in pod.spec.containers)
-    return "Pod.Spec.Containers" if is_known else ""
+    return pod.present[container][0] if container in pod.present else ""
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
@@ -344,13 +382,9 @@ def container_policies(policy: ResourcePolicy | None) -> tuple[ContainerPolicy, 
 
 def container_policy(policy: ResourcePolicy | None, container: str) -> ContainerPolicy | None:
     """Return the entry of the container, else the entry ``*``: one entry counts as a whole."""
-    default = None
-    for entry in container_policies(policy):
-        if entry.container_name == container:
-            return entry
-        if entry.container_name == "*":
-            default = entry
-    return default
+    if policy is None:
+        return None
+    return policy.by_container.get(container) or policy.by_container.get("*")
 
 
 def is_off(policy: ResourcePolicy | None, container: str) -> bool:

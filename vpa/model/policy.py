@@ -16,7 +16,7 @@ from vpa.model.objects import (
     amount,
     container_policies,
 )
-from vpa.model.quantities import EMPTY, RESOURCES, is_set
+from vpa.model.quantities import EMPTY, RESOURCES, is_in_range, is_set
 
 
 class Windows(Struct, frozen=True):
@@ -106,19 +106,30 @@ def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, l
     """
     caps = []
     least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
-    if least is not None and is_set(least) and value.nano < least.nano:
+    if least is not None and _bounds(resource, least) and value.nano < least.nano:
         value = least
         caps.append(PolicyCap(resource, "MinAllowed", least))
-    if most is not None and is_set(most) and value.nano > most.nano:
+    if most is not None and _bounds(resource, most) and value.nano > most.nano:
         value = most
         caps.append(PolicyCap(resource, "MaxAllowed", most))
     return value, caps
 
 
-def mistakes_of(policy: ResourcePolicy | None) -> tuple[Mistake, ...]:
-    """Return the gated fields whose values cannot be used; the flags count instead."""
+def mistakes_of(policy: ResourcePolicy | None, *, per_vpa_config: bool) -> tuple[Mistake, ...]:
+    """Return the fields whose values cannot be used: bounds that no container can have, and
+    with the gate those that it covers, for which the flags count instead.
+    """
     found = []
     for number, entry in enumerate(container_policies(policy)):
+        path = f"spec.resourcePolicy.containerPolicies[{number}]"
+        for name, bounds in (("minAllowed", entry.min_allowed), ("maxAllowed", entry.max_allowed)):
+            for resource in RESOURCES:
+                bound = (bounds or EMPTY).get(resource)
+                if bound is not None and not is_in_range(resource, bound):
+                    text = "is no amount that a container can have: it bounds nothing"
+                    found.append(Mistake(f"{path}.{name}[{resource}]", text))
+        if not per_vpa_config:
+            continue
         given: dict[str, tuple[Amount | None, float]] = {
             "oomBumpUpRatio": (entry.oom_bump_up_ratio, 1.0),
             "oomMinBumpUp": (entry.oom_min_bump_up, 0.0),
@@ -127,9 +138,14 @@ def mistakes_of(policy: ResourcePolicy | None) -> tuple[Mistake, ...]:
         }
         for name, (value, least) in given.items():
             if value is not None and _at_least(value, least, -1.0) < 0.0:
-                field = f"spec.resourcePolicy.containerPolicies[{number}].{name}"
-                found.append(Mistake(field, f"{value!r} is not a quantity of at least {least:g}"))
+                found.append(
+                    Mistake(f"{path}.{name}", f"{value!r} is not a quantity of at least {least:g}")
+                )
     return tuple(found)
+
+
+def _bounds(resource: str, amount: Quantity) -> bool:
+    return is_set(amount) and is_in_range(resource, amount)
 
 
 def _positive(value: int | None) -> float | None:

@@ -7,11 +7,12 @@ follows upstream's ``limit_and_request_scaling.go``: CPU in milli-cores, memory 
 from collections.abc import Mapping
 
 from podscale.core import quantity
-from podscale.core.quantity import Format, Quantity
+from podscale.core.quantity import Format, Quantity, QuantityError
 
 INT64_MAX = 2**63 - 1
 RESOURCES = ("cpu", "memory")  # all that the VPA sizes
 ZERO = Quantity(0)
+_MOST_NAMES = 32  # of one list: reading more keeps others waiting
 
 
 class ResourceList(dict[str, Quantity]):
@@ -26,9 +27,33 @@ def of(resources: Mapping[str, Quantity] | None, name: str) -> Quantity:
     return (resources or EMPTY).get(name, ZERO)
 
 
-def resource_list(wire: Mapping[str, str | int | float]) -> ResourceList:
-    """Return the list that ``wire`` writes; raises ``QuantityError``."""
-    return ResourceList({name: quantity.from_wire(value) for name, value in wire.items()})
+class AmountError(QuantityError):
+    """An amount of a list cannot be read."""
+
+    def __init__(self, resource: str, error: QuantityError) -> None:
+        super().__init__(error.text, error.reason)
+        self.resource = resource
+
+
+def resource_list(wire: Mapping[str, object]) -> ResourceList:
+    """Return the list that ``wire`` writes; raises ``AmountError``, and ``ValueError`` for one
+    that is longer than any node has resources.
+    """
+    if len(wire) > _MOST_NAMES:
+        raise ValueError(f"{len(wire)} resources, of at most {_MOST_NAMES}")
+    return ResourceList({name: _amount(name, value) for name, value in wire.items()})
+
+
+def _amount(resource: str, value: object) -> Quantity:
+    if value is None:
+        return ZERO  # as Go's decoder has it
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            shown = "true or false" if isinstance(value, bool) else "an object or a list"
+            raise QuantityError(shown, "a quantity is a text or a number")
+        return quantity.from_wire(value)
+    except QuantityError as error:
+        raise AmountError(resource, error) from error
 
 
 def wire(resources: Mapping[str, Quantity]) -> dict[str, str]:
@@ -64,8 +89,15 @@ def scaled(
 
 
 def is_set(amount: Quantity | None) -> bool:
-    """Return whether there is an amount other than zero: in policies zero means unset."""
-    return amount is not None and amount.nano != 0
+    """Return whether there is an amount: in policies zero means unset, and less is no bound."""
+    return amount is not None and amount.nano > 0
+
+
+def is_in_range(resource: str, amount: Quantity) -> bool:
+    """Return whether the amount is one that a container can have: not negative, and an int64
+    of milli-cores or bytes, in which everybody behind the API server counts.
+    """
+    return 0 <= units(resource, amount) <= INT64_MAX
 
 
 def lower(first: Mapping[str, Quantity], second: Mapping[str, Quantity]) -> bool:

@@ -16,7 +16,7 @@ from vpa.model.autopilot.recommender import AutopilotSettings, CpuGoal, MemoryGo
 from vpa.model.estimator import Percentiles, Settings
 from vpa.model.nodes import NodeShape
 from vpa.model.policy import Windows
-from vpa.model.quantities import ResourceList
+from vpa.model.quantities import ResourceList, is_in_range
 from vpa.model.reading import DeadBand
 from vpa.model.recommendation import RecommenderSettings
 from vpa.model.saving import SaveBand
@@ -161,9 +161,12 @@ def problems(flags: Flags) -> list[str]:
     for name in ("cpu", "memory"):
         flag = f"container-recommendation-max-allowed-{name}"
         try:
-            _most(flags, name)
+            most = _most(flags, name)
         except QuantityError as error:
             found.append(f"--{flag}: {error}")
+        else:
+            if most is not None and not is_in_range(name, most):
+                found.append(f"--{flag}: {most} is no amount that a container can have")
     for name in ("round-cpu-millicores", "round-memory-bytes", "update-worker-count",
                  "memory-aggregation-interval-count"):  # fmt: skip
         if flags.number(name) < 1:

@@ -118,8 +118,11 @@ class Lost:
 
 def _held(entry: VpaEntry, published: Recommendation, lost: Mapping[Place, float]) -> Held:
     amounts = []
+    resources: dict[str, set[str]] = {}
+    for container, resource in lost:
+        resources.setdefault(container, set()).add(resource)
     for each in _entries(published):
-        wanted = {resource for container, resource in lost if container == each.container_name}
+        wanted = resources.get(each.container_name)
         if wanted:
             amounts.append(_fitted(entry, each, wanted))
     told = "; ".join(

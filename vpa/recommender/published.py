@@ -5,7 +5,6 @@ Pure. A container or resource without a sample keeps the amounts that were publi
 sample lower what was learned from many (``lost``).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from vpa.model.conditions import History, conditions, told
@@ -19,7 +18,7 @@ from vpa.model.objects import (
     is_off,
 )
 from vpa.model.policy import Windows, settings_of
-from vpa.model.quantities import EMPTY, ResourceList
+from vpa.model.quantities import EMPTY, ResourceList, is_in_range
 from vpa.model.recommendation import RecommendationTrace
 from vpa.model.status import node_caps, status_wire
 from vpa.recommender.lost import Held
@@ -119,10 +118,13 @@ def _completed(
     *,
     is_young: bool,
 ) -> ContainerRecommendation:
-    def filled(
-        present: ResourceList | None, earlier: Mapping[str, Any] | None
-    ) -> ResourceList | None:
-        kept = {name: value for name, value in (earlier or {}).items() if name in controlled}
+    def filled(present: ResourceList | None, earlier: ResourceList | None) -> ResourceList | None:
+        # Whoever may write statuses may have written what no container can have.
+        kept = {
+            name: value
+            for name, value in (earlier or EMPTY).items()
+            if name in controlled and is_in_range(name, value)
+        }
         both = ResourceList({**kept, **(present or {})})
         if is_young:
             for name, value in kept.items():

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
+from vpa.admission.acceptance import REFUSED, refused
 from vpa.admission.matching import seniority
 from vpa.admission.resources import ContainerResources, Unavailable, pod_resources
-from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
+from vpa.capping.processor import Capped, LimitRanges
 from vpa.model.objects import Pod, Recommendation, Vpa, requests_and_limits, update_mode
 from vpa.model.quantities import EMPTY, ResourceList
 from vpa.updater import preflight, priority, requirements, resize
@@ -98,12 +99,17 @@ def decide_update(
         return _no("OlderVpaWins", {"vpa": older.metadata.name})
     if not (vpa.status.recommendation or Recommendation()).container_recommendations:
         return _no("NoRecommendation", {})
-    capped = cap_for_pod(vpa, pod, view.ranges)
     wanted = pod_resources(pod, vpa, view.ranges)
     if isinstance(wanted, Unavailable):
         return _no("NoRecommendation", {"message": wanted.message})
+    capped = wanted.capped
     if not changes(pod, wanted.containers):
         return _no("NothingToChange", _cap_facts(capped), *_cap_reasons(capped))
+    # What admission would not set, nobody is disturbed for.
+    barred = refused(pod, wanted.containers, view.ranges)
+    if barred is not None:
+        reason = "NoRecommendation" if barred.reason == REFUSED else barred.reason
+        return _no(reason, {"message": barred.message})
     due = priority.due(pod, vpa, capped.recommendation, settings, loop.now)
     why = _due_facts(due, settings)
     if not due.is_due:
@@ -193,7 +199,7 @@ class _Gate:
         is_revised = self._is_revised()
         if self.state != "ResizeNone" and not is_revised:
             return self._resizing(step)
-        refusal = preflight.refusal(view.pod, self.wanted, view.ranges, view.allocatable)
+        refusal = preflight.refusal(view.pod, self.wanted, view.allocatable)
         if refusal is not None:
             facts: dict[str, Fact] = {**refusal.facts, "message": refusal.message}
             if update_mode(view.vpa) == "InPlace":

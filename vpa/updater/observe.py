@@ -17,7 +17,7 @@ from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import Phase
 from podscale.kube.pods import PodView as StoredPod
 from podscale.kube.watching import DEFAULT_RHYTHM
-from vpa.admission.matching import Candidate, Controller, TargetIndex, match, target_of
+from vpa.admission.matching import Candidate, Controller, TargetIndex, match, seniority, target_of
 from vpa.model.membership import VpaKey
 from vpa.model.objects import (
     ObjectError,
@@ -30,19 +30,20 @@ from vpa.model.objects import (
 )
 from vpa.model.objects import decode as decode_object
 from vpa.model.quantities import ResourceList
+from vpa.pages import Pages
 from vpa.stored import pod_of
 from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import INFEASIBLE
 from vpa.updater.decide import PodView
 from vpa.updater.disruption import Owner, OwnerSize
-from vpa.updater.pages import Pages
 from vpa.updater.pdbs import refusal
 
 _log = structlog.get_logger()
 
 _UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
 _ANSWER_S = 10.0  # the answer to an act may take as long, and the act be later than we think
+_MOST_RIVALS = 8  # of a VPA that are looked at
 _SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
 
 
@@ -100,13 +101,15 @@ class Observer:
             named[key] = Candidate(vpa, resolved.selector)
             (acting if acts(vpa) else idle).put(named[key])
         found: dict[VpaKey, Sequence[Candidate]] = {}
-        for key, candidate in named.items():
-            target = target_of(candidate.vpa)
-            # One target has one selector: who shares the target shares all pods.
+        for target in {target_of(candidate.vpa): None for candidate in named.values()}:
+            # One target has one selector: who shares the target shares all pods, and of those
+            # the eldest decide, however many somebody made.
             rivals = (acting.of(target) or idle.of(target)) if target is not None else ()
-            others = tuple(other for other in rivals if other is not candidate)
-            if len(others) < len(rivals):
-                found[key] = (candidate, *others)
+            eldest = sorted(rivals, key=lambda each: (each.selector is None, seniority(each.vpa)))
+            for candidate in rivals:
+                others = tuple(each for each in eldest[:_MOST_RIVALS] if each is not candidate)
+                meta = candidate.vpa.metadata
+                found[VpaKey(meta.namespace, meta.name)] = (candidate, *others)
         return found
 
     async def pods_of(self, rivals: Sequence[Candidate]) -> tuple[list[Seen], list[Seen]]:
@@ -114,7 +117,10 @@ class Observer:
         that no node has been found for."""
         candidate = rivals[0]
         vpa, selector = candidate.vpa, candidate.selector
-        if selector is None:
+        if selector is None or any(
+            other.selector == selector and seniority(other.vpa) < seniority(vpa)
+            for other in rivals[1:]
+        ):
             return [], []
         live: list[Seen] = []
         unscheduled: list[Seen] = []

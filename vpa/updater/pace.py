@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
+from vpa.model.annotations import MOST_TEXT
 from vpa.model.objects import Vpa
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
@@ -97,6 +98,9 @@ def pace_of(annotations: Mapping[str, str] | None) -> Pace:
     UTC is meant.
     """
     given = annotations or {}
+    for name in (WINDOWS, PER_DAY):
+        if len(given.get(name, "")) > MOST_TEXT:
+            raise PaceError(f"{name}: longer than {MOST_TEXT} characters")
     windows: Sequence[DisruptionWindow] = ()
     if WINDOWS in given:
         texts = [text for text in given[WINDOWS].split(";") if text.strip()]

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from vpa.model.objects import Pod
+from vpa.pages import Pages
 from vpa.updater.disruption import Budget, Group, Owner, OwnerSize, configured_size
 from vpa.updater.observe import Observer, Seen
-from vpa.updater.pages import Pages
 
 
 class Standing:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from vpa.admission.boost import expired
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Pod, Recommendation, Vpa, update_mode
+from vpa.pages import Pages
 from vpa.stores import Stores
 from vpa.updater import resize
 from vpa.updater.act import Acted, Actor
@@ -23,7 +24,6 @@ from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
 from vpa.updater.observe import Observer, Seen
 from vpa.updater.pace import Pace, Tokens, is_unchanged
-from vpa.updater.pages import Pages
 from vpa.updater.pdbs import Alike, alike_to
 from vpa.updater.report import Report
 from vpa.updater.returns import Returns

@@ -16,17 +16,23 @@ from podscale.kube.errors import (
 )
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
+from podscale.kube.wire import decode
 from tests.unit.vpa.test_stores import NoKinds, heard
 from vpa.admission.patch import BoostSettings
+from vpa.admission.review import Answer, GroupResource, ReviewRequest
 from vpa.admission.validation import Gates
-from vpa.admission.webhook import Answer, Webhook, _GroupResource, _Request
+from vpa.admission.webhook import Webhook
 from vpa.model.objects import TargetRef
 from vpa.scales import Kinds
+from vpa.stored import StoredVpa
 from vpa.stores import Stores
 
 POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":
 [{"kind": "ReplicaSet", "name": "web-7d4", "uid": "u", "apiVersion": "apps/v1",
 "controller": true}]}, "spec": {"containers": [{"name": "app"}]}}"""
+
+VPA = b"""{"metadata": {"name": "any", "namespace": "shop"}, "spec": {"targetRef":
+{"kind": "Deployment", "name": "any", "apiVersion": "apps/v1"}}}"""
 
 
 class Failing:
@@ -85,7 +91,8 @@ async def reviewed(api: Any, kinds: Kinds, pod: bytes) -> tuple[Answer, list[str
     boost: Any = BoostSettings
     gates: Any = Gates
     webhook = Webhook(stores, Counted(), boost=boost, gates=gates)
-    asked = _Request("1", _GroupResource("", "pods"), "shop", "CREATE", Raw(pod))
+    stores.accept_vpa(decode(VPA, StoredVpa))
+    asked = ReviewRequest("1", GroupResource("", "pods"), "shop", "CREATE", Raw(pod))
     with capture_logs() as logs:
         answer = await webhook._answer(asked)
     return answer, [entry["reason"] for entry in logs if "reason" in entry]

@@ -1,0 +1,86 @@
+"""Pods with thousands of containers, and thousands of VPAs on one workload: all is linear."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vpa.admission.resources import container_resources
+from vpa.capping.processor import LimitRanges, cap_for_pod
+from vpa.model.objects import EvictionRequirement, LimitRangeItem, Pod, Vpa, decode
+from vpa.model.ooms import from_last_state
+from vpa.model.quantities import resource_list
+from vpa.model.recommendation import RecommendationTrace
+from vpa.recommender.published import with_kept
+from vpa.updater.priority import UpdaterSettings, due
+from vpa.updater.requirements import unmet
+
+FEW, MANY = 300, 3_000
+AMOUNTS = {"cpu": "250m", "memory": "200Mi"}
+
+
+def pod_and_vpa(count: int) -> tuple[Pod, Vpa]:
+    names = [f"c{number}" for number in range(count)]
+    killed = {"reason": "OOMKilled", "finishedAt": "2026-03-02T00:00:00Z"}
+    running: dict[str, Any] = {
+        "phase": "Running",
+        "containerStatuses": [
+            {"name": n, "resources": {"requests": AMOUNTS}, "lastState": {"terminated": killed}}
+            for n in names
+        ],
+    }
+    known = [{"containerName": name, "target": AMOUNTS, "lowerBound": AMOUNTS} for name in names]
+    pod = {"spec": {"containers": [{"name": name} for name in names]}, "status": running}
+    policies = [{"containerName": name, "minAllowed": AMOUNTS} for name in names]
+    vpa = {
+        "metadata": {"name": "web"},
+        "spec": {"resourcePolicy": {"containerPolicies": policies}},
+        "status": {"recommendation": {"containerRecommendations": known}},
+    }
+    return decode(pod, Pod), decode(vpa, Vpa)
+
+
+def capping(pod: Pod, vpa: Vpa) -> object:
+    item = LimitRangeItem(max=resource_list({"cpu": "1000"}))
+    return cap_for_pod(vpa, pod, LimitRanges(item, item))
+
+
+def resources(pod: Pod, vpa: Vpa) -> object:
+    policy, known = vpa.spec.resource_policy, vpa.status.recommendation
+    return container_resources(pod, policy, known, None, include_unrecommended=True)
+
+
+def priority(pod: Pod, vpa: Vpa) -> object:
+    return due(pod, vpa, vpa.status.recommendation, UpdaterSettings(), 2e9)
+
+
+def requirements(pod: Pod, vpa: Vpa) -> object:
+    grows = EvictionRequirement(("cpu",), "TargetHigherThanRequests")
+    return unmet(pod, vpa.status.recommendation, [grows])
+
+
+def ooms(pod: Pod, vpa: Vpa) -> object:
+    return from_last_state(pod)
+
+
+def publishing(pod: Pod, vpa: Vpa) -> object:
+    before = vpa.status.recommendation
+    assert before is not None
+    trace = RecommendationTrace(before, {}, (), 0)
+    return with_kept(trace, before, vpa.spec.resource_policy, is_young=True)
+
+
+@pytest.mark.parametrize("step", [capping, resources, priority, requirements, ooms, publishing])
+def test_what_is_done_for_a_pod_is_linear_in_its_containers(step: Callable[[Pod, Vpa], object]):
+    def cost(count: int) -> float:
+        taken = []
+        for _ in range(3):
+            pod, vpa = pod_and_vpa(count)
+            begun = time.process_time()
+            step(pod, vpa)
+            taken.append(time.process_time() - begun)
+        return min(taken) / count
+
+    # Quadratic is ten times as much for a container; the collector of garbage adds a little.
+    assert cost(MANY) < 4 * cost(FEW)
