@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from adapter import config_gen
 from adapter.config import parse
 from adapter.errors import ConfigInvalid, QueryError
 from adapter.rules import Rule, compile_rules
-from podscale.core import duration, quantity, selector
+from podscale.core import quantity, selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources
-from tests.conformance.adapter_pure import as_upstream, without_nulls
+from tests.conformance.adapter_pure import comparable
 
 pytestmark = pytest.mark.timeout(1200)  # the first time, Go builds what executes
 
@@ -69,7 +70,7 @@ def our_external(rule: Rule, asked: Json) -> Told:
 
 
 def our_file(asked: Json) -> Told:
-    found = as_upstream(parse(asked["text"]).config)
+    found = config_gen.dump(parse(asked["text"]).config)
     return Told("", False, None, False, file=found)
 
 
@@ -120,12 +121,9 @@ def ours(asked: Json) -> Told:
 
 
 def plain(file: Json) -> Json:
-    """Return a file without what is so anyhow, its window in seconds."""
+    """Return a file without what is so anyhow."""
     if isinstance(file, dict):
-        kept = {k: plain(v) for k, v in file.items() if (k, v) != ("namespaced", True)}
-        if "window" in kept:
-            kept["window"] = duration.parse_prometheus(kept["window"])
-        return without_nulls(kept)
+        return {k: plain(v) for k, v in file.items() if (k, v) != ("namespaced", True)}
     return [plain(each) for each in file] if isinstance(file, list) else file
 
 
@@ -133,7 +131,13 @@ def shown(told: Told) -> tuple[object, ...]:
     """Return what is compared: texts of errors are each program's own."""
     if told.refused or told.failed:
         return bool(told.refused), bool(told.failed), told.kept
-    return told.text, told.kept, sorted(told.resources or ()), told.namespaced, plain(told.file)
+    return (
+        told.text,
+        told.kept,
+        sorted(told.resources or ()),
+        told.namespaced,
+        comparable(plain(told.file)),
+    )
 
 
 @pytest.mark.parametrize("kind", DRAWS)

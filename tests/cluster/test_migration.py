@@ -18,8 +18,8 @@ from tests.cluster import migration_stage as stage
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
 from tests.conformance import adapter_world as world
-from tests.conformance.adapter_cases import deviations, numbered, rows
-from tests.conformance.adapter_deviations import RULES, Case, Expected
+from tests.conformance.adapter_cases import numbered, rows
+from tests.conformance.adapter_deviations import Case, Expected, deviating
 from tests.docs.blocks import ROOT, Shell, blocks
 from tests.tools.process import wait_until
 
@@ -121,10 +121,7 @@ def meant(ground: Ground, row: list[Any]) -> Expected:
     objects = {each["kind"]: each["objects"] for each in rows("C1")}
     case = Case(row[0], {}, ground.prometheus, objects, "", world.part_c_config())
     expected = Expected(row[1], row[2], row[3], row[4])
-    for topic in deviations():
-        if not callable(expected.body):
-            expected = RULES[topic](case, expected)
-    return expected
+    return deviating(case, expected)[0]
 
 
 def test_moving_and_going_back_as_the_guide_says(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
@@ -48,13 +47,6 @@ def cases(*names: str) -> pytest.MarkDecorator:
 def numbered(name: str) -> list[tuple[str, Any]]:
     """Return id and row of every row of a file."""
     return [(f"{name}-{number}", row) for number, row in enumerate(rows(name), 1)]
-
-
-def deviations() -> dict[str, dict[str, Any]]:
-    """Return the deliberate differences, by case id, from ``deviations.yaml``."""
-    text = (Path(__file__).parent / "deviations.yaml").read_text(encoding="utf-8")
-    section: dict[str, dict[str, Any]] = (yaml.safe_load(text) or {}).get("adapter") or {}
-    return section
 
 
 _ROOT = {"namespaces", "nodes", "persistentvolumes", "ingressclasses", "storageclasses"}

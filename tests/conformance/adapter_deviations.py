@@ -8,14 +8,18 @@ a rule whose topic is not listed there does not run.
 import copy
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import yaml
+
+from adapter import mapping
 from podscale.core import quantity, selector
 from podscale.core.quantity import format_milli
 from podscale.kube.wire import format_time
-from tests.conformance.adapter_world import ScriptedPrometheus
+from tests.conformance.adapter_world import ScriptedPrometheus, part_c_mapper
+from tests.conformance.cases import deviations
 
 LEFT_OUT = "-9223372036854775808m"
 METRICS = "/apis/metrics.k8s.io/v1beta1/"
@@ -39,6 +43,15 @@ class Case(NamedTuple):
     objects: Mapping[str, Any]  # of C.1, by kind
     mode: str = ""  # how Prometheus fails
     config: Mapping[str, Any] = {}  # the rules file
+    asks: bool = True  # whether a request for this path comes to Prometheus at all
+
+
+class Measured(NamedTuple):
+    """A pod or node of metrics.k8s.io that has a number, as we show it."""
+
+    key: tuple[str, str]  # namespace, name
+    item: dict[str, Any]
+    lacks: bool  # something is no number, or absent
 
 
 Rule = Callable[[Case, Expected], Expected]
@@ -70,9 +83,13 @@ def not_a_number(case: Case, expected: Expected) -> Expected:
     kept = [item for item in items if not _is_no_number(case, expected, item)]
     if len(kept) == len(items):
         return expected
-    *_, resource, name, metric = urlsplit(case.path).path.split("/")
-    if "external.metrics" in case.path or unquote(name) == "*":
+    *scope, resource, name, metric = unquote(urlsplit(case.path).path).split("/")
+    if name == "metrics" and scope[-1] == "namespaces":
+        resource, name = "namespaces", resource  # the metric of a namespace
+    if "external.metrics" in case.path or name == "*":
         return expected._replace(body={**expected.body, "items": kept})
+    found = mapping.resolve(part_c_mapper(), *mapping.split(resource))
+    resource = found.group_resource if found is not None else resource
     return expected._replace(
         status=404,
         body={
@@ -109,7 +126,18 @@ def not_equals_echo(case: Case, expected: Expected) -> Expected:
     if expected.status != 500 or "valid label selector operator" not in str(expected.body):
         return expected
     query = parse_qs(urlsplit(case.path).query)
-    wanted = selector.parse(query["metricLabelSelector"][0])
+    echo = echo_of(selector.parse(query["metricLabelSelector"][0]))
+
+    def check(body: Any) -> bool:
+        items = body["items"]
+        shown = [i.get("selector", i.get("metric", {}).get("selector")) for i in items]
+        return body["kind"] == "MetricValueList" and all(s == echo for s in shown)
+
+    return expected._replace(status=200, body=check)
+
+
+def echo_of(wanted: selector.Selector) -> dict[str, Any]:
+    """Return the LabelSelector that is echoed: as upstream's, and ``!=`` as NotIn."""
     labels: dict[str, str] = {}
     expressions = []
     for one in wanted.requirements:
@@ -124,16 +152,9 @@ def not_equals_echo(case: Case, expected: Expected) -> Expected:
         if one.values:
             expression["values"] = list(one.values)
         expressions.append(expression)
-    echo = ({"matchLabels": labels} if labels else {}) | (
+    return ({"matchLabels": labels} if labels else {}) | (
         {"matchExpressions": expressions} if expressions else {}
     )
-
-    def check(body: Any) -> bool:
-        items = body["items"]
-        shown = [i.get("selector", i.get("metric", {}).get("selector")) for i in items]
-        return body["kind"] == "MetricValueList" and all(s == echo for s in shown)
-
-    return expected._replace(status=200, body=check)
 
 
 def prometheus_failed(case: Case, expected: Expected) -> Expected:
@@ -173,118 +194,147 @@ def _with_class(expected: Expected) -> Expected:
 
 def _failure_of(case: Case, expected: Expected) -> int | None:
     if case.mode:
+        if not case.asks:
+            return None
         return {"422": 500, "400": 500, "hang": 504}.get(case.mode, 503)
     if not case.path.startswith(METRICS):
         return None
-    for call in expected.calls:
-        answer = case.prometheus.raw(call.removeprefix("PROM ")) if "PROM" in call else None
-        if isinstance(answer, dict) and answer.get("code", 200) != 200:
-            return 500 if answer["code"] in (400, 422) else 503
+    statuses = [status for call in expected.calls if (status := _refusal(case, call)) is not None]
+    # A namespace that fails affects itself only, unless nothing is left.
+    return statuses[0] if statuses and not _measured(case, expected) else None
+
+
+def _refusal(case: Case, call: str) -> int | None:
+    answer = case.prometheus.raw(call.removeprefix("PROM ")) if "PROM" in call else None
+    if isinstance(answer, dict) and answer.get("code", 200) != 200:
+        return 500 if answer["code"] in (400, 422) else 503
     return None
 
 
 def usage_values(case: Case, expected: Expected) -> Expected:
     """What is NaN, negative or absent is lacking; a pod or node with neither is left out.
 
-    The list is computed anew from the fixture, because upstream drops pods and nodes that
-    lack one resource, and serves zeros for containers that do.
+    Pods and nodes that lack something are computed anew from the fixture, because upstream
+    drops some of them and serves zeros for others; all others stay as the row has them.
     """
     path = urlsplit(case.path).path
     if not path.startswith(METRICS) or case.mode or _failure_of(case, expected) is not None:
         return expected
     if not any(call.startswith("PROM") for call in expected.calls):
         return expected
-    parts = path.removeprefix(METRICS).split("/")
-    namespace = ""
-    if parts[0] == "namespaces":
-        namespace, parts = parts[1], parts[2:]
-    found = _measured(case, expected, namespace, is_node=parts[0] == "nodes")
-    if len(parts) == 1:
-        return expected._replace(body=_list_body(case, expected, found, parts[0]))
-    if not found:
+    found = _measured(case, expected)
+    if not any(each.lacks for each in found):
         return expected
-    kind = "NodeMetrics" if parts[0] == "nodes" else "PodMetrics"
-    body = {"kind": kind, "apiVersion": "metrics.k8s.io/v1beta1", **found[0]}
+    parts = path.removeprefix(METRICS).split("/")
+    resource, *name = parts[2:] if parts[0] == "namespaces" else parts
+    if not name:
+        return expected._replace(body=_list_body(expected, found, resource))
+    kind = "NodeMetrics" if resource == "nodes" else "PodMetrics"
+    body = {"kind": kind, "apiVersion": "metrics.k8s.io/v1beta1", **found[0].item}
     return expected._replace(status=200, body=body)
 
 
-def _list_body(case: Case, expected: Expected, found: list[dict[str, Any]], resource: str) -> Any:
-    if expected.content_type == "application/yaml":
-        return {**YAML, "items": found, "kind": _list_kind(resource)}
+def _list_body(expected: Expected, found: Sequence[Measured], resource: str) -> Any:
+    kind = f"{'Node' if resource == 'nodes' else 'Pod'}MetricsList"
     body = copy.deepcopy(expected.body)
-    if body["kind"] != "Table":
-        return {**body, "items": found}
-    body["rows"] = [
-        {
-            "cells": [one["metadata"]["name"], *_cells(one), one["window"]],
-            "object": {
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": one["metadata"],
-            },
-        }
-        for one in found
-    ]
+    if isinstance(body, str):
+        body = yaml.safe_load(body)
+        assert body["kind"] == kind
+    if body["kind"] == "Table":
+        rows = {_key(row["object"]["metadata"]): row for row in body["rows"]}
+        body["rows"] = [
+            _row(each.item) if each.lacks else rows.get(each.key, {"absent": each.key})
+            for each in found
+        ]
+    else:
+        items = {_key(item["metadata"]): item for item in body["items"]}
+        body["items"] = [
+            each.item if each.lacks else items.get(each.key, {"absent": each.key}) for each in found
+        ]
     return body
 
 
-YAML = {"apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
+def _row(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "cells": [item["metadata"]["name"], *_cells(item), item["window"]],
+        "object": {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": item["metadata"],
+        },
+    }
 
 
-def _list_kind(resource: str) -> str:
-    return "NodeMetricsList" if resource == "nodes" else "PodMetricsList"
+def _key(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    return metadata.get("namespace", ""), metadata["name"]
 
 
-def _measured(
-    case: Case, expected: Expected, namespace: str, *, is_node: bool
-) -> list[dict[str, Any]]:
-    label = "node" if is_node else "pod"
-    kind = "Node" if is_node else "Pod"
-    asked = _names_asked(expected, label)
-    rows: dict[str, dict[str, dict[str, int]]] = {}
-    times: dict[str, float] = {}
+def _measured(case: Case, expected: Expected) -> list[Measured]:
+    """Return the pods or nodes that have a number, by namespace and name."""
+    failing = {_namespace(call) for call in expected.calls if _refusal(case, call) is not None}
+    usage: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
+    times: dict[tuple[str, str], float] = {}
     for call in expected.calls:
-        query = call.removeprefix("PROM ")
-        resource = "cpu" if "cpu" in query else "memory"
-        for labels, text, at in _vector(case, query):
-            name, value = labels.get(label, ""), float(text)
-            if name not in asked or not (0 <= value < 2**63 / 1000):
-                continue
-            part = rows.setdefault(name, {}).setdefault(labels.get("container", ""), {})
-            part[resource] = int(value * 1000)
-            times[name] = min(times.get(name, math.inf), at)
-    found = []
-    for name in sorted(rows):
-        labels = next(
-            (o[2] for o in case.objects[kind] if o[1] == name and (o[0] or "") == namespace), None
-        )
-        if labels is None:
+        namespace, names = _namespace(call), _names_asked(call)
+        if not call.startswith("PROM ") or namespace in failing:
             continue
-        metadata: dict[str, Any] = {"name": name, "creationTimestamp": "<now>"}
-        if labels:
-            metadata["labels"] = labels
-        if namespace:
-            metadata["namespace"] = namespace
-        parts = {part: _usage(amounts) for part, amounts in sorted(rows[name].items())}
-        one: dict[str, Any] = {
-            "metadata": metadata,
-            "timestamp": format_time(times[name]),
-            "window": "5m0s",
-        }
-        if is_node:
-            one["usage"] = parts[""]
-        else:
-            one["containers"] = [{"name": n, "usage": u} for n, u in parts.items()]
-        found.append(one)
+        resource = "cpu" if "cpu" in call else "memory"
+        for labels, text, at in _vector(case, call.removeprefix("PROM ")):
+            key, value = (namespace, labels.get(names.label, "")), float(text)
+            if key[1] not in names.values:
+                continue
+            part = usage.setdefault(key, {}).setdefault(labels.get("container", ""), {})
+            if 0 <= value < 2**63 / 1000:
+                part[resource] = int(value * 1000)
+                times[key] = min(times.get(key, math.inf), at)
+    found = []
+    for key in sorted(times):
+        parts = {name: amounts for name, amounts in sorted(usage[key].items()) if amounts}
+        lacks = any(len(amounts) < 2 for amounts in usage[key].values())
+        kind = "Pod" if key[0] else "Node"
+        known = [o[2] for o in case.objects[kind] if ((o[0] or ""), o[1]) == key]
+        if known:
+            found.append(Measured(key, _item(key, known[0], parts, times[key]), lacks))
     return found
 
 
-def _names_asked(expected: Expected, label: str) -> set[str]:
-    for call in expected.calls:
-        match = re.search(rf'{label}=~?"([^"]+)"', call)
+def _item(
+    key: tuple[str, str],
+    labels: Mapping[str, str],
+    parts: Mapping[str, Mapping[str, int]],
+    time_s: float,
+) -> dict[str, Any]:
+    namespace, name = key
+    metadata: dict[str, Any] = {"name": name, "creationTimestamp": "<now>"}
+    if labels:
+        metadata["labels"] = labels
+    if namespace:
+        metadata["namespace"] = namespace
+    one: dict[str, Any] = {"metadata": metadata, "timestamp": format_time(time_s), "window": "5m0s"}
+    usages = {part: _usage(amounts) for part, amounts in parts.items()}
+    if namespace:
+        one["containers"] = [{"name": n, "usage": u} for n, u in usages.items()]
+    else:
+        one["usage"] = usages[""]
+    return one
+
+
+class _Names(NamedTuple):
+    label: str
+    values: frozenset[str]
+
+
+def _names_asked(call: str) -> _Names:
+    for label in ("pod", "node"):
+        match = re.search(rf'\b{label}=~?"([^"]+)"', call)
         if match:
-            return set(match[1].split("|"))
-    return set()
+            return _Names(label, frozenset(match[1].split("|")))
+    return _Names("", frozenset())
+
+
+def _namespace(call: str) -> str:
+    match = re.search(r'\bnamespace="([^"]*)"', call)
+    return match[1] if match else ""
 
 
 def _usage(amounts: Mapping[str, int]) -> dict[str, str]:
@@ -426,3 +476,16 @@ RULES: Mapping[str, Rule] = {
     "external-404-text": external_404_text,
     "cause-of-404": cause_of_404,
 }
+
+
+def deviating(case: Case, expected: Expected) -> tuple[Expected, list[str]]:
+    """Return what we give where the original gave ``expected``, and by which rules."""
+    applied = []
+    for topic in deviations("adapter"):
+        if callable(expected.body):  # a rule has said all there is to say
+            break
+        changed = RULES[topic](case, expected)
+        if changed is not expected and changed != expected:
+            applied.append(topic)
+            expected = changed
+    return expected, applied

@@ -15,7 +15,7 @@ from adapter.registry import is_namespaced
 from adapter.relist import Relister, RelistOptions
 from adapter.rules import RuleSet, compile_rules
 from adapter.usage import Amounts, Usage
-from podscale.core import selector
+from podscale.core import duration, selector
 from podscale.feed.client import PrometheusClient, Series
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions, PrometheusOptions
@@ -84,8 +84,10 @@ def query(relister: Relister, mapper: Mapper, row: list[Any]) -> str:
     assert found is not None
     source = relister.custom.find(found.group_resource, metric)
     assert source is not None
-    wanted = selector.parse(metric_selector)
-    return source.rule.query.build(source.series, found.group_resource, namespace, names, wanted)
+    wanted = selector.parse(metric_selector or "")
+    return source.rule.query.build(
+        source.series, found.group_resource, namespace, names or (), wanted
+    )
 
 
 class ExactPrometheus(ScriptedPrometheus):
@@ -152,49 +154,70 @@ async def measured(row: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
                     found |= {f"{namespace}/{name}": parts for name, parts in pods.items()}
     finally:
         await runner.cleanup()
-    return {name: _shown(parts) for name, parts in found.items()}, prometheus.unknown
+    assert rules.resource is not None
+    window_s = rules.resource.window_s
+    return {name: _shown(parts, window_s) for name, parts in found.items()}, prometheus.unknown
 
 
-def _shown(parts: Mapping[str, Amounts]) -> dict[str, Any]:
+def _shown(parts: Mapping[str, Amounts], window_s: float) -> dict[str, Any]:
     times = [a.time_s for a in parts.values() if a.time_s is not None]
     return {
         "ts_ms": round(min(times) * 1000),
+        "window_s": window_s,
         "containers": {
-            name: [
-                a and a // 1000 if a is not None else None for a in (p.cpu_milli, p.memory_milli)
-            ]
+            name: [a and a / 1000 for a in (p.cpu_milli, p.memory_milli)]
             for name, p in parts.items()
         },
     }
 
 
 def expected(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what section 12 makes of a row of A7: what is NaN or negative is lacking.
+    """Return what section 12 makes of a row of A7: what is NaN, negative or absent is lacking.
 
     Where nothing is, this is the row itself.
     """
-    lacking: dict[tuple[str, str, int], None] = {}
-    times: dict[str, list[int]] = {}
-    for text, samples in row["results"].items():
-        place = 0 if "cpu" in text else 1
-        for sample in samples:
-            key = sample["instance"] if "nodes" in row else f"{sample['namespace']}/{sample['pod']}"
-            if float(sample["value"]) >= 0:
-                times.setdefault(key, []).append(sample["ts_ms"])
-            else:
-                lacking[key, sample.get("container", ""), place] = None
-            if sample["value"] == "NaN":
-                lacking[key, sample.get("container", ""), place] = None
+    sampled, times = _sampled(row)
     made = {}
     for one in row["expect"]:
         name = one.get("pod") or one["node"]
         parts = one.get("containers") or {"": one["usage"]}
-        shown = {
-            part: [None if (name, part, i) in lacking else v for i, v in enumerate(amounts)]
+        window_s = duration.parse_prometheus(one["window"])
+        made[name] = {"ts_ms": one["ts_ms"], "window_s": window_s, "containers": parts}
+    for name, parts in sampled.items():
+        if not any(None in amounts for amounts in parts.values()):
+            continue
+        theirs = made.pop(name, {"window_s": 60.0, "containers": {}})
+        kept = {
+            part: [
+                ours if ours is None else said
+                for ours, said in zip(amounts, theirs["containers"].get(part, amounts), strict=True)
+            ]
             for part, amounts in parts.items()
+            if amounts != [None, None]
         }
-        kept = {part: amounts for part, amounts in shown.items() if amounts != [None, None]}
-        is_changed = any(key[0] == name for key in lacking)
-        ts_ms = min(times[name]) if is_changed else one["ts_ms"]
-        made[name] = {"ts_ms": ts_ms, "containers": kept}
+        if kept:
+            made[name] = {**theirs, "ts_ms": min(times[name]), "containers": kept}
     return made
+
+
+_Sampled = dict[str, dict[str, list[float | None]]]
+
+
+def _sampled(row: dict[str, Any]) -> tuple[_Sampled, dict[str, list[int]]]:
+    # Of a container the last sample counts, of a node the first.
+    is_node = "nodes" in row
+    found: _Sampled = {}
+    times: dict[str, list[int]] = {}
+    for text, samples in row["results"].items():
+        place = 0 if "cpu" in text else 1
+        for sample in reversed(samples) if is_node else samples:
+            name = sample["instance"] if is_node else f"{sample['namespace']}/{sample['pod']}"
+            if name not in row["nodes" if is_node else "pods"]:
+                continue
+            parts = found.setdefault(name, {})
+            amounts = parts.setdefault("" if is_node else sample["container"], [None, None])
+            value = float(sample["value"])
+            amounts[place] = value if 0 <= value < 2**63 / 1000 else None
+            if amounts[place] is not None:
+                times.setdefault(name, []).append(sample["ts_ms"])
+    return found, times

@@ -19,7 +19,7 @@ from adapter.errors import ConfigInvalid
 from adapter.labels import ResourceLabels
 from adapter.mapping import Mapper
 from adapter.rules import RuleSet, compile_rules
-from podscale.core.selector import Selector
+from podscale.core import duration
 from podscale.kube.restmapper import Mapper as RestMapper
 
 
@@ -85,31 +85,47 @@ def file(rules: Sequence[RuleConfig]) -> str:
     return json.dumps({"rules": [config_gen.dump_rule(rule) for rule in rules]})
 
 
-def echo_of_not_equals(found: Selector) -> dict[str, Any]:
-    """Return the echo that section 12 prescribes for a selector with ``!=`` alone."""
-    (requirement,) = found.requirements
-    expression = {"key": requirement.key, "operator": "NotIn", "values": list(requirement.values)}
-    return {"matchExpressions": [expression]}
+def is_constructors(error: str) -> bool:
+    """Return whether it is an error of start-up, not of one request."""
+    return error.startswith("ctor:")
 
 
 def line_of(error: str) -> int | None:
-    """Return the line that upstream's error names."""
-    found = re.search(r"line (\d+)", error)
+    """Return the line of the first field that upstream's error names.
+
+    That of a text which is no YAML at all is where its scanner stands, not where the fault is.
+    """
+    found = re.search(r"unmarshal errors:\s*line (\d+)", error)
     return int(found[1]) if found else None
 
 
 def as_upstream(config: Config) -> Any:
-    """Return a parsed file as the JSON of upstream's structs, without empty lists."""
-    return without_nulls(config_gen.dump(config))
+    """Return a parsed file as the JSON of upstream's structs, in comparable form."""
+    return comparable(config_gen.dump(config))
 
 
-def without_nulls(value: Any) -> Any:
-    """Drop nulls and empty lists: upstream tells them apart in JSON, and nowhere else."""
+def comparable(value: Any, key: str = "") -> Any:
+    """Return JSON without what is empty, and windows in seconds.
+
+    Upstream tells null, empty and absent apart in JSON, and nowhere else.
+    """
     if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v not in (None, [])}
+        made = {k: comparable(v, k) for k, v in value.items()}
+        return {k: v for k, v in made.items() if v not in (None, [], {}, "")}
     if isinstance(value, list):
-        return [without_nulls(v) for v in value]
+        return [comparable(v) for v in value]
+    if key == "window":
+        return _seconds(value)
     return value
+
+
+def _seconds(window: str | float | None) -> float | None:
+    if isinstance(window, str):
+        try:
+            return duration.parse_prometheus(window) or None
+        except duration.DurationError:
+            return duration.parse_go(window) or None
+    return window / 1e9 if window else None  # Go's own JSON counts nanoseconds
 
 
 def external_rules(*series_queries: str) -> RuleSet:

@@ -15,6 +15,7 @@ import trustme
 from aiohttp import web
 
 from podscale.kube.resource import Resource
+from podscale.kube.restmapper import Mapper
 from tests.conformance import adapter_cases
 
 FAKE_DENIAL = "fake says no"
@@ -287,6 +288,11 @@ def part_c_resources() -> list[Resource]:
         *adapter_cases.served_resources(),
         adapter_cases.resource("kafka.strimzi.io/v1beta2", "KafkaTopic"),
     ]
+
+
+def part_c_mapper() -> Mapper:
+    """Return the RESTMapper of cases C.1."""
+    return Mapper(part_c_resources())
 
 
 def part_c_config() -> dict[str, Any]:

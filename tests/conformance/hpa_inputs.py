@@ -239,7 +239,7 @@ def rules(written: Mapping[str, Any] | None, direction: str) -> Rules:
 
 def events(written: Sequence[Mapping[str, Any]] | None) -> tuple[ScaleEvent, ...]:
     return tuple(
-        ScaleEvent(each["change"], NOW - each["age_s"], each.get("outdated", False))
+        ScaleEvent(each["change"], at(each["age_s"]) or NOW, each.get("outdated", False))
         for each in written or ()
     )
 
@@ -249,7 +249,7 @@ def recommendations(
 ) -> tuple[Recommendation, ...] | None:
     if written is None:
         return None
-    return tuple(Recommendation(each["replicas"], NOW - each["age_s"]) for each in written)
+    return tuple(Recommendation(each["replicas"], at(each["age_s"]) or NOW) for each in written)
 
 
 def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> Status:
@@ -265,7 +265,7 @@ def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> Status:
     return Status(
         written["currentReplicas"],
         written["desiredReplicas"],
-        None if scaled is None else NOW - scaled,
+        None if scaled is None else at(scaled),
         tuple(shown),
         conditions,
     )

@@ -1,14 +1,12 @@
 """Every situation of ``doctor.yaml``: the stage, the rule and the words the doctor must say."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from msgspec.structs import replace
 
-from adapter import doctor
+from adapter import doctor, mapping
 from adapter.evidence import (
     Access,
     Asked,
@@ -22,9 +20,8 @@ from adapter.evidence import (
 )
 from podscale.core import duration
 from podscale.kube.resource import Resource
-
-CASES = Path(os.environ.get("PODSCALE_CASES") or Path(__file__).parent / "cases", "doctor.yaml")
-DOCUMENT = yaml.safe_load(CASES.read_text())
+from podscale.kube.restmapper import Mapper
+from tests.conformance.cases import cases, params
 
 
 def surroundings(inputs: Mapping[str, Any]) -> Surroundings:
@@ -69,18 +66,21 @@ def failure(answer: Mapping[str, Any]) -> Given:
     return Unreachable(f"status {answer['status']}: {answer.get('error', '')}")
 
 
-@pytest.mark.parametrize("case", DOCUMENT["cases"], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", params(cases("doctor.yaml")))
 def test_the_first_failing_stage_is_named(case):
     inputs, expected = case["inputs"], case["expected"]
+    around = surroundings(inputs)
     answers = doctor.Answers(
         [series(entry) for entry in inputs["series"]],
         [series(entry) for entry in inputs.get("series_without_start", [])],
         [result(pair) for pair in inputs["query_answers"]],
     )
     asked = Asked(**inputs["asked"])
-    found = doctor.run(
-        doctor.diagnose(inputs["config"], asked, surroundings(inputs), "rules.yaml"), answers
-    )
+    # As the command does: pod, Pods and deployments are written too.
+    resolved = mapping.resolve(Mapper(around.resources), *mapping.split(asked.resource))
+    if resolved is not None:
+        asked = replace(asked, resource=resolved.group_resource)
+    found = doctor.run(doctor.diagnose(inputs["config"], asked, around, "rules.yaml"), answers)
     assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), found.text
     text = found.text.lower()
     assert [words for words in expected["must_mention"] if str(words).lower() not in text] == []

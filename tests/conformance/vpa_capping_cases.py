@@ -90,7 +90,13 @@ def capping(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def limit_range_merge(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = merged_of([decode(entry, LimitRange) for entry in i["limit_ranges"]], i["type"])
+    # A lister shows the objects of one namespace, which is that of what is asked about.
+    listed = [
+        entry
+        for entry in i["limit_ranges"] or ()
+        if (entry.get("metadata") or {}).get("namespace", i["namespace"]) == i["namespace"]
+    ]
+    found = merged_of([decode(entry, LimitRange) for entry in listed], i["type"])
     if found is None:
         return {"item": None}
     bounds = {"min": found.min, "max": found.max, "default": found.default}

@@ -57,27 +57,39 @@ _PATCHES = frozenset(
 )
 
 
-def differences(kind: str, expected: Any, found: Any) -> list[str]:
-    """Return what is wrong; keys of ``found`` that the case does not state do not count."""
+def differences(kind: str, expected: Any, found: Any, pod: Any = None) -> list[str]:
+    """Return what is wrong; keys of ``found`` that the case does not state do not count.
+
+    ``pod`` is that of the case, for patches: entries that change nothing of it do not count.
+    """
     if kind == "resource_list":
         return _compare("resources", expected, found)
     if kind in _PATCHES:
-        return _compare_patches(expected, found)
+        is_resize = kind.startswith("inplace")
+        return _compare_patches(*(
+            {key: effective(value, pod) if is_resize and isinstance(value, list) else value
+             for key, value in side.items()} for side in (expected, found)
+        ))  # fmt: skip
     return _compare("", expected, found)
 
 
 def _compare(path: str, expected: Any, found: Any) -> list[str]:
     key = path.rsplit(".", 1)[-1].split("[")[0]
+    if key in _QUANTITIES and _is_amounts(expected) and _is_amounts(found):
+        return _compare_quantities(path, expected or {}, found or {})
     if isinstance(expected, dict) and isinstance(found, dict):
-        if key in _QUANTITIES:
-            return _compare_quantities(path, expected, found)
         if key == "annotations":
             return _plain(path, _sorted(expected), _sorted(found))
         if key == "bucket_weights":
             return _plain(
                 path, *({int(k): v for k, v in side.items()} for side in (expected, found))
             )
-        missing = [f"{path}.{name}: missing" for name in expected if name not in found]
+        missing = [
+            f"{path}.{name}: missing"
+            for name, said in expected.items()
+            # No amounts and amounts that are not written are one.
+            if name not in found and not (name in _QUANTITIES and not said)
+        ]
         nested = [
             difference
             for name in expected
@@ -105,6 +117,10 @@ def _compare(path: str, expected: Any, found: Any) -> list[str]:
     return _plain(path, expected, found)
 
 
+def _is_amounts(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
 def _seconds(time: str | float | None) -> float | None:
     return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else time
 
@@ -114,6 +130,26 @@ def _compare_quantities(path: str, expected: Any, found: Any) -> list[str]:
         return {name: quantity.from_wire(value).nano for name, value in listed.items()}
 
     return _plain(path, read(expected), read(found))
+
+
+def effective(entries: list[dict[str, Any]], pod: Any) -> list[dict[str, Any]]:
+    """Return the entries of a patch that change the amounts of ``pod``, and all others."""
+    return [entry for entry in entries if not _changes_nothing(entry, pod)]
+
+
+def _changes_nothing(entry: dict[str, Any], pod: Any) -> bool:
+    if "/resources" not in entry["path"]:
+        return False
+    present = pod or {}
+    for step in entry["path"].removeprefix("/").split("/"):
+        if isinstance(present, list):
+            present = present[int(step)] if int(step) < len(present) else None
+        else:
+            present = (present or {}).get(step)
+    value = entry.get("value")
+    if isinstance(value, dict) or value is None:
+        return not value and not present
+    return present is not None and quantity.from_wire(present) == quantity.from_wire(value)
 
 
 def _compare_patches(expected: Any, found: Any) -> list[str]:

@@ -281,7 +281,7 @@ def status_conditions(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
     present = {condition.type for condition in found}
     return {
         "conditions": shown,
-        "absent": [name for name in e["absent"] if name not in present],
+        "absent": [name for name in e["absent"] or () if name not in present],
     }
 
 

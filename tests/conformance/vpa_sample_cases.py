@@ -17,6 +17,10 @@ from vpa.model.recommendation import (
 )
 from vpa.model.samples import Containers
 
+REASONS = frozenset(
+    ("negative_weight", "negative_bucket", "bucket_out_of_range", "future", "malformed", "version")
+)
+
 
 def layout(options: dict[str, Json]) -> buckets.Layout:
     if options["type"] == "linear":
@@ -36,7 +40,7 @@ def histogram_options(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
         made = layout(i["options"])
     except buckets.LayoutError:
         return {"error": "invalid_options"}
-    values = [entry["value"] for entry in e.get("find_bucket", [])]
+    values = [entry["value"] for entry in e["find_bucket"] or []]
     found = made.find(np.array(values, dtype=np.float64)).tolist() if values else []
     return {
         "num_buckets": made.count,
@@ -45,7 +49,7 @@ def histogram_options(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
         ],
         "bucket_start": [
             {"bucket": entry["bucket"], "start": float(made.starts[entry["bucket"]])}
-            for entry in e.get("bucket_start", [])
+            for entry in e["bucket_start"] or []
         ],
     }
 
@@ -70,10 +74,15 @@ def _built(i: dict[str, Json], ops: list[dict[str, Json]]) -> Histogram:
     return built
 
 
-def _saved(checkpoint: dict[str, Json]) -> HistogramCheckpoint:
-    weights = {int(bucket): weight for bucket, weight in checkpoint["bucket_weights"].items()}
+def _saved(checkpoint: dict[str, Json] | None) -> HistogramCheckpoint:
+    if checkpoint is None:  # of which nothing can be loaded: upstream's nil
+        raise CheckpointError("malformed", "there is no checkpoint")
+    written = checkpoint.get("bucket_weights") or {}
+    weights = {int(bucket): weight for bucket, weight in written.items()}
     return HistogramCheckpoint(
-        weights, checkpoint["total_weight"], seconds(checkpoint.get("reference_timestamp"))
+        weights,
+        checkpoint.get("total_weight") or 0.0,
+        seconds(checkpoint.get("reference_timestamp")),
     )
 
 
@@ -102,12 +111,12 @@ def histogram(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         built = _built(i, i["ops"])
     except CheckpointError as error:
         # The names of errors are the file's own; of those not seen here, that there is one.
-        token = e.get("error")
-        return {"error": error.reason if token in (None, "negative_bucket") else token}
+        token = e["error"]
+        return {"error": token if token not in (None, *REASONS) else error.reason}
     return {
         "checkpoint": _shown(built.save()),
         "is_empty": built.is_empty,
-        "percentiles": _percentiles(built, e["percentiles"]),
+        "percentiles": _percentiles(built, e["percentiles"] or []),
     }
 
 
@@ -203,8 +212,8 @@ def container_samples(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
     result = {
         "accepted": accepted,
         "histogram_calls": sampled.calls,
-        "cpu_percentiles": sampled.percentiles("cpu", e["cpu_percentiles"]),
-        "memory_percentiles": sampled.percentiles("memory", e["memory_percentiles"]),
+        "cpu_percentiles": sampled.percentiles("cpu", e["cpu_percentiles"] or []),
+        "memory_percentiles": sampled.percentiles("memory", e["memory_percentiles"] or []),
         "total_samples_count": int(span.samples[0]),
         "first_sample_start": stamp(float(span.first[0])),
         "last_sample_start": stamp(float(span.last[0])),

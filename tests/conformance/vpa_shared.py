@@ -14,6 +14,13 @@ Json = Any
 Run = Callable[[dict[str, Json]], dict[str, Json]]
 
 
+class Given(dict[str, Json]):
+    """What a case states; what it leaves out is None, as a default of Go's is."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
 def seconds(text: str | None) -> float:
     """Return unix seconds; the zero time for null."""
     if text is None:

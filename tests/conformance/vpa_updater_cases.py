@@ -74,7 +74,8 @@ def has_lower_resource(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json
 def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     pod = decode(i["pod"], Pod)
     requests, limits = requests_and_limits(pod, i["container"])
-    present = any(container.name == i["container"] for container in pod.spec.containers)
+    known = (*pod.spec.containers, *(pod.status.container_statuses or ()))
+    present = any(container.name == i["container"] for container in known)
     # The dump shows what is not written of a container that exists as an empty list.
     return {
         "requests": wire(requests or {}) if present else None,
