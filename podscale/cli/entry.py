@@ -16,6 +16,8 @@ from typing import NamedTuple
 import click
 import click.shell_completion
 
+from podscale.core.unfailing import unfailing
+
 
 class Entry(NamedTuple):
     """Where a command lives and the line that lists it."""
@@ -120,6 +122,9 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command that ``argv`` names, or the launcher that ``argv[0]`` names."""
+    _open_standard_files()
+    # What is said there is beside the work, whoever says it: it must not end it.
+    sys.stderr = unfailing(sys.stderr)
     given = list(sys.argv if argv is None else argv)
     program = PurePath(given[0]).name if given else "podscale"
     arguments = given[1:]
@@ -174,6 +179,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_standard_files() -> None:
+    # As Go's runtime does: a socket must not get the number of one that the caller closed, and
+    # libuv aborts over it.
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _command_of(error: click.ClickException, program: str) -> str:

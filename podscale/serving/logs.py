@@ -11,6 +11,8 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from podscale.core.unfailing import unfailing
+
 Format = Literal["console", "json"]
 DEBUG_FROM = 4
 
@@ -30,7 +32,7 @@ class Verbosity:
 
 def configure(form: Format, verbosity: Verbosity, stream: TextIO | None = None) -> None:
     """Set up structlog and route the standard library's warnings and errors into it."""
-    target = stream or sys.stderr
+    target = unfailing(stream or sys.stderr)
     console = structlog.dev.ConsoleRenderer(
         colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
@@ -45,7 +47,7 @@ def configure(form: Format, verbosity: Verbosity, stream: TextIO | None = None) 
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderers,
         ],
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=structlog.WriteLoggerFactory(target),
         # Kept uncached so that a test, or a second configuration, takes effect everywhere.
         cache_logger_on_first_use=False,
     )

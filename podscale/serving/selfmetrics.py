@@ -17,6 +17,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from podscale.core.unfailing import UnfailingStream
 from podscale.serving.tally import Attempts, Requests
 
 _DELEGATED_BUCKETS = (0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0)
@@ -57,7 +58,7 @@ class SelfMetrics:
             "Authorized requests by result.",
             ("allowed", "denied", "no-opinion", "error"),
         )
-        for collector in (self.requests, self.authentication, self.authorization):
+        for collector in (self.requests, self.authentication, self.authorization, _Log()):
             self.registry.register(collector)
         self.client_certificate_expiration = Histogram(
             "apiserver_client_certificate_expiration_seconds",
@@ -71,6 +72,16 @@ class SelfMetrics:
     def watch(self, server: Server, not_after: Callable[[], float]) -> None:
         """Expose what the server knows anyway; read at every scrape."""
         self.registry.register(_Live(server, not_after))
+
+
+class _Log(Collector):
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metric."""
+        yield CounterMetricFamily(
+            "podscale_log_lines_lost",
+            "Lines of the log that could not be written: a full disk, a closed pipe.",
+            UnfailingStream.lost,
+        )
 
 
 class _Live(Collector):

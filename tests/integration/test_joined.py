@@ -113,9 +113,9 @@ class Joined:
         return {each["metadata"]["name"] for each in found if each["spec"].get("holderIdentity")}
 
 
-@pytest.fixture
-def joined(tmp_path: Path) -> Iterator[Joined]:
-    sandbox = Sandbox(tmp_path)
+@contextmanager
+def joined_in(directory: Path) -> Iterator[Joined]:
+    sandbox = Sandbox(directory)
     with stub_prometheus() as (address, _), ExitStack() as stack:
         stack.callback(sandbox.program.stop)
         sandbox.start()
@@ -125,7 +125,13 @@ def joined(tmp_path: Path) -> Iterator[Joined]:
         sandbox.ask(DEPLOYMENTS, "POST", deployment(1))
         sandbox.ask(HPAS, "POST", HPA)
         sandbox.ask(VPAS, "POST", vpa())
-        yield Joined(tmp_path, sandbox, address)
+        yield Joined(directory, sandbox, address)
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> Iterator[Joined]:
+    with joined_in(tmp_path) as made:
+        yield made
 
 
 def test_run_scales_recommends_and_admits_in_one_process(joined):
