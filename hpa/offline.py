@@ -18,13 +18,14 @@ from msgspec import Struct
 from hpa import decisions
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide, wire
 from hpa.decide.conversion import ConversionError, to_v2
-from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent
+from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent, UnreadableKind
 from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
 from hpa.decide.reading import read
 from hpa.decide.settings import Gates, Release
 from hpa.decide.spec import MetricSpec
 from hpa.decide.validation import validate
 from hpa.explain import first_reason
+from hpa.scale_selector import NotConvertible, converted
 from hpa.written import WrittenError, unknown
 from hpa.written import plain as plain_of
 from podscale.core import quantity
@@ -69,7 +70,7 @@ class WrittenScale(_Strict, frozen=True, rename="camel"):
     status_replicas: int | None = None
     selector: str = ""
     error: str = ""
-    error_kind: Literal["NotFound", "Forbidden", "Other"] = "Other"
+    error_kind: UnreadableKind = "Other"
 
 
 class WrittenPod(_Strict, frozen=True, rename="camel"):
@@ -216,7 +217,10 @@ def _scale(written: WrittenScale) -> Scale | ScaleUnreadable:
     if written.error:
         return ScaleUnreadable(written.error, "get", written.error_kind)
     status = written.replicas if written.status_replicas is None else written.status_replicas
-    return Scale(written.replicas, status, written.selector)
+    try:
+        return Scale(written.replicas, status, converted(written.selector))
+    except NotConvertible as error:
+        return ScaleUnreadable(str(error), "get", "Selector")
 
 
 def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:

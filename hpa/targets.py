@@ -6,16 +6,18 @@ Texts of failures are the API server's, because they reach conditions and events
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 import structlog
 from msgspec import Struct
 
 from hpa.catalog import Entry
-from hpa.decide.observation import Scale, ScaleUnreadable
+from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
 from hpa.objects import is_part
+from hpa.scale_selector import NotConvertible, converted
 from podscale.core import selector as selectors
+from podscale.core.labels import since_1_36
 from podscale.kube.api import Api
 from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.objects import scale as wire
@@ -182,7 +184,7 @@ class Targets:
         )
         scale = decode(answer.body, wire.Scale)
         return Seen(
-            Scale(scale.spec.replicas, scale.status.replicas, scale.status.selector),
+            Scale(scale.spec.replicas, scale.status.replicas, converted(scale.status.selector)),
             resource,
             scale.metadata.resource_version,
             scale.metadata.uid,
@@ -199,7 +201,10 @@ def _seen(
         return Seen(ScaleUnreadable(text, "get", "NotFound"), resource)
     meta = found.metadata
     replicas = found.spec.replicas
-    selector = _selector_of(found, before)
+    try:
+        selector = _selector_of(found, before)
+    except selectors.SelectorError as error:
+        return Seen(ScaleUnreadable(since_1_36(str(error)), "get", "Selector"), resource)
     return Seen(
         Scale(1 if replicas is None else replicas, found.status.replicas, selector),
         resource,
@@ -221,10 +226,7 @@ def _text(written: LabelSelector | dict[str, str] | None) -> str:
     if written is None:
         return ""
     if isinstance(written, LabelSelector):
-        try:
-            return str(selectors.from_wire(builtins(written)))
-        except selectors.SelectorError:
-            return ""
+        return str(selectors.from_wire(builtins(written)))
     return str(selectors.from_labels(written))
 
 
@@ -232,7 +234,9 @@ def _versioned(found: Workload, version: str) -> ObjectMeta:
     return msgspec.structs.replace(found.metadata, resource_version=version)
 
 
-def _kind_of(error: Exception) -> Literal["NotFound", "Forbidden", "Other"]:
+def _kind_of(error: Exception) -> UnreadableKind:
     if isinstance(error, ObjectNotFound):
         return "NotFound"
+    if isinstance(error, NotConvertible):
+        return "Selector"
     return "Forbidden" if isinstance(error, Forbidden) else "Other"

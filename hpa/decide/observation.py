@@ -25,6 +25,10 @@ MetricFailure = NotFound | NoData | Stale | Unavailable | Refused
 MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
 
 
+# Selector: there is a scale, whose selector cannot be parsed.
+UnreadableKind = Literal["NotFound", "Forbidden", "Selector", "Other"]
+
+
 class Scale(Struct, frozen=True, gc=False, tag=True):
     """The scale subresource of the target."""
 
@@ -38,7 +42,7 @@ class ScaleUnreadable(Struct, frozen=True, gc=False, tag=True):
 
     text: str
     stage: Literal["mapping", "get"] = "get"
-    kind: Literal["NotFound", "Forbidden", "Other"] = "Other"
+    kind: UnreadableKind = "Other"
 
 
 class Observation(Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hpa.decide.limits import LimitReason
 from hpa.decide.metrics import Invalid, Valid
-from hpa.decide.observation import Recommendation
+from hpa.decide.observation import Recommendation, UnreadableKind
 from hpa.decide.spec import Policy
 
 
@@ -17,7 +17,7 @@ class Paused(Struct, frozen=True, gc=False, tag=True):
 class TargetUnreadable(Struct, frozen=True, gc=False, tag=True):
     """There is no scale to decide on."""
 
-    kind: Literal["NotFound", "Forbidden", "Other"]
+    kind: UnreadableKind
     text: str
 
 

@@ -267,7 +267,7 @@ def _same_target(told: Told) -> Facts:
 
 
 def _selector(told: Told) -> Facts:
-    return {"selector": "" if told.scale is None else told.scale.selector}
+    return _unreadable(told) if told.scale is None else {"selector": told.scale.selector}
 
 
 def _refused(told: Told) -> Facts:

@@ -80,6 +80,8 @@ def _named(told: Told) -> list[str]:
 
 
 def _unreadable(step: TargetUnreadable) -> str:
+    if step.kind == "Selector":
+        return "SelectorInvalid"
     is_forbidden = step.kind == "Forbidden" or (
         step.kind == "Other" and "forbidden" in step.text.lower()
     )

@@ -42,6 +42,13 @@ SELECTORS = (
     f"{'x' * 254}.io/name=d",
     f"name in ({'x' * 64},a/b)",
     "name!=other",
+    "a b c",
+    "n>1",
+    "n<x",
+    " ",
+    "name==test-pod",
+    "name=other, name=test-pod",
+    "!missing,name in (test-pod),name=test-pod",
 )
 METRICS = (
     "Resource", "Resource", "ContainerResource", "Pods", "Pods", "Object", "External", "External",

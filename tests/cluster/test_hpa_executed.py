@@ -13,6 +13,7 @@ from hpa.decide import conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
 from hpa.decide.spec import Condition, Status
+from hpa.scale_selector import NotConvertible, converted
 from hpa.traces import Traces
 from tests.cluster import executed
 from tests.cluster.hpa_situations import situation
@@ -72,7 +73,7 @@ def decided(inputs: Case, like: list[Case], release: str) -> Iterator[Case]:
             past, status = _earlier(past, status, later["after_s"])
             target = inputs["target"] | {"spec_replicas": size, "status_replicas": size}
             inputs = inputs | {"target": target} | _only_of(later)
-        seen = given.observation(inputs)
+        seen = given.observation(_through_the_scale_client(inputs))
         seen = replace(seen, hpa=replace(seen.hpa, status=status, generation=GENERATION))
         decision = decide(seen, past, settings, NOW)
         outcome = given.outcome(inputs)
@@ -110,6 +111,17 @@ def decided(inputs: Case, like: list[Case], release: str) -> Iterator[Case]:
             size = decision.replicas
         is_kept = done.is_status_changed and "status_update" not in inputs["faults"]
         status = done.status if is_kept else seen.hpa.status
+
+
+def _through_the_scale_client(inputs: Case) -> Case:
+    """Return the inputs as the client of scales hands them on: converted, or not readable."""
+    if "scale_get" in inputs["faults"]:
+        return inputs
+    try:
+        text = converted(inputs["target"]["selector"] or "")
+    except NotConvertible as error:
+        return inputs | {"faults": inputs["faults"] | {"scale_get": str(error)}}
+    return inputs | {"target": inputs["target"] | {"selector": text}}
 
 
 _OF_A_PASS = (

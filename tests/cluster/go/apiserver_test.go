@@ -46,6 +46,9 @@ func (h hpas) UpdateStatus(_ context.Context, hpa *autoscalingv2.HorizontalPodAu
 	return hpa, nil
 }
 
+// What the client of scales does to every answer.
+var converter = scaleclient.NewScaleConverter()
+
 type scales struct {
 	scaleclient.ScaleInterface
 	*world
@@ -61,11 +64,16 @@ func (s scales) Get(context.Context, schema.GroupResource, string, metav1.GetOpt
 	if s.in.Target.Selector != nil {
 		selector = *s.in.Target.Selector
 	}
-	return &autoscalingv1.Scale{
+	converted, err := converter.ConvertToVersion(&autoscalingv1.Scale{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
 		ObjectMeta: metav1.ObjectMeta{Name: target, Namespace: namespace},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: s.in.Target.Spec},
 		Status:     autoscalingv1.ScaleStatus{Replicas: s.in.Target.Status, Selector: selector},
-	}, nil
+	}, autoscalingv1.SchemeGroupVersion)
+	if err != nil { // as the client of scales says it, which keeps this step to itself
+		return nil, fmt.Errorf("received an object from a /scale endpoint which was not convertible to autoscaling Scale: %v", err)
+	}
+	return converted.(*autoscalingv1.Scale), nil
 }
 
 func (s scales) Update(_ context.Context, resource schema.GroupResource, scale *autoscalingv1.Scale, _ metav1.UpdateOptions) (*autoscalingv1.Scale, error) {

@@ -1,11 +1,14 @@
 """Scales at hand, and whether they may be believed."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from hpa.catalog import Entry
+from hpa.explain import explain
 from podscale.kube.objects.scale import ReplicationController
-from podscale.kube.resource import REPLICA_SETS
+from podscale.kube.resource import REPLICA_SETS, Resource
 from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
 from podscale.kube.wire import decode
 from tests.unit.hpa.webs import load
@@ -13,6 +16,7 @@ from tests.unit.hpa.world import (
     NS,
     Cluster,
     KnownKinds,
+    World,
     deployment_object,
     hpa_object,
     pod_object,
@@ -101,3 +105,102 @@ async def test_a_replica_set_is_scaled_whoever_owns_it(
     seen = targets.at_hand(entry)
     assert (seen is None) == is_asked
     assert targets.is_current(entry, seen or await targets.fetch(entry)) == is_asked
+
+
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", True)
+NOT_CONVERTIBLE = (
+    "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+    "failed to parse target selector: "
+)
+
+
+class Rollouts(World):
+    """Answers scales of custom resources, whose status.selector is whatever it is."""
+
+    def __init__(self, selector: str) -> None:
+        super().__init__()
+        self.selector = selector
+
+    def _scale(self, *args: Any) -> Any:
+        found = super()._scale(*args)
+        return {**found, "status": {**found["status"], "selector": self.selector}}
+
+
+def rollout(selector: str) -> Cluster:
+    cluster = Cluster(world=Rollouts(selector), kinds=KnownKinds(ROLLOUTS))
+    scaler = hpa_object("web")
+    scaler["spec"]["scaleTargetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    cluster.put(scaler)
+    cluster.world.workloads[NS, "web"] = deployment_object("web", 2)
+    cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
+    return cluster
+
+
+# As executed by tests/cluster/test_hpa_executed.py, with client-go's own conversion.
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        ("a b c", ('couldn\'t parse the selector string "a b c": unable to parse requirement: '
+         "found 'b', expected: in, notin, =, ==, !=, gt, lt")),
+        ("app=web,", ('couldn\'t parse the selector string "app=web,": found \'\', expected: '
+         "identifier after ','")),
+        ("app!=web", '"!=" is not a valid label selector operator'),
+        ("n>1", '"gt" isn\'t supported in label selectors'),
+        ("app=web,n<1", '"lt" isn\'t supported in label selectors'),
+    ],
+)  # fmt: skip
+async def test_a_scale_whose_selector_has_no_object_form_cannot_be_read(
+    selector: str, text: str
+) -> None:
+    cluster = rollout(selector)
+    load(cluster, 3000)
+    await cluster.run_for(3.0)
+    (status,) = [status for _, status in cluster.statuses()]
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"]) == ("AbleToScale", "False")
+    assert condition["reason"] == "FailedGetScale"
+    assert condition["message"].endswith(f": {NOT_CONVERTIBLE}{text}")
+    assert cluster.recorder.events == [("web", "Warning", "FailedGetScale", NOT_CONVERTIBLE + text)]
+    assert cluster.scales() == []
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    told = explain(trace)
+    assert told.first_reason == "SelectorInvalid"
+    assert told.facts["message"] == NOT_CONVERTIBLE + text
+
+
+@pytest.mark.parametrize(
+    ("selector", "asked"),
+    [
+        ("app==web", "app=web"),
+        ("tier in (a),app=web", "app=web,tier in (a)"),
+        ("app=db,app=web", "app=web"),  # the object form has one value for a key
+        (" app , !x ", "app,!x"),
+    ],
+)
+async def test_pods_are_asked_for_by_what_the_object_form_leaves_of_a_selector(
+    selector: str, asked: str
+) -> None:
+    cluster = rollout(selector)
+    await cluster.run_for(3.0)
+    assert [each.selector for page in cluster.provider.asked for each in page] == [asked]  # type: ignore[union-attr]
+
+
+async def test_a_selector_without_any_requirement_is_none() -> None:
+    cluster = rollout(" ")
+    await cluster.run_for(3.0)
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    assert explain(trace).first_reason == "SelectorMissing"
+
+
+async def test_a_workload_whose_selector_is_invalid_has_no_scale() -> None:
+    cluster = Cluster()
+    made = deployment_object("web", 2)
+    made["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
+    cluster.put(hpa_object("web"), made)
+    cluster.put_pods()
+    await cluster.run_for(3.0)
+    assert cluster.recorder.events == [
+        ("web", "Warning", "FailedGetScale", '"Near" is not a valid label selector operator')
+    ]
