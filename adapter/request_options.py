@@ -4,11 +4,9 @@ Texts and their order follow ListOptions' decoding and validation (apimachinery
 ``pkg/apis/meta/internalversion``, apiserver ``handlers/get.go``): they reach users.
 """
 
-import re
-
 from msgspec import Struct
 
-from podscale.core import fields
+from podscale.core import fields, goint
 from podscale.core import selector as selectors
 from podscale.core.fields import FieldRequirement
 from podscale.core.goquote import quote
@@ -19,8 +17,6 @@ from podscale.serving.status import Cause, Status, StatusError
 
 _FIELDS = ("metadata.name", "metadata.namespace")
 _NUMBERS = ("timeoutSeconds", "limit")  # int64, in the order in which Go reads them
-_MOST_DIGITS = 19  # of 64 bits; Python reads no number of thousands of them
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _MATCHES = ("Exact", "NotOlderThan")
 # What may be wrong and changes no answer that is right.
 _CHECKED = frozenset((*_NUMBERS, "resourceVersionMatch", "sendInitialEvents"))
@@ -113,12 +109,7 @@ def _check_numbers(request: ApiRequest) -> None:
         if name not in request.query:
             continue
         text = request.parameter(name)
-        problem = ""
-        if not _INTEGER.fullmatch(text):
-            problem = "invalid syntax"
-        elif len(text.lstrip("+-0")) > _MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
-            problem = "value out of range"
-        if problem:
+        if problem := goint.problem(text):
             message = f"strconv.ParseInt: parsing {quote(text)}: {problem}"
             raise StatusError(status.bad_request(message))
 

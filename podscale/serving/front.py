@@ -196,7 +196,7 @@ class Front:
         request, target = exchange.request, exchange.target
         if target.refusal is not None:
             return self._encode(exchange, target.refusal)
-        if exchange.handler is None:
+        if exchange.handler is None or target.info.is_special:
             return self._encode(exchange, status.path_not_found())
         # A group says itself which methods it takes; none of ours takes HEAD.
         methods = exchange.methods

@@ -1,8 +1,9 @@
 """A request's target taken apart, remembered for those who ask again."""
 
+import re
 from collections.abc import Mapping, Sequence
 from sys import getsizeof
-from urllib.parse import parse_qs, unquote
+from urllib.parse import unquote, unquote_plus
 
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from podscale.serving import status
 from podscale.serving.request_info import RequestInfo, request_info
 from podscale.serving.status import Status
 
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 _PART_BYTES = 64  # of a path, and of a query, as objects
 _PARAMETER_BYTES = 256
 
@@ -54,7 +56,7 @@ def _size(target: str, parsed: Target) -> int:
 def _parse(method: str, target: str) -> Target:
     raw_path, _, raw_query = target.partition("?")
     path = unquote(raw_path)
-    query = parse_qs(raw_query.partition("#")[0], keep_blank_values=True) if raw_query else {}
+    query = _parameters(raw_query) if raw_query else {}
     info = request_info(method, path, query)
     texts = query.get("timeout")
     if not texts or not texts[0]:
@@ -66,3 +68,14 @@ def _parse(method: str, target: str) -> Target:
         return Target(path, query, info, None, status.bad_request(text))
     # Kubernetes reads timeout=0 as "the default", and so a negative one here.
     return Target(path, query, info, seconds if seconds > 0 else None)
+
+
+def _parameters(raw: str) -> Mapping[str, Sequence[str]]:
+    # As url.ParseQuery, whose errors Request.URL.Query leaves out: a pair that has a semicolon
+    # or an escape that is none does not count.
+    found: dict[str, list[str]] = {}
+    for pair in raw.split("&"):
+        if pair and ";" not in pair and not _BAD_ESCAPE.search(pair):
+            key, _, value = pair.partition("=")
+            found.setdefault(unquote_plus(key), []).append(unquote_plus(value))
+    return found

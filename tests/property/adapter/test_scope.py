@@ -236,3 +236,18 @@ async def test_a_name_of_a_kind_with_other_names_reaches_no_query_raw():
     answer = await world.ask("admin", f"{CUSTOM}/v1beta2/namespaces/a/roles/*/raw_load")
     names = [item["describedObject"]["name"] for item in answer.body["items"]]
     assert names == ["system:reader"]
+
+
+@pytest.mark.parametrize("verb", ["watch", "proxy"])
+@pytest.mark.parametrize("path", [
+    f"{CUSTOM}/v1beta2/%s/namespaces/a/pods/*/load", f"{CUSTOM}/v1beta1/%s/nodes/n0/load",
+    f"{CUSTOM}/v1beta2/%s/namespaces/a/metrics/load", f"{CUSTOM}/v1beta2/%s/namespaces/a",
+    f"{CUSTOM}/v1beta2/%s", f"{EXTERNAL}/%s/namespaces/a/depth", f"{EXTERNAL}/%s/depth",
+])  # fmt: skip
+async def test_paths_of_special_verbs_are_judged_as_such_and_lead_nowhere(verb, path):
+    world = ScopeWorld(allows)
+    answer = await world.ask("admin", path % verb)
+    assert (answer.status, answer.queries) == (404, ())
+    assert answer.body["message"] == "the server could not find the requested resource"
+    if "/namespaces/" in path:
+        assert [each["verb"] for each in answer.reviews] == [verb]

@@ -30,6 +30,24 @@ G = "custom.metrics.k8s.io"
             f"/apis/{G}/v1/pods?fieldSelector=a%3Db,metadata.name%3D%3Dweb",
             ("list", "", "pods", "", "web"),
         ),
+        (
+            "GET",
+            f"/apis/{G}/v1/pods?fieldSelector=metadata.name%3Da/b",
+            ("list", "", "pods", "", ""),
+        ),
+        (
+            "GET",
+            f"/apis/{G}/v1/pods?fieldSelector=metadata.name%3Da&limit=x",
+            ("list", "", "pods", "", ""),
+        ),
+        (
+            "GET",
+            f"/apis/{G}/v1/pods?fieldSelector=metadata.name%3Da,b",
+            ("list", "", "pods", "", ""),
+        ),
+        ("GET", f"/apis/{G}/v1/pods?watch=%zz&a;watch=1", ("list", "", "pods", "", "")),
+        ("GET", f"/apis/{G}/v1/watch/namespaces/d/pods/x/m", ("watch", "d", "pods", "m", "x")),
+        ("GET", f"/apis/{G}/v1/proxy/namespaces/d/pods/x/m", ("proxy", "d", "pods", "", "x")),
         ("POST", f"/apis/{G}/v1/namespaces/d/pods", ("create", "d", "pods", "", "")),
         ("DELETE", f"/apis/{G}/v1/namespaces/d/pods", ("deletecollection", "d", "pods", "", "")),
         ("PATCH", f"/apis/{G}/v1/namespaces/d/pods/x", ("patch", "d", "pods", "", "x")),
@@ -43,8 +61,25 @@ def test_resource_requests(method: str, target: str, expected: tuple[str, ...]) 
     assert (info.verb, info.namespace, info.resource, info.subresource, info.name) == expected
 
 
+def test_the_core_group_has_no_name() -> None:
+    info = parse_target("GET", "/api/v1/namespaces/d/pods").info
+    assert (info.is_resource, info.group, info.version) == (True, "", "v1")
+    assert (info.verb, info.namespace, info.resource) == ("list", "d", "pods")
+
+
 @pytest.mark.parametrize(
-    "target", ["/", "/apis", "/apis/", f"/apis/{G}", f"/apis/{G}/v1", f"/apis/{G}/v1/", "/metrics"]
+    "target",
+    [
+        "/",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        f"/apis/{G}",
+        f"/apis/{G}/v1",
+        f"/apis/{G}/v1/",
+        "/metrics",
+    ],
 )
 def test_everything_else_is_judged_by_its_path(target: str) -> None:
     assert parse_target("GET", target).info == RequestInfo(False, target, "get")
