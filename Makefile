@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-RINGS := unit property conformance integration cluster browser faults attacks
+RINGS := unit property conformance integration cluster cluster-1.36 browser faults attacks
 BENCHES := adapter hpa vpa
 
 export PODSCALE_SHORT ?=

@@ -49,6 +49,7 @@ class Outcome:
     skipped: tuple[str, ...]
     seconds: float
     flaky: tuple[Failure, ...] = ()  # among those that passed; how they failed first
+    waited: float = 0.0  # seconds for its programs to be built, before the others
 
     @property
     def is_green(self) -> bool:
@@ -81,10 +82,10 @@ def read(report: Path) -> Counts:
 
 def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield the table, every failure, and the line that counts over all rings."""
-    yield "ring          passed  failed  skipped  seconds"
+    yield "ring          passed  failed  skipped  seconds  waited for programs"
     for each in outcomes:
         counts = f"{each.passed:>7} {len(each.failed):>7} {len(each.skipped):>8}"
-        yield f"{each.ring:<12} {counts} {each.seconds:>8.0f}"
+        yield f"{each.ring:<12} {counts} {each.seconds:>8.0f} {each.waited:>7.0f}"
         yield from (f"    skipped {reason}" for reason in each.skipped)
         for failure in each.flaky:
             yield f"    flaky, passed when tried once more: {failure.test}"
@@ -93,7 +94,8 @@ def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
         for failure in each.failed:
             yield f"\nFAILED {failure.test} ({each.ring})"
             yield from (f"    {line}" for line in failure.lines())
-    yield ""
+    seconds = sum(each.seconds + each.waited for each in outcomes)
+    yield f"\nall of it took {seconds / 60:.0f} minutes"
     flaky = sum(len(each.flaky) for each in outcomes)
     passed = f"{sum(each.passed for each in outcomes)} passed"
     if flaky:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.cluster.plane import Plane
-from tests.cluster.settings import PlaneSettings
+from tests.cluster.settings import SCALE_TO_ZERO, PlaneSettings
 from tests.integration.scraping import exporter, prometheus
 from tests.tools.failure import attach_logs
 
@@ -16,7 +16,7 @@ __all__ = ["exporter", "plane", "private_plane", "prometheus", "pytest_runtest_m
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """The plane that tests share. Take a namespace of your own and leave the rest as it was."""
-    settings = PlaneSettings(feature_gates={"HPAScaleToZero": True})
+    settings = PlaneSettings(feature_gates=SCALE_TO_ZERO)
     with Plane(tmp_path_factory.mktemp("plane"), settings) as shared:
         yield shared
 

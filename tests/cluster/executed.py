@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tests.cluster.golang import FLAGS, Go, built_once
 from tests.conformance.cases import Case
-from tests.tools.programs import module_of
+from tests.tools.programs import RELEASES, module_of
 
 PACKAGE = "pkg/controller/podautoscaler"
 OURS = Path(__file__).parent / "go"
-# Where the versions are locked: those of the programs that the other tests run, or our own.
-LOCKED = {"1.36": module_of("kubernetes").directory, "1.37": OURS / "1.37"}
+# Where the versions are locked: those of the programs that the other tests run.
+LOCKED = {each: module_of("kube-controller-manager", each).directory for each in RELEASES}
 RUN_S = 300.0
 
 

@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.tools.programs import OLDER, release
+
+# Off by default before 1.37.
+SCALE_TO_ZERO = {"HPAScaleToZero": True} if release() == OLDER else {}
+
 
 @dataclass(frozen=True)
 class PlaneSettings:

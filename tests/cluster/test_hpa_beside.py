@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from hpa.decide import Settings
-from hpa.decide.settings import Gates
+from hpa.offline import settings_for
 from tests.cluster.beside_cast import BEHAVIORS, Role, cast, kinds
 from tests.cluster.beside_passes import passes
 from tests.cluster.beside_replay import Replay, Report
@@ -25,15 +25,15 @@ from tests.cluster.beside_stage import Stage, Told
 from tests.cluster.beside_watch import History, Watch
 from tests.cluster.hpa_stack import HpaStack
 from tests.cluster.plane import Plane
-from tests.cluster.settings import PlaneSettings, audited
+from tests.cluster.settings import SCALE_TO_ZERO, PlaneSettings, audited
+from tests.tools.programs import release
 
 IS_SHORT = os.environ.get("PODSCALE_SHORT") == "1"
 DURATION_S = 90.0 if IS_SHORT else 600.0
 SEED = int(os.environ.get("PODSCALE_SEED", "20261121"))
 PERIOD_S = 3.0
-SETTINGS = Settings(
-    release="1.36",
-    gates=Gates(generation=False, optimized_selector_store=False),
+SETTINGS = replace(
+    settings_for(release()),
     downscale_stabilization_s=25.0,
     cpu_initialization_s=20.0,
     initial_readiness_delay_s=5.0,
@@ -72,7 +72,7 @@ RARE = {
 async def test_every_pass_of_the_in_tree_controller_is_decided_alike(
     private_plane: Callable[[PlaneSettings], Plane], tmp_path: Path
 ) -> None:
-    plane = private_plane(PlaneSettings(feature_gates={"HPAScaleToZero": True}, audit=AUDIT))
+    plane = private_plane(PlaneSettings(feature_gates=SCALE_TO_ZERO, audit=AUDIT))
     with plane.namespace("beside") as namespace:
         roles = cast(namespace)
         assert len(roles) >= 40
@@ -85,7 +85,7 @@ async def test_every_pass_of_the_in_tree_controller_is_decided_alike(
             Watch(plane, hpas_path) as hpas,
             Stage.raised(plane, namespace, tmp_path, pods, SEED) as stage,
         ):
-            shadow = ("--mode=shadow", "--emulated-version=1.36", *FLAGS)
+            shadow = ("--mode=shadow", f"--emulated-version={release()}", *FLAGS)
             with (
                 HpaStack(plane, tmp_path, *shadow, sync_period="3s") as stack,
                 plane.in_tree_hpa(PERIOD_S, *FLAGS, *UNLIMITED),

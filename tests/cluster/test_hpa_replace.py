@@ -13,7 +13,7 @@ from tests.cluster.beside_stage import Stage
 from tests.cluster.beside_watch import History, Watch
 from tests.cluster.hpa_stack import HpaStack
 from tests.cluster.plane import Plane
-from tests.cluster.settings import PlaneSettings, audited
+from tests.cluster.settings import SCALE_TO_ZERO, PlaneSettings, audited
 
 DURATION_S = 45.0
 SEED = 20261121
@@ -37,7 +37,7 @@ _LAG_S = 1.0  # between an edit of the bounds and our watch
 def test_in_replace_mode_the_same_play_is_acted_within_every_bound(
     private_plane: Callable[[PlaneSettings], Plane], tmp_path: Path
 ) -> None:
-    plane = private_plane(PlaneSettings(feature_gates={"HPAScaleToZero": True}, audit=AUDIT))
+    plane = private_plane(PlaneSettings(feature_gates=SCALE_TO_ZERO, audit=AUDIT))
     with plane.namespace("replace") as namespace:
         roles = cast(namespace)
         plane.apply(*(each for role in roles for each in role.objects))

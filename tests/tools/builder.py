@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.tools.cache import built, cache_directory, find, go_version, source_key
-from tests.tools.programs import MODULES, GoModule, module_of
+from tests.tools.programs import MODULES, GoModule, module_of, wanted
 
 STILL_BUILDING_S = 30.0
 
@@ -33,8 +33,8 @@ class BuildError(Exception):
 
 def build(names: Sequence[str] = ()) -> None:
     """Build the named modules (or the modules of the named programs); all when empty."""
-    wanted = {module_of(name).name for name in names} or {module.name for module in MODULES}
-    modules = [module for module in MODULES if module.name in wanted]
+    named = {module_of(name).name for name in names}
+    modules = [module for module in MODULES if module.name in named] if named else wanted()
     missing = [module for module in modules if not _satisfied(module)]
     if missing and go_version() is None:
         raise BuildError(NO_GO.format(names=", ".join(module.name for module in missing)))
@@ -46,7 +46,9 @@ def build(names: Sequence[str] = ()) -> None:
 
 
 def _satisfied(module: GoModule) -> bool:
-    return all(find(program) is not None for program in module.programs)
+    return built(module) is not None or all(
+        module_of(program) == module and find(program) is not None for program in module.programs
+    )
 
 
 def _build_once(module: GoModule) -> None:
@@ -58,7 +60,7 @@ def _build_once(module: GoModule) -> None:
             return
         _say(
             f"{module.name}: building {', '.join(module.programs)}"
-            f" (about {module.cold_build} on 2 cores when nothing is cached)"
+            f" (about {module.cold_build_s} s on 2 cores when nothing is cached)"
         )
         started = time.monotonic()
         unfinished = Path(tempfile.mkdtemp(prefix=f".{module.name}-", dir=cache))

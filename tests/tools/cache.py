@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.tools.programs import ENVTEST_PROGRAMS, GoModule, module_of
+from tests.tools.programs import ENVTEST_PROGRAMS, NEWEST, GoModule, module_of
 
 
 def cache_directory() -> Path:
@@ -60,9 +60,12 @@ def built(module: GoModule) -> Path | None:
 
 
 def find(name: str) -> Path | None:
-    """Return the program of this name: KUBEBUILDER_ASSETS first, then the cache."""
+    """Return the program of this name: KUBEBUILDER_ASSETS first, then the cache.
+
+    Where an older release is asked for, what somebody's assets hold is not it.
+    """
     module = module_of(name)
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    assets = os.environ.get("KUBEBUILDER_ASSETS") if module.release in ("", NEWEST) else None
     if assets and name in ENVTEST_PROGRAMS and (given := Path(assets) / name).is_file():
         return given
     directory = built(module)

@@ -2,14 +2,19 @@
 
 One directory under ``go/`` per module: their dependencies contradict one another.
 The versions below are those of the ``go.mod`` files and move together with them.
+Kubernetes is there twice; ``$PODSCALE_KUBERNETES`` says whose control plane is run.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 GO_MODULES = Path(__file__).parent / "go"
 
+# Of two modules that build a program, the one of this release is taken.
+RELEASE = "PODSCALE_KUBERNETES"
+OLDER, NEWEST = RELEASES = ("1.36", "1.37")
 _COMMANDS = "k8s.io/kubernetes/cmd"
 _VPA = "k8s.io/autoscaler/vertical-pod-autoscaler/pkg"
 
@@ -20,8 +25,9 @@ class GoModule:
 
     name: str
     programs: Mapping[str, str]  # file name -> Go package
-    cold_build: str  # as seen on 2 cores with empty caches
+    cold_build_s: int  # as seen on 2 cores with empty caches
     stamps: Mapping[str, str] = field(default_factory=dict)  # Go variable -> value
+    release: str = ""  # of Kubernetes, where there are two
 
     @property
     def directory(self) -> Path:
@@ -33,6 +39,24 @@ class GoModule:
         return " ".join(["-s", "-w", *stamps])
 
 
+_CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+def _kubernetes(name: str, version: str, *programs: str) -> GoModule:
+    major, minor, _ = version.removeprefix("v").split(".")
+    # Unstamped, /version says v0.0.0-master and kubectl warns of a version skew.
+    stamped = {
+        "gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"
+    }  # fmt: skip
+    stamps = {
+        f"k8s.io/{library}.{variable}": value
+        for library in ("component-base/version", "client-go/pkg/version")
+        for variable, value in stamped.items()
+    }
+    packages = {program: f"{_COMMANDS}/{program}" for program in programs}
+    return GoModule(name, packages, 360, stamps, release=f"{major}.{minor}")
+
+
 # What the ring of most tests needs first comes first: `build` keeps this order.
 MODULES = (
     GoModule(
@@ -41,43 +65,23 @@ MODULES = (
             "prometheus": "github.com/prometheus/prometheus/cmd/prometheus",
             "promtool": "github.com/prometheus/prometheus/cmd/promtool",
         },
-        "6 min",
+        360,
         {"github.com/prometheus/common/version.Version": "3.15.0"},
     ),
-    GoModule("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}, "25 s"),
-    GoModule(
-        "kubernetes",
-        {
-            "kube-apiserver": f"{_COMMANDS}/kube-apiserver",
-            "kube-controller-manager": f"{_COMMANDS}/kube-controller-manager",
-            "kube-scheduler": f"{_COMMANDS}/kube-scheduler",
-            "kubectl": f"{_COMMANDS}/kubectl",
-        },
-        "6 min",
-        # Unstamped, /version says v0.0.0-master and kubectl warns of a version skew.
-        {
-            f"k8s.io/{library}.{variable}": value
-            for library in ("component-base/version", "client-go/pkg/version")
-            for variable, value in {
-                "gitVersion": "v1.36.3",
-                "gitMajor": "1",
-                "gitMinor": "36",
-                "gitTreeState": "clean",
-            }.items()
-        },
-    ),
-    GoModule("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, "2 min"),
+    GoModule("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}, 25),
+    _kubernetes("kubernetes", "v1.37.2", *_CONTROL_PLANE, "kubectl"),
     GoModule(
         "helm",
         {"helm": "helm.sh/helm/v3/cmd/helm"},
-        "75 s",
+        75,
         # Without the last two, `helm template` renders for Kubernetes 1.20.
         {
             "helm.sh/helm/v3/internal/version.version": "v3.22.0",
             "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
-            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": "36",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": "37",
         },
     ),
+    GoModule("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, 120),
     GoModule(
         "vpa",
         {
@@ -85,18 +89,39 @@ MODULES = (
             "updater": f"{_VPA}/updater",
             "admission-controller": f"{_VPA}/admission-controller",
         },
-        "2 min",
+        120,
     ),
+    _kubernetes("kubernetes-1.36", "v1.36.3", *_CONTROL_PLANE),
 )
 
 # Programs that a KUBEBUILDER_ASSETS directory holds (controller-runtime's envtest).
 ENVTEST_PROGRAMS = frozenset({"etcd", "kube-apiserver", "kubectl"})
 
 
-def module_of(name: str) -> GoModule:
-    """Return the module of this name, or the one that builds the program of this name."""
-    for module in MODULES:
-        if name == module.name or name in module.programs:
-            return module
-    known = sorted({m.name for m in MODULES} | {p for m in MODULES for p in m.programs})
-    raise ValueError(f"no tool is called {name!r}; known are {', '.join(known)}")
+def release() -> str:
+    """Return the release of Kubernetes that the tests run: the newest, or ``$PODSCALE_KUBERNETES``.
+
+    kubectl, helm and what the tests use it for beside a control plane stay the newest.
+    """
+    chosen = os.environ.get(RELEASE) or NEWEST
+    if chosen not in RELEASES:
+        raise ValueError(f"{RELEASE}={chosen}: there are {', '.join(RELEASES)}")
+    return chosen
+
+
+def module_of(name: str, of: str = "") -> GoModule:
+    """Return the module of this name, or the one that builds the program of this name.
+
+    ``of`` is a release of Kubernetes, by default the one that the tests run.
+    """
+    found = [module for module in MODULES if name == module.name or name in module.programs]
+    if not found:
+        known = sorted({m.name for m in MODULES} | {p for m in MODULES for p in m.programs})
+        raise ValueError(f"no tool is called {name!r}; known are {', '.join(known)}")
+    return next((module for module in found if module.release == (of or release())), found[0])
+
+
+def wanted() -> tuple[GoModule, ...]:
+    """Return the modules that build what the tests of this release run."""
+    chosen = {module_of(program).name for module in MODULES for program in module.programs}
+    return tuple(module for module in MODULES if module.name in chosen)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools import builder, cache
-from tests.tools.programs import MODULES, GoModule, module_of
+from tests.tools.programs import MODULES, RELEASE, GoModule, module_of, wanted
 from tests.tools.required import require
 
 ROOT = Path(__file__).parents[3]
@@ -35,6 +35,26 @@ def test_assets_of_envtest_come_first(
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     assert cache.find("kubectl") == tmp_path / "kubectl"
     assert cache.find("kube-apiserver") is None
+
+
+def test_the_control_plane_is_of_the_release_that_is_asked_for(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kube-apiserver").touch()
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    monkeypatch.delenv(RELEASE, raising=False)
+    newest = module_of("kube-apiserver")
+    assert newest.release == "1.37"
+    assert cache.find("kube-apiserver") == tmp_path / "kube-apiserver"
+    assert {module.release for module in wanted()} == {"", "1.37"}
+    monkeypatch.setenv(RELEASE, "1.36")
+    assert module_of("kube-apiserver").release == "1.36"
+    assert module_of("kubectl") == newest
+    assert cache.find("kube-apiserver") is None  # of the assets nothing is known
+    assert list(wanted()) == list(MODULES)
+    monkeypatch.setenv(RELEASE, "1.35")
+    with pytest.raises(ValueError, match=r"PODSCALE_KUBERNETES=1.35: there are 1.36, 1.37"):
+        module_of("kube-apiserver")
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
@@ -63,7 +83,7 @@ def _root_of(variable: str, value: str) -> tuple[str, str]:
 
 def test_another_flag_is_another_key() -> None:
     etcd = module_of("etcd")
-    stamped = GoModule(etcd.name, etcd.programs, etcd.cold_build, {"main.version": "1"})
+    stamped = GoModule(etcd.name, etcd.programs, etcd.cold_build_s, {"main.version": "1"})
     assert cache.source_key(etcd) != cache.source_key(stamped)
 
 
@@ -99,7 +119,7 @@ def test_two_builders_build_once_and_a_failed_build_leaves_nothing(
 import tests.tools.builder as b, tests.tools.cache as c, tests.tools.programs as p
 from pathlib import Path
 p.GO_MODULES = Path({str(tmp_path / "go")!r})
-p.MODULES = b.MODULES = (p.GoModule("hello", {{"hello": "hello"}}, "1 s"),)
+p.MODULES = b.MODULES = (p.GoModule("hello", {{"hello": "hello"}}, 1),)
 b.build(["hello"])
 print(c.find("hello"))
 """

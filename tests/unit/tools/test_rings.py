@@ -1,11 +1,13 @@
 """The runner of the rings counts what really passed, and calls an empty ring red."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.outcome import Failure, Outcome, told
-from tests.rings import RINGS, Ring, run
+from tests.rings import RINGS, Ring, main, run
+from tests.tools.programs import module_of
 
 
 def _ring(tmp_path: Path, text: str, *, is_timed: bool = False) -> Ring:
@@ -43,8 +45,20 @@ def test_a_file_that_cannot_be_collected_is_red(tmp_path):
 
 def test_the_last_line_says_what_passed_only_when_tried_once_more():
     first = Outcome("faults", 5, (), (), 9.0, (Failure("a::b", "AssertionError: late"),))
-    second = Outcome("unit", 3, (), ("c::d: no kubectl",), 1.0)
+    second = Outcome("unit", 3, (), ("c::d: no kubectl",), 1.0, waited=170.0)
     lines = list(told([first, second]))
+    assert lines[0].split() == [
+        "ring",
+        "passed",
+        "failed",
+        "skipped",
+        "seconds",
+        "waited",
+        "for",
+        "programs",
+    ]
+    assert ["unit", "3", "0", "1", "1", "170"] in map(str.split, lines)
+    assert "\nall of it took 3 minutes" in lines
     assert lines[-1] == "8 passed (1 only when tried once more), 0 failed, 1 skipped"
     assert "        AssertionError: late" in lines
     assert list(told([second]))[-1] == "3 passed, 0 failed, 1 skipped"
@@ -78,8 +92,37 @@ def test_a_skip_is_listed_with_its_reason(tmp_path):
     assert "no such program" in outcome.skipped[0]
 
 
-def test_the_budgets_fit_into_an_hour():
-    assert sum(ring.budget_s for ring in RINGS) < 3600
+def test_the_budgets_and_a_cold_build_fit_into_an_hour_and_a_half():
+    short = [ring for ring in RINGS if not ring.kubernetes]
+    modules = {module for ring in short for module in ring.modules}
+    builds = sum(module_of(module).cold_build_s for module in modules)
+    assert builds + sum(ring.budget_s for ring in short) < 90 * 60
+
+
+def test_the_short_form_leaves_an_older_kubernetes_to_the_long_one(monkeypatch, capsys):
+    monkeypatch.setattr("tests.rings.lint", lambda: Outcome("lint", 1, (), (), 60.0))
+    monkeypatch.setattr("tests.rings.run", lambda ring: Outcome(ring.name, 1, (), (), 60.0))
+    monkeypatch.setattr("tests.rings._built_meanwhile", lambda _rings: nullcontext())
+    monkeypatch.setenv("PODSCALE_SHORT", "1")
+    assert main(["all"]) == 0
+    said = capsys.readouterr().out
+    assert "== cluster-1.36" not in said
+    assert "left to make test-full: cluster-1.36" in said
+    monkeypatch.setenv("PODSCALE_SHORT", "")
+    assert main(["all"]) == 0
+    assert "== cluster-1.36" in capsys.readouterr().out
+
+
+def test_an_older_kubernetes_needs_its_own_programs_and_the_newest_kubectl():
+    ring = next(ring for ring in RINGS if ring.name == "cluster-1.36")
+    assert {"kubernetes", "kubernetes-1.36"} <= set(ring.modules)
+    assert ring.environment["PODSCALE_KUBERNETES"] == "1.36"
+    assert not [each.name for each in RINGS if "kubernetes-1.36" in each.modules and each != ring]
+
+
+def test_what_needs_no_program_runs_before_what_waits_for_one():
+    waits = [bool(ring.modules) for ring in RINGS]
+    assert waits == sorted(waits)
 
 
 def test_the_long_form_may_take_longer(monkeypatch):
