@@ -376,12 +376,13 @@ def _failed(answer: MetricAnswer | None, api: str, prefix: str) -> _Unusable:
 
 
 def _of_object(spec: MetricSpec, pass_: Measuring) -> str:
-    # The words of 1.36, misplaced as they are; 1.37.1 has put them right, but the case that was
-    # executed (or-reconcile-083) holds for later releases too.
-    described, about = spec.described, f"unable to get metric {spec.name}: "
+    described, about = spec.described, f"unable to get metric {spec.name}"
     if described is None:
-        return about
-    return f"{about}{described.kind} on {pass_.observation.hpa.namespace} {described.name}/"
+        return f"{about}: "
+    kind, name, namespace = described.kind, described.name, pass_.observation.hpa.namespace
+    if pass_.settings.has_new_texts:
+        return f"{about} on {kind} {namespace}/{name}: "
+    return f"{about}: {kind} on {namespace} {name}/"  # misplaced, as 1.36 has it
 
 
 def _invalid(condition: str, text: str, outer: str, found: _Unusable) -> Invalid:

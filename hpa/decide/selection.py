@@ -32,7 +32,7 @@ def check(observation: Observation, scale: Scale, settings: Settings) -> Conflic
     every = {hpa.name, *rivals}
     listed = _listed(hpa.namespace, every)
     text = f"pods by selector {scale.selector} are controlled by multiple HPAs: {listed}"
-    if settings.has_new_rivals_text:
+    if settings.has_new_texts:
         some = {hpa.name, min(rivals)} if settings.gates.optimized_selector_store else every
         text = f"pods by selector {scale.selector} are controlled by more than one HPA"
         text += f" (e.g. {_listed(hpa.namespace, some)})"

@@ -40,13 +40,13 @@ class Settings(Struct, frozen=True):
     def guards_zero_status(self) -> bool:
         """AverageValue with status.replicas 0 reports 0, and Object usage is capped.
 
-        So say the cases; 1.37.1 as released still shows -2^63 (on amd64), and caps nothing.
+        So say the cases; 1.37.2 as released still shows -2^63 (on amd64), and caps nothing.
         """
         return self.release != "1.36"
 
     @property
-    def has_new_rivals_text(self) -> bool:
-        """HPAs that select one pod are told of as an example."""
+    def has_new_texts(self) -> bool:
+        """Of HPAs that select one pod an example is told; an Object metric is named in order."""
         return self.release != "1.36"
 
     @property

@@ -11,6 +11,7 @@ from hpa.decide.limits import down_limit, limit, up_limit
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
 from hpa.decide.pods import Phase, Ready, group
 from hpa.decide.reading import DOWN, UP, read_rules
+from hpa.decide.settings import Release
 from hpa.decide.spec import (
     Behavior,
     Condition,
@@ -242,13 +243,23 @@ def on_ingress(kind: str, selector: MetricSelector | None = None) -> MetricSpec:
 
 
 @pytest.mark.parametrize(
+    ("release", "about"),
+    [
+        ("1.36", "unable to get metric hits: Ingress on shop web/"),
+        ("1.37", "unable to get metric hits on Ingress shop/web: "),
+        ("1.38", "unable to get metric hits on Ingress shop/web: "),
+    ],
+)
+@pytest.mark.parametrize(
     ("kind", "middle"), [("Value", ""), ("AverageValue", "failed to get hits object metric: ")]
 )
-def test_only_an_average_of_an_object_is_prefixed_twice(kind: str, middle: str) -> None:
-    fetched = "unable to fetch metrics from custom metrics API: down"
-    text = f"unable to get metric hits: Ingress on shop web/{fetched}"
+def test_only_an_average_of_an_object_is_prefixed_twice(
+    kind: str, middle: str, release: Release, about: str
+) -> None:
+    text = f"{about}unable to fetch metrics from custom metrics API: down"
     decision = made(
-        seen(web(on_ingress(kind)), 1, listed(pod()), [Unavailable("Unreachable", "down")])
+        seen(web(on_ingress(kind)), 1, listed(pod()), [Unavailable("Unreachable", "down")]),
+        settings=Settings(release=release),
     )
     active = {each.type: each.message for each in decision.status.conditions}["ScalingActive"]
     assert active == f"the HPA was unable to compute the replica count: {text}"
