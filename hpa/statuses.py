@@ -7,7 +7,15 @@ a controller, for it and for the API server).
 
 from zlib import crc32
 
-from hpa.decide.spec import HPA, MetricSelector, MetricSpec, MetricStatus, ObjectReference, Status
+from hpa.decide.spec import (
+    HPA,
+    Condition,
+    MetricSelector,
+    MetricSpec,
+    MetricStatus,
+    ObjectReference,
+    Status,
+)
 from hpa.decide.times import to_rfc3339
 from podscale.core.quantity import format_milli
 
@@ -74,19 +82,20 @@ def changes(old: Status, new: Status) -> dict[str, object]:
     if old.metrics != new.metrics:
         fields["currentMetrics"] = [_metric(each) for each in new.metrics] or None
     if old.conditions != new.conditions:
-        fields["conditions"] = [
-            {
-                "type": each.type,
-                "status": each.status,
-                "reason": each.reason,
-                "message": each.message,
-                "lastTransitionTime": (
-                    None if each.transition_s is None else to_rfc3339(each.transition_s)
-                ),
-            }
-            for each in new.conditions
-        ]
+        fields["conditions"] = [_condition(each) for each in new.conditions]
     return fields
+
+
+def _condition(condition: Condition) -> dict[str, object]:
+    at, observed = condition.transition_s, condition.observed_generation
+    written: dict[str, object] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": None if at is None else to_rfc3339(at),
+    }
+    return written if observed is None else {**written, "observedGeneration": observed}
 
 
 def _moved(

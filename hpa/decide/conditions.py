@@ -72,10 +72,10 @@ def put(
     for index, old in enumerate(conditions):
         if old.type != type_:
             continue
-        if old.status != status:
-            conditions[index] = Condition(type_, status, reason, message, now)
-        elif old.reason != reason or old.message != message:
-            conditions[index] = Condition(type_, status, reason, message, old.transition_s)
+        if (old.status, old.reason, old.message) != (status, reason, message):
+            at = old.transition_s if old.status == status else now
+            observed = old.observed_generation
+            conditions[index] = Condition(type_, status, reason, message, at, observed)
         return
     conditions.append(Condition(type_, status, reason, message, now))
 

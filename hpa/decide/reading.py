@@ -171,6 +171,7 @@ def _condition(condition: wire.WireCondition) -> Condition:
         condition.reason,
         condition.message,
         from_rfc3339(condition.last_transition_time),
+        condition.observed_generation,
     )
 
 

@@ -126,6 +126,7 @@ class Condition(Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     transition_s: float | None = None  # lastTransitionTime: when ``status`` last changed
+    observed_generation: int | None = None  # another writer's; upstream leaves it as it is
 
 
 class MetricStatus(Struct, frozen=True, gc=False):

@@ -111,6 +111,7 @@ class WireCondition(Struct, frozen=True, gc=False, rename="camel"):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
+    observed_generation: int | None = None
 
 
 class Current(Struct, frozen=True, gc=False, rename="camel"):

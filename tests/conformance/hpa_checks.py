@@ -14,12 +14,12 @@ from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio
 from hpa.decide.replicas import NO_MATCH, by_average_value, usage_per_pod
 from hpa.decide.requests import RequestProblem, requests_of
 from hpa.decide.settings import acts_at_once
-from hpa.decide.spec import HPA, MetricSpec, MetricStatus, ObjectReference
+from hpa.decide.spec import HPA, MetricSpec, MetricStatus, ObjectReference, Status
 from hpa.decide.stabilization import stabilize, stabilize_down
-from hpa.decide.status import resource_format
 from hpa.decide.variation import ACTUAL
 from hpa.rivals import Rivals
-from podscale.core.quantity import from_milli
+from hpa.statuses import changes
+from podscale.core.quantity import format_milli
 from podscale.core.selector import parse
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case
@@ -267,8 +267,10 @@ def shown_events(events: Any) -> list[dict[str, Any]]:
 
 
 def build_quantity(case: Case, inputs: Case, expected: Case) -> None:
-    built = from_milli(inputs["raw_milli"], resource_format(inputs["resource"]))
-    assert {"milli_value": built.milli, "format": built.format} == expected
+    metric = MetricStatus("Resource", inputs["resource"], average_value_milli=inputs["raw_milli"])
+    built: Any = changes(Status(), Status(metrics=(metric,)))["currentMetrics"]
+    text = format_milli(expected["milli_value"], expected["format"])
+    assert built[0]["resource"]["current"] == {"averageValue": text}
 
 
 def update_enqueue(case: Case, inputs: Case, expected: Case) -> None:

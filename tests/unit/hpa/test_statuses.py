@@ -1,10 +1,15 @@
 """What a status patch holds, and when it is worth a write."""
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
+from hpa.decide import wire
+from hpa.decide.conditions import put
+from hpa.decide.reading import read
 from hpa.decide.spec import (
     Condition,
     MetricSelector,
@@ -108,3 +113,35 @@ def test_only_what_differs_is_in_the_patch() -> None:
 )  # fmt: skip
 def test_metrics_in_wire_form(status: MetricStatus, wire: dict[str, Any]) -> None:
     assert changes(OLD, structs.replace(OLD, metrics=(status,)))["currentMetrics"] == [wire]
+
+
+def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
+    status = Status(
+        3,
+        4,
+        1_750_000_000.0,
+        (
+            MetricStatus("Resource", "memory", average_value_milli=2**30 * 1000),
+            MetricStatus("Pods", "qps", average_value_milli=1500),
+            MetricStatus(),
+        ),
+        (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0, 5),),
+        7,
+    )
+    body: Any = changes(Status(), status)
+    assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
+    assert body["currentMetrics"][2] == {"type": ""}
+    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
+    assert read(back).status == status
+
+
+def test_the_generation_that_somebody_wrote_into_a_condition_stays() -> None:
+    # As upstream's: what is not its own to write it neither changes nor drops.
+    old = Condition("AbleToScale", "False", "FailedGetScale", "down", NOW - 60, 5)
+    conditions = [old]
+    put(conditions, "AbleToScale", "True", "SucceededGetScale", "ok", NOW)
+    put(conditions, "ScalingActive", "True", "ValidMetricFound", "ok", NOW)
+    assert [each.observed_generation for each in conditions] == [5, None]
+    patch: Any = changes(Status(conditions=(old,)), Status(conditions=tuple(conditions)))
+    assert [each.get("observedGeneration") for each in patch["conditions"]] == [5, None]
+    assert "observedGeneration" not in patch["conditions"][1]

@@ -3,14 +3,12 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from hpa.decide import wire
 from hpa.decide.conversion import ConversionError, to_v2
 from hpa.decide.reading import DEFAULT_METRIC, DOWN, UP, read
-from hpa.decide.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules, Status
-from hpa.decide.status import to_wire
+from hpa.decide.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules
 from hpa.decide.validation import validate
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written
 
@@ -248,26 +246,6 @@ def test_what_is_wide_in_go_is_read() -> None:
     )
     assert found.generation == found.status.observed_generation == 2**40
     assert found.metrics[0].average_value_milli == 2**40 * 1000
-
-
-def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
-    status = Status(
-        3,
-        4,
-        1_750_000_000.0,
-        (
-            MetricStatus("Resource", "memory", average_value_milli=2**30 * 1000),
-            MetricStatus("Pods", "qps", average_value_milli=1500),
-            MetricStatus(),
-        ),
-        (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0),),
-        7,
-    )
-    body = to_wire(status)
-    assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
-    assert body["currentMetrics"][2] == {"type": ""}
-    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
-    assert read(back).status == status
 
 
 def test_an_unknown_type_keeps_its_name() -> None:
