@@ -129,7 +129,8 @@ def decide_files(
     hpa_text: str, observation_text: str, *, release: str, now: float
 ) -> dict[str, Any]:
     """Return the decision as the API would serve it; raises ``OfflineError``."""
-    written_hpa = _hpa(hpa_text)
+    settings = settings_for(release)
+    written_hpa = _hpa(hpa_text, settings.release)
     written = _observation(observation_text)
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
         raise OfflineError(f"the observation: scale: {wrong} replicas")
@@ -146,7 +147,7 @@ def decide_files(
         past = _past(written, now)
     except (quantity.QuantityError, DurationError) as error:
         raise OfflineError(str(error)) from error
-    decision = decide(observation, past, settings_for(release), now)
+    decision = decide(observation, past, settings, now)
     trace = decision.trace
     return decisions.body(
         decisions.Known(hpa.namespace or "default", hpa.name, trace, first_reason(trace), now)
@@ -163,7 +164,7 @@ def settings_for(release: str) -> Settings:
     return Settings(release=known[release], gates=gates)
 
 
-def _hpa(text: str) -> wire.Autoscaler:
+def _hpa(text: str, release: Release) -> wire.Autoscaler:
     # No API server has seen the file: any served version, and its findings in full.
     plain = _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
     kind, version = plain.get("kind"), plain.get("apiVersion")
@@ -182,7 +183,7 @@ def _hpa(text: str) -> wire.Autoscaler:
         written = to_v2(plain)
     except ConversionError as error:
         raise OfflineError(f"the HPA: {error}") from error
-    findings = validate(written)
+    findings = validate(written, release=release)
     if findings:
         raise OfflineError("the HPA: " + "; ".join(str(each) for each in findings))
     return written

@@ -1,6 +1,6 @@
 """What is wrong with a hand-written HPA, in the words of the API server.
 
-Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.36.3. Objects behind an API
+Follows ``ValidateHorizontalPodAutoscaler``, Kubernetes 1.37.2 and 1.36.3. Objects behind an API
 server have passed this; files and the CRD of own mode come here. Metric selectors are
 looked at too: upstream lets them through and fails at them in every pass. Of the metadata
 only the name is looked at.
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hpa.decide import wire
+from hpa.decide.settings import Release
 from podscale.core import quantity
 from podscale.core.goquote import quote
 from podscale.core.labels import (
@@ -65,15 +66,28 @@ class FieldError(Struct, frozen=True):
         return f"{self.field}: {self.kind}{value}{detail}"
 
 
+_NO_MAXIMUM = FieldError("spec.maxReplicas", "Required value", "must be set and greater than 0")
+
+
 def validate(
-    written: wire.Autoscaler, *, scale_to_zero: bool = True, had_zero: bool = False
+    written: wire.Autoscaler,
+    *,
+    release: Release = "1.37",
+    scale_to_zero: bool = True,
+    had_zero: bool = False,
 ) -> list[FieldError]:
     """Return every finding, in the order of the fields.
 
     ``scale_to_zero`` is the gate; ``had_zero``: the object before an update had
     minReplicas 0 already.
     """
-    return list(_object(written, 0 if scale_to_zero or had_zero else 1))
+    found = list(_object(written, 0 if scale_to_zero or had_zero else 1))
+    if release == "1.36":
+        return found
+    # 1.37 has the maximum's absence from the declared schema, and merges what it finds in both
+    # places, which also says once what is found twice.
+    merged = (_required(each.field, "") if each == _NO_MAXIMUM else each for each in found)
+    return list(dict.fromkeys(merged))
 
 
 def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
@@ -88,7 +102,7 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
         detail = f"must be greater than or equal to {lowest}"
         yield _invalid("spec.minReplicas", minimum, detail)
     if spec.max_replicas == 0:
-        yield _required("spec.maxReplicas", "must be set and greater than 0")
+        yield _NO_MAXIMUM
     elif spec.max_replicas < 0:
         detail = "must be greater than or equal to 1"
         yield _invalid("spec.maxReplicas", spec.max_replicas, detail)

@@ -17,6 +17,7 @@ from hpa.decide.spec import HPA
 from hpa.decide.validation import validate
 from tests.cluster.hpa_specs import SOURCES, hpa, random_hpa
 from tests.cluster.plane import Plane
+from tests.tools.programs import release
 
 SHORT, LONG = 1_000, 20_000
 
@@ -135,7 +136,7 @@ def told(plane: Plane, namespace: str, written: dict[str, Any]) -> tuple[Said, H
     assert answer.status in (201, 422), answer.raw
     causes = answer.body.get("details", {}).get("causes", ())
     theirs = sorted(f"{each['field']}: {each['message']}" for each in causes)
-    said = sorted(map(str, validate(to_v2(written)))), theirs
+    said = sorted(map(str, validate(to_v2(written), release=release()))), theirs
     return said, read(to_v2(answer.body)) if answer.status == 201 else None
 
 

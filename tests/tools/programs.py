@@ -9,12 +9,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 GO_MODULES = Path(__file__).parent / "go"
 
 # Of two modules that build a program, the one of this release is taken.
 RELEASE = "PODSCALE_KUBERNETES"
-OLDER, NEWEST = RELEASES = ("1.36", "1.37")
+Release = Literal["1.36", "1.37"]
+OLDER: Release = "1.36"
+NEWEST: Release = "1.37"
+RELEASES: tuple[Release, ...] = (OLDER, NEWEST)
 _COMMANDS = "k8s.io/kubernetes/cmd"
 _VPA = "k8s.io/autoscaler/vertical-pod-autoscaler/pkg"
 
@@ -98,15 +102,16 @@ MODULES = (
 ENVTEST_PROGRAMS = frozenset({"etcd", "kube-apiserver", "kubectl"})
 
 
-def release() -> str:
+def release() -> Release:
     """Return the release of Kubernetes that the tests run: the newest, or ``$PODSCALE_KUBERNETES``.
 
     kubectl, helm and what the tests use it for beside a control plane stay the newest.
     """
     chosen = os.environ.get(RELEASE) or NEWEST
-    if chosen not in RELEASES:
-        raise ValueError(f"{RELEASE}={chosen}: there are {', '.join(RELEASES)}")
-    return chosen
+    for known in RELEASES:
+        if chosen == known:
+            return known
+    raise ValueError(f"{RELEASE}={chosen}: there are {', '.join(RELEASES)}")
 
 
 def module_of(name: str, of: str = "") -> GoModule:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hpa.decide.conversion import to_v2
+from hpa.decide.settings import Release
 from hpa.decide.validation import validate
 from tests.unit.hpa.decide.handwritten import TARGET, resource, written
 
@@ -25,7 +26,7 @@ def test_a_sound_object_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        ({"maxReplicas": 0}, "spec.maxReplicas: Required value: must be set and greater than 0"),
+        ({"maxReplicas": 0}, "spec.maxReplicas: Required value"),
         (
             {"maxReplicas": -1},
             "spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1",
@@ -202,3 +203,17 @@ def test_zero_needs_the_gate_or_a_zero_before() -> None:
 @pytest.mark.parametrize("name", ["", "Web", "a_b", "x" * 254])
 def test_names_are_subdomains(name: str) -> None:
     assert any("metadata.name" in each for each in problems(OK, metadata={"name": name}))
+
+
+@pytest.mark.parametrize(
+    ("release", "missing", "times"),
+    [
+        ("1.36", "spec.maxReplicas: Required value: must be set and greater than 0", 2),
+        ("1.37", "spec.maxReplicas: Required value", 1),
+        ("1.38", "spec.maxReplicas: Required value", 1),
+    ],
+)
+def test_a_release_has_its_own_words(release: Release, missing: str, times: int) -> None:
+    found = problems({**OK, "maxReplicas": 0, "metrics": [{"type": "Best"}]}, release=release)
+    assert missing in found
+    assert len([each for each in found if each.startswith("spec.metrics[0].type: ")]) == times
