@@ -51,7 +51,7 @@ class Kubelet:
                     "capacity": capacity,
                     "allocatable": capacity,
                     "conditions": [condition],
-                    "nodeInfo": {"kubeletVersion": "v1.36.0"},
+                    "nodeInfo": {"kubeletVersion": "v1.37.0"},
                 },
             }
         )

@@ -20,7 +20,7 @@ _PARAMETERS = [
 V2_PROTOBUF = b"\x0a\x032.0"
 V2_JSON: Object = {
     "swagger": "2.0",
-    "info": {"title": "Kubernetes", "version": "v1.36.0"},
+    "info": {"title": "Kubernetes", "version": "v1.37.0"},
     "paths": {},
 }
 
@@ -55,7 +55,7 @@ def document(registry: Registry, prefix: str) -> Object | None:
         return None
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "info": {"title": "Kubernetes", "version": "v1.37.0"},
         "paths": paths,
         "components": {"schemas": schemas},
     }

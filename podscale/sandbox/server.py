@@ -61,7 +61,7 @@ class SandboxServer:
         enforce_rbac: bool = False,
         history: int = 20_000,
         bookmark_interval_s: float = 60.0,
-        version: str = "v1.36.0",
+        version: str = "v1.37.0",
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``wall`` is the cluster's time; certificates and deadlines are of the machine's."""

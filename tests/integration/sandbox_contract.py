@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.tools.programs import OLDER, release
+
 Send = Callable[[str, str, object, Mapping[str, str]], tuple[int, Any]]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
@@ -79,6 +81,7 @@ PODS = "/api/v1/namespaces/NS/pods"
 BUDGETS = "/apis/policy/v1/namespaces/NS/poddisruptionbudgets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/NS/leases"
 GENERATION = "metadata.generation"
+HPA_GENERATION = [] if release() == OLDER else [GENERATION]  # not counted before 1.37
 CONTAINER = {"name": "c", "image": "i"}
 LABELLED = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAINER]}}
 DEPLOYMENT = {
@@ -220,6 +223,7 @@ STEPS: tuple[Step, ...] = (
             "spec.metrics",
             f"{_DIRECTION}.scaleUp",
             f"{_DIRECTION}.scaleDown",
+            *HPA_GENERATION,
             "status",
         ],
     ),
@@ -228,14 +232,20 @@ STEPS: tuple[Step, ...] = (
         f"{HPAS}/web/status",
         {"status": {"currentReplicas": 3, "desiredReplicas": 4}, "spec": {"maxReplicas": 9}},
         MERGE,
-        ["spec.maxReplicas", "status.currentReplicas", "status.desiredReplicas"],
+        [
+            "spec.maxReplicas",
+            "status.currentReplicas",
+            "status.desiredReplicas",
+            *HPA_GENERATION,
+        ],
     ),
+    Step("PATCH", f"{HPAS}/web", {"metadata": {"labels": {"a": "b"}}}, MERGE, HPA_GENERATION),
     Step(
         "PATCH",
         f"{HPAS}/web",
         {"spec": {"maxReplicas": 6}, "status": {"currentReplicas": 9}},
         MERGE,
-        ["spec.maxReplicas", "status.currentReplicas"],
+        ["spec.maxReplicas", "status.currentReplicas", *HPA_GENERATION],
     ),
     Step("DELETE", f"{HPAS}/web", pick=["kind"]),
     # Pods: defaults, resize, eviction.

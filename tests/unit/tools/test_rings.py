@@ -1,12 +1,13 @@
 """The runner of the rings counts what really passed, and calls an empty ring red."""
 
-from contextlib import nullcontext
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.outcome import Failure, Outcome, told
-from tests.rings import RINGS, Ring, main, run
+from tests.rings import RINGS, Ring, built_meanwhile, left_to_the_long_form, run
+from tests.tools.process import wait_until
 from tests.tools.programs import module_of
 
 
@@ -99,18 +100,11 @@ def test_the_budgets_and_a_cold_build_fit_into_an_hour_and_a_half():
     assert builds + sum(ring.budget_s for ring in short) < 90 * 60
 
 
-def test_the_short_form_leaves_an_older_kubernetes_to_the_long_one(monkeypatch, capsys):
-    monkeypatch.setattr("tests.rings.lint", lambda: Outcome("lint", 1, (), (), 60.0))
-    monkeypatch.setattr("tests.rings.run", lambda ring: Outcome(ring.name, 1, (), (), 60.0))
-    monkeypatch.setattr("tests.rings._built_meanwhile", lambda _rings: nullcontext())
+def test_the_short_form_leaves_an_older_kubernetes_to_the_long_one(monkeypatch):
     monkeypatch.setenv("PODSCALE_SHORT", "1")
-    assert main(["all"]) == 0
-    said = capsys.readouterr().out
-    assert "== cluster-1.36" not in said
-    assert "left to make test-full: cluster-1.36" in said
+    assert left_to_the_long_form() == ["cluster-1.36"]
     monkeypatch.setenv("PODSCALE_SHORT", "")
-    assert main(["all"]) == 0
-    assert "== cluster-1.36" in capsys.readouterr().out
+    assert left_to_the_long_form() == []
 
 
 def test_an_older_kubernetes_needs_its_own_programs_and_the_newest_kubectl():
@@ -118,6 +112,16 @@ def test_an_older_kubernetes_needs_its_own_programs_and_the_newest_kubectl():
     assert {"kubernetes", "kubernetes-1.36"} <= set(ring.modules)
     assert ring.environment["PODSCALE_KUBERNETES"] == "1.36"
     assert not [each.name for each in RINGS if "kubernetes-1.36" in each.modules and each != ring]
+
+
+def test_programs_are_built_beside_the_first_rings_by_a_builder_that_ends_with_them(tmp_path):
+    asked = tmp_path / "asked"
+    script = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(sys.argv[2:]));"
+    builder = (sys.executable, "-c", script + "time.sleep(600)", str(asked))
+    rings = [ring for ring in RINGS if ring.name in ("browser", "conformance", "unit")]
+    with built_meanwhile(rings, builder):  # waits for the builder's end, ten minutes or now
+        wait_until("the builder was started", lambda: asked.exists() and asked.read_text(), 30)
+    assert asked.read_text() == "['prometheus', 'kubernetes', 'helm']"
 
 
 def test_what_needs_no_program_runs_before_what_waits_for_one():
