@@ -6,19 +6,21 @@ feed proves it once. Raises ``QueryError`` where a rule cannot ask such a thing 
 
 import re
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from adapter import matchers
 from adapter.listing import Source
 from adapter.queries import QueryTemplate
 from adapter.rules import ResourceRule
 from podscale.core import duration
+from podscale.core.boundedcache import BoundedCache
 from podscale.core.selector import Selector
 from podscale.feed.plan import Api, KeyLabels, Plan, Render
 
-# Metric selectors come from clients: so many plans are kept, and so much of their texts, then
-# all are made anew.
-_MOST_PLANS = 50_000
-_MOST_BYTES = 16 * 1024 * 1024
+_MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors
+_PLAN_BYTES = 2000
+_MATCHER_BYTES = 250
+_TEXT_BYTES = 12  # of each character of the matchers
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
 _RANGE = re.compile(r"\[\s*([0-9a-z]+)\s*\]")
 
@@ -27,9 +29,8 @@ class Plans:
     """Makes plans, and remembers them for as long as the rules stay."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[object, ...], Plan] = {}
-        self._windows: dict[Plan, float | None] = {}
-        self._bytes = 0  # of selectors
+        self._plans: BoundedCache[tuple[object, ...], Plan] = BoundedCache(_MOST_BYTES)
+        self._windows: WeakKeyDictionary[Plan, float | None] = WeakKeyDictionary()
 
     def custom(
         self, source: Source, resource: str, is_scoped: bool, selector: Selector, text: str
@@ -101,7 +102,6 @@ class Plans:
         """Forget everything; after a reload plans of old rules are of no use."""
         self._plans.clear()
         self._windows.clear()
-        self._bytes = 0
 
     def _resource(
         self,
@@ -121,10 +121,8 @@ class Plans:
 
     def _keep(self, key: tuple[object, ...], plan: Plan) -> Plan:
         plan.text("x", ("x",))  # a template that can never be executed is refused here, once
-        if len(self._plans) >= _MOST_PLANS or self._bytes >= _MOST_BYTES:
-            self.clear()
-        self._bytes += sum(map(len, plan.matchers))
-        self._plans[key] = plan
+        texts = _TEXT_BYTES * sum(map(len, plan.matchers))
+        self._plans.put(key, plan, _PLAN_BYTES + _MATCHER_BYTES * len(plan.matchers) + texts)
         return plan
 
 

@@ -13,7 +13,7 @@ from podscale.feed.group import is_fresh
 from podscale.serving.api import ApiRequest, ApiResponse
 
 # 1,000 HPAs of ten pods are 3 MB. Selectors that nobody repeats must not become memory.
-_MOST_BYTES = 32 * 1024 * 1024
+_MOST_BYTES = 16 * 1024 * 1024
 _ENTRY_BYTES = 1024  # what an entry takes besides body and key
 # All that changes an answer; a client's timeout, pretty or cache-buster does not.
 _MEANINGFUL = ("labelSelector", "metricLabelSelector", "fieldSelector")

@@ -26,6 +26,11 @@ T = TypeVar("T")
 
 # A group is forgotten after so many times the period for which a demand is remembered.
 FORGOTTEN_PERIODS = 20
+# Clients write selectors, and each is a group: so many bytes of them, then those that nobody
+# asked for again go first, and then those wanted longest ago. What a snapshot holds counts only
+# in the former: autoscalers' snapshots are the work, whatever they take.
+_MOST_BYTES = 32 * 1024 * 1024
+_ROW_BYTES = 40  # of an object in a snapshot
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +52,7 @@ class Feed:
         self._singles = Singles(self._queries, options, self.stats, clock, self._task)
         self._groups: dict[object, Group] = {}
         self._forgot_s = clock()
+        self._new_bytes = 0  # of groups made since
         self._refreshes: dict[object, list[Refresh]] = {}
         self._indexes: dict[str, Mapping[str, int]] = {}  # by namespace: rows of its objects
         self._tasks = asyncio.TaskGroup()
@@ -103,17 +109,24 @@ class Feed:
         group = self._groups.get(key)
         if group is None:
             now_s = self._clock()
-            if not 0.0 <= now_s - self._forgot_s < self.options.remembered_s:
-                self._forgot_s = now_s
+            is_current = 0.0 <= now_s - self._forgot_s < self.options.remembered_s
+            if not is_current or self._new_bytes > _MOST_BYTES // 4:
                 self._forget(now_s)
             group = self._groups[key] = Group(demand.plan, self.options, now_s, self._shared)
+            self._new_bytes += group.size + _ROW_BYTES * max(demand.known or 0, len(demand.names))
         return group
 
     def _forget(self, now_s: float) -> None:
-        """Drop plans that nobody wants any more: clients write selectors, and each is one."""
-        oldest = now_s - FORGOTTEN_PERIODS * self.options.remembered_s
-        for key, group in list(self._groups.items()):
-            if group.wanted_s < oldest and not self._refreshes.get(key):
+        """Drop plans that nobody wants any more, and more where they take too much."""
+        self._forgot_s, self._new_bytes = now_s, 0
+        remembered_s = self.options.remembered_s
+        total = 0
+        # What came never back first, then by when it was wanted last.
+        for key, group in sorted(self._groups.items(), key=_precedence, reverse=True):
+            age_s = now_s - group.wanted_s
+            is_old = age_s > remembered_s * (FORGOTTEN_PERIODS if group.came_back else 1)
+            total += group.size + (0 if group.came_back else _ROW_BYTES * group.rows)
+            if (is_old or total > _MOST_BYTES // 2) and not self._refreshes.get(key):
                 del self._groups[key]
                 self._refreshes.pop(key, None)
 
@@ -229,6 +242,11 @@ class Feed:
             self.stats.served(self._clock() - outcome.asked_s)
             self.stats.stale += len(outcome.stale)
         return outcome
+
+
+def _precedence(item: tuple[object, Group]) -> tuple[bool, float]:
+    group = item[1]
+    return group.came_back, group.wanted_s
 
 
 def _served(found: Result, demand: Demand) -> Outcome | None:

@@ -23,6 +23,9 @@ DIFFERENCES_TO_DEMOTE = 2
 CHECK_EVERY = 1000
 VERIFIED_REQUESTS = 64  # of one namespace, whose texts were compared with the skeleton
 CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
+_ONE_REQUEST_S = 5.0  # one that is answered later is refused by most clients
+_GROUP_BYTES = 4_000
+_TEXT_BYTES = 24  # of each character of a selector, in plan, proof and queries
 
 
 class Sheet(Struct, frozen=True, eq=False, gc=False):
@@ -95,7 +98,7 @@ class Group:
         self.layouts: dict[Batch, Layout] = {}
         self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
         self.demoted = ""  # why; "": not
-        self.wanted_s = now_s
+        self.wanted_s = self._made_s = now_s
         self._memories: dict[str, _Memory] = {}
         self._excluded: dict[str, float] = {}  # namespace -> until
         self._failures: dict[str, int] = {}
@@ -103,6 +106,21 @@ class Group:
         self._batches = 0
         self._differences = 0
         self._forgot_s = now_s
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it was wanted again after the request that made it."""
+        return self.wanted_s - self._made_s > _ONE_REQUEST_S
+
+    @property
+    def size(self) -> int:
+        """Bytes that the plan and its proof take, about."""
+        return _GROUP_BYTES + _TEXT_BYTES * sum(map(len, self.plan.matchers))
+
+    @property
+    def rows(self) -> int:
+        """How many objects its snapshots hold."""
+        return sum(len(sheet.reading.objects) for sheet in self.sheets.values())
 
     def remember(self, demand: Demand, now_s: float) -> bool:
         """Note the demand; return whether batches may answer it (else its own query)."""

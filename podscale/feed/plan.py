@@ -32,7 +32,7 @@ class KeyLabels(Struct, frozen=True):
         return tuple(label for label in (self.namespace, self.object) if label)
 
 
-class Plan(Struct, frozen=True, eq=False):
+class Plan(Struct, frozen=True, eq=False, weakref=True):
     """One metric of one rule. Two plans with the same ``key`` must render the same texts."""
 
     api: Api

@@ -27,12 +27,16 @@ from podscale.feed.wire import Answer
 log = structlog.get_logger(__name__)
 
 HELD = 1024  # answers at most
+_MOST_BYTES = 16 * 1024 * 1024  # of answers and of their queries, unless it is one
+_ROW_BYTES = 400
+_TEXT_BYTES = 8  # of each character of a query: the plan of its readings has its matchers
 
 
 class _Held(Struct):
     asked_s: float
     answer: Answer
     stamps: Answer | None
+    size: int
     readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
 
 
@@ -62,6 +66,7 @@ class Singles:
         self._clock = clock
         self._spawn = spawn
         self._held: dict[str, _Held] = {}
+        self._held_bytes = 0
         self._running: dict[str, asyncio.Task[Found | None]] = {}
 
     async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
@@ -118,20 +123,26 @@ class Singles:
             return refusals.failure("partial")
         if not answer.is_float_only:
             return _HISTOGRAM
-        return _Held(asked_s, answer, stamps)
+        rows = len(answer.values) + (0 if stamps is None else len(stamps.values))
+        texts = _TEXT_BYTES * (len(text) + len(stamp_text or ""))
+        size = texts + _ROW_BYTES * rows
+        return _Held(asked_s, answer, stamps, size)
 
     def _ended(self, text: str, task: asyncio.Task[Found | None]) -> None:
         self._running.pop(text, None)
         if task.cancelled() or not isinstance(held := task.result(), _Held):
             return
-        self._held.pop(text, None)
+        before = self._held.pop(text, None)
         self._held[text] = held
+        self._held_bytes += held.size - (0 if before is None else before.size)
         # Oldest first. One answer may be 100,000 series, so none outlives its time by long.
         now_s, keep_s = self._clock(), self._options.max_age_s
-        while len(self._held) > HELD or not is_fresh(self._oldest.asked_s, now_s, keep_s):
-            del self._held[next(iter(self._held))]
-            if not self._held:
-                break
+        while self._held and (
+            len(self._held) > HELD
+            or (self._held_bytes > _MOST_BYTES and len(self._held) > 1)
+            or not is_fresh(self._oldest.asked_s, now_s, keep_s)
+        ):
+            self._held_bytes -= self._held.pop(next(iter(self._held))).size
 
     @property
     def _oldest(self) -> _Held:

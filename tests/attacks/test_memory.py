@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.attacks.memory_stage import MIB, PODS, Attacked, Attacker, attacked
+from tests.attacks.memory_stage import EXTERNAL, MIB, PODS, Attacked, Attacker, attacked
 
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
 REQUESTS = 300 if IS_SHORT else 10_000
@@ -67,6 +67,15 @@ STRANGERS: dict[str, Request] = {
 TENANTS: dict[str, Request] = {
     "label-selector": lambda n, token: _get(
         f"{PODS}?labelSelector={_names(n, 3_000)}", _token(token)
+    ),
+    "metric-selector": lambda n, token: _get(
+        f"{PODS}?metricLabelSelector={_names(n, 3_000)}", _token(token)
+    ),
+    "middling-metric-selector": lambda n, token: _get(
+        f"{PODS}?metricLabelSelector={_names(n, 60)}", _token(token)
+    ),
+    "external-selector": lambda n, token: _get(
+        f"{EXTERNAL}?labelSelector={_names(n, 2_000)}", _token(token)
     ),
     "short-selector": lambda n, token: _get(
         f"{PODS}?metricLabelSelector=label{n}=v", _token(token)

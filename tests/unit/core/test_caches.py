@@ -1,0 +1,214 @@
+"""Everything that a process keeps by key, and what bounds it.
+
+What clients send is a key of a ``BoundedCache`` only. Whoever adds another dict, set or
+``lru_cache`` where requests pass says here what bounds it, or this test fails.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PRODUCTS = ("podscale", "adapter", "hpa", "vpa")
+# What a request, or what it asks for, passes through.
+ROOMS = ("podscale/core", "podscale/serving", "podscale/feed", "podscale/kube", "podscale/page",
+         "adapter", "vpa/admission")  # fmt: skip
+DECORATORS = ("cache", "cached_property", "lru_cache")
+HOLDERS = ("Counter", "OrderedDict", "WeakKeyDictionary", "WeakValueDictionary", "defaultdict",
+           "dict", "set")  # fmt: skip
+
+CLUSTER = "by objects of the cluster, removed with them"
+CODE = "by names in the code"
+LIVE = "by what is under way, removed at its end"
+RULES = "by what the rules file says, made anew when it changes"
+SCRATCH = "lives for one piece of work"
+BOUNDED = {
+    "adapter/bodies.py:timestamp": "256 seconds",
+    "adapter/examine.py:Examiner._known": SCRATCH,
+    "adapter/labels.py:ResourceLabels._by_label": "by labels that name a resource of the cluster",
+    "adapter/labels.py:ResourceLabels._by_resource": "by resources of the cluster",
+    "adapter/listing.py:ListingBuilder._exposed": SCRATCH,
+    "adapter/listing.py:ListingBuilder._losses": SCRATCH,
+    "adapter/listing.py:ListingBuilder._lost": "so many series",
+    "adapter/listing.py:ListingBuilder._readings": SCRATCH,
+    "adapter/patterns.py:compile": RULES,
+    "adapter/plans.py:Plans._windows": "weak, by plans of a BoundedCache",
+    "adapter/recording.py:_Mask._words": SCRATCH,
+    "adapter/relist.py:Relister._asking": LIVE,
+    "adapter/relist.py:Relister._awaited": RULES,
+    "adapter/relist.py:Relister._insisting": LIVE,
+    "adapter/relist.py:Relister._leaving": RULES,
+    "adapter/reuse.py:Reuse._entries": "counts its bytes; older ones go when one is kept",
+    "adapter/standing.py:_Aging._old": "forgotten after two generations of questions",
+    "adapter/standing.py:_Aging._young": "questions of HPAs, by how many are asked",
+    "adapter/strict_yaml.py:Reader._told": SCRATCH,
+    "adapter/strict_yaml.py:Reader.places": SCRATCH,
+    "adapter/usage.py:Usage._by_pod": "weak, by snapshots of the feed",
+    "adapter/schemas.py:custom": CODE,
+    "adapter/schemas.py:custom_paths": CODE,
+    "adapter/schemas.py:external": CODE,
+    "adapter/schemas.py:external_paths": CODE,
+    "adapter/schemas.py:resource": CODE,
+    "adapter/schemas.py:resource_paths": CODE,
+    "hpa/decide/selection.py:_problem": "65,536 label values of objects, 63 characters each",
+    "hpa/decide/stabilization.py:recommendation": "1,000 pairs of numbers",
+    "hpa/traces.py:_dictionary": CODE,
+    "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
+    "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",
+    "podscale/core/gotemplate/parse.py:_Parser._trees": SCRATCH,
+    "podscale/core/quantity.py:format_milli": "65,536 numbers",
+    "podscale/core/quantity.py:parse": "16,384 texts of 128 characters; longer ones raise",
+    "podscale/feed/credentials.py:Credentials.headers": CODE,
+    "podscale/feed/feed.py:Feed._groups": "counts its bytes, and forgets by age",
+    "podscale/feed/feed.py:Feed._indexes": "by namespaces of the cluster, emptied at a relist",
+    "podscale/feed/feed.py:Feed._refreshes": "removed with the groups",
+    "podscale/feed/feed.py:Feed._running": LIVE,
+    "podscale/feed/group.py:Group._excluded": "by namespace, removed with the group",
+    "podscale/feed/group.py:Group._failures": "by namespace, removed with the group",
+    "podscale/feed/group.py:Group._memories": "by namespace, forgotten by age",
+    "podscale/feed/group.py:Group.layouts": "of the batches of now",
+    "podscale/feed/group.py:Group.sheets": "of namespaces that are remembered",
+    "podscale/feed/lanes.py:Lane._held": LIVE,
+    "podscale/feed/lanes.py:Lane._slow": RULES,
+    "podscale/feed/lanes.py:Lane._waiting": LIVE,
+    "podscale/feed/refresh.py:Refresh._parts": SCRATCH,
+    "podscale/feed/refresh.py:Refresh._waiting": SCRATCH,
+    "podscale/feed/single.py:Singles._held": "counts its bytes, and forgets by age",
+    "podscale/feed/single.py:Singles._running": LIVE,
+    "podscale/feed/stats.py:FeedStats.demotions": CODE,
+    "podscale/feed/stats.py:FeedStats.failures": CODE,
+    "podscale/feed/stats.py:FeedStats.queries": CODE,
+    "podscale/feed/wire.py:SeriesReader._interned": SCRATCH,
+    "podscale/feed/wire.py:SeriesReader._shapes": SCRATCH,
+    "podscale/kube/cohorts.py:Cohorts._by_key": CLUSTER,
+    "podscale/kube/cohorts.py:Cohorts._by_number": CLUSTER,
+    "podscale/kube/cohorts.py:Cohorts._moved": CLUSTER,
+    "podscale/kube/cohorts.py:_EMPTY": CODE,
+    "podscale/kube/cohorts.py:_Index._found": CLUSTER,
+    "podscale/kube/correlation.py:_Recent._items": "so many, the oldest goes first",
+    "podscale/kube/correlation.py:_Similar.messages": "so many, the oldest goes first",
+    "podscale/kube/discovery.py:Discovery._documents": "by API groups of the cluster",
+    "podscale/kube/events.py:Recorder._waiting": LIVE,
+    "podscale/kube/interned.py:Interned._number": CLUSTER,
+    "podscale/kube/ondemand.py:OnDemand._watched": "so many namespaces; idle ones are dropped",
+    "podscale/kube/pods.py:PodStore._annotations": CLUSTER,
+    "podscale/kube/pods.py:PodStore._odd_uids": CLUSTER,
+    "podscale/kube/pods.py:PodStore._resizes": CLUSTER,
+    "podscale/kube/pods.py:_NONE": CODE,
+    "podscale/kube/restmapper.py:Mapper._by_kind": "by resources of the cluster",
+    "podscale/kube/restmapper.py:Mapper._by_name": "by resources of the cluster",
+    "podscale/kube/revision.py:Heads._rewritten": CLUSTER,
+    "podscale/kube/revision.py:Heads._seen": CLUSTER,
+    "podscale/kube/rows.py:Rows._latest": CLUSTER,
+    "podscale/kube/rows.py:Rows._where": CLUSTER,
+    "podscale/kube/store.py:Store._listed": CLUSTER,
+    "podscale/kube/store.py:Store._objects": CLUSTER,
+    "podscale/kube/wire.py:_decoder": CODE,
+    "podscale/kube/wire.py:_from_wire": "4,096 texts that are times; others raise",
+    "podscale/page/board.py:Board._of_hpa": CLUSTER,
+    "podscale/page/board.py:Board._of_vpa": CLUSTER,
+    "podscale/page/board.py:Board._workloads": CLUSTER,
+    "podscale/page/sampler.py:Sampler._pods_seen": CLUSTER,
+    "podscale/page/trail.py:Trail._read": CLUSTER,
+    "podscale/serving/ciphers.py:_has": CODE,
+    "podscale/serving/discovery.py:Discovery._documents": "by groups and versions that are served",
+    "podscale/serving/discovery.py:Discovery._sorted": "by groups that are served",
+    "podscale/serving/http/parser.py:_Message.headers": SCRATCH,
+    "podscale/serving/http/parser.py:_Message.repeated": SCRATCH,
+    "podscale/serving/http/parser.py:_kept_header": "2,048 lines of 120 characters",
+    "podscale/serving/http/request.py:_NONE": CODE,
+    "podscale/serving/http/server.py:Server.connections": LIVE,
+    "podscale/serving/http/server.py:Server.handshakes": LIVE,
+    "podscale/serving/singleflight.py:Flights._flying": LIVE,
+    "podscale/serving/tally.py:Attempts.counts": CODE,
+    "podscale/serving/tally.py:Requests._by_labels": "by labels, of which there are so many",
+    "podscale/serving/tally.py:Requests._resources": "so many, of so many characters",
+    "podscale/serving/tally.py:_Count.codes": "statuses of HTTP",
+    "podscale/serving/tls.py:ServingTls._by_name": "by flags",
+    "podscale/serving/trust.py:TrustSource._published": CODE,
+    "podscale/serving/yaml_body.py:_dumper": CODE,
+    "vpa/admission/matching.py:TargetIndex._by_target": CLUSTER,
+    "vpa/admission/matching.py:TargetIndex._in_namespace": CLUSTER,
+    "vpa/admission/matching.py:TargetIndex._targets": CLUSTER,
+    "vpa/model/checkpoint.py:wire_time": "4,096 numbers",
+    "vpa/model/objects.py:_by_container": CLUSTER,
+    "vpa/model/objects.py:by_container": CLUSTER,
+    "vpa/model/objects.py:present": CLUSTER,
+}
+
+
+def _name(node: ast.AST) -> str:
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _cached(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if any(_name(each) in DECORATORS for each in node.decorator_list):
+                yield node.name
+        elif isinstance(node, ast.Call) and _name(node.func) in DECORATORS and node.args:
+            yield ast.unparse(node.args[0])  # lru_cache(maxsize=…)(function)
+
+
+def _held(node: ast.AST, owner: str = "") -> Iterator[str]:
+    """Yield what is empty at first and belongs to a module or an object."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.AnnAssign | ast.Assign):
+            target = child.target if isinstance(child, ast.AnnAssign) else child.targets[0]
+            is_own = isinstance(target, ast.Attribute) and _name(target.value) == "self"
+            if (is_own or isinstance(node, ast.Module)) and _holds(child):
+                yield f"{owner}{_name(target)}"
+        yield from _held(child, f"{child.name}." if isinstance(child, ast.ClassDef) else owner)
+
+
+def _holds(assigned: ast.AnnAssign | ast.Assign) -> bool:
+    value = assigned.value
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(assigned, ast.AnnAssign) and _name(assigned.annotation) in HOLDERS:
+        return value is not None and not isinstance(value, ast.Set)
+    if not isinstance(value, ast.Call):
+        return False
+    return _name(value) == "defaultdict" or (_name(value) in HOLDERS and not value.args)
+
+
+def _found() -> set[str]:
+    found = set()
+    for product in PRODUCTS:
+        for path in (ROOT / product).rglob("*.py"):
+            where = str(path.relative_to(ROOT))
+            tree = ast.parse(path.read_text())
+            names = set(_cached(tree))
+            if where.startswith(ROOMS):
+                names |= set(_held(tree))
+            found |= {f"{where}:{name}" for name in names}
+    return found
+
+
+def test_whatever_is_kept_by_key_is_bounded_by_what_is_written_here() -> None:
+    found = _found()
+    assert found - BOUNDED.keys() == set(), "say what bounds it, or use a BoundedCache"
+    assert BOUNDED.keys() - found == set(), "is no longer there"
+
+
+def test_a_cache_without_a_bound_would_be_found() -> None:
+    tree = ast.parse("""
+from functools import lru_cache
+import functools
+_known: dict[str, int] = {}
+LIMITS = {"a": 1}
+@functools.lru_cache(maxsize=None)
+def parse(text): ...
+kept = lru_cache(maxsize=8)(parse)
+class Texts:
+    def __init__(self):
+        self._seen = set()
+        self._by_text = defaultdict(list)
+        local = {}
+""")
+    assert set(_cached(tree)) == {"parse"}
+    assert set(_held(tree)) == {"_known", "Texts._seen", "Texts._by_text"}
