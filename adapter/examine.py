@@ -7,7 +7,7 @@ question) nor memory grows with the number of series.
 
 import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
 from msgspec import structs
 
@@ -23,6 +23,7 @@ from adapter.evidence import (
     SeriesOf,
     Unreachable,
 )
+from adapter.rules import RuleSet
 from podscale.core import duration
 from podscale.core.goquote import quote
 from podscale.feed import refusals
@@ -44,10 +45,16 @@ _MOST_POINTS = 5_000
 class Examiner:
     """Answers needs from Prometheus, each distinct one once; counts its requests."""
 
-    def __init__(self, client: PrometheusClient, window_s: float) -> None:
-        """``window_s`` is how far back discovery looks."""
+    def __init__(
+        self, client: PrometheusClient, window_s: float, rules: RuleSet | None = None
+    ) -> None:
+        """``window_s`` is how far back discovery looks; labels that ``rules`` map are kept even
+        of metrics with too many.
+        """
         self._client = client
         self._window_s = window_s
+        self._rules = rules or RuleSet.empty()
+        self.crowded: dict[str, Collection[str]] = {}  # by query: names with too many label names
         self._asked: Callable[[Need], None] = lambda _: None
         self._known: dict[Need, Given] = {}
         self.requests = 0
@@ -103,7 +110,8 @@ class Examiner:
             self.requests += 1
             return Series(await self._client.sample_series(need.match, None, _SAMPLE))
         self.requests += 1
-        found = await self._client.series(need.match, start_s)
+        found = await self._client.series(need.match, start_s, self._rules.wanted(need.match))
+        self.crowded[need.match] = found.crowded
         labels: list[Mapping[str, str]] = []
         for name, shapes in found.names.items():
             for shape in shapes:

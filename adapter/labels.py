@@ -20,6 +20,8 @@ from podscale.kube.resource import Resource
 # Registered as not namespaced, whatever else the series carries (adapter.md 2, step 6).
 ROOT_RESOURCES = frozenset(["namespaces", "nodes", "persistentvolumes"])
 
+_MOST_PARTS, _LONGEST_PARTS = 4096, 256  # labels remembered, characters of one: a search is 10 us
+
 _GROUP_RESOURCE = "schema.GroupResource"  # what upstream's templates of labels are given
 
 
@@ -45,10 +47,12 @@ class ResourceLabels:
     def __init__(self, config: ResourceMapping, mapper: mapping.Mapper) -> None:
         """Compile; raises ``LabelProblem``."""
         self._mapper = mapper
+        self.mark = (config.template, *sorted(config.overrides))  # equal: ``maps`` is, too
         self._template: gotemplate.Template | None = None
         self._pattern: re2._Regexp | None = None
         if config.template:
             self._template, self._pattern = _compile_template(config.template)
+        self._parts: dict[str, tuple[str, str] | None] = {}  # group and resource by label
         self._by_label: dict[str, Resource] = {}
         self._by_resource: dict[str, str] = {}
         for label, written in config.overrides.items():
@@ -83,22 +87,39 @@ class ResourceLabels:
         for label in labels:
             if label == "__name__":
                 continue
-            described = self._by_label.get(label)
-            if described is None and self._pattern is not None:
-                match = self._pattern.search(label)
-                if match is not None:
-                    groups = match.groupdict()
-                    group = groups.get("group") or ""
-                    described = mapping.resolve(self._mapper, group, groups["resource"])
-                    if described is None:
-                        unresolved.append(label)
-                        continue
+            described, is_of_template = self._described(label)
+            if described is None and is_of_template:
+                unresolved.append(label)
+                continue
             if described is not None:
                 found.append(described)
             if described is None or described.group_resource not in ROOT_RESOURCES:
                 is_namespaced = True
         found.sort(key=lambda d: d.group_resource)
         return Reading(tuple(found), is_namespaced, tuple(sorted(unresolved)))
+
+    def maps(self, label: str) -> bool:
+        """Return whether the label of this name says which object a series is of."""
+        return self._described(label)[0] is not None
+
+    def _described(self, label: str) -> tuple[Resource | None, bool]:
+        described = self._by_label.get(label)
+        if described is not None or self._pattern is None or label == "__name__":
+            return described, False
+        if label not in self._parts:
+            if len(self._parts) >= _MOST_PARTS:
+                self._parts.clear()
+            match = self._pattern.search(label)
+            groups = None if match is None else match.groupdict()
+            parts = None if groups is None else (groups.get("group") or "", groups["resource"])
+            if len(label) > _LONGEST_PARTS:
+                return self._resolved(parts)
+            self._parts[label] = parts
+        return self._resolved(self._parts[label])
+
+    def _resolved(self, parts: tuple[str, str] | None) -> tuple[Resource | None, bool]:
+        # Never kept: the cluster's resources come and go.
+        return (None, False) if parts is None else (mapping.resolve(self._mapper, *parts), True)
 
     def label(self, key: str) -> str:
         """Return the label that names objects of ``resource[.group]``; raises ``NoLabel``."""

@@ -5,7 +5,7 @@ name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
 ``adapter.lint_objects``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from podscale.feed.plan import Plan
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 from podscale.feed.prover.verdict import Single
+from podscale.feed.series import MOST_LABELS, MOST_SHAPES
 
 RATE_WINDOW = "RateWindow"
 GROUP_BY_LOST = "GroupByLost"
@@ -32,6 +33,7 @@ UNBOUNDED_SERIES = "UnboundedSeries"
 UNBRACED_GROUP = "UnbracedGroup"
 NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
+TOO_MANY_LABELS = "TooManyLabels"
 
 RULE_LINTS: Mapping[str, str] = {
     RATE_WINDOW: "a rate window under four scrape intervals",
@@ -43,8 +45,10 @@ RULE_LINTS: Mapping[str, str] = {
     UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
     NO_SAMPLE: "objects that were asked for lack a number others have",
     NOT_COALESCED: "requests of the rule cannot share a query",
+    TOO_MANY_LABELS: "a metric has more label names than are looked at",
 }
 
+_MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
 
 
@@ -67,6 +71,8 @@ class Known(Struct, frozen=True):
 
     scrape_interval_s: float | None = None
     names: Mapping[str, Sequence[str]] = {}  # "rules[3]" -> series names that its query finds
+    # "rules[3]" -> series names of which not all label names are looked at
+    crowded: Mapping[str, Collection[str]] = {}
 
 
 def lint(
@@ -105,6 +111,7 @@ Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
 def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told:
     yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_, rule)
+    yield from _of_labels(rule, known)
     source = Source(rule, _example(rule, known))
     if rule.section == "externalRules":
         yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
@@ -146,6 +153,22 @@ def _of_series_query(rule: Rule, known: Known) -> Told:
             (
                 f"{reason}: every relist reads the labels of all those series. Select by name, or "
                 "by the label of a job."
+            ),
+        )
+
+
+def _of_labels(rule: Rule, known: Known) -> Told:
+    names = sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name))
+    if names:
+        shown = ", ".join(repr(name[:_MOST_CHARS]) for name in names[:_MOST_TOLD])
+        others = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
+        yield (
+            TOO_MANY_LABELS,
+            ".seriesQuery",
+            (
+                f"{shown}{others}: more than {MOST_SHAPES} sets of label names, or one of more "
+                f"than {MOST_LABELS} or of great length; only labels that the rule maps to objects "
+                "are looked at in the others. Have the pods that expose them use fewer label names."
             ),
         )
 

@@ -41,6 +41,7 @@ class Listing(Struct, frozen=True):
     losses: Mapping[Stage, int]  # series names lost, also those not remembered
     shapes: int  # distinct series names and label sets seen
     conflicts: int = 0  # times a series of this rule met a name already taken
+    crowded: tuple[str, ...] = ()  # series names of which not all label names were looked at
 
 
 class ListingBuilder:
@@ -61,6 +62,7 @@ class ListingBuilder:
         self._metric: str | None = None
         self._source: Source | None = None
         self._shapes = self._conflicts = 0
+        self.labels_read = 0  # what the work grows with, besides the shapes
 
     def add(self, series: str, labels: frozenset[str]) -> None:
         """Take in one shape; shapes of one series should follow each other."""
@@ -79,6 +81,7 @@ class ListingBuilder:
         reading = self._readings.get(labels)
         if reading is None:
             reading = self._readings[labels] = rule.labels.read(labels)
+            self.labels_read += len(labels)
         for resource in reading.resources:
             self._expose(resource.group_resource, metric, self._source)
         if not reading.resources:

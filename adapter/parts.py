@@ -30,7 +30,7 @@ from adapter.selfmetrics import AdapterMetrics
 from adapter.sources import Sources
 from adapter.usage import Usage
 from podscale.core.metrics import MetricsProvider
-from podscale.feed.client import PrometheusClient
+from podscale.feed.client import PrometheusClient, Series
 from podscale.feed.feed import Feed
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
@@ -64,6 +64,18 @@ class NewestMapper:
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return what ``resource`` means now; raises ``NoMatch``."""
         return self._discovery.mapper.resource_for(resource, group, version)
+
+
+class RuleLister:
+    """Lists series for rules: of labels in too great a number, those that a rule maps are kept."""
+
+    def __init__(self, client: PrometheusClient, rules: Callable[[], RuleSet]) -> None:
+        self._client = client
+        self._rules = rules
+
+    async def series(self, match: str, start_s: float) -> Series:
+        """Return names and label names; raises ``podscale.feed.errors.QueryError``."""
+        return await self._client.series(match, start_s, self._rules().wanted(match))
 
 
 class Adapter:
@@ -140,7 +152,7 @@ class Adapter:
         self._rules = await self._file.first()
         has_rules = bool(self._rules.custom or self._rules.external)
         self._relister = Relister(
-            self._ground.client,
+            RuleLister(self._ground.client, lambda: self._rules),
             self._rules,
             flags_.relist_options(self._flags, has_rules=has_rules),
             seen=self._ground.metrics,

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 from msgspec import Struct, structs
 
+from adapter.lints import TOO_MANY_LABELS
 from adapter.listing import Listing, ListingBuilder, Source
 from adapter.registry import Registry, RelistFailure, RuleState, merge
 from adapter.rules import Rule, RuleSet
@@ -26,6 +27,8 @@ from podscale.feed.errors import QueryError
 log = structlog.get_logger(__name__)
 
 _PAGE = 200  # shapes between two looks at the event loop, some 2 ms
+_PAGE_LABELS = 100  # of shapes not read before, likewise
+_MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
 _MOVED_PAGE = 5_000  # metrics, likewise
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
 _SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
@@ -250,14 +253,16 @@ class Relister:
         self, before: RuleState, rule: Rule, outcome: Series, now: float
     ) -> RuleState:
         builder = ListingBuilder(rule)
-        taken = 0
+        taken = read = 0
         for name, shapes in outcome.names.items():
             for labels in shapes:
                 builder.add(name, labels)
                 taken += 1
-                if taken % _PAGE == 0:
+                if taken >= _PAGE or builder.labels_read - read >= _PAGE_LABELS:
+                    taken, read = 0, builder.labels_read
                     await asyncio.sleep(0)
-        listing = builder.build()
+        crowded = tuple(sorted(name for name in outcome.crowded if rule.keeps(name)))
+        listing = structs.replace(builder.build(), crowded=crowded)
         # What a partial answer lacks has not gone.
         grace_s = math.inf if outcome.is_partial else self._options.grace_s
         gone = _still_in_grace(before, listing, now, grace_s)
@@ -266,6 +271,9 @@ class Relister:
             listing = structs.replace(listing, exposed={**kept, **listing.exposed})
         if before.failure is not None:
             log.info("relist works again", rule=rule.id)
+        if crowded and (before.listing is None or before.listing.crowded != crowded):
+            series = [name[:_MOST_SHOWN] for name in crowded[:_MOST_LOGGED]]
+            log.warning("series are crowded", reason=TOO_MANY_LABELS, rule=rule.id, series=series)
         if listing.conflicts:
             log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
         return RuleState(rule, listing, now, gone=gone)

@@ -29,6 +29,7 @@ from adapter.mapping import Mapper
 from adapter.naming import Namer
 from adapter.queries import QueryTemplate
 from podscale.core import gotemplate
+from podscale.feed.series import Wanted
 
 # A selector that names its metric; of any other it is not known what it selects.
 _NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)
@@ -87,6 +88,14 @@ class RuleSet(Struct, frozen=True):
     custom: tuple[Rule, ...] = ()
     external: tuple[Rule, ...] = ()
     resource: ResourceRules | None = None
+
+    def wanted(self, series_query: str) -> Wanted:
+        """Return what tells whether a label says, to a rule with this query, which object a
+        series is of.
+        """
+        sharing = [r for r in (*self.custom, *self.external) if r.series_query == series_query]
+        mappings = list({rule.labels.mark: rule.labels for rule in sharing}.values())
+        return lambda label: any(each.maps(label) for each in mappings)
 
     @classmethod
     def empty(cls) -> "RuleSet":

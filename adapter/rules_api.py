@@ -33,6 +33,7 @@ class RuleTold(Struct, frozen=True, rename="camel"):
     listed_s: float | None  # unix time of the last good list
     metrics: int
     problem: str = ""  # of the last relist; the last good list still serves
+    crowded: Sequence[str] = ()  # series names of which not all label names were looked at
 
 
 class RulesTold(Struct, frozen=True, rename="camel"):
@@ -60,8 +61,9 @@ class _Review(Struct, frozen=True):
 def told(state: RuleState) -> RuleTold:
     """Return what is told of one rule."""
     exposed = state.listing.exposed if state.listing is not None else ()
+    crowded = state.listing.crowded if state.listing is not None else ()
     failure = f"{state.failure.stage}: {state.failure.message}" if state.failure else ""
-    return RuleTold(state.rule.id, state.listed_s, len(exposed), failure)
+    return RuleTold(state.rule.id, state.listed_s, len(exposed), failure, crowded)
 
 
 def without_credentials(url: str) -> str:

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from adapter.registry import RuleState
 from podscale.feed.client import PrometheusClient, Series
 from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.series import Wanted
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
 from podscale.feed.wire import Answer
 
@@ -150,11 +151,11 @@ class ObservedClient(PrometheusClient):
         finally:
             self._query_seconds.observe(time.monotonic() - started)
 
-    async def series(self, match: str, start_s: float) -> Series:
+    async def series(self, match: str, start_s: float, wanted: Wanted = lambda _: False) -> Series:
         """Return what discovery knows of a selector; raises ``QueryError``."""
         started = time.monotonic()
         try:
-            return await super().series(match, start_s)
+            return await super().series(match, start_s, wanted)
         finally:
             self._series_seconds.observe(time.monotonic() - started)
 

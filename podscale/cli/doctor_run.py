@@ -117,7 +117,7 @@ async def _examine_rules(
     known = Known(plan.scrape_interval_s)
     if plan.prometheus is not None:
         async with PrometheusClient(plan.prometheus) as client:
-            examiner = Examiner(client, plan.relist_interval_s)
+            examiner = Examiner(client, plan.relist_interval_s, rules)
             problem = await examiner.problem()
             if problem is None and plan.scrape_interval_s is None:
                 plan = msgspec.structs.replace(
@@ -148,7 +148,7 @@ async def _examine_rules(
         )
     else:
         report.notes.append("there are no rules for custom or external metrics")
-    report.lints = lint(parsed, rules, known, plan.disabled)
+    report.lints = lint(parsed, rules, _with_crowded(known, plan, rules, examiner), plan.disabled)
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         report.lints = [each for each in report.lints if each.subject in about]
@@ -160,6 +160,16 @@ async def _examine_rules(
         if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
     ]
     return examiner
+
+
+def _with_crowded(known: Known, plan: Plan, rules: RuleSet, examiner: Examiner | None) -> Known:
+    """Return also which metrics have too many label names, as Prometheus or the adapter says."""
+    if examiner is not None:
+        every = (*rules.custom, *rules.external)
+        crowded = {rule.id: examiner.crowded.get(rule.series_query, ()) for rule in every}
+    else:
+        crowded = {each.rule: each.crowded for each in plan.told.rules} if plan.told else {}
+    return msgspec.structs.replace(known, crowded=crowded)
 
 
 def _told_problem(told: RuleTold) -> str:

@@ -8,7 +8,7 @@ at once is the feed's business.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -25,16 +25,9 @@ from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.pace import Pace
 from podscale.feed.proxies import proxy_of
+from podscale.feed.series import SeriesNames, SeriesReader, Wanted, first_entries, last_entries
 from podscale.feed.splitter import PAGE_BYTES, Splitter
-from podscale.feed.wire import (
-    DECODE_ERRORS,
-    Answer,
-    SeriesReader,
-    VectorReader,
-    last_series_entries,
-    refusal,
-    series_entries,
-)
+from podscale.feed.wire import DECODE_ERRORS, Answer, VectorReader, refusal
 
 # Longer queries go by POST unless GET was asked for: proxies commonly end URLs at 8 KiB, and
 # names are percent-encoded.
@@ -44,8 +37,6 @@ _REFUSAL_LIMIT = 64 * 1024
 _POST_AGAIN_S = 60.0  # a gateway that restarts refuses for a moment, and long texts need POST
 _NO_POST = frozenset({301, 302, 303, 307, 308, 403, 405, 501})
 _UNSPLIT_LIMIT = 64 * 1024 * 1024  # of a streamed answer without borders between its entries
-
-SeriesNames = Mapping[str, frozenset[frozenset[str]]]  # name -> the sets of label names seen
 
 T = TypeVar("T")
 
@@ -58,6 +49,7 @@ class Series(Struct, frozen=True):
     names: SeriesNames
     count: int  # series, not names
     is_partial: bool = False  # a store behind Prometheus did not answer
+    crowded: Collection[str] = ()  # some names with more label names than are kept
 
 
 class _Reader(Protocol):
@@ -106,13 +98,13 @@ class _FirstSeries:
 
     def page(self, page: bytes) -> None:
         """Take entries; raises ``_Enough`` when the last one wanted has come."""
-        self.found += series_entries(page)[: self._limit - len(self.found)]
+        self.found += first_entries(page, self._limit - len(self.found))
         if len(self.found) >= self._limit:
             raise _Enough
 
     def end(self, rest: bytes) -> None:
         """Take the entries of an answer that fitted one page."""
-        self.found += last_series_entries(rest)[: self._limit - len(self.found)]
+        self.found += last_entries(rest, self._limit - len(self.found))
 
 
 class PrometheusClient:
@@ -206,11 +198,12 @@ class PrometheusClient:
         )
         return _decoded(reader.end, rest)
 
-    async def series(self, match: str, start_s: float) -> Series:
+    async def series(self, match: str, start_s: float, wanted: Wanted = lambda _: False) -> Series:
         """Return the names and label names of the series that ``match`` selects since
-        ``start_s``; raises ``QueryError``. Streams: the body is never held whole.
+        ``start_s``; raises ``QueryError``. Streams: the body is never held whole, and of names
+        with very many label names only those ``wanted`` are sure to be told.
         """
-        reader = SeriesReader()
+        reader = SeriesReader(wanted)
         fields = [("match[]", match), ("start", format_time(start_s))]
         rest = await self._exchange(
             self.options.verb or "GET",
@@ -222,7 +215,8 @@ class PrometheusClient:
             not self.is_local,
         )
         is_partial = _decoded(reader.end, rest)
-        return Series(reader.names(), reader.count, is_partial)
+        names = await Pace().through(reader.names())
+        return Series(names, reader.count, is_partial, reader.crowded)
 
     async def sample_series(
         self, match: str, start_s: float | None, limit: int
@@ -364,7 +358,9 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
-    splitter, received, pace = Splitter(reader.page_bytes), 0, Pace()
+    series = reader if isinstance(reader, SeriesReader) else None
+    splitter = Splitter(reader.page_bytes, None if series is None else series.leave_out)
+    received, pace = 0, Pace()
     async for chunk in content.iter_chunked(reader.page_bytes):
         received += len(chunk)
         if limit is not None and received > limit:
@@ -372,6 +368,8 @@ async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | Non
         page = splitter.feed(chunk)
         if page is not None:
             _decoded(reader.page, page)
+            if series is not None:
+                await pace.through(series.look_closer())
         elif splitter.held > _UNSPLIT_LIMIT:
             raise refusals.error("oversize", "an answer without borders between entries")
         elif splitter.held < reader.page_bytes:

@@ -1,4 +1,4 @@
-"""Prometheus's JSON as values: instant answers and series.
+"""Prometheus's JSON as values: instant answers.
 
 Pure decoding; follows ``web/api/v1/api.go`` of Prometheus 3 and tolerates what Thanos,
 Mimir and VictoriaMetrics add (``isPartial``, warnings).
@@ -22,8 +22,6 @@ ResultType = Literal["vector", "scalar", "string", "matrix"]
 
 PAGE_ROWS = 125  # sorted out in one turn of the loop, about an eighth of a millisecond
 
-_Shapes = frozenset[tuple[str, ...]]  # lists of label names, as they were written
-
 
 class WireSample(Struct, gc=False):
     """One entry of a vector; a native histogram has no ``value``."""
@@ -37,7 +35,9 @@ class _Data(Struct):
     result: msgspec.Raw
 
 
-class _Envelope(Struct):
+class Envelope(Struct):
+    """What every answer of Prometheus is in."""
+
     status: Literal["success", "error"]
     data: msgspec.Raw = msgspec.Raw(b"null")
     error_type: str = msgspec.field(name="errorType", default="")
@@ -103,8 +103,7 @@ class Refusal(Struct, frozen=True):
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 _samples = msgspec.json.Decoder(list[WireSample])
-_series = msgspec.json.Decoder(list[dict[str, str]])
-_envelope = msgspec.json.Decoder(_Envelope)
+_envelope = msgspec.json.Decoder(Envelope)
 _data = msgspec.json.Decoder(_Data)
 _point = msgspec.json.Decoder(tuple[float, str])
 
@@ -149,7 +148,7 @@ class VectorReader:
 
     def end(self, rest: bytes) -> Answer:
         """Return the answer; ``rest`` is the document without the entries taken so far."""
-        envelope = _success(rest)
+        envelope = success(rest)
         data = _data.decode(envelope.data)
         if data.result_type == "vector":
             # Go writes a list that was never made as null.
@@ -170,58 +169,11 @@ class VectorReader:
             self._values,
             self._times,
             self._is_float_only,
-            _is_partial(envelope),
+            is_partial(envelope),
             warnings,
             self._raw,
             None if self._raw is None else self._digest.digest(),
         )
-
-
-class SeriesReader:
-    """Collects the label names of series; values are dropped page by page."""
-
-    page_bytes = PAGE_BYTES
-
-    def __init__(self) -> None:
-        # 50,000 names of one exporter share a handful of label lists, and of sets of them.
-        self._shapes: dict[str, _Shapes] = {}
-        self._interned: dict[_Shapes, _Shapes] = {}
-        self.count = 0
-
-    def page(self, page: bytes) -> None:
-        """Take entries; raises one of ``DECODE_ERRORS``."""
-        entries = _series.decode(page)
-        self.count += len(entries)
-        shapes = self._shapes
-        for labels in entries:
-            name, shape = labels.get("__name__", ""), tuple(labels)
-            known = shapes.get(name)
-            if known is None or shape not in known:
-                grown = frozenset((shape,)) if known is None else known | {shape}
-                shapes[name] = self._interned.setdefault(grown, grown)
-
-    def end(self, rest: bytes) -> bool:
-        """Take the last entries; return whether some series could not be listed."""
-        envelope = _success(rest)
-        if bytes(envelope.data) != b"null":
-            self.page(bytes(envelope.data))
-        return _is_partial(envelope)
-
-    def names(self) -> dict[str, frozenset[frozenset[str]]]:
-        """Return name -> sets of label names; equal sets are one object."""
-        found = {shapes: frozenset(map(frozenset, shapes)) for shapes in self._interned}
-        return {name: found[shapes] for name, shapes in self._shapes.items()}
-
-
-def series_entries(page: bytes) -> list[dict[str, str]]:
-    """Return the label sets of a page; raises one of ``DECODE_ERRORS``."""
-    return _series.decode(page)
-
-
-def last_series_entries(rest: bytes) -> list[dict[str, str]]:
-    """Return the label sets at the end of an answer; raises one of ``DECODE_ERRORS``."""
-    data = bytes(_success(rest).data)
-    return [] if data == b"null" else _series.decode(data)
 
 
 def refusal(body: bytes) -> Refusal | None:
@@ -233,14 +185,16 @@ def refusal(body: bytes) -> Refusal | None:
     return Refusal(envelope.error_type, envelope.error) if envelope.status == "error" else None
 
 
-def _success(document: bytes) -> _Envelope:
+def success(document: bytes) -> Envelope:
+    """Return what an answer says; raises one of ``DECODE_ERRORS``, for a refusal, too."""
     envelope = _envelope.decode(document)
     if envelope.status != "success":
         raise ValueError(f"status {envelope.status}: {envelope.error}")
     return envelope
 
 
-def _is_partial(envelope: _Envelope) -> bool:
+def is_partial(envelope: Envelope) -> bool:
+    """Return whether a store behind Prometheus did not answer."""
     return envelope.is_partial or any(map(_is_partial_response, envelope.warnings or ()))
 
 
