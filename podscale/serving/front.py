@@ -115,6 +115,10 @@ class Front:
         """
         started = asyncio.get_running_loop().time()
         target = parse_target(request.method, request.target)
+        if target.is_too_long:
+            reply = encoded(status.uri_too_long())
+            self._count(request, target, reply, started)
+            return reply
         exchange, is_public = self._exchange(request, target, started)
         outcome = (
             self._dispatch(exchange, ANONYMOUS_USER)

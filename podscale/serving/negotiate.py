@@ -127,7 +127,7 @@ def _clauses(accept: str) -> tuple[_Clause, ...]:
 
 def takes_gzip(headers: Mapping[str, str]) -> bool:
     """Return whether the client accepts gzip by its name, and not with weight 0."""
-    for clause in listed_words(headers.get("accept-encoding", "")):
+    for clause in listed_words(headers.get("accept-encoding", "")[:_READ]):
         coding, *parameters = (part.strip(" \t") for part in clause.split(";"))
         if coding == "gzip":
             return not any(one.startswith("q=") and not one.strip("q=.0") for one in parameters)

@@ -24,6 +24,7 @@ _VERBS = {
 # "status" and "finalize" below a namespace are its subresources, everything else is a
 # resource inside it.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_LONGEST_SELECTORS = 2048
 _LIST_NUMBERS = ("timeoutSeconds", "limit")
 
 
@@ -89,9 +90,13 @@ def _collection_verb(query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
 def _demanded_name(query: Mapping[str, Sequence[str]]) -> str | None:
     if any(goint.problem(query[key][0]) for key in _LIST_NUMBERS if key in query):
         return None
+    labels, wanted = query.get("labelSelector", ("",))[0], query["fieldSelector"][0]
+    # Read before it is known who asks; the whole list is judged instead, which is more.
+    if len(labels) + len(wanted) > _LONGEST_SELECTORS:
+        return None
     try:
-        selectors.parse(query.get("labelSelector", ("",))[0])
-        found = fields.parse(query["fieldSelector"][0])
+        selectors.parse(labels)
+        found = fields.parse(wanted)
     except (selectors.SelectorError, fields.FieldSelectorError):
         return None
     return fields.exact_match(found, "metadata.name")

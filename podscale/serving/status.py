@@ -149,6 +149,11 @@ def request_entity_too_large(message: str) -> Status:
     return Status(message=message, reason="RequestEntityTooLarge", code=413)
 
 
+def uri_too_long() -> Status:
+    """Return 414."""
+    return Status(message="the request's path is longer than any that is served", code=414)
+
+
 def unsupported_media_type(message: str) -> Status:
     """Return 415."""
     return Status(message=message, reason="UnsupportedMediaType", code=415)

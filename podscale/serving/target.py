@@ -14,6 +14,12 @@ from podscale.serving.request_info import RequestInfo, request_info
 from podscale.serving.status import Status
 
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+# So much is read of what everybody can send before it is known who it is: beyond, a request
+# takes milliseconds of the loop. Names have 253 characters at most, and a path five of them.
+_LONGEST_PATH = 4096
+_MOST_PARAMETERS = 256
+_MOST_ESCAPES = 4096
+_LONGEST_TIMEOUT = 256
 _PART_BYTES = 64  # of a path, and of a query, as objects
 _PARAMETER_BYTES = 256
 
@@ -25,7 +31,8 @@ class Target(Struct, frozen=True, gc=False):
     query: Mapping[str, Sequence[str]]
     info: RequestInfo
     timeout_s: float | None = None  # of ?timeout=
-    refusal: Status | None = None  # the timeout is not a duration
+    refusal: Status | None = None  # of a query that cannot be answered, whoever asks
+    is_too_long: bool = False  # nothing else is known of it
 
 
 # HPAs repeat the same few hundred bytes every 15 s: some 5,000 at a time.
@@ -55,13 +62,21 @@ def _size(target: str, parsed: Target) -> int:
 
 def _parse(method: str, target: str) -> Target:
     raw_path, _, raw_query = target.partition("?")
+    if len(raw_path) > _LONGEST_PATH:
+        return Target("", {}, RequestInfo(False, "", method.lower()), is_too_long=True)
     path = unquote(raw_path)
+    if raw_query.count("&") >= _MOST_PARAMETERS or raw_query.count("%") > _MOST_ESCAPES:
+        limits = f"{_MOST_PARAMETERS} query parameters or {_MOST_ESCAPES} escapes in them"
+        many = status.bad_request(f"more than {limits}")
+        return Target(path, {}, request_info(method, path, {}), refusal=many)
     query = _parameters(raw_query) if raw_query else {}
     info = request_info(method, path, query)
     texts = query.get("timeout")
     if not texts or not texts[0]:
         return Target(path, query, info)
     try:
+        if len(texts[0]) > _LONGEST_TIMEOUT:
+            raise DurationError(f"longer than {_LONGEST_TIMEOUT} characters")
         seconds = parse_go(texts[0])
     except DurationError as error:
         text = f"invalid timeout specified in the request URL - {error}"

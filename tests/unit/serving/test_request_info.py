@@ -99,3 +99,30 @@ def test_timeout_parameter(text: str, seconds: float | None, is_refused: bool) -
     target = parse_target("GET", f"/apis?timeout={text}")
     assert target.timeout_s == seconds
     assert (target.refusal is not None) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        pytest.param("/a?" + "&".join("a" * 256), 200, id="as-many-parameters-as-may-be"),
+        pytest.param("/a?" + "&".join("a" * 257), 400, id="one-more"),
+        pytest.param("/a?a=" + "%41" * 4096, 200, id="as-many-escapes-as-may-be"),
+        pytest.param("/a?a=" + "%41" * 4097, 400, id="one-escape-more"),
+        pytest.param("/a?timeout=" + "1ns" * 85, 200, id="a-long-timeout"),
+        pytest.param("/a?timeout=" + "1ns" * 86, 400, id="too-long-a-timeout"),
+        pytest.param("/" + "a" * 4095, 200, id="as-long-a-path-as-may-be"),
+        pytest.param("/" + "a" * 4096, 414, id="one-character-more"),
+    ],
+)
+def test_what_is_read_of_a_target_has_bounds(target: str, code: int) -> None:
+    parsed = parse_target("GET", target)
+    refused = 200 if parsed.refusal is None else parsed.refusal.code
+    assert (414 if parsed.is_too_long else refused) == code
+
+
+def test_selectors_too_long_to_be_read_before_login_authorize_the_whole_list() -> None:
+    path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods?fieldSelector=metadata.name%3Dx"
+    assert parse_target("GET", path).info.name == "x"
+    assert parse_target("GET", path + "&labelSelector=" + "a" * 40).info.name == "x"
+    long = parse_target("GET", path + "&labelSelector=" + ",".join(["a"] * 1100)).info
+    assert (long.verb, long.name) == ("list", "")
