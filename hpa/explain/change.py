@@ -1,24 +1,67 @@
-"""What would have to change for it to scale (or to stop): one sentence per first reason."""
+"""What would have to change for it to scale (or to stop): sentences that have been tried.
 
-import math
-from collections.abc import Callable, Mapping
+The decision is made again with what a sentence names. Where that changes nothing, the sentence
+says so, and the next thing follows: what holds the number then.
+"""
 
-from hpa.decide.answers import is_bad_selector
-from hpa.decide.spec import MetricSpec
+from collections.abc import Callable, Mapping, Sequence
+
 from hpa.decide.steps import TargetUnreadable
-from hpa.explain.amounts import age, amount, listed, verb
-from hpa.explain.facts import Fact, spec_of, window_of
-from hpa.explain.reading import Told, step_of
-from hpa.explain.sentences import why_not
-from hpa.explain.whatif import within_tolerance
+from hpa.explain.amounts import listed, verb
+from hpa.explain.facts import Fact, facts
+from hpa.explain.inputs import Inputs
+from hpa.explain.reading import Told, step_of, tell
+from hpa.explain.reasons import reasons
+from hpa.explain.remedies import REMEDIES, Remedy
+
+NOT_ENOUGH = "That alone changes nothing. Also needed:"
+NOTHING_ELSE = "That alone changes nothing."
+PUT_OFF = (
+    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
+    "the write gets its turn."
+)
+
+_MOVING = ("MetricAboveTarget", "AllMetricsBelowTarget")  # hold nothing back
+_MOST = 5  # things that are named one after the other
+
+
+def change(told: Told, reason: str, known: Mapping[str, Fact]) -> str:
+    """Return what has to change for another outcome; ``reason`` is the one named first."""
+    inputs, actual = Inputs.of(told.trace), told.trace.decided
+    found: list[str] = []
+    seen: list[tuple[str, Fact]] = []
+    while True:
+        tried = REMEDIES[reason](told, inputs, known) if reason in REMEDIES else []
+        if not tried:
+            return " ".join([*found, _untried(told, reason, known)])
+        tried = [each for each in tried if each.tries] or tried
+        true = [each for each in tried if each.changes(inputs, actual)]
+        found.append(_joined(true or tried))
+        if true or not tried[0].tries:
+            return " ".join(found)
+        seen.append((reason, known.get("metric")))
+        inputs = tried[0].tries[0].settled()
+        told = tell(inputs.trace())
+        named = reasons(told)
+        reason, known = named[0], facts(told, named)
+        is_known = (reason, known.get("metric")) in seen or reason in _MOVING
+        if is_known or len(seen) == _MOST:
+            return " ".join([*found, NOTHING_ELSE])
+        found.append(NOT_ENOUGH)
+
+
+def _joined(remedies: Sequence[Remedy]) -> str:
+    return f"{', or '.join([each.text for each in remedies])}."
+
+
+def _untried(told: Told, reason: str, known: Mapping[str, Fact]) -> str:
+    """Return the sentence for a reason whose end lies outside of the decision's inputs, or that
+    was found by trying its end already (``whatif``)."""
+    ask = _BY_REASON.get(reason)
+    return _FIXED[reason] if ask is None else ask(told, known)
+
 
 Ask = Callable[[Told, Mapping[str, Fact]], str]
-
-
-def change(told: Told, reason: str, facts: Mapping[str, Fact]) -> str:
-    """Return the sentence for ``reason``."""
-    ask = _BY_REASON.get(reason)
-    return _FIXED[reason] if ask is None else ask(told, facts)
 
 
 def _target(told: Told, facts: Mapping[str, Fact]) -> str:
@@ -28,92 +71,8 @@ def _target(told: Told, facts: Mapping[str, Fact]) -> str:
     return "The target exists under the name in scaleTargetRef."
 
 
-def _tolerance(told: Told, facts: Mapping[str, Fact]) -> str:
-    held = within_tolerance(told)
-    spec = spec_of(told) if held is None else told.spec(held)
-    up, down = facts.get("tolerance_up"), facts.get("tolerance_down")
-    if spec is None or not isinstance(up, float) or not isinstance(down, float):
-        return "The value leaves the tolerance."
-    return (
-        f"{spec.name} rises above {_at(spec, 1 + up)} or falls below {_at(spec, 1 - down)}, "
-        "or a smaller tolerance is set in behavior."
-    )
-
-
-def _rounded(told: Told, facts: Mapping[str, Fact]) -> str:
-    spec, current = spec_of(told), told.current
-    counted = facts.get("ready_pods")
-    pods = counted if isinstance(counted, int) and counted else current
-    if spec is None or not current or not pods or current < 2:
-        return "The load falls by a whole pod."
-    return f"{spec.name} falls to {_at(spec, (current - 1) / pods)} or below."
-
-
-def _at(spec: MetricSpec, ratio: float) -> str:
-    if spec.average_utilization is not None and spec.average_value_milli is None:
-        return f"{spec.average_utilization * ratio:.4g} %"
-    target = (spec.value_milli if spec.is_by_value else spec.average_value_milli) or 0
-    return amount(math.floor(target * ratio), spec.name)
-
-
-def _window(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-    step = told.window
-    if step is None or step.held_by is None:
-        return "Earlier recommendations leave the window, or the window is shortened."
-    is_up = step.direction == "up"
-    left = window_of(told, is_up=is_up) - (told.trace.now - step.held_by.at)
-    when = f"at the earliest in {age(left)}" if left >= 1 else "which it does with the next pass"
-    return (
-        f"The recommendation of {step.held_by.replicas} leaves the window, {when}, or the window "
-        "is shortened."
-    )
-
-
-def _rate(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
-    policy = None if told.limit is None else told.limit.policy
-    if policy is None:
-        return "The period of the policy passes, or the policy is widened."
-    return (
-        f"The {policy.period_seconds} s of the policy go by and the next pass goes on, or the "
-        "policy is widened."
-    )
-
-
-def _failed_metric(told: Told, facts: Mapping[str, Fact]) -> str:
-    metric = facts.get("metric") or "The metric"
-    invalid = told.invalid()
-    text = why_not(invalid[0][1]) if invalid else ""
-    needed = f"{metric} becomes readable"
-    if invalid and is_bad_selector(invalid[0][1].failure):
-        needed = f"The selector of {metric} is corrected in the HPA"
-    return f"{needed} ({text}), or podscale.io/fallback names what stands in."
-
-
-def _request(told: Told, facts: Mapping[str, Fact]) -> str:
-    container, resource = facts.get("container"), facts.get("resource")
-    problem = next((result.problem for _, result in told.invalid()), None)
-    who = f"Container {container} gets" if container else "The pods get"
-    if not container and problem is not None:
-        who = f"Pod {problem.pod} gets"
-    much = " above zero" if problem is None else ""  # every pod has one, of nothing
-    return (
-        f"{who} a request for {resource}{much}, or the metric uses averageValue or "
-        "ContainerResource."
-    )
-
-
 def _container(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
     return f"The HPA names a container that the pods have; {facts.get('container')} is in none."
-
-
-def _maximum(told: Told, facts: Mapping[str, Fact]) -> str:
-    desired = facts.get("desired")
-    return f"maxReplicas is raised from {told.hpa.max_replicas} (the metrics ask for {desired})."
-
-
-def _minimum(told: Told, facts: Mapping[str, Fact]) -> str:
-    desired = facts.get("desired")
-    return f"minReplicas is lowered from {told.hpa.min_replicas} (the metrics ask for {desired})."
 
 
 def _pods(text: str) -> Ask:
@@ -132,20 +91,7 @@ def _pods(text: str) -> Ask:
 
 _BY_REASON: Mapping[str, Ask] = {
     "TargetNotFound": _target,
-    "WithinTolerance": _tolerance,
-    "RoundedUpToCurrent": _rounded,
-    "ScaleUpStabilized": _window,
-    "ScaleDownStabilized": _window,
-    "ScaleUpRateLimited": _rate,
-    "ScaleDownRateLimited": _rate,
-    "MaxReplicasReached": _maximum,
-    "MinReplicasReached": _minimum,
-    "RequestMissing": _request,
     "ContainerNotFound": _container,
-    **dict.fromkeys(
-        ("MetricUnavailable", "MetricNotFound", "MetricNoData", "MetricStale", "MetricRefused"),
-        _failed_metric,
-    ),
     "ForeignPodsCounted": _pods(
         "{pods} get{s} other labels, or podscale.io/pods-by: owner leaves them out."
     ),
@@ -157,11 +103,6 @@ _BY_REASON: Mapping[str, Ask] = {
     "PendingPods": _pods("{pods} {are} scheduled and start{s}."),
     "AllPodsUnready": _pods("At least one pod becomes ready ({pods} {are} not)."),
 }
-
-PUT_OFF = (
-    "Nothing: it is decided anew with the next pass, and written once every watch is current and "
-    "the write gets its turn."
-)
 
 _FIXED: Mapping[str, str] = {
     "Paused": "The annotation podscale.io/paused is removed.",
@@ -180,8 +121,6 @@ _FIXED: Mapping[str, str] = {
     "BelowMinCorrected": "minReplicas is lowered to keep fewer.",
     "AboveMaxCorrected": "maxReplicas is raised to keep more.",
     "NoPodsMatched": "Pods with the labels of the selector come into being.",
-    "MetricNotANumber": "The query yields a number; a denominator of zero is the usual cause.",
-    "MetricAmbiguous": "The query is aggregated to one series per object.",
     "AllMetricsInvalid": "At least one metric can be read.",
     "ScaleDownBlockedByInvalidMetric": "The unreadable metric is repaired, removed, or given a "
     "fallback.",
@@ -191,11 +130,14 @@ _FIXED: Mapping[str, str] = {
     "FinishedPodsIgnored": "Nothing; the finished pods may be deleted.",
     "TerminatingPodsIgnored": "Nothing.",
     "LargestProposalWins": "The metric with the largest proposal falls.",
+    "WithinTolerance": "The value leaves the tolerance.",
+    "RoundedUpToCurrent": "The load changes by a whole pod.",
     "DirectionWouldFlip": "The silent pods report.",
+    "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScaleUpRateLimited": "The period of the policy passes, or the policy is widened.",
+    "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
     "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",
-    "ScaleUpDisabled": "behavior.scaleUp.selectPolicy is set to Max or Min.",
-    "ScaleDownDisabled": "behavior.scaleDown.selectPolicy is set to Max or Min.",
-    "MinEqualsMax": "minReplicas and maxReplicas are set apart.",
     "MetricAboveTarget": "The metric falls, or its target is raised.",
     "AllMetricsBelowTarget": "A metric rises, or a target is lowered.",
     "ScaleUpdateFailed": "What refuses the write (permission, webhook, validation) is removed.",

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Observation, Outcome, Past, ScaleUnreadable, Settings, conclude, decide
-from hpa.decide.observation import ScaleEvent
+from hpa.decide.observation import Recommendation, ScaleEvent
 from hpa.decide.pods import Phase, Ready
 from hpa.decide.reading import DOWN, UP
 from hpa.decide.spec import (
@@ -332,7 +332,22 @@ def test_a_metric_of_unknown_type_is_not_found() -> None:
 
 def test_what_would_have_to_change_is_a_number() -> None:
     steady = seen(web(cpu(50)), 2, listed(pod(), pod()), [usage(500, 500)])
-    assert told(steady).change.startswith("cpu rises above 55 % or falls below 45 %")
+    # Below 45 % two pods are still asked for, and at exactly the target no tolerance matters.
+    assert told(steady).change == "cpu rises above 55 %, or cpu falls to 25 % or below."
+
+
+def test_a_window_that_holds_promises_nothing_where_the_direction_is_disabled() -> None:
+    rules = structs.replace(DOWN, select="Disabled")
+    hpa = structs.replace(web(cpu(50)), behavior=Behavior(UP, rules))
+    idle = seen(hpa, 6, listed(*[pod()] * 6), [usage(*[100] * 6)])
+    past = structs.replace(FREE, recommendations=(Recommendation(6, NOW - 60.0),))
+    found = explain(decide(idle, past, Settings(), NOW).trace)
+    assert found.first_reason == "ScaleDownStabilized"
+    assert found.change == (
+        "The recommendation of 6 leaves the window, at the earliest in 4 min, or the window is "
+        "shortened. That alone changes nothing. Also needed: behavior.scaleDown.selectPolicy is "
+        "set to Max or Min."
+    )
 
 
 def test_annotations_that_cannot_be_read_are_mentioned() -> None:

@@ -157,7 +157,8 @@ def test_the_tolerance_is_told_of_the_metric_that_it_holds() -> None:
     found = explained(seen(hpa, 2, listed(pod(), pod()), answers))
     assert found.first_reason == "WithinTolerance"
     assert found.facts["metric"] == "load"
-    assert found.change.startswith("load rises above 1.1 or falls below 0.9")
+    # Where it falls, queue still asks for 2.
+    assert found.change.startswith("load rises above 1.1, or a smaller tolerance is set")
     assert "target_value" not in found.facts
 
 
