@@ -80,7 +80,14 @@ _CLUSTER = Ring(
 RINGS = (
     Ring("property", ("tests/property",), 180, workers=2, long_s=900),
     Ring("browser", ("tests/browser",), 120, is_timed=True),
-    Ring("conformance", ("tests/conformance",), 120, ("prometheus", "promtool"), workers=2),
+    Ring(
+        "conformance",
+        ("tests/conformance",),
+        240,
+        ("prometheus", "promtool"),
+        workers=2,
+        long_s=420,
+    ),
     Ring("faults", ("tests/faults",), 420, ("prometheus", "promtool"), is_timed=True, long_s=2700),
     Ring("unit", ("tests/unit",), 300, ("kubectl", "helm"), workers=2, timeout_s=60, is_timed=True),
     Ring(

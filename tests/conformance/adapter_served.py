@@ -41,14 +41,18 @@ def in_conflict(tmp_path_factory):
         yield running
 
 
-def demand(running, path, status, content_type, body, calls=(), options=None, mode=""):
-    """Ask for ``path``; the answer must be the row's, changed by the listed deviations."""
+def demand(running, path, status, content_type, body, calls=(), options=None, mode="", change=None):
+    """Ask for ``path``; the answer must be the row's, changed by the listed deviations.
+
+    ``change`` alters what is then expected: for who asks whether the row can fail.
+    """
     objects = {row["kind"]: row["objects"] for row in rows("C1")}
     # Rows of a failing Prometheus do not show whether it was asked.
     asks = not mode or any(call.startswith("PROM ") for call in running.ask(path, options).calls)
     case = Case(path, options or {}, running.prometheus, objects, mode, running.config, asks)
     expected = Expected(status, content_type, body, list(calls))
     expected, _ = deviating(case, expected)
+    expected = change(expected) if change else expected
     running.prometheus.mode = mode
     try:
         answer = running.ask(path, options)

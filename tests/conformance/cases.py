@@ -24,8 +24,11 @@ def path_of(name: str) -> Path:
 def document(name: str) -> dict[str, Any]:
     """Return the whole file; a directory that lacks it contributes no cases."""
     path = path_of(name)
-    if not path.exists():
-        return {"cases": []}
+    return load(path) if path.exists() else {"cases": []}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the document in a file of cases."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with path.open(encoding="utf-8") as file:
         return dict(yaml.load(file, Loader=loader))  # noqa: S506 - a safe loader in C

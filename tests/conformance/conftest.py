@@ -4,11 +4,17 @@ import os
 
 import pytest
 
-from tests.conformance.deviation_counts import counts
+pytest.register_assert_rewrite(*(
+    f"tests.conformance.{name}"
+    for name in ("adapter_behaviour", "adapter_compare", "adapter_served", "hpa_checks",
+                 "explain_hpa", "explain_vpa")
+))  # fmt: skip
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print rule by rule; one that speaks of no case stands out."""
+    from tests.conformance.deviation_counts import counts
+
     for product, rules in counts().items():
         shown = ", ".join(f"{rule} {count or 'NONE'}" for rule, count in rules.items())
         terminalreporter.write_line(f"deviations of {product}: {shown}")

@@ -1,12 +1,8 @@
 """The HPA's decisions against the original's tables and against executed 1.36.3."""
 
-# ruff: noqa: E402 - assertions are rewritten in the module imported after the call below
-
 import math
 
 import pytest
-
-pytest.register_assert_rewrite("tests.conformance.hpa_checks")
 
 from hpa.decide.answers import summed
 from hpa.decide.ratios import Tolerance

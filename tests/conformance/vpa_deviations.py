@@ -119,8 +119,6 @@ def _humanized(i: Json, e: Json) -> Json:
             return amounts
         return {**amounts, "memory": str(quantity.parse(str(memory)).value)}
 
-    if "containerRecommendations" not in e:
-        return whole(e)
     entries = [
         {key: whole(value) if isinstance(value, dict) else value for key, value in entry.items()}
         for entry in e["containerRecommendations"]
@@ -198,9 +196,7 @@ def _as_of_a_known_kind(i: Json, e: Json) -> Json:
 RULES: Mapping[str, Rule] = {
     "zero-peak": Rule(("container_samples",), _hides_by_zero, _without_zeros),
     "never-measured": Rule(("recommendation",), _is_unmeasured, _published),
-    "whole-bytes": Rule(
-        ("recommendation", "resource_list"), lambda i: bool(i["humanize_memory"]), _humanized
-    ),
+    "whole-bytes": Rule(("recommendation",), lambda i: bool(i["humanize_memory"]), _humanized),
     "memory-samples-count": Rule(
         ("aggregate_gc",), lambda i: i["sample"] == "memory", _expires_by_its_last_sample
     ),
