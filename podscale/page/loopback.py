@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from podscale.core.loopback import is_loopback
 from podscale.page.desk import PREFIX, Desk
 from podscale.serving.http.limits import Limits
 from podscale.serving.http.peer import Peer
@@ -17,7 +18,6 @@ from podscale.serving.http.server import Server
 from podscale.serving.target import parse_target
 
 HOST = "127.0.0.1"
-_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _LIMITS = Limits(connections=200)
 _TEXT = "text/plain; charset=utf-8"
 
@@ -32,9 +32,7 @@ class Loopback:
         self, request: HttpRequest, peer: Peer, *, is_full: bool = False
     ) -> Reply | Coroutine[Any, Any, Reply]:
         """Return the reply."""
-        host = request.headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name not in _NAMES:
+        if not is_loopback(request.headers.get("host", "")):
             return Reply(421, _TEXT, b"open the page under http://127.0.0.1, not another name\n")
         target = parse_target(request.method, request.target)
         if target.path == "/":

@@ -15,6 +15,7 @@ from podscale.sandbox.resource import Resource
 from podscale.sandbox.storage import Object, Stored
 
 _JSON = "application/json"
+_YAML = ("application/yaml", "application/x-yaml")
 _PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC, patch.APPLY)
 _encode = msgspec.json.Encoder().encode
 
@@ -31,13 +32,15 @@ async def read_object(request: web.BaseRequest) -> Object:
     sent = await request.read()
     if not sent:
         return {}
-    if request.content_type == protobuf.CONTENT_TYPE:
+    # As upstream: nothing said is JSON, and anything else is refused, so that no web page can
+    # send an object without asking first.
+    kind = request.content_type if request.headers.get("Content-Type") else _JSON
+    if kind == protobuf.CONTENT_TYPE:
         return protobuf.decode(sent)
+    if kind not in (_JSON, *_YAML):
+        raise unsupported_media(", ".join((_JSON, _YAML[0], protobuf.CONTENT_TYPE)))
     try:
-        if request.content_type in ("application/yaml", "application/x-yaml"):
-            decoded = yaml.safe_load(sent)
-        else:
-            decoded = msgspec.json.decode(sent)
+        decoded = yaml.safe_load(sent) if kind in _YAML else msgspec.json.decode(sent)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
     if not isinstance(decoded, dict):

@@ -114,6 +114,15 @@ def unsupported_media(accepted: str) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
+def misdirected(host: str) -> ApiError:
+    message = f"{quote(host)} is not this server's name: it listens on the loopback only"
+    return ApiError(421, "BadRequest", message)
+
+
+def foreign_origin() -> ApiError:
+    return ApiError(403, "Forbidden", "web pages of other origins may not use this server")
+
+
 def too_many_requests(message: str, retry_after_s: int = 1) -> ApiError:
     details = {"retryAfterSeconds": retry_after_s}
     return ApiError(429, "TooManyRequests", message, details)

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from podscale.core.goquote import quote
+from podscale.core.loopback import is_elsewhere, is_loopback
 from podscale.sandbox import openapi, reviews
 from podscale.sandbox.bodies import read_object
 from podscale.sandbox.discovery import Discovery
@@ -16,6 +17,8 @@ from podscale.sandbox.errors import (
     bad_request,
     conflict,
     expired,
+    foreign_origin,
+    misdirected,
     too_many_requests,
     unknown_path,
 )
@@ -45,9 +48,12 @@ class Routes:
         tokens: Tokens,
         faults: Faults,
         *,
+        host: str,
         version: str,
         enforce_rbac: bool,
     ) -> None:
+        """``host`` is what we listen on, a name for us besides those of the loopback."""
+        self._host = host
         self._objects = objects
         self._rest = rest
         self._discovery = discovery
@@ -70,6 +76,11 @@ class Routes:
             return _json(error.status(), error.code, headers)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        if not (is_loopback(host) or host.rpartition(":")[0] == self._host):
+            raise misdirected(host)
+        if is_elsewhere(request.headers.get("Origin", ""), host):
+            raise foreign_origin()
         if request.path == _FAULTS:
             return await self._change_faults(request)
         transport = request.transport

@@ -91,6 +91,7 @@ class SandboxServer:
             self._aggregator,
             self.tokens,
             self.faults,
+            host=host,
             version=version,
             enforce_rbac=enforce_rbac,
         )
