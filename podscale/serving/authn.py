@@ -74,6 +74,10 @@ class Authenticator:
         self._trust = trust
         self._verified.clear()
 
+    def believes(self, peer: Peer) -> bool:
+        """Return whether the peer's certificate proves somebody: a user, or the front proxy."""
+        return peer.certificate is not None and self._verify(peer).is_somebody
+
     def authenticate(
         self, request: HttpRequest, peer: Peer
     ) -> User | Coroutine[Any, Any, User | None] | None:

@@ -118,7 +118,12 @@ async def running(
         metrics,
         timeout_s=flags.seconds("request-timeout"),
     )
-    server = Server(front.respond, limits=limits or _limits(flags), body_limit=front.body_limit)
+    server = Server(
+        front.respond,
+        limits=limits or _limits(flags),
+        body_limit=front.body_limit,
+        believes=authenticator.believes,
+    )
     server.register(health)
     metrics.watch(server, lambda: tls.pair.not_after)
     failure: BaseException | None = None

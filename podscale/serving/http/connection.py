@@ -57,8 +57,12 @@ class Host(Protocol):
         """Return the loop's time."""
         ...
 
-    def opened(self, connection: "Connection") -> None:
-        """Count a connection whose handshake is done."""
+    def opened(self, connection: "Connection", peer: Peer) -> None:
+        """Take in a connection whose handshake is done."""
+        ...
+
+    def heard(self, connection: "Connection") -> None:
+        """Note that a whole request has come."""
         ...
 
     def closed(self, connection: "Connection") -> None:
@@ -101,12 +105,17 @@ class Connection(asyncio.Protocol):
         """Whether a request is being answered or a reply has not left us."""
         return self._task is not None or self._is_paused or self._is_resting or bool(self._unsent)
 
+    @property
+    def is_being_answered(self) -> bool:
+        """Whether somebody works on an answer."""
+        return self._task is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, its handshake done."""
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = peer_of(transport)
+        self._peer = peer = peer_of(transport)
         host = self._host
-        host.opened(self)
+        host.opened(self, peer)
         if host.is_draining:
             self._transport.abort()
             return
@@ -221,11 +230,13 @@ class Connection(asyncio.Protocol):
                 self._has_continued = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             phase, limit = "body", host.limits.body_s
-        elif buffered:
+        elif buffered or self._phase == "header":
+            # Empty lines are no request: who sends them waits no longer for one.
             phase, limit = "header", host.limits.header_s
         else:
             phase, limit = "idle", host.limits.idle_s
-        # A trickling client must not push its own deadline: it moves only with the phase.
+        # A trickling client must not push its own deadline: it moves with the phase, and
+        # phases follow one another (idle, header, body) until a whole request has come.
         if phase != self._phase:
             self._phase = phase
             self.give_up_at = host.now() + limit
@@ -247,6 +258,7 @@ class Connection(asyncio.Protocol):
         host = self._host
         self._phase = "answering"
         self.give_up_at = _NEVER
+        host.heard(self)
         peer = self._peer
         if peer is None:
             return

@@ -1,19 +1,14 @@
-"""Strangers at the door: sockets accepted, and their TLS handshakes until they are done.
-
-A handshake takes a place among the connections from the first byte on. Where all places are
-taken the one that has been at it for longest makes room: who opens connections and says
-nothing must not keep out who does, and an honest client is done in a moment.
-"""
+"""Strangers at the door: sockets accepted, and their TLS handshakes until they are done."""
 
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
 from typing import Protocol
 
 import structlog
 
 from podscale.serving.http.connection import Connection, Host
+from podscale.serving.http.places import Places, cut
 
 _BACKLOG = 1024
 # A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.
@@ -25,10 +20,7 @@ _PAUSE_S = 1.0  # where no file descriptor is left; the socket stays readable al
 class House(Host, Protocol):
     """What a listener needs of its server."""
 
-    most: int  # connections and handshakes together
-    connections: set[Connection]
-    handshakes: dict[Connection, socket.socket]  # under way, the oldest first
-    crowded_out: int
+    places: Places
     failed_handshakes: int
 
 
@@ -53,8 +45,8 @@ class Listener:
             self._pause.cancel()
         self._loop.remove_reader(self.listening)
         self.listening.close()
-        for accepted in self._house.handshakes.values():
-            _cut(accepted)
+        for accepted in self._house.places.handshakes.values():
+            cut(accepted)
 
     def _accept(self) -> None:
         for _ in range(_IN_ONE_TURN):
@@ -75,15 +67,11 @@ class Listener:
 
     def _let_in(self, accepted: socket.socket) -> None:
         house = self._house
-        if len(house.connections) + len(house.handshakes) >= house.most:
-            house.crowded_out += 1
-            oldest = next(iter(house.handshakes), None)
-            if oldest is None:
-                accepted.close()
-                return
-            _cut(house.handshakes.pop(oldest))
+        if not house.places.make_room():
+            accepted.close()
+            return
         connection = Connection(house)
-        house.handshakes[connection] = accepted
+        house.places.handshakes[connection] = accepted
         house.spawn(self._shake_hands(connection, accepted))
 
     async def _shake_hands(self, connection: Connection, accepted: socket.socket) -> None:
@@ -101,10 +89,4 @@ class Listener:
             house.failed_handshakes += 1
             structlog.get_logger().exception("HandshakeFailed")
         finally:
-            house.handshakes.pop(connection, None)
-
-
-def _cut(accepted: socket.socket) -> None:
-    # Not closed: a transport owns it, or will, and finds its end.
-    with suppress(OSError):
-        accepted.shutdown(socket.SHUT_RDWR)
+            house.places.handshakes.pop(connection, None)

@@ -10,7 +10,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ from podscale.serving.http.head import AuditIds, http_date
 from podscale.serving.http.limits import Limits
 from podscale.serving.http.listener import Listener
 from podscale.serving.http.parser import BodyLimit, small_only
+from podscale.serving.http.peer import Peer
+from podscale.serving.http.places import Places
 
 _SWEEP_S = 1.0
 _SERVERS = 2  # of one process that strangers reach: metrics and the webhook
@@ -39,22 +41,23 @@ class Server:
         *,
         limits: Limits | None = None,
         body_limit: BodyLimit = small_only,
+        believes: Callable[[Peer], bool] = lambda _peer: False,
     ) -> None:
+        """``believes`` says whose certificate keeps a place; see ``places``."""
         self.respond = respond
         self.body_limit = body_limit
         self.limits = limits or Limits()
-        self.connections: set[Connection] = set()
         self.reading = 0
         self.mutating = 0
         self.held = 0  # bytes received and not yet answered
-        self.most = self.limits.connections  # or fewer, as many as there may be open files
-        self.handshakes: dict[Connection, socket.socket] = {}
+        # Or fewer, as many as there may be open files.
+        self.places = Places(self.limits.connections)
         self.turned_away = 0  # requests since the last sweep, for want of room
-        self.crowded_out = 0  # connections and handshakes, likewise
         self.failed_handshakes = 0
         self.audit_ids = AuditIds()
         self.is_draining = False
         self._is_stopping = False
+        self._believes = believes
         self._empty = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
         self._sweeper: asyncio.Task[None] | None = None
@@ -85,8 +88,13 @@ class Server:
         try:
             await self._tasks.__aexit__(kind, error, trace)
         finally:
-            for accepted in self.handshakes.values():
+            for accepted in self.places.handshakes.values():
                 accepted.close()  # cancelled before it began: no transport knows of it
+
+    @property
+    def connections(self) -> set[Connection]:
+        """The open ones."""
+        return self.places.connections
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -122,7 +130,7 @@ class Server:
         """Listen and return the port (the chosen one for 0). Raises OSError when it is taken."""
         files = raise_file_limit(_SERVERS * self.limits.connections + _SPARE_FILES)
         # Without a file descriptor left nothing works, Prometheus and the API server neither.
-        self.most = min(self.limits.connections, max(files - _SPARE_FILES, files // 2))
+        self.places.most = min(self.limits.connections, max(files - _SPARE_FILES, files // 2))
         host: str | None = address
         if address in ("0.0.0.0", "::", ""):  # noqa: S104 - as Go: both families where there are two
             host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
@@ -177,14 +185,17 @@ class Server:
             connection.abort()
         return cut
 
-    def opened(self, connection: Connection) -> None:
-        """Count a connection whose handshake is done."""
-        self.handshakes.pop(connection, None)
-        self.connections.add(connection)
+    def opened(self, connection: Connection, peer: Peer) -> None:
+        """Take in a connection whose handshake is done."""
+        self.places.opened(connection, is_believed=self._believes(peer))
+
+    def heard(self, connection: Connection) -> None:
+        """Note that a whole request has come."""
+        self.places.heard(connection)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self.connections.discard(connection)
+        self.places.closed(connection)
         if not self.connections:
             self._empty.set()
 
@@ -208,15 +219,15 @@ class Server:
                     connections=len(self.connections),
                 )
                 self.turned_away = 0
-            if self.crowded_out:
+            if self.places.crowded_out:
                 structlog.get_logger().warning(
                     "ConnectionsTurnedAway",
-                    turned_away=self.crowded_out,
+                    turned_away=self.places.crowded_out,
                     connections=len(self.connections),
-                    handshakes=len(self.handshakes),
-                    most=self.most,
+                    handshakes=len(self.places.handshakes),
+                    most=self.places.most,
                 )
-                self.crowded_out = 0
+                self.places.crowded_out = 0
 
 
 def raise_file_limit(wanted: int) -> int:

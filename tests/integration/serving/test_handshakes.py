@@ -53,16 +53,16 @@ async def test_silent_strangers_make_room_for_who_speaks(
     async with serving(flags, api, metrics=metrics, limits=Limits(connections=8)) as running:
         server = running.server
         strangers = [await silent(running.port) for _ in range(8)]
-        await until(lambda: len(server.handshakes) == 8)
+        await until(lambda: len(server.places.handshakes) == 8)
         async with wire(running.port, pki.client()) as first:
             async with wire(running.port, pki.client()) as second:
                 assert (await first.get("/livez")).code == 200
                 assert (await second.get("/livez")).code == 200
-                assert len(server.connections) + len(server.handshakes) == 8
+                assert len(server.connections) + len(server.places.handshakes) == 8
                 assert [await ended(one) for one in strangers[:2]] == [True, True]
                 more = [await silent(running.port) for _ in range(20)]
                 await until(lambda: server.failed_handshakes == 22)
-                assert len(server.connections) + len(server.handshakes) == 8
+                assert len(server.connections) + len(server.places.handshakes) == 8
                 assert (await first.get("/livez")).code == 200, "handshakes cut no connection"
         value = metrics.registry.get_sample_value("apiserver_tls_handshake_errors_total")
         assert value == 22
@@ -92,7 +92,7 @@ async def test_a_handshake_under_way_holds_up_no_end(
     loop = asyncio.get_running_loop()
     async with serving(flags_for(tmp_path, pki), api) as running:
         stranger = await silent(running.port)
-        await until(lambda: len(running.server.handshakes) == 1)
+        await until(lambda: len(running.server.places.handshakes) == 1)
         begun = loop.time()
     assert loop.time() - begun < SLACK_S
     assert await ended(stranger)
@@ -106,7 +106,7 @@ async def test_handshakes_are_given_up_in_time(
     async with serving(flags_for(tmp_path, pki), api) as running:
         stranger = await silent(running.port)
         assert await ended(stranger)
-        await until(lambda: not running.server.handshakes)
+        await until(lambda: not running.server.places.handshakes)
         assert running.server.failed_handshakes == 1
         stranger.close()
 
@@ -125,7 +125,7 @@ async def test_no_more_is_let_in_than_there_may_be_open_files(
     monkeypatch.setattr("podscale.serving.http.server.raise_file_limit", lambda _wanted: files)
     async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
-        assert server.most == most
+        assert server.places.most == most
 
 
 async def test_what_tls_keeps_for_a_connection_is_bounded(
@@ -152,4 +152,4 @@ async def test_two_full_servers_of_one_process_leave_files_to_open(
     monkeypatch.setattr(resource, "setrlimit", raised)
     async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
-        assert limits[0][0] > 2 * server.most
+        assert limits[0][0] > 2 * server.places.most

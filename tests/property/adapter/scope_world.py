@@ -31,8 +31,8 @@ from podscale.kube.watching import Changes
 from podscale.kube.wire import decode, encode
 from podscale.serving.authz import Authorizer
 from podscale.serving.front import Front
-from podscale.serving.http.parser import HttpRequest
 from podscale.serving.http.peer import NOBODY
+from podscale.serving.http.request import HttpRequest
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.user import User
 from tests.unit.adapter.world import STORAGE_CLASSES, RecordingFeed
