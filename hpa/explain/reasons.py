@@ -6,8 +6,11 @@ number would be another one; then the last step that changed the number; then th
 outcome. A decision that was not put into effect says so before everything.
 """
 
+from collections.abc import Sequence
+
 from hpa.decide import Trace
 from hpa.decide.metrics import Valid
+from hpa.decide.pods import Groups
 from hpa.decide.reconcile import wakes
 from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Paused, TargetUnreadable, Woken
 from hpa.explain import whatif
@@ -101,7 +104,9 @@ def _by_metrics(told: Told) -> list[str]:
     kinds = [kind for each in told.invalid() for kind in kinds_of(told, *each)]
     if told.blocked is not None:
         is_all = told.blocked.best is None
-        return [*kinds, "AllMetricsInvalid" if is_all else "ScaleDownBlockedByInvalidMetric"]
+        did = "AllMetricsInvalid" if is_all else "ScaleDownBlockedByInvalidMetric"
+        used = [found for _, each in told.valid() if (found := each.calculation.groups)]
+        return [*kinds, did, *_pods_beside(told, used)]
     winner = told.winner
     if winner is not None and winner.fallback is not None:
         # The fallback decides, so the failure does.
@@ -220,11 +225,26 @@ def _beside(told: Told) -> list[str]:
     numbers = {each.replicas for each in told.measured if each.replicas is not None}
     if len(numbers) > 1:
         found.append("LargestProposalWins")
-    groups = list(told.groups)
-    if any(each.finished for each in groups):
-        found.append("FinishedPodsIgnored")
-    if any(each.terminating for each in groups):
-        found.append("TerminatingPodsIgnored")
+    found += _pods_beside(told, told.groups)
     if told.trace.decided == 0 and not wakes(told.hpa):
         found.append("NoWakeUpMetric")
+    return found
+
+
+_BESIDE = (
+    ("missing", "MissingPodMetrics"),
+    ("pending", "PendingPods"),
+    ("initializing", "CpuInitialization"),
+    ("never_ready", "NeverReadyPods"),
+    ("finished", "FinishedPodsIgnored"),
+    ("terminating", "TerminatingPodsIgnored"),
+)
+
+
+def _pods_beside(told: Told, used: Sequence[Groups]) -> list[str]:
+    # What was seen of the pods, whether it mattered or not.
+    found = ["ForeignPodsCounted"] if whatif.foreign_pods(told) else []
+    for bucket, token in _BESIDE:
+        if any(getattr(each, bucket) for each in used):
+            found.append(token)
     return found

@@ -13,6 +13,7 @@ from hpa.decide import Observation, decide
 from hpa.decide.metrics import Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Phase, Ready
+from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
 from hpa.explain.reading import Told, tell
@@ -36,10 +37,14 @@ def number(
 def foreign_pods(told: Told) -> list[str]:
     """Return the pods that count and are not the target's own."""
     pods = told.pods
-    if not pods.owner:
+    if not pods.owner or not any(map(_counts_pods, told.hpa.metrics)):
         return []
     own = set(pods.rows_owned_by(told.target))
     return [name for row, name in enumerate(pods.names) if row not in own]
+
+
+def _counts_pods(spec: MetricSpec) -> bool:
+    return spec.type not in ("Object", "External") or spec.is_by_value
 
 
 def gone_pods(told: Told) -> list[str]:

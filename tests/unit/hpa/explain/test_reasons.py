@@ -385,3 +385,29 @@ def test_of_thousands_of_series_a_dozen_are_tried(monkeypatch) -> None:
     observation = seen(web(queue(1_000)), 4, listed(*[pod()] * 4), [series(*range(5_000))])
     explain(decide(observation, FREE, Settings(), NOW).trace)
     assert 0 < tried < 40
+
+
+@pytest.mark.parametrize(
+    ("metrics", "answers"),
+    [
+        ((cpu(50),), [usage(500, None, 500)]),
+        ((per_pod(500),), [usage(500, None, 500)]),
+        ((cpu(50), queue(1000)), [usage(500, None, 500), NotFound("NotFound", "no such metric")]),
+    ],
+)
+def test_pods_that_were_seen_and_decided_nothing_are_named_beside(
+    metrics: tuple[MetricSpec, ...], answers: list[Any]
+) -> None:
+    pods = listed(pod(), pod(), pod(owner="Job/batch"))
+    found = told(seen(web(*metrics), 3, pods, answers))
+    assert found.first_reason not in ("MissingPodMetrics", "ForeignPodsCounted")
+    assert {"MissingPodMetrics", "ForeignPodsCounted"} <= set(found.also)
+    assert found.facts["owner"] == "Job/batch"
+
+
+def test_foreign_pods_are_not_counted_where_no_metric_counts_pods() -> None:
+    pods = listed(pod(), pod(owner="Job/batch"))
+    waiting = MetricSpec("External", "queue", average_value_milli=1000)
+    found = told(seen(web(waiting), 2, pods, [series(2000)]))
+    assert "ForeignPodsCounted" not in found.also
+    assert not any("Job/batch" in each for each in found.sentences)
