@@ -5,6 +5,7 @@ name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
 ``adapter.lint_objects``.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ UNBRACED_GROUP = "UnbracedGroup"
 NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
 TOO_MANY_LABELS = "TooManyLabels"
+RAW_VALUE = "RawValue"
 
 RULE_LINTS: Mapping[str, str] = {
     RATE_WINDOW: "a rate window under four scrape intervals",
@@ -46,9 +48,11 @@ RULE_LINTS: Mapping[str, str] = {
     NO_SAMPLE: "objects that were asked for lack a number others have",
     NOT_COALESCED: "requests of the rule cannot share a query",
     TOO_MANY_LABELS: "a metric has more label names than are looked at",
+    RAW_VALUE: "what clients ask for is written into the query as it is",
 }
 
 _MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
+_COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
 _PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
 
 
@@ -112,6 +116,7 @@ def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: Known) -> Told
     yield from _of_series_query(rule, known)
     yield from _of_name(config.name.as_, rule)
     yield from _of_labels(rule, known)
+    yield from _of_values(config.metrics_query)
     source = Source(rule, _example(rule, known))
     if rule.section == "externalRules":
         yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
@@ -178,6 +183,19 @@ def _of_name(written: str, rule: Rule) -> Told:
     if meant is not None:
         reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
         yield UNBRACED_GROUP, ".name.as", reason
+
+
+def _of_values(template: str) -> Told:
+    if ".LabelValuesByName" in _COMMENT.sub("", template):
+        yield (
+            RAW_VALUE,
+            ".metricsQuery",
+            (
+                ".LabelValuesByName writes names and selectors of requests into the query as they "
+                "are: a dot of theirs matches anything in a regex, and a hyphen outside of quotes "
+                'subtracts. Write <<.LabelMatchers>>, or the value in quotes behind ="'
+            ),
+        )
 
 
 def _of_plan(make: Callable[[], Plan], known: Known, kind: str) -> Told:

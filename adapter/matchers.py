@@ -4,6 +4,7 @@ Follows ``processQueryParts`` and ``selectMatcher`` in prometheus-adapter ``pkg/
 (adapter.md 1.5): the text is part of the contract, down to Go's ``%q`` quoting.
 """
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ _FORMS: dict[Operator, str] = {
     "exists": "!=",
     "!": "=",
 }
+# With dots, which VictoriaMetrics takes and Prometheus refuses.
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
 class Matcher(Struct, frozen=True):
@@ -53,6 +56,15 @@ def names(label: str, objects: Sequence[str]) -> Matcher:
 def of_selector(selector: Selector) -> list[Matcher]:
     """Return one matcher per requirement, sorted by key; raises ``UnsupportedOperator``."""
     return [_matcher(r) for r in selector.requirements]
+
+
+def unwritable(selector: Selector) -> str:
+    """Return why no query can have these conditions, "" if one can.
+
+    Keys of selectors are written into queries as they are, and may hold - and /.
+    """
+    bad = [each.key for each in selector.requirements if not _LABEL.fullmatch(each.key)]
+    return f"{bad[0]} is no label of a series: label names have neither - nor /" if bad else ""
 
 
 def _matcher(requirement: Requirement) -> Matcher:

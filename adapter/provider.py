@@ -7,7 +7,7 @@ A batch of thousands of questions is a handful of demands on the feed.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from adapter import mapping, object_names, readings, registry
+from adapter import mapping, matchers, object_names, readings, registry
 from adapter.errors import NoLabel, QueryError
 from adapter.inquiry import Asked, Inquiry, LongInquiry
 from adapter.listing import Source
@@ -208,8 +208,11 @@ class FeedProvider:
         source = known.find("", metric)
         if source is None:
             return _unknown(known, "", metric)
+        selector = parse(metric_selector)
+        if problem := matchers.unwritable(selector):
+            return Refused(Stage.QUERY_INVALID, problem)
         try:
-            plan = self._plans.external(source, namespace, parse(metric_selector), metric_selector)
+            plan = self._plans.external(source, namespace, selector, metric_selector)
         except QueryError as error:
             stage = Stage.NOT_NAMESPACED if isinstance(error, NoLabel) else Stage.QUERY_INVALID
             return Refused(stage, f"{source.rule.id}: {error}")
@@ -241,10 +244,11 @@ class FeedProvider:
         source = self._source(listed, resource, namespace, metric)
         if source is None:
             return _unknown(listed, resource, metric)
+        selector = parse(metric_selector)
+        if problem := matchers.unwritable(selector):
+            return Refused(Stage.QUERY_INVALID, problem)
         try:
-            plan = self._plans.custom(
-                source, resource, bool(namespace), parse(metric_selector), metric_selector
-            )
+            plan = self._plans.custom(source, resource, bool(namespace), selector, metric_selector)
         except QueryError as error:
             no_namespace = isinstance(error, NoLabel) and namespace
             stage = Stage.NOT_NAMESPACED if no_namespace else Stage.QUERY_INVALID

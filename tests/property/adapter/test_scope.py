@@ -251,3 +251,14 @@ async def test_paths_of_special_verbs_are_judged_as_such_and_lead_nowhere(verb, 
     assert answer.body["message"] == "the server could not find the requested resource"
     if "/namespaces/" in path:
         assert [each["verb"] for each in answer.reviews] == [verb]
+
+
+@pytest.mark.parametrize("key", ["a-b", "example.com/a", "1a"])
+async def test_a_selector_on_what_no_series_is_labelled_with_reaches_no_query(key):
+    world = ScopeWorld(allows)
+    one = f"{CUSTOM}/v1beta2/namespaces/a/services/web/load?metricLabelSelector={quote(key)}"
+    several = f"{CUSTOM}/v1beta2/namespaces/a/pods/*/raw_load?metricLabelSelector={quote(key)}"
+    for target in (one, several, f"{EXTERNAL}/namespaces/a/shared?labelSelector={quote(key)}"):
+        answer = await world.ask("tenant", target)
+        assert (answer.status, answer.queries) == (500, ())  # as upstream, of Prometheus' refusal
+        assert "unable to fetch metrics" in answer.body["message"]

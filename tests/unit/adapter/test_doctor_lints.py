@@ -37,6 +37,11 @@ def test_a_sound_rule_has_no_finding():
     assert found(SOUND, Known(scrape_interval_s=30)) == []
 
 
+def test_a_comment_about_values_writes_none():
+    text = "<</* no .LabelValuesByName */>>sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+    assert found(query(text)) == []
+
+
 @pytest.mark.parametrize(("text", "known", "kind", "line", "words"), [
     pytest.param(SOUND, Known(scrape_interval_s=31), "RateWindow", 6, "rate[2m]", id="window"),
     pytest.param(query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (code)"), Known(),
@@ -47,6 +52,12 @@ def test_a_sound_rule_has_no_finding():
                  "SeveralSeries", 6, "by (<<.GroupBy>>)", id="several"),
     pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>, code)"), Known(),
                  "SeveralSeries", 6, "last of them", id="several-by-another-label"),
+    pytest.param(query('sum(a{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)'),
+                 Known(), "RawValue", 6, "<<.LabelMatchers>>", id="raw-value"),
+    pytest.param(query("sum(a_<<.LabelValuesByName.pod>>{}) by (<<.GroupBy>>)"), Known(),
+                 "RawValue", 6, "subtracts", id="raw-value-in-a-name"),
+    pytest.param(query("sum(a{<<range $k, $v := .LabelValuesByName>><<$k>>=\"<<$v>>\",<<end>>}) "
+                       "by (<<.GroupBy>>)"), Known(), "RawValue", 6, "selectors", id="raw-range"),
     pytest.param(SOUND.replace("http_requests_total{", "{"), Known(),
                  "UnboundedSeries", 3, "names no metric", id="unbounded"),
     pytest.param(SOUND.replace("http_requests_total{", '{__name__=~".+_total",'), Known(),
@@ -107,7 +118,7 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 10
+    assert len(RULE_LINTS) == 11
 
 
 @pytest.mark.parametrize(("matches", "written", "meant"), [
