@@ -12,6 +12,7 @@ from msgspec import structs
 
 from adapter.clusters import Targets
 from adapter.relist import RelistOptions
+from podscale.core.showable import shown_url
 from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
 from podscale.feed.proxies import proxy_of
@@ -104,7 +105,7 @@ def prometheus_url(text: str) -> str:
         is_one = False
     if not is_one:
         raise FlagError(
-            f"--prometheus-url {text}: not an http or https URL; write one like "
+            f"--prometheus-url {shown_url(text)}: not an http or https URL; write one like "
             "http://localhost:9090"
         )
     return text

@@ -24,12 +24,13 @@ from adapter.relist import Relister
 from adapter.resource_api import ResourceApi
 from adapter.reuse import Reuse
 from adapter.rules import RuleSet
-from adapter.rules_api import RulesTold, WithRules, told, without_credentials
+from adapter.rules_api import RulesTold, WithRules, told
 from adapter.rules_file import RulesFile
 from adapter.selfmetrics import AdapterMetrics
 from adapter.sources import Sources
 from adapter.usage import Usage
 from podscale.core.metrics import MetricsProvider
+from podscale.core.showable import shown_url
 from podscale.feed.client import PrometheusClient, Series
 from podscale.feed.feed import Feed
 from podscale.kube.api import Api
@@ -182,7 +183,7 @@ class Adapter:
         return RulesTold(
             config=self._file.text,
             file=self._flags.text("config"),
-            prometheus_url=without_credentials(self._flags.text("prometheus-url")),
+            prometheus_url=shown_url(self._flags.text("prometheus-url")),
             relist_interval_s=self.relister.reach_s,
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self._file.problem,

@@ -176,6 +176,11 @@ def _absence(reading: Reading, name: str, origin: Origin) -> Failure:
 
 def _stale(reading: Reading, name: str, origin: Origin) -> Stale:
     age_s = reading.stale.get(name, max(reading.stale.values()))
-    known = f"{age_s:.0f} s old" if math.isfinite(age_s) else "of a target that has gone"
+    if age_s == math.inf:
+        known = "of a target that has gone"
+    elif age_s >= 0.0:
+        known = f"{age_s:.0f} s old"
+    else:  # NaN as well
+        known = "of a time that cannot be, which lies ahead or is none"
     text = f"{origin.rule}: the sample of {origin.metric} {name} is {known}"
-    return Stale(Stage.STALE, text, age_s if math.isfinite(age_s) else None)
+    return Stale(Stage.STALE, text, age_s if 0.0 <= age_s < math.inf else None)

@@ -8,7 +8,6 @@ not therefore read PromQL, so it takes a right of its own beside: get on the pat
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct
@@ -64,12 +63,6 @@ def told(state: RuleState) -> RuleTold:
     crowded = state.listing.crowded if state.listing is not None else ()
     failure = f"{state.failure.stage}: {state.failure.message}" if state.failure else ""
     return RuleTold(state.rule.id, state.listed_s, len(exposed), failure, crowded)
-
-
-def without_credentials(url: str) -> str:
-    """Return ``url`` without user, password and query, where secrets stand."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 
 class WithRules:

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from adapter.registry import RuleState
+from podscale.core.showable import shown_url
 from podscale.feed.client import PrometheusClient, Series
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.series import Wanted
@@ -132,8 +133,9 @@ class ObservedClient(PrometheusClient):
 
     def __init__(self, options: PrometheusOptions, metrics: AdapterMetrics) -> None:
         super().__init__(options)
-        self._query_seconds = metrics.latency.labels("/api/v1/query", options.url)
-        self._series_seconds = metrics.latency.labels("/api/v1/series", options.url)
+        server = shown_url(options.url)
+        self._query_seconds = metrics.latency.labels("/api/v1/query", server)
+        self._series_seconds = metrics.latency.labels("/api/v1/series", server)
 
     async def query(
         self,

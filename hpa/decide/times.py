@@ -1,6 +1,8 @@
 """RFC 3339 as Kubernetes writes it: whole seconds, UTC."""
 
-from datetime import UTC, datetime
+from datetime import datetime
+
+from podscale.core.rfc3339 import rfc3339
 
 
 def from_rfc3339(text: str | None) -> float | None:
@@ -15,4 +17,4 @@ def from_rfc3339(text: str | None) -> float | None:
 
 def to_rfc3339(time_s: float) -> str:
     """Return the text of ``time_s``, cut to whole seconds."""
-    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(time_s)

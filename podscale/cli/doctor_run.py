@@ -21,6 +21,7 @@ from adapter.stages import Stage
 from podscale.cli.doctor_cluster import Cluster
 from podscale.cli.doctor_served import answered, measured
 from podscale.cli.output import Progress, count, plainly
+from podscale.core.showable import shown_url
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.kube.resource import (
@@ -247,7 +248,7 @@ async def _surroundings(
     plan: Plan, asked: Asked, cluster: Cluster | None, problem: str | None
 ) -> Surroundings:
     around = Surroundings(
-        prometheus_url=plan.prometheus.url if plan.prometheus else "",
+        prometheus_url=shown_url(plan.prometheus.url) if plan.prometheus else "",
         prometheus_error=problem,
         scrape_interval_s=plan.scrape_interval_s,
         relist_interval_s=plan.relist_interval_s,

@@ -19,6 +19,7 @@ import structlog
 from msgspec import Struct
 from yarl import URL
 
+from podscale.core.showable import shown_url
 from podscale.feed import refusals
 from podscale.feed.credentials import Credentials
 from podscale.feed.errors import QueryError
@@ -26,6 +27,7 @@ from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.pace import Pace
 from podscale.feed.proxies import proxy_of
 from podscale.feed.series import SeriesNames, SeriesReader, Wanted, first_entries, last_entries
+from podscale.feed.session import session
 from podscale.feed.splitter import PAGE_BYTES, Splitter
 from podscale.feed.wire import DECODE_ERRORS, Answer, VectorReader, refusal
 
@@ -115,7 +117,7 @@ class PrometheusClient:
         self.options = options
         parts = urlsplit(options.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{options.url!r} is not an http or https URL with a host")
+            raise ValueError(f"{shown_url(options.url)} is not an http or https URL with a host")
         self.is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
         # User and password of the URL go into a header.
         host = parts.netloc.rpartition("@")[2]
@@ -143,12 +145,7 @@ class PrometheusClient:
     async def __aenter__(self) -> Self:
         """Read the credentials and open; raises OSError for unreadable files."""
         await self._credentials.refresh()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.options.connections),
-            timeout=aiohttp.ClientTimeout(total=None),
-            headers={"User-Agent": "podscale", "Accept": "application/json"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        self._session = session(self.options.connections)
         return self
 
     async def __aexit__(
@@ -196,7 +193,10 @@ class PrometheusClient:
             self.options.body_limit_bytes,
             compress,
         )
-        return _decoded(reader.end, rest)
+        answer = _decoded(reader.end, rest)
+        if not answer.has_times:
+            raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
+        return answer
 
     async def series(self, match: str, start_s: float, wanted: Wanted = lambda _: False) -> Series:
         """Return the names and label names of the series that ``match`` selects since

@@ -19,12 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, overload
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from podscale.core.showable import is_same_origin
 from podscale.feed import refusals
 from podscale.feed.credentials import headers
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
@@ -243,13 +245,21 @@ class Ask:
 
         self._options = options
         self._files = tempfile.TemporaryDirectory()
-        session = requests.Session()
+
+        class Session(requests.Session):
+            """Follows redirects where the credentials belong only."""
+
+            def get_redirect_target(self, resp: requests.Response) -> str | None:
+                target: str | None = super().get_redirect_target(resp)
+                return target if target and is_same_origin(resp.url, target) else None
+
+        session = Session()
         session.trust_env = False
         session.verify = self._verify()
         session.cert = self._certificate()
         # Retries are ours: the library's would also repeat a query that is too much.
         self._connection: Any = PrometheusConnect(
-            options.url.rstrip("/"), session=session, retry=Retry(total=0)
+            _without_user(options.url).rstrip("/"), session=session, retry=Retry(total=0)
         )
 
     def __call__(self, request: _Request, start_s: int, end_s: int) -> _Slice:
@@ -311,6 +321,12 @@ class Ask:
         return str(path)
 
 
+def _without_user(url: str) -> str:
+    # It goes into a header: requests quotes URLs in its errors.
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
 def _packed(found: list[dict[str, Any]], start_s: float, end_s: float) -> _Slice:
     counts = [len(entry["values"]) for entry in found]
     times, values = np.empty(sum(counts)), np.empty(sum(counts))
@@ -319,6 +335,8 @@ def _packed(found: list[dict[str, Any]], start_s: float, end_s: float) -> _Slice
         for time_s, text in entry["values"]:
             times[place], values[place] = time_s, float(text)
             place += 1
+    if len(times) and not (times.min() >= start_s - 1.0 and times.max() <= end_s + 1.0):
+        raise ValueError("samples of times that were not asked for")
     labels = [msgspec.Raw(msgspec.msgpack.encode(entry["metric"])) for entry in found]
     return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
 

@@ -13,6 +13,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.showable import shown_problem
 from podscale.feed.options import PrometheusOptions
 
 
@@ -36,10 +37,7 @@ class _File(Struct, rename={"current": "current-context"}):
 
 def with_kubeconfig(options: PrometheusOptions, path: Path) -> PrometheusOptions:
     """Return ``options`` with the credentials of the kubeconfig; raises ``KubeconfigError``."""
-    try:
-        file = msgspec.convert(yaml.safe_load(path.read_text()), _File)
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise KubeconfigError(f"{path}: {error}") from error
+    file = _read(path)
     context = _find(file.contexts, file.current, "context", path).context
     cluster = _find(file.clusters, context.get("cluster", ""), "cluster", path).cluster
     user = _find(file.users, context.get("user", ""), "user", path).user or {}
@@ -66,6 +64,25 @@ def with_kubeconfig(options: PrometheusOptions, path: Path) -> PrometheusOptions
     )
 
 
+def _read(path: Path) -> _File:
+    # Whatever stands in the file may be a secret: a parser's words are shown without it.
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), _File)
+    except (OSError, msgspec.ValidationError) as error:
+        why = str(error)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        why = f"{where}not YAML: {shown_problem(error.problem or '')}"
+    except RecursionError:
+        why = "nested too deeply"
+    except UnicodeDecodeError:
+        why = "not a text file in UTF-8"
+    except Exception:  # noqa: BLE001 - PyYAML stumbles over values that do not fit their tags
+        why = "not YAML: it holds characters or values that YAML does not allow"
+    raise KubeconfigError(f"{path}: {why}")
+
+
 def _find(entries: list[_Named], name: str, kind: str, path: Path) -> _Named:
     for entry in entries:
         if entry.name == name:
@@ -85,4 +102,7 @@ def _path(fields: Mapping[str, object], key: str, kubeconfig: Path) -> Path | No
 
 def _pem(fields: Mapping[str, object], key: str) -> str | None:
     value = _text(fields, key)
-    return b64decode(value).decode() if value else None
+    try:
+        return b64decode(value).decode() if value else None
+    except ValueError:
+        raise KubeconfigError(f"{key} is not base64 of a text") from None

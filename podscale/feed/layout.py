@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podscale.feed.plan import Plan
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import SAME_TIME_S, Rows, next_serial
+from podscale.feed.snapshot import AHEAD_S, SAME_TIME_S, Rows, next_serial
 from podscale.feed.wire import PAGE_ROWS, Answer
 
 Index = NDArray[np.int32]
@@ -51,7 +51,8 @@ class Layout(Struct, frozen=True, eq=False):
         times = np.full(len(values), np.nan)
         if stamps is not None:
             times = np.array(stamps.values, dtype=np.float64)
-            if len(times) and not asked_s - times.min() <= max_sample_age_s:
+            oldest_s = max(0.0, asked_s - max_sample_age_s)
+            if len(times) and not (times.min() >= oldest_s and times.max() <= asked_s + AHEAD_S):
                 return None
         return [
             (

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
+from podscale.core.showable import shown_url
 from podscale.feed.options import PrometheusOptions
 
 _PORTS = {"http": "80", "https": "443"}
@@ -45,7 +46,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> URL | None:
         ) from None
     if proxy.scheme not in ("http", "https") or not proxy.host:
         raise ValueError(
-            f"{variable}={proxy.with_user(None)}: only http and https proxies can be used; "
+            f"{variable}={shown_url(named)}: only http and https proxies can be used; "
             f"name one, or {parts.hostname} in NO_PROXY"
         )
     return proxy

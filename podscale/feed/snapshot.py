@@ -24,6 +24,7 @@ K = TypeVar("K")
 # Prometheus stamps an instant answer with the evaluation time, which says nothing; a time
 # that differs from it is the source's own word about the sample.
 SAME_TIME_S = 0.0015
+AHEAD_S = 3600.0  # no clock is that wrong: a later time is none
 
 _serials = count(1)
 
@@ -218,7 +219,9 @@ def _ages(
             unknown[row] = time_s
         return unknown, {}, None
     # Rows of no object are external ones: one time for them all.
-    if not rows.objects and rows.asked_s - rows.stamps.get("", -math.inf) <= max_sample_age_s:
+    time_s = rows.stamps.get("", -math.inf)
+    is_fresh = time_s >= 0.0 and -AHEAD_S <= rows.asked_s - time_s <= max_sample_age_s
+    if not rows.objects and is_fresh:
         return array("d", (rows.stamps[""],)) * len(rows.values), {}, None
     times: list[float] = []
     stale: dict[str, float] = {}
@@ -226,12 +229,13 @@ def _ages(
     for row, name in enumerate(rows.names):
         # No sample now, but a value: its target has gone, and what remains of its last
         # minutes is all that the value is made of.
-        age_s = rows.asked_s - rows.stamps.get(name, -math.inf)
-        if age_s > max_sample_age_s:
+        time_s = rows.stamps.get(name, -math.inf)
+        age_s = rows.asked_s - time_s
+        if not (time_s >= 0.0 and -AHEAD_S <= age_s <= max_sample_age_s):
             stale[name] = age_s
         else:
             kept.append(row)
-            times.append(rows.stamps[name])
+            times.append(time_s)
     return times, stale, kept if stale else None
 
 

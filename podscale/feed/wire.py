@@ -10,9 +10,11 @@ from hashlib import sha256
 from typing import Literal
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.rfc3339 import LAST_S
 from podscale.feed import rawpages
 from podscale.feed.paged import Paged
 from podscale.feed.rawpages import LabelText
@@ -58,6 +60,12 @@ class Answer(Struct):
     warnings: tuple[str, ...] = ()
     raw: Sequence[LabelText] | None = None  # the label sets undecoded; ``metrics`` is then empty
     digest: bytes | None = None  # of ``raw``: equal digests are equal label sets in equal order
+
+    @property
+    def has_times(self) -> bool:
+        """Whether every sample is of a time between 1970 and the year 9999."""
+        times = np.array(self.times, np.float64)
+        return not len(times) or bool(times.min() >= 0.0 and times.max() <= LAST_S)
 
     def labelled(self) -> "Answer":
         """Return the answer with its label sets decoded; raises one of ``DECODE_ERRORS``."""

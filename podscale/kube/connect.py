@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import structlog
 from msgspec import Struct
 
+from podscale.core.showable import shown_problem, shown_url
 from podscale.kube.api import Api
 from podscale.kube.connection import Connection
 from podscale.kube.credentials import SERVICE_ACCOUNT, Credentials, Fixed, Identity, InCluster
@@ -79,7 +80,7 @@ def _choose(target: Target, environ: Mapping[str, str], service_account: Path) -
     named = target.kubeconfig or environ.get("KUBECONFIG", "")
     if target.server and not target.kubeconfig and not target.context:
         if not _is_url(target.server):
-            raise NotConfigured(f"--server {target.server}: not an http or https URL")
+            raise NotConfigured(f"--server {shown_url(target.server)}: not an http or https URL")
         tls = ssl.create_default_context() if target.server.startswith("https") else None
         return Fixed(Identity(target.server.rstrip("/"), tls=tls))
     default = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
@@ -184,15 +185,17 @@ def _why_not(files: str) -> str:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-            return f"{where}not YAML: {error.problem}"
+            return f"{where}not YAML: {shown_problem(error.problem or '')}"
         except yaml.YAMLError:
             return "not YAML: it holds characters that YAML does not allow"
         except UnicodeDecodeError:
             return "not a text file in UTF-8"
         except RecursionError:
             return "nested too deeply"
-        except (OSError, ValueError) as error:
+        except OSError as error:
             return str(error)
+        except Exception:  # noqa: BLE001 - PyYAML stumbles over it, and quotes it
+            return "not YAML: it holds a value that is not of the type it is tagged with"
         if not isinstance(read, dict):
             return "not a kubeconfig: no mapping with clusters and contexts"
     return ""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from podscale.core.rfc3339 import rfc3339
+
 if TYPE_CHECKING:
     Time = float
     MicroTime = float
@@ -173,7 +175,7 @@ def parse_time(text: str) -> float:
 
 def format_time(seconds: float) -> str:
     """Return ``2026-11-21T10:00:00Z``: metav1.Time has no fraction."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(seconds)
 
 
 def format_micro_time(seconds: float) -> str:

@@ -115,7 +115,7 @@ def _which(
     letter, rest = word[1], word[2:]
     flag = by_short.get(letter)
     if flag is None:
-        raise FlagError(f"unknown shorthand flag: {letter!r} in {word}")
+        raise FlagError(f"unknown shorthand flag: {letter!r} in {word.partition('=')[0]}")
     return flag, f"-{letter}, --{flag.name}", rest.removeprefix("=") if rest else None
 
 

@@ -4,11 +4,11 @@ The first gate that says no; else the last step that changed the amount, in the 
 usage, confidence, minimum, whole cores, minAllowed, maxAllowed, node size.
 """
 
-from datetime import UTC, datetime
 from typing import Literal
 
 from msgspec import Struct
 
+from podscale.core.rfc3339 import rfc3339
 from vpa.explain.explanation import Explanation, Fact, Facts, explanation
 from vpa.model.estimator import Bound, Derivation
 from vpa.model.objects import Vpa, container_policy, is_off
@@ -181,4 +181,4 @@ def _history_facts(derivation: Derivation, measured: Measured) -> Facts:
 
 
 def _text(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(time_s)

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from podscale.core.rfc3339 import rfc3339
 from vpa.model.histograms import ZERO_TIME, Columns, HistogramMatrix
 
 VERSION = "v3"
@@ -195,7 +196,7 @@ def wire_time(seconds: float) -> str | None:
     if seconds == ZERO_TIME:
         return None
     # metav1.Time has no fractions: what it cannot say is cut off, as Go's formatting does.
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(seconds)
 
 
 def _seconds(text: object, field: str) -> float:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from podscale.core import duration
 from podscale.core.duration import DurationError
+from podscale.core.showable import shown_url
 from podscale.feed.options import PrometheusOptions
 from podscale.serving.flags import Flag, Flags
 from vpa.model.history import HistoryFlags, InvalidDuration, history_queries
@@ -40,6 +41,9 @@ HISTORY: tuple[Flag, ...] = (
 def problems(flags: Flags) -> list[str]:
     """Return what makes these flags invalid."""
     found = []
+    url = flags.text("prometheus-address")
+    if not url.startswith(("http://", "https://")):
+        found.append(f"--prometheus-address {shown_url(url)}: not an http or https URL")
     for name in ("history-length", "history-resolution"):
         try:
             if duration.parse_prometheus(flags.text(name)) < 1:

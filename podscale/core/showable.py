@@ -1,0 +1,41 @@
+"""Texts that may hold secrets, as they may be shown in messages, logs and labels."""
+
+import re
+from urllib.parse import urljoin, urlsplit
+
+HIDDEN = "…"
+
+_PLACE = r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.%]*\])(?::[0-9]{0,5})?"  # host and port
+_PATH = r"(?:/[^\s@?#\\]*)?"
+_URL = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#\\]*@)?({_PLACE}{_PATH})(?:[?#][^@]*)?")
+_NO_URL = re.compile(rf"{_PLACE}{_PATH}")
+
+
+def shown_url(text: str) -> str:
+    """Return a URL of any scheme without user, password, query and fragment; what is none is
+    hidden unless it is plainly a host with a port and a path.
+    """
+    found = _URL.fullmatch(text)
+    if found is not None:
+        return found[1] + found[2]
+    return text if _NO_URL.fullmatch(text) else HIDDEN
+
+
+def shown_problem(text: str) -> str:
+    """Return a parser's words about a file of secrets up to what they quote of it."""
+    end = min((at for at in map(text.find, "'\"") if at >= 0), default=len(text))
+    return text if end == len(text) else f"{text[:end].rstrip()} {HIDDEN}"
+
+
+def is_same_origin(url: str, target: str) -> bool:
+    """Return whether a redirect from ``url`` leaves scheme, host and port as they are."""
+    try:
+        return _origin(url) == _origin(urljoin(url, target))
+    except ValueError:
+        return False
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    port = parts.port if parts.port is not None else {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, port
