@@ -196,7 +196,7 @@ VPA = {
         {"containerName": "a", "target": {"cpu": "600m", "memory": "512Mi"}}]}},
 }  # fmt: skip
 CPU_ENTRY = {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "600m"}
-SAME = {"op": "add", "path": "/spec/containers/0/resources/requests/memory", "value": "0.5Gi"}
+SAME = {"op": "add", "path": "/spec/containers/0/resources/requests/memory", "value": "524288Ki"}
 EMPTY = {"op": "add", "path": "/spec/containers/0/resources/limits", "value": {}}
 NOTED = {"op": "add", "path": "/metadata/annotations/vpaInPlaceUpdated", "value": "true"}
 RUNNING = {"status": {"containerStatuses": [
@@ -284,6 +284,23 @@ def test_a_rule_speaks_of_a_defect_whatever_its_id(case, rule):
     assert not different(case, expected_of(case))
     if rule is not None:
         assert rule_of({**case, "compat": "parity"}) is None
+
+
+def test_what_the_api_server_would_refuse_is_expected_to_be_left():
+    inputs = {
+        "pod": {**copy.deepcopy(POD), "metadata": {"name": "p", "annotations": {}}}, "vpa": VPA,
+        "container_limit_range": None, "pod_limit_range": None,
+    }  # fmt: skip
+    sent = {"resize_patches": [CPU_ENTRY], "annotation_patches": [NOTED]}
+    case = vpa_case("inplace_patch", inputs, sent)
+    assert expected_of(case) == sent
+    ratio = {"type": "Container", "maxLimitRequestRatio": {"cpu": "1"}}
+    pod = copy.deepcopy(inputs["pod"])
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "700m"}
+    refused = vpa_case(
+        "inplace_patch", {**inputs, "pod": pod, "container_limit_range": ratio}, sent
+    )
+    assert expected_of(refused) == {"resize_patches": [], "annotation_patches": []}
 
 
 def test_an_age_of_zero_is_gos_zero_time():

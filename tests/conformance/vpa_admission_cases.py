@@ -66,8 +66,8 @@ def parsed_updates(text: str) -> Json:
 
 def admission_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     found = admission_patch(decode(i["pod"], Pod), decode(i["vpa"], Vpa), ranges(i), _boost(i))
-    assert not isinstance(found, Unavailable)
-    return {"patches": shown_patches(found)}
+    # What the API server would refuse is not sent.
+    return {"patches": [] if isinstance(found, Unavailable) else shown_patches(found)}
 
 
 def ready_pod(pod: Pod, ready_for_s: float | None) -> tuple[Pod, float]:
@@ -89,7 +89,8 @@ def ready_pod(pod: Pod, ready_for_s: float | None) -> tuple[Pod, float]:
 def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     pod, now = ready_pod(decode(i["pod"], Pod), i.get("ready_for_s"))
     found = resize_patch(pod, decode(i["vpa"], Vpa), ranges(i), now)
-    assert not isinstance(found, Unavailable)
+    if isinstance(found, Unavailable):  # what the API server would refuse is not sent
+        return {"resize_patches": [], "annotation_patches": []}
     return {
         "resize_patches": [entry.wire() for entry in found.resize],
         "annotation_patches": [entry.wire() for entry in found.annotations],

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from podscale.core import quantity
 from tests.conformance.cases import Case, deviations
 from tests.conformance.vpa_cases import KINDS
+from tests.conformance.vpa_refused import without_refused
 from tests.conformance.vpa_shared import Given, Json
 
 _KNOWN_OWNERS = frozenset(
@@ -45,7 +46,9 @@ def expected_of(case: Case) -> Json:
     """Return what we give for a case; None where upstream gives nothing to compare with."""
     name = rule_of(case)
     if name is None:
-        return None if "upstream_panics" in case["expected"] else case["expected"]
+        if "upstream_panics" in case["expected"]:
+            return None
+        return without_refused(case["kind"], case["inputs"], case["expected"])
     inputs, expected = Given(case["inputs"]), copy.deepcopy(case["expected"])
     return RULES[name].rewritten(inputs, expected)
 
