@@ -1,7 +1,8 @@
 """Writes: the scale, the status. Everything goes through an ``Api`` that is fenced by the Lease.
 
 Follows the end of ``reconcileAutoscaler``: a scale PUT is repeated on conflicts only, five
-attempts in all, each with the newest resourceVersion. Unlike upstream's, an attempt is made
+attempts in all, each with the newest resourceVersion, the first with the newest that a watch has
+told of. Unlike upstream's, an attempt is made
 only while nothing speaks against it, and while the target is the one that was decided on, in
 its size: what another wrote meanwhile is decided on, not undone.
 """
@@ -84,6 +85,10 @@ class Actor:
         error = ""
         for attempt in range(ATTEMPTS):
             is_sent = False
+            # The target's own controller writes its status while metrics are waited for.
+            newest = None if attempt else self._targets.at_hand(entry)
+            if newest is not None and _is_same(decided_on, newest):
+                seen = newest
             try:
                 if attempt:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))

@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpa.decide import Settings
+from hpa.objects import Target
 from hpa.passes import Limits
 from podscale.kube.errors import Conflict, ServerFailed, Unreachable
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
+from podscale.kube.wire import decode
 from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import (
     NS,
@@ -325,3 +328,47 @@ async def test_nothing_of_an_object_comes_back_that_was_deleted_mid_pass() -> No
     assert sizes(cluster, "second") == []
     leading.cancel()
     await asyncio.wait({leading})
+
+
+async def test_of_a_thousand_rescales_one_in_twenty_meets_a_conflict_at_most() -> None:
+    # As a Deployment's controller does: after each change of size its status changes for seconds.
+    cluster = Cluster(settings=SETTINGS)
+    names = [f"web{number:02}" for number in range(50)]
+    policies = [{"type": "Pods", "value": 100, "periodSeconds": 15}]
+    behavior = {
+        "scaleUp": {"policies": policies, "stabilizationWindowSeconds": 0},
+        "scaleDown": {"policies": policies, "stabilizationWindowSeconds": 0},
+    }
+    for name in names:
+        cluster.world.hpas[NS, name] = hpa_object(name, behavior=behavior)
+        cluster.world.workloads[NS, name] = deployment_object(name, 2)
+    cluster.sync()
+    cluster.put_pods(*(pod_object(name, row) for name in names for row in range(2)))
+    cluster.provider.delay_s = 0.7  # metrics are waited for meanwhile
+    ends = asyncio.get_running_loop().time() + 330.0
+
+    async def roll(name: str, every_s: float) -> None:
+        while asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(every_s)
+            found = cluster.world.workloads[NS, name]
+            found["metadata"]["resourceVersion"] = cluster.world.next_version()
+            told = decode(msgspec.json.encode(found), Target)
+            await asyncio.sleep(0.02)  # what a watch takes to tell
+            cluster.stores.deployments.accept(told)
+
+    async def alternate() -> None:
+        while asyncio.get_running_loop().time() < ends:
+            for usage in (2000, 500):
+                load(cluster, usage)
+                await asyncio.sleep(15.0)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(alternate())
+        for number, name in enumerate(names):
+            tasks.create_task(roll(name, 0.5 + number / 100))
+        tasks.create_task(cluster.run_for(330.0))
+    writes = cluster.metrics.writes
+    puts = writes["scale", "ok"] + writes.get(("scale", "conflict"), 0)
+    print(f"{puts} PUTs of scales, {writes.get(('scale', 'conflict'), 0)} conflicts")
+    assert puts >= 1000
+    assert writes.get(("scale", "conflict"), 0) <= puts / 20
