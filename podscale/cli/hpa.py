@@ -112,7 +112,7 @@ async def from_feed(ground: "Ground") -> "AsyncIterator[MetricsProvider]":
                 running.cancel()
 
 
-_serve = program("hpa", "Scale by HorizontalPodAutoscalers.", _load)
+_serve = program("hpa", "Scale by HorizontalPodAutoscalers.", _load, subcommands=("eval",))
 
 
 class _WithEval(click.Command):

@@ -50,8 +50,11 @@ def flags_refused(problems: Sequence[str]) -> str:
     return ""
 
 
-def program(name: str, summary: str, load: Load) -> click.Command:
-    """Return the command ``name``; ``load`` imports what it needs when it is run."""
+def program(
+    name: str, summary: str, load: Load, *, subcommands: Sequence[str] = ()
+) -> click.Command:
+    """Return the command ``name``; ``load`` imports what it needs when it is run. ``subcommands``
+    are told of where a word is refused: like upstream's programs, a launcher ignores them."""
 
     class Program(click.Command):
         """Completes the flags of its table."""
@@ -89,8 +92,19 @@ def program(name: str, summary: str, load: Load) -> click.Command:
             ctx.exit(EXIT_USAGE)
         # Taken out, so that a child of ours does not think it is a launcher.
         is_launcher = os.environ.pop("PODSCALE_LAUNCHER", "") != ""
+        if parsed.arguments and not is_launcher:
+            click.echo(_refused(name, parsed.arguments[0], subcommands), err=True)
+            ctx.exit(EXIT_USAGE)
         import uvloop
 
         ctx.exit(uvloop.run(run(parsed, is_launcher)))
 
     return command
+
+
+def _refused(name: str, word: str, subcommands: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, subcommands, n=1)
+    hint = f"did you mean `podscale {name} {near[0]}`?" if near else "--help lists all flags"
+    return f"podscale {name}: {word!r} is neither a flag nor the value of one ({hint})"

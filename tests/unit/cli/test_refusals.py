@@ -178,3 +178,19 @@ def test_a_prometheus_that_is_no_url_is_refused_before_a_cluster_is_asked(
     done = podscale(part, f"--config={rules}", f"--prometheus-url={url}", *feed)
     assert done.returncode == 2
     assert f"--prometheus-url {url}: not an http or https URL" in done.stderr
+
+
+PROGRAMS = ["adapter", "serve", "control", "run", "hpa", "recommender", "updater", "admission"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_word_that_a_program_does_not_take_is_refused(program: str):
+    done = podscale(program, "--v=2", "nonsense")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"podscale {program}: 'nonsense' is neither a flag nor")
+
+
+def test_a_word_that_nearly_is_a_subcommand_names_it():
+    done = podscale("hpa", "evl")
+    assert done.returncode == 2
+    assert "did you mean `podscale hpa eval`?" in done.stderr
