@@ -7,17 +7,20 @@ from msgspec import Struct
 
 from adapter.lints import LintFinding
 from podscale.core import selector
+from podscale.core.settings import unknown_settings
 
 NO_REQUESTS = "NoRequests"
 HPA_AND_VPA = "HPAAndVPA"
 MIN_EQUALS_MAX = "MinEqualsMax"
 FOREIGN_PODS = "ForeignPods"
+UNKNOWN_ANNOTATION = "UnknownAnnotation"
 
 OBJECT_LINTS: Mapping[str, str] = {
     NO_REQUESTS: "a utilisation target over containers without requests",
     HPA_AND_VPA: "an HPA and a VPA on one resource of one workload",
     MIN_EQUALS_MAX: "an HPA whose minReplicas is its maxReplicas",
     FOREIGN_PODS: "an HPA's selector matches pods of somebody else",
+    UNKNOWN_ANNOTATION: "a podscale.io/ annotation of an HPA that is no setting",
 }
 
 
@@ -72,10 +75,16 @@ class _HpaSpec(Struct, frozen=True, rename="camel"):
     metrics: Sequence[_Metric] = ()
 
 
+class HpaMeta(Meta, frozen=True, rename="camel"):
+    """``metadata`` of an HPA, whose annotations are settings."""
+
+    annotations: Mapping[str, str] | None = None
+
+
 class Hpa(Struct, frozen=True):
     """A HorizontalPodAutoscaler, autoscaling/v2."""
 
-    metadata: Meta = Meta()
+    metadata: HpaMeta = HpaMeta()
     spec: _HpaSpec = _HpaSpec()
 
     @property
@@ -240,6 +249,9 @@ def _of_hpa(hpa: Hpa) -> Iterator[tuple[str, str]]:
             MIN_EQUALS_MAX,
             f"minReplicas and maxReplicas are both {hpa.spec.max_replicas}: it will never scale",
         )
+
+    for sentence in unknown_settings(hpa.metadata.annotations or {}):
+        yield UNKNOWN_ANNOTATION, sentence
 
 
 def _beside_vpa(hpa: Hpa, vpas: Sequence[Vpa]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,9 @@
 Immutable: a relist makes a new one, and requests keep the one they began with.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
@@ -12,6 +14,8 @@ from adapter.listing import Listing, Source
 from adapter.rules import Rule
 from adapter.stages import Finding, Stage
 from podscale.core.metrics import Unavailable
+
+_MOST_LETTERS, _MOST_NAMES, _MOST_LIKE = 200, 5_000, 50  # of a search for a name like another
 
 
 class RelistFailure(Struct, frozen=True):
@@ -175,4 +179,17 @@ def _rules_without_series(registry: Registry, metric: str) -> Finding:
     if empty:
         text = f"no rule exposes {metric}; {', '.join(empty)} found no series at all"
         return Finding(Stage.NO_SERIES, text, empty[-1])
-    return Finding(Stage.NO_SERIES, f"no rule exposes {metric}")
+    return Finding(Stage.NO_SERIES, f"no rule exposes {metric}{_nearest(registry, metric)}")
+
+
+def _nearest(registry: Registry, metric: str) -> str:
+    """Return which metric may be meant. Looks at a bounded number of names: whoever may ask may
+    ask for any."""
+    asked = metric[:_MOST_LETTERS]
+    like = (
+        name
+        for _, name in islice(registry.sources, _MOST_NAMES)
+        if abs(len(name) - len(asked)) < 8 and (name[:3] == asked[:3] or name[-3:] == asked[-3:])
+    )
+    near = difflib.get_close_matches(asked, dict.fromkeys(islice(like, _MOST_LIKE)), n=1)
+    return f"; the nearest name is {near[0]}" if near else ""

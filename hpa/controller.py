@@ -17,7 +17,7 @@ from hpa.catalog import Catalog, Entry, Key
 from hpa.claims import Claims
 from hpa.clock import Jumps
 from hpa.decide import Settings
-from hpa.decide.conditions import Event
+from hpa.decide.conditions import Event, warning
 from hpa.decide.settings import acts_at_once
 from hpa.foreign import Foreign
 from hpa.keeping import Keeping
@@ -142,6 +142,7 @@ class Controller:
     async def _reconcile(self, term: Term) -> None:
         for entry in self.catalog:
             entry.is_busy, entry.looked_at = False, 0.0
+            self._tell_problems(entry)
         _settle()
         _log.info("reconciling", autoscalers=len(self.catalog), mode=self._settings.mode)
         self._metrics.is_leader = 1
@@ -166,7 +167,10 @@ class Controller:
             self._note_writer(entry, is_first=True)
         if entry.hpa is not None:
             self.schedule.own_period(entry.key, entry.hpa.options.sync_period_s, self._steady())
-        if self._passes is None or not acts_at_once(self._settings, 0, 1):
+        if self._passes is None:
+            return
+        self._tell_problems(entry)
+        if not acts_at_once(self._settings, 0, 1):
             return
         self._urgent[entry.key] = None
         self._is_urgent.set()
@@ -346,6 +350,12 @@ class Controller:
             resource_version=meta.resource_version,
         )
         self._recorder.event(about, event.type, event.reason, event.message)
+
+    def _tell_problems(self, entry: Entry) -> None:
+        """Record an event for each annotation of ours that says nothing; shadow records none."""
+        if entry.hpa is not None and self._settings.mode != "shadow":
+            for problem in entry.hpa.options.problems:
+                self._say(entry, warning("InvalidAnnotation", problem))
 
     def _sizes(self) -> Iterable[tuple[str, str, int]]:
         if self._passes is None:

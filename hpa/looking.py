@@ -104,7 +104,7 @@ class Looking:
         if hpa is None or entry.is_gone:
             self._release(entry)
             return
-        nothing = Seen(Scale(0, 0))  # paused: not looked at
+        nothing = Seen(ScaleUnreadable("it is not looked at while paused"))
         try:
             looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
         except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others

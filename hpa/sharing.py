@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.decide import wire
-from hpa.decide.options import PREFIX
 from hpa.objects import Autoscaler, ManagedField, Target, is_part
+from podscale.core.settings import PREFIX
 from podscale.kube.objects.scale import Workload
 from podscale.kube.wire import ObjectMeta, OwnerReference
 

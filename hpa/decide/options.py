@@ -1,7 +1,7 @@
 """The ``podscale.io/`` annotations of one object, read once per change.
 
-What cannot be read is left out and named in ``problems``: a typing error in one
-annotation must not stop the object.
+What cannot be read, or is no setting, is left out and named in ``problems``: a typing error in
+one annotation must not stop the object.
 """
 
 import re
@@ -11,13 +11,15 @@ import msgspec
 
 from hpa.decide.spec import Fallback, Options
 from podscale.core.duration import DurationError, parse_go
-
-PREFIX = "podscale.io/"
-PAUSED = PREFIX + "paused"
-SYNC_PERIOD = PREFIX + "sync-period"
-FALLBACK = PREFIX + "fallback"
-MAY_LOWER = PREFIX + "fallback-may-lower"
-PODS_BY = PREFIX + "pods-by"
+from podscale.core.settings import (
+    FALLBACK,
+    MAY_LOWER,
+    PAUSED,
+    PODS_BY,
+    PREFIX,
+    SYNC_PERIOD,
+    unknown_settings,
+)
 
 SHORTEST_PERIOD_S = 1.0
 LONGEST_PERIOD_S = 3600.0  # the range of KEP-6003
@@ -42,7 +44,7 @@ def read_options(annotations: Mapping[str, str]) -> Options:
         fallbacks=_fallbacks(annotations, problems),
         may_lower=_flag(annotations, MAY_LOWER, problems),
         pods_by_owner=_by_owner(annotations, problems),
-        problems=_shown(problems),
+        problems=_shown([*problems, *unknown_settings(annotations)]),
     )
 
 

@@ -65,7 +65,8 @@ def _always(told: Told) -> Facts:
         found["current"] = found["spec_replicas"] = scale.spec_replicas
         found["status_replicas"] = scale.status_replicas
         found["selector"] = scale.selector
-        found["pods_matched"] = len(told.pods)
+        if told.knows_pods:
+            found["pods_matched"] = len(told.pods)
     if told.trace.decided is not None:
         found["decided"] = told.trace.decided
     if told.measured:

@@ -8,7 +8,16 @@ from hpa.decide import Observation, Scale, Trace
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.pods import Groups, Pods
 from hpa.decide.spec import HPA, MetricSpec
-from hpa.decide.steps import Blocked, Chosen, LimitApplied, Measured, Step, WindowApplied
+from hpa.decide.steps import (
+    Blocked,
+    Chosen,
+    Conflict,
+    LimitApplied,
+    Measured,
+    Paused,
+    Step,
+    WindowApplied,
+)
 
 AStep = TypeVar("AStep", bound=Step)
 
@@ -49,6 +58,17 @@ class Told(Struct, frozen=True):
         if not self.hpa.options.pods_by_owner:
             return pods
         return pods.chosen(pods.rows_owned_by(self.target))
+
+    @property
+    def knows_pods(self) -> bool:
+        """Whether the pass came as far as to look for them: not while paused, nor without a
+        selector that can be read."""
+        for step in self.trace.steps:
+            if isinstance(step, Paused):
+                return False
+            if isinstance(step, Conflict) and step.reason != "AmbiguousSelector":
+                return False
+        return True
 
     @property
     def target(self) -> str:

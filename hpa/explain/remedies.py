@@ -17,6 +17,7 @@ from hpa.explain.inputs import Inputs
 from hpa.explain.reading import Told
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import within_tolerance
+from podscale.core.metrics import NotFound
 
 
 class Remedy(Struct, frozen=True):
@@ -232,10 +233,14 @@ def _by_silent(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
 
 def _by_failed(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     measured, result = told.invalid()[0]
-    text = f"{told.spec(measured).name or 'The metric'} becomes readable ({why_not(result)})"
+    why = why_not(result)
+    if isinstance(result.failure, NotFound) and not is_bad_selector(result.failure):
+        hpa = told.hpa
+        why += f"; podscale doctor hpa/{hpa.name} -n {hpa.namespace} finds where it is lost"
+    text = f"{told.spec(measured).name or 'The metric'} becomes readable ({why})"
     if is_bad_selector(result.failure):
         text = f"The selector of {told.spec(measured).name} is corrected in the HPA"
-        text += f" ({why_not(result)})"
+        text += f" ({why})"
     if measured.fallback is None:
         text += ", or podscale.io/fallback names what stands in"
     return [Remedy(text, _readable(told, inputs, measured))]

@@ -38,11 +38,12 @@ def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
     hpa, scale = told.hpa, told.scale
     if scale is not None:
         bounds = f"between {hpa.min_replicas} and {hpa.max_replicas}"
-        verb = "matches" if len(told.pods) == 1 else "match"
-        yield (
-            f"{told.target} has {count(scale.spec_replicas, 'replica')} and may have {bounds}; "
-            f"{count(len(told.pods), 'pod')} {verb} its selector."
-        )
+        pods = ""
+        if told.knows_pods:
+            matches = "matches" if len(told.pods) == 1 else "match"
+            pods = f"; {count(len(told.pods), 'pod')} {matches} its selector"
+        size = count(scale.spec_replicas, "replica")
+        yield f"{told.target} has {size} and may have {bounds}{pods}."
         if scale.status_replicas != scale.spec_replicas:
             yield f"Its status reports {scale.status_replicas}, as during a rollout."
     yield from _before_metrics(told)

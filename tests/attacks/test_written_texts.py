@@ -24,18 +24,11 @@ from hpa.decide.conversion import (
     ConversionError,
     to_v2,
 )
-from hpa.decide.options import (
-    FALLBACK,
-    MAY_LOWER,
-    MOST_PROBLEMS,
-    PAUSED,
-    PODS_BY,
-    SYNC_PERIOD,
-    read_options,
-)
+from hpa.decide.options import MOST_PROBLEMS, read_options
 from hpa.objects import Autoscaler, to_decide
 from hpa.shards import MOST_READ_BYTES, history_records
 from podscale.core.quantity import QuantityError
+from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SYNC_PERIOD
 from podscale.kube.objects.cluster import ConfigMap
 from podscale.kube.wire import ObjectMeta, decode
 from vpa.admission.boost import ANNOTATION_PREFIX, read_original

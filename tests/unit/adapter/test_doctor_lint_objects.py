@@ -90,3 +90,22 @@ def test_a_foreign_pod_is_named():
     (told,) = lint_objects(read(objects))
     assert "migrate-1" in told.reason
     assert told.subject == "hpa/web in shop"
+
+
+@pytest.mark.parametrize(("annotations", "told"), [
+    ({"podscale.io/fallbak": "{}"}, "podscale.io/fallback"),
+    ({"podscale.io/Paused": "true"}, "podscale.io/paused"),
+    ({"podscale.io/paused": "true", "podscale.io/sync-period": "1m"}, ""),
+    ({"example.io/paused": "true"}, ""),
+    (None, ""),
+])  # fmt: skip
+def test_an_annotation_that_is_no_setting_is_told_with_the_nearest(annotations, told):
+    written = hpa()
+    written["metadata"]["annotations"] = annotations
+    found = {each.lint: each.reason for each in lint_objects(read([written]))}
+    if not told:
+        assert found == {}
+        return
+    (key,) = annotations
+    text = f"{key}: there is no such setting (the nearest is {told})"
+    assert found == {"UnknownAnnotation": text}

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from adapter.registry import is_namespaced, unlisted, why_unknown
+from adapter.registry import Registry, is_namespaced, unlisted, why_unknown
 from adapter.relist import Relister, RelistOptions
 from adapter.stages import Stage
 from podscale.feed import refusals
@@ -228,6 +228,17 @@ async def test_an_unknown_metric_names_the_stage_that_lost_it(resource, metric, 
     finding = why_unknown(made.custom, resource, metric)
     assert finding.stage is stage
     assert finding.message
+
+
+@pytest.mark.parametrize(("metric", "near"), [
+    ("god_total_rate", "good_total_rate"), ("good_total_rat", "good_total_rate"),
+    ("good_totals_rate", "good_total_rate"), ("unheard_of", ""), ("x" * 100_000, ""),
+])  # fmt: skip
+def test_a_metric_that_no_rule_exposes_names_the_nearest_that_one_does(metric, near):
+    sources = dict.fromkeys(("pods", f"m{n}_total") for n in range(20_000))
+    listed = Registry({("pods", "good_total_rate"): None, **sources})  # type: ignore[dict-item]
+    message = why_unknown(listed, "pods", metric).message
+    assert message.endswith(f"; the nearest name is {near}" if near else metric)
 
 
 async def test_what_a_rule_without_a_list_may_have_is_unavailable_and_not_unknown():

@@ -6,6 +6,7 @@ import gc
 import pytest
 
 from hpa.decide import Settings
+from hpa.explain import explain
 from podscale.kube.errors import ServerFailed
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -306,3 +307,60 @@ async def test_events_that_were_lost_are_counted() -> None:
     cluster = Cluster(settings=SETTINGS)
     cluster.recorder.dropped = 7
     assert cluster.metrics.events_dropped() == 7
+
+
+@pytest.mark.parametrize("mode", ["replace", "shadow"])
+async def test_an_annotation_that_is_no_setting_is_an_event_once_for_each_change(mode: str) -> None:
+    cluster = Cluster(settings=Settings(mode=mode, sync_period_s=15.0))  # type: ignore[arg-type]
+    web(cluster, 2)
+    scaler = cluster.world.hpas[NS, "web"]
+    scaler["metadata"]["annotations"] = {
+        "podscale.io/fallbak": "{}", "podscale.io/sync-period": "1 day", "example.io/x": "y",
+    }  # fmt: skip
+    scaler["metadata"]["resourceVersion"] = cluster.world.next_version()
+    cluster.sync()
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(100.0)
+    told = [each for each in cluster.recorder.events if each[2] == "InvalidAnnotation"]
+    expected = [
+        ("web", "Warning", "InvalidAnnotation", text)
+        for text in (
+            'podscale.io/sync-period: time: unknown unit " day" in duration "1 day"',
+            "podscale.io/fallbak: there is no such setting (the nearest is podscale.io/fallback)",
+        )
+    ]
+    assert told == (expected if mode == "replace" else [])
+    scaler = dict(scaler)
+    scaler["metadata"] = {
+        **scaler["metadata"],
+        "annotations": {"podscale.io/pause": "true"},
+        "resourceVersion": cluster.world.next_version(),
+    }
+    cluster.world.hpas[NS, "web"] = scaler
+    cluster.sync()
+    await asyncio.sleep(100.0)
+    told = [each for each in cluster.recorder.events if each[2] == "InvalidAnnotation"]
+    assert len(told) == (3 if mode == "replace" else 0)
+    leading.cancel()
+    await asyncio.wait({leading})
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
+async def test_of_a_paused_object_nothing_is_told_that_was_not_looked_at(kind: str) -> None:
+    cluster = Cluster()
+    web(cluster, 2)
+    scaler = cluster.world.hpas[NS, "web"]
+    scaler["metadata"]["annotations"] = {"podscale.io/paused": "true"}
+    scaler["metadata"]["resourceVersion"] = cluster.world.next_version()
+    scaler["spec"]["scaleTargetRef"]["kind"] = kind
+    cluster.sync()
+    await cluster.run_for(3.0)
+    trace = cluster.controller.traces.last((NS, "web"))
+    assert trace is not None
+    told = explain(trace)
+    assert told.first_reason == "Paused"
+    assert "pods_matched" not in told.facts
+    assert not any(" 0 pods" in each or " 0 replicas" in each for each in told.sentences)
+    assert told.replicas == (2 if kind == "Deployment" else None)
+    assert cluster.recorder.events == []
+    assert cluster.statuses() == []

@@ -411,3 +411,10 @@ def test_foreign_pods_are_not_counted_where_no_metric_counts_pods() -> None:
     found = told(seen(web(waiting), 2, pods, [series(2000)]))
     assert "ForeignPodsCounted" not in found.also
     assert not any("Job/batch" in each for each in found.sentences)
+
+
+def test_a_metric_that_is_not_found_names_the_doctors_command() -> None:
+    missing = NotFound("NoSeries", "no rule exposes requests; the nearest name is request")
+    found = told(seen(web(per_pod(500)), 2, listed(pod(), pod()), [missing]))
+    assert found.first_reason == "MetricNotFound"
+    assert "the nearest name is request; podscale doctor hpa/web -n shop finds" in found.change
