@@ -4,7 +4,9 @@ A turn of the loop is what the server does with one request at a time: read its 
 apart, authenticate, negotiate. It is compared with the same of a short request.
 """
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -66,3 +68,18 @@ async def test_a_long_request_takes_no_long_turn(
     with capsys.disabled():
         print(f"\n{name}: {long * 1e6:.0f} us, {long / short:.1f} times a short one")
     assert long <= RATIO * short
+
+
+@pytest.mark.parametrize("name", [*STRANGERS, *MORE])
+def test_what_was_read_is_gone_with_its_connection(name: str) -> None:
+    request = {**STRANGERS, **MORE}[name]
+    gc.disable()  # what waits for a collection is as good as held: 100 KB for each connection
+    try:
+        parser = Parser()
+        parser.feed(request(1, "token"))
+        parser.next()
+        gone = weakref.ref(parser)
+        del parser
+        assert gone() is None
+    finally:
+        gc.enable()

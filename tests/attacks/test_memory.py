@@ -12,11 +12,11 @@ import pytest
 from tests.attacks.memory_stage import EXTERNAL, MIB, PODS, Attacked, Attacker, attacked
 
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
-REQUESTS = 300 if IS_SHORT else 10_000
+REQUESTS = 300 if IS_SHORT else 2_000  # of each kind
 GROWTH = 64 * MIB
 LEFT = 32 * MIB
 LEFT_AFTER_S = 60.0
-MIXED = 50 if IS_SHORT else 1_000  # of each kind
+MIXED = 50 if IS_SHORT else 500
 WARM = 200
 WIDE = "\U0001f600"  # makes four bytes of every character in Python
 

@@ -187,7 +187,9 @@ class Parser:
             # What follows is for llhttp another protocol's. We speak none, and read on.
             self._llhttp = HttpRequestParser(self._message)
         except HttpParserError as error:
-            return error
+            # Its traceback would hold these frames, and they it, with all they read, until a
+            # collection of everything.
+            return error.with_traceback(None)
         return None
 
     def _open_body(self, head: Head) -> HttpRequest | Refusal | None:
