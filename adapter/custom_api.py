@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -62,27 +63,29 @@ class CustomApi:
         self._age = freshness.labels(GROUP)
         self._clock = clock
         self._listed: tuple[Hashable, list[ApiResource]] | None = None
+        self._others: tuple[tuple[str, str], ...] = ()  # of other providers, at the last revision
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
-        others = tuple(sorted(self._sources.listed()))
-        return (self._registry().revision, others)
+        self._others = tuple(sorted(self._sources.listed()))
+        return (self._registry().revision, self._others)
 
     def resources(self, version: str) -> Sequence[ApiResource]:
         """Return one entry per resource and metric, as upstream spells them."""
-        revision = self.revision()
-        if self._listed is None or self._listed[0] != revision:
-            pairs = set(self._registry().sources)
-            pairs.update(pair for pair in self._sources.listed() if pair[0])
+        # In a thread; other packages' providers are not asked there.
+        revision = (self._registry().revision, self._others)
+        known = self._listed
+        if known is None or known[0] != revision:
+            sources = self._registry().sources
+            others = {pair for pair in self._others if pair[0] and pair not in sources}
             # Both versions list the same, and 100,000 entries take a tenth of a second.
-            self._listed = (revision, [
+            self._listed = known = (revision, [
                 ApiResource(f"{resource}/{metric}", "", is_namespaced(resource), _KIND, _GET)
-                for resource, metric in sorted(pairs)
+                for resource, metric in chain(sources, others)
             ])  # fmt: skip
-        listed = self._listed[1]
         if version == self.versions[-1]:
             self._listed = None  # encoded by now: not worth 20 MB
-        return listed
+        return known[1]
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the OpenAPI definitions."""

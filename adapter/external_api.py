@@ -48,21 +48,20 @@ class ExternalApi:
         self._registry = registry
         self._reuse = reuse
         self._age = freshness.labels(GROUP)
+        self._others: tuple[tuple[str, str], ...] = ()  # of other providers, at the last revision
         self._clock = clock
 
     def revision(self) -> Hashable:
         """Changes with the list of metrics."""
-        others = tuple(sorted(self._sources.listed()))
-        return (self._registry().revision, others)
+        self._others = tuple(sorted(self._sources.listed()))
+        return (self._registry().revision, self._others)
 
     def resources(self, version: str) -> Sequence[ApiResource]:
         """Return one entry per metric, as upstream spells them."""
         names = {name for _, name in self._registry().sources}
-        names.update(name for resource, name in self._sources.listed() if not resource)
-        return [
-            ApiResource(name, "", True, "ExternalMetricValueList", ("get",))
-            for name in sorted(names)
-        ]
+        # In a thread; other packages' providers are not asked there.
+        names.update(name for resource, name in self._others if not resource)
+        return [ApiResource(name, "", True, "ExternalMetricValueList", ("get",)) for name in names]
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the OpenAPI definitions."""

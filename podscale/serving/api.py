@@ -81,7 +81,7 @@ Answered = ApiResponse | Status
 Handler = Callable[[ApiRequest], Answered | Awaitable[Answered]]
 
 
-class ApiResource(Struct, frozen=True, rename="camel"):
+class ApiResource(Struct, frozen=True, gc=False, rename="camel"):
     """One entry of an APIResourceList; the field order is the order on the wire."""
 
     name: str  # "pods", or "pods/http_requests" for a subresource
@@ -116,7 +116,10 @@ class ApiGroup(Protocol):
         ...
 
     def resources(self, version: str) -> Sequence[ApiResource]:
-        """Known resources, any order, no duplicates. Empty: a placeholder is listed."""
+        """Known resources, any order, no duplicates. Empty: a placeholder is listed.
+
+        Called in a thread of its own, ``revision`` before it and on the loop.
+        """
         ...
 
     def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
