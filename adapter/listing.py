@@ -16,7 +16,7 @@ from adapter.stages import Stage
 _REMEMBERED = 2_000
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, gc=False):
     """Where a metric comes from."""
 
     rule: Rule
@@ -29,6 +29,7 @@ class Lost(Struct, frozen=True):
     stage: Stage
     labels: frozenset[str]  # what it carries
     unresolved: tuple[str, ...] = ()  # labels that fit the template but name no resource
+    name: str | None = None  # what it is called as a metric, if name.matches matches
 
 
 class Listing(Struct, frozen=True):
@@ -41,6 +42,8 @@ class Listing(Struct, frozen=True):
     losses: Mapping[Stage, int]  # series names lost, also those not remembered
     shapes: int  # distinct series names and label sets seen
     conflicts: int = 0  # times a series of this rule met a name already taken
+    kinds: frozenset[str] = frozenset()  # resource[.group] of all that is exposed
+    lost_as: Mapping[str, str] = {}  # name, of the metric or its own -> series name, of the lost
     crowded: tuple[str, ...] = ()  # series names of which not all label names were looked at
 
 
@@ -57,6 +60,7 @@ class ListingBuilder:
         self._exposed: dict[tuple[str, str], Source] = {}
         self._lost: dict[str, Lost] = {}
         self._losses: dict[Stage, int] = {}
+        self._kinds: set[str] = set()
         self._readings: dict[frozenset[str], Reading] = {}
         self._series = ""
         self._metric: str | None = None
@@ -73,7 +77,7 @@ class ListingBuilder:
             self._metric = rule.namer.name(series) if rule.keeps(series) else None
         metric = self._metric
         if metric is None:
-            self._lose(series, Lost(Stage.FILTERED_OUT, labels))
+            self._lose(series, Stage.FILTERED_OUT, labels)
             return
         if self._is_external:
             self._expose("", metric, self._source)
@@ -86,16 +90,34 @@ class ListingBuilder:
             self._expose(resource.group_resource, metric, self._source)
         if not reading.resources:
             stage = Stage.LABEL_NOT_A_RESOURCE if reading.unresolved else Stage.NO_RESOURCE_LABEL
-            self._lose(series, Lost(stage, labels, reading.unresolved))
+            self._lose(series, stage, labels, reading.unresolved)
 
     def build(self) -> Listing:
         """Return what has been taken in."""
         # A series that one of its shapes exposes is not lost.
-        for series in {s.series for s in self._exposed.values()} & self._lost.keys():
+        for series in [name for name, lost in self._lost.items() if self._is_exposed(name, lost)]:
             self._losses[self._lost.pop(series).stage] -= 1
+        lost_as: dict[str, str] = {}
+        for series, lost in self._lost.items():
+            # A filtered series may not match name.matches at all; then its own name counts.
+            for name in (series if lost.name is None else lost.name, series):
+                lost_as.setdefault(name, series)
         return Listing(
-            self._rule, self._exposed, self._lost, self._losses, self._shapes, self._conflicts
+            self._rule,
+            self._exposed,
+            self._lost,
+            self._losses,
+            self._shapes,
+            self._conflicts,
+            frozenset(self._kinds),
+            lost_as,
         )
+
+    def _is_exposed(self, series: str, lost: Lost) -> bool:
+        if lost.stage is Stage.FILTERED_OUT or lost.name is None:
+            return False
+        found = (self._exposed.get((kind, lost.name)) for kind in self._kinds)
+        return any(source is not None and source.series == series for source in found)
 
     def _expose(self, resource: str, metric: str, source: Source) -> None:
         known = self._exposed.get((resource, metric))
@@ -103,9 +125,13 @@ class ListingBuilder:
             self._conflicts += 1
         if known is None or source.series > known.series:
             self._exposed[resource, metric] = source
+            self._kinds.add(resource)
 
-    def _lose(self, series: str, lost: Lost) -> None:
+    def _lose(
+        self, series: str, stage: Stage, labels: frozenset[str], unresolved: tuple[str, ...] = ()
+    ) -> None:
         if series not in self._lost:
-            self._losses[lost.stage] = self._losses.get(lost.stage, 0) + 1
+            self._losses[stage] = self._losses.get(stage, 0) + 1
             if len(self._lost) < _REMEMBERED:
-                self._lost[series] = lost
+                name = self._rule.namer.name(series)
+                self._lost[series] = Lost(stage, labels, unresolved, name)

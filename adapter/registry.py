@@ -4,7 +4,8 @@ Immutable: a relist makes a new one, and requests keep the one they began with.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from adapter.stages import Finding, Stage
 from podscale.core.metrics import Unavailable
 
 _MOST_LETTERS, _MOST_NAMES, _MOST_LIKE = 200, 5_000, 50  # of a search for a name like another
+PAGE = 2_000  # metrics worked off in one turn of the loop, a millisecond at most
 
 
 class RelistFailure(Struct, frozen=True):
@@ -50,6 +52,7 @@ class Registry(Struct, frozen=True):
     sources: Mapping[tuple[str, str], Source] = {}
     states: tuple[RuleState, ...] = ()
     revision: int = 0  # changes when ``sources`` lists other metrics
+    parts: tuple[Mapping[tuple[str, str], Source], ...] = ()  # what ``sources`` is merged of
 
     def find(self, resource: str, metric: str) -> Source | None:
         """Return where ``metric`` of ``resource[.group]`` comes from."""
@@ -59,16 +62,38 @@ class Registry(Struct, frozen=True):
 def merge(
     states: Sequence[RuleState], before: Registry, leaving: Sequence[RuleState] = ()
 ) -> Registry:
-    """Return the registry of these listings: a later rule wins, as upstream.
+    """Return what ``merging`` does, at once."""
+    steps = merging(states, before, leaving)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: Registry = end.value
+            return made
+
+
+def merging(
+    states: Sequence[RuleState], before: Registry, leaving: Sequence[RuleState] = ()
+) -> Generator[None, None, Registry]:
+    """Return the registry of these listings: a later rule wins, as upstream. Yields wherever
+    others may run.
 
     Rules that are ``leaving`` are no part of it any more; what only they have is served.
     """
+    listings = [each.listing for each in (*leaving, *states) if each.listing is not None]
+    parts = tuple(listing.exposed for listing in listings)
+    if len(parts) == len(before.parts) and all(map(operator.is_, parts, before.parts)):
+        return Registry(before.sources, tuple(states), before.revision, parts)
     sources: dict[tuple[str, str], Source] = {}
-    for state in (*leaving, *states):
-        if state.listing is not None:
-            sources.update(state.listing.exposed)
-    same = sources.keys() == before.sources.keys()
-    return Registry(sources, tuple(states), before.revision + (not same))
+    same = True
+    for part in parts:
+        items = iter(part.items())
+        while page := dict(islice(items, PAGE)):
+            sources.update(page)
+            same = same and page.keys() <= before.sources.keys()
+            yield
+    same = same and len(sources) == len(before.sources)
+    return Registry(sources, tuple(states), before.revision + (not same), parts)
 
 
 def is_namespaced(resource: str) -> bool:
@@ -121,7 +146,8 @@ def why_unknown(registry: Registry, resource: str, metric: str) -> Finding:
 def _for_other_kinds(state: RuleState, resource: str, metric: str) -> Finding | None:
     if state.listing is None:
         return None
-    others = [key for (key, name) in state.listing.exposed if name == metric]
+    exposed = state.listing.exposed
+    others = [kind for kind in state.listing.kinds if (kind, metric) in exposed]
     if not others:
         return None
     message = (
@@ -135,10 +161,9 @@ def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Findi
     if state.listing is None:
         return None
     rule = state.rule
-    for series, lost in state.listing.lost.items():
-        # A filtered series may not match name.matches at all; then its own name counts.
-        if metric not in (rule.namer.name(series), series):
-            continue
+    series = state.listing.lost_as.get(metric)
+    if series is not None:
+        lost = state.listing.lost[series]
         if lost.stage is Stage.FILTERED_OUT:
             patterns = ", ".join(f.text for f in rule.filters if not f.keeps(series))
             text = f"{rule.id} drops {series} by its filters (or name.matches): {patterns}"
@@ -159,10 +184,11 @@ def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Findi
 def _under_another_name(state: RuleState, metric: str) -> Finding | None:
     if state.listing is None:
         return None
-    names = sorted({n for (_, n), s in state.listing.exposed.items() if s.series == metric})
-    if not names:
+    name = state.rule.namer.name(metric) if state.rule.keeps(metric) else None
+    found = (state.listing.exposed.get((kind, name or "")) for kind in state.listing.kinds)
+    if name is None or not any(each is not None and each.series == metric for each in found):
         return None
-    text = f"{state.rule.id} exposes the series {metric} as {', '.join(names)}"
+    text = f"{state.rule.id} exposes the series {metric} as {name}"
     return Finding(Stage.NAME_MISMATCH, text, state.rule.id)
 
 

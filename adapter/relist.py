@@ -9,15 +9,16 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Generator, Sequence
+from itertools import islice
+from typing import Protocol, TypeVar
 
 import structlog
 from msgspec import Struct, structs
 
 from adapter.lints import TOO_MANY_LABELS
 from adapter.listing import Listing, ListingBuilder, Source
-from adapter.registry import Registry, RelistFailure, RuleState, merge
+from adapter.registry import PAGE, Registry, RelistFailure, RuleState, merge, merging
 from adapter.rules import Rule, RuleSet
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
@@ -29,10 +30,12 @@ log = structlog.get_logger(__name__)
 _PAGE = 200  # shapes between two looks at the event loop, some 2 ms
 _PAGE_LABELS = 100  # of shapes not read before, likewise
 _MOST_LOGGED, _MOST_SHOWN = 20, 200  # names, and characters of one
-_MOVED_PAGE = 5_000  # metrics, likewise
 _RETRY_LEAST_S, _RETRY_MOST_S = 1.0, 30.0
 _SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of what it took
 
+T = TypeVar("T")
+
+_Key = tuple[str, str]  # resource[.group] and metric
 _Content = tuple[str, str]  # section and fingerprint: the same rule, wherever it stands
 
 
@@ -86,8 +89,6 @@ class Relister:
         self._renewed = renewed
         self._clock = clock
         self._slots = asyncio.Semaphore(options.in_flight)
-        self.custom = Registry()
-        self.external = Registry()
         self.is_tried = False  # every rule has succeeded or failed at least once
         self._states = {rule.id: RuleState(rule) for rule in _every(rules)}
         # Rules of before a reload, which serve on until those that came with it are listed.
@@ -96,7 +97,10 @@ class Relister:
         self._asking: set[str] = set()  # series queries on their way
         self._insisting: set[str] = set()  # those that ``_insist`` sees to
         self._behind = asyncio.Event()  # something is new or has failed
-        self._publish()
+        self._publishing = asyncio.Lock()
+        states = tuple(self._states.values())
+        self.custom = merge(_of("rules", states), Registry())
+        self.external = merge(_of("externalRules", states), Registry())
 
     async def replace(self, rules: RuleSet) -> None:
         """Work with other rules from now on. Prometheus is not waited for.
@@ -119,7 +123,7 @@ class Relister:
             for content, state in known.items()
             if content not in come and state.listing is not None
         }
-        self._publish()
+        await self._publish()
         self._renewed()
         self._behind.set()
 
@@ -212,7 +216,7 @@ class Relister:
             if self._seen is not None:
                 count = outcome.count if isinstance(outcome, Series) else 0
                 self._seen.relisted(state, seconds, count)
-        self._publish()
+        await self._publish()
         if any(_is_behind(state) for state in self._sharing(query)):
             self._behind.set()
 
@@ -265,10 +269,10 @@ class Relister:
         listing = structs.replace(builder.build(), crowded=crowded)
         # What a partial answer lacks has not gone.
         grace_s = math.inf if outcome.is_partial else self._options.grace_s
-        gone = _still_in_grace(before, listing, now, grace_s)
-        if gone:
-            kept = {key: before.listing.exposed[key] for key in gone} if before.listing else {}
-            listing = structs.replace(listing, exposed={**kept, **listing.exposed})
+        gone: dict[tuple[str, str], float] = {}
+        if before.listing is not None:
+            gone = await _paged(_still_in_grace(before, listing, now, grace_s))
+            listing = await _paged(_with_gone(before.listing, listing, gone))
         if before.failure is not None:
             log.info("relist works again", rule=rule.id)
         if crowded and (before.listing is None or before.listing.crowded != crowded):
@@ -278,17 +282,18 @@ class Relister:
             log.info("series share a name", rule=rule.id, conflicts=listing.conflicts)
         return RuleState(rule, listing, now, gone=gone)
 
-    def _publish(self) -> None:
-        states = tuple(self._states.values())
-        unlisted = {_content(state.rule) for state in states if state.listing is None}
-        self._awaited &= unlisted
-        if not self._awaited:
-            self._leaving = {}
-        leaving = tuple(self._leaving.values())
-        self.custom = merge(_of("rules", states), self.custom, _of("rules", leaving))
-        self.external = merge(
-            _of("externalRules", states), self.external, _of("externalRules", leaving)
-        )
+    async def _publish(self) -> None:
+        async with self._publishing:
+            states = tuple(self._states.values())
+            unlisted = {_content(state.rule) for state in states if state.listing is None}
+            self._awaited &= unlisted
+            if not self._awaited:
+                self._leaving = {}
+            leaving = tuple(self._leaving.values())
+            self.custom, self.external = [
+                await _paged(merging(_of(section, states), registry, _of(section, leaving)))
+                for section, registry in (("rules", self.custom), ("externalRules", self.external))
+            ]
 
 
 def _every(rules: RuleSet) -> tuple[Rule, ...]:
@@ -328,7 +333,7 @@ async def _moved(state: RuleState, rule: Rule) -> RuleState:
         return structs.replace(state, rule=rule)
     exposed = {}
     for count, (key, source) in enumerate(state.listing.exposed.items(), 1):
-        if count % _MOVED_PAGE == 0:
+        if count % PAGE == 0:
             await asyncio.sleep(0)
         exposed[key] = Source(rule, source.series)
     listing = structs.replace(state.listing, rule=rule, exposed=exposed)
@@ -345,13 +350,47 @@ def _failed(stage: Stage, failure: Failure) -> RelistFailure:
 
 def _still_in_grace(
     before: RuleState, listing: Listing, now: float, grace_s: float
-) -> Mapping[tuple[str, str], float]:
+) -> Generator[None, None, dict[_Key, float]]:
     # Key -> when it was first missed. Names stay only as long as the grace lasts from then.
+    gone: dict[_Key, float] = {}
     if not grace_s or before.listing is None:
-        return {}
-    missed = {key: before.gone.get(key, now) for key in before.listing.exposed}
-    return {
-        key: since
-        for key, since in missed.items()
-        if key not in listing.exposed and now - since < grace_s
-    }
+        return gone
+    keys = iter(before.listing.exposed)
+    while page := list(islice(keys, PAGE)):
+        for key in page:
+            if key not in listing.exposed and now - before.gone.get(key, now) < grace_s:
+                gone[key] = before.gone.get(key, now)
+        yield
+    return gone
+
+
+def _with_gone(
+    before: Listing, listing: Listing, gone: Collection[_Key]
+) -> Generator[None, None, Listing]:
+    """Return ``listing`` and what is gone of the one before; its own object where nothing else
+    is exposed than before, so that it need not be merged again.
+    """
+    made, old = listing.exposed, before.exposed
+    if len(made) + len(gone) == len(old) and before.rule is listing.rule:
+        items = iter(made.items())
+        is_same = True
+        while is_same and (page := list(islice(items, PAGE))):
+            is_same = all((was := old.get(key)) and was.series == new.series for key, new in page)
+            yield
+        if is_same:
+            return structs.replace(listing, exposed=old, kinds=before.kinds)
+    if not gone:
+        return listing
+    kept = {key: old[key] for key in gone}
+    kinds = listing.kinds | {kind for kind, _ in gone}
+    return structs.replace(listing, exposed={**kept, **made}, kinds=kinds)
+
+
+async def _paged(steps: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+        await asyncio.sleep(0)
