@@ -17,7 +17,8 @@ from hpa.decide.spec import HPA
 from hpa.decide.validation import validate
 from tests.cluster.hpa_specs import SOURCES, hpa, random_hpa
 from tests.cluster.plane import Plane
-from tests.tools.programs import release
+from tests.tools import autoscaler_crd
+from tests.tools.programs import OLDER, release
 
 SHORT, LONG = 1_000, 20_000
 
@@ -155,6 +156,11 @@ def test_an_hpa_is_found_wrong_in_the_words_of_the_api_server(
 ) -> None:
     ours, theirs = said[name]
     assert ours == theirs
+
+
+@pytest.mark.skipif(release() == OLDER, reason="the CRD has the schema of the newest release")
+def test_the_crd_of_own_mode_has_the_schema_of_the_api_server(plane: Plane) -> None:
+    assert autoscaler_crd.TARGET.read_text() == autoscaler_crd.text_of(plane)
 
 
 @pytest.mark.timeout(900)

@@ -121,11 +121,17 @@ def crd(schemas: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def text_of(plane: Plane) -> str:
+    """Return what the file holds for the schema that this API server publishes."""
+    document = plane.admin.get("/openapi/v3/apis/autoscaling/v2")
+    found = crd(document["components"]["schemas"])
+    return _HEADER + yaml.safe_dump(found, sort_keys=False, width=120)
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory, Plane(Path(directory)) as plane:
-        document = plane.admin.get("/openapi/v3/apis/autoscaling/v2")
-    text = yaml.safe_dump(crd(document["components"]["schemas"]), sort_keys=False, width=120)
-    TARGET.write_text(_HEADER + text)
+        text = text_of(plane)
+    TARGET.write_text(text)
     print(f"{TARGET.relative_to(ROOT)}: {len(text)} bytes")
     return 0
 
