@@ -29,6 +29,10 @@ COMBINED = {  # several parts in a process
 CHART = ROOT / "deploy" / "helm" / "podscale"
 NAMESPACE = "podscale"
 GONE_S = 60.0
+CLUSTER_SCOPED = {
+    "ClusterRole", "ClusterRoleBinding", "APIService", "CustomResourceDefinition",
+    "MutatingWebhookConfiguration",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -295,9 +299,9 @@ def test_the_chart_installs_and_leaves_nothing_behind(
         assert set(pods) == expected
         assert pods["podscale"] == values.get("replicas", 2)
         for each in yaml.safe_load_all(text):
-            if each["kind"] in {"ClusterRole", "ClusterRoleBinding", "APIService"}:
+            if each["kind"] in CLUSTER_SCOPED:
                 assert "namespace" not in each["metadata"]
-            elif each["kind"] != "CustomResourceDefinition":
+            else:
                 assert each["metadata"]["namespace"] in {NAMESPACE, "kube-system"}
     finally:
         uninstall(cluster, "-f", str(manifests))
