@@ -131,7 +131,7 @@ class Discovery:
             return found
         lists: dict[str, Pieces] = {}
         aggregated: dict[str, Pieces] = {}
-        before: tuple[Sequence[ApiResource], str] = ((), "")
+        before: tuple[Sequence[ApiResource] | None, str] = (None, "")
         for version in group.versions:
             resources = await asyncio.to_thread(group.resources, version)
             if resources is before[0]:  # most versions list the same

@@ -52,6 +52,19 @@ async def test_an_empty_group_lists_a_placeholder_everywhere() -> None:
         assert [one["resource"] for one in version["resources"]] == [PLACEHOLDER.name]
 
 
+class Bare(Shop):
+    """A group whose list is an empty tuple, of which Python has one only."""
+
+    def resources(self, version: str) -> tuple[()]:
+        return ()
+
+
+async def test_an_empty_tuple_is_an_empty_group() -> None:
+    discovery = Discovery([Bare([])])
+    listed = json.loads((await discovery.document(f"{GROUP}/v1beta1")).body)["resources"]
+    assert [one["name"] for one in listed] == [PLACEHOLDER.name]
+
+
 async def test_the_aggregated_form_nests_subresources_under_their_resource() -> None:
     discovery = Discovery([Shop(["pods/a", "pods/b", "nodes"])])
     document = json.loads((await discovery.document("v2")).body)
