@@ -44,6 +44,7 @@ class Remedy(Struct, frozen=True):
 Facts = Mapping[str, Fact]
 
 _MUCH = 1000  # times a target
+_MOST_TRIED = 8  # metrics of one autoscaler, which may have thousands
 
 
 def _by_tolerance(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
@@ -204,7 +205,7 @@ def _by_winner(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
 
 def _by_any(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     tries = _risen(told, inputs)
-    lowered = tuple(inputs.with_target(each.index, 1) for each in told.measured)
+    lowered = tuple(inputs.with_target(each.index, 1) for each in told.measured[:_MOST_TRIED])
     return [
         Remedy("A metric rises", tries, towards=1),
         Remedy("a target is lowered", lowered, towards=1),
@@ -220,7 +221,7 @@ def _risen(told: Told, inputs: Inputs) -> tuple[Inputs, ...]:
     current = max(told.current or 0, 1)
     return tuple(
         made
-        for each, _ in told.valid()
+        for each, _ in told.valid()[:_MOST_TRIED]
         for made in _made(inputs.with_level(each.index, 10 * current * _target(told.spec(each))))
     )
 

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hpa.decide import Observation, Outcome, Past, ScaleUnreadable, Settings, conclude, decide
+from hpa.decide import (
+    Observation,
+    Outcome,
+    Past,
+    ScaleUnreadable,
+    Settings,
+    Trace,
+    conclude,
+    decide,
+)
 from hpa.decide.observation import Recommendation, ScaleEvent
 from hpa.decide.pods import Phase, Ready
 from hpa.decide.reading import DOWN, UP
@@ -22,6 +31,7 @@ from hpa.decide.spec import (
 )
 from hpa.explain import Explanation, explain, first_reason, whatif
 from hpa.explain.change import PUT_OFF
+from hpa.explain.inputs import Inputs
 from hpa.explain.reading import tell
 from podscale.core.metrics import (
     ExternalSample,
@@ -411,6 +421,23 @@ def test_foreign_pods_are_not_counted_where_no_metric_counts_pods() -> None:
     found = told(seen(web(waiting), 2, pods, [series(2000)]))
     assert "ForeignPodsCounted" not in found.also
     assert not any("Job/batch" in each for each in found.sentences)
+
+
+def test_of_thousands_of_metrics_a_few_are_tried(monkeypatch) -> None:
+    made = 0
+    actual = Inputs.trace
+
+    def counted(inputs: Inputs) -> Trace:
+        nonlocal made
+        made += 1
+        return actual(inputs)
+
+    monkeypatch.setattr(Inputs, "trace", counted)
+    for values in ((0,), (2000,), (500,), (1000,)):
+        for least, most in ((1, 100), (10, 10)):
+            hpa = web(*[queue(1000)] * 2000, low=least, high=most)
+            told(seen(hpa, 10, listed(*[pod()] * 10), [series(*values)] * 2000))
+    assert made < 8 * 60
 
 
 def test_a_metric_that_is_not_found_names_the_doctors_command() -> None:
