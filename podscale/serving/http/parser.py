@@ -17,7 +17,6 @@ from httptools import (
     HttpRequestParser,
 )
 
-from podscale.core.ascii_text import ascii_lower
 from podscale.serving import status
 from podscale.serving.http.request import (
     VERSIONS,
@@ -198,7 +197,7 @@ class Parser:
             return _too_large(limit)
         self._head = head
         self._wire = 0
-        self.wants_continue = ascii_lower(head.headers.get("expect", "")) == "100-continue"
+        self.wants_continue = "expect" in head.headers and not head.is_http10
         return self._read_body(head)
 
     def _read_body(self, head: Head) -> HttpRequest | Refusal | None:

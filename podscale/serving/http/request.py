@@ -13,7 +13,9 @@ from podscale.serving import status
 from podscale.serving.status import Status
 
 VERSIONS = {b"HTTP/1.1": False, b"HTTP/1.0": True}  # and whether it is 1.0
-_ABSOLUTE = re.compile(r"https?://[^/?#@]+(?=[/?]|$)", re.IGNORECASE | re.ASCII)
+_ABSOLUTE = re.compile(
+    r"https?://(?:[\w.~-]+|\[[\da-f:.]+\])(?::\d*)?(?=[/?]|$)", re.IGNORECASE | re.ASCII
+)
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"[\w!$%&'()*+,\-.:;=\[\]~]*", re.ASCII)  # httpguts.ValidHostHeader of Go
 _NONE: Mapping[str, tuple[str, ...]] = {}
@@ -102,6 +104,10 @@ def read_head(
     length = whole_number(headers.get("content-length", "0"))
     if length is None:
         return malformed("Content-Length is not a number")
+    expected = headers.get("expect")
+    if expected is not None and ascii_lower(expected) != "100-continue":
+        text = f"the expectation {expected[:40]} cannot be met"
+        return Refusal(Status(message=text, code=417))
     return Head(method, target, headers, repeated, is_http10, length, encoding is not None)
 
 

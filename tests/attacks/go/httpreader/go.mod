@@ -1,0 +1,3 @@
+module httpreader
+
+go 1.24
