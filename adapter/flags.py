@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from adapter.clusters import Targets
 from adapter.relist import RelistOptions
 from podscale.core.showable import shown_url
 from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
 from podscale.feed.proxies import proxy_of
-from podscale.kube.connect import Target, is_in_pod
+from podscale.kube.connect import Target
+from podscale.kube.connect import is_in_pod as in_pod
 from podscale.kube.credentials import SERVICE_ACCOUNT
+from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 
@@ -209,21 +210,17 @@ def relist_options(flags: Flags, *, has_rules: bool) -> RelistOptions:
     )
 
 
-def targets(flags: Flags, *, is_in_pod: bool) -> Targets:
-    """Return how to reach each cluster.
+def targets(flags: Flags, *, is_in_pod: bool | None = None) -> Targets:
+    """Return how to reach each cluster. Blocking: looks for a ServiceAccount, unless told.
 
     Without its flag each is the one that this pod runs in, as upstream. Outside a pod,
     where upstream ends, it is what the other flags name: one kubeconfig is enough there.
     """
     names = ("lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
     given = [flags.text(name) for name in names]
-    otherwise = "" if is_in_pod else next(filter(None, given), "")
+    inside = in_pod() if is_in_pod is None else is_in_pod
+    otherwise = "" if inside else next(filter(None, given), "")
     return Targets(*(Target(kubeconfig=path or otherwise) for path in given))
-
-
-def target(flags: Flags) -> Target:
-    """Return how to reach the cluster of the objects. Blocking: looks for a ServiceAccount."""
-    return targets(flags, is_in_pod=is_in_pod()).objects
 
 
 _SWITCH = {"on": True, "off": False, "true": True, "false": False}

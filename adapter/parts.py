@@ -113,16 +113,16 @@ class Adapter:
             custom=self._custom, external=self._external,
         )  # fmt: skip
         found = sources.load() if others is None else others
-        self._sources = Sources(self.provider, found)
+        self.source = Sources(self.provider, found)
         freshness = ground.metrics.freshness
         self.groups: tuple[ApiGroup, ...] = (
             WithRules(
-                CustomApi(self._sources, self._custom, self._reuse, freshness, clock),
+                CustomApi(self.source, self._custom, self._reuse, freshness, clock),
                 ground.api,
                 self._rules_told,
             ),
             WithRules(
-                ExternalApi(self._sources, self._external, self._reuse, freshness, clock),
+                ExternalApi(self.source, self._external, self._reuse, freshness, clock),
                 ground.api,
                 self._rules_told,
             ),

@@ -9,6 +9,7 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
+from typing import get_args
 
 import structlog
 
@@ -17,6 +18,7 @@ from adapter.inquiry import ask, at_once
 from adapter.provider import FeedProvider
 from adapter.stages import Stage
 from podscale.core.metrics import (
+    Answer,
     ExternalMetric,
     ExternalSamples,
     Failure,
@@ -40,7 +42,7 @@ _AT_ONCE = 500  # samples that may be read in one turn of the loop
 
 
 class Sources:
-    """The rules file and the providers of other packages."""
+    """The rules file and the providers of other packages. A ``MetricsProvider``."""
 
     def __init__(
         self,
@@ -53,6 +55,28 @@ class Sources:
         self._patience_s = patience_s
         self.provider = provider
         self.others = tuple(others)
+
+    async def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one answer per question, in order: by the rules, else of the first other provider
+        that knows more than that there is none."""
+        answers = await self.provider.answer(questions)
+        if not self.others:
+            return answers
+        unknown = [
+            place
+            for place, (question, answer) in enumerate(zip(questions, answers, strict=True))
+            if (named := _metric_of(question)) and self._is_unknown(answer, *named)
+        ]
+        if not unknown:
+            return answers
+        known: set[int] = set()
+        for found in await self._elsewhere([questions[place] for place in unknown]):
+            for place, answer in zip(unknown, found, strict=True):
+                is_first = place not in known
+                if is_first and isinstance(answer, _ANSWERS) and not isinstance(answer, NotFound):
+                    answers[place] = answer
+                    known.add(place)
+        return answers
 
     def several_at_once(
         self,
@@ -197,7 +221,10 @@ class Sources:
         for provider in self.others:
             try:
                 async with asyncio.timeout(self._patience_s):
-                    found.append(await provider.answer(questions))
+                    answers = await provider.answer(questions)
+                if len(answers) != len(questions):
+                    raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
+                found.append(answers)
             except TimeoutError:
                 text = f"{type(provider).__name__} did not answer in time"
                 log.warning("provider too slow", provider=type(provider).__name__)
@@ -208,6 +235,21 @@ class Sources:
                 text = f"{type(provider).__name__} failed"
                 found.append([Unavailable("ProviderFailed", text)] * len(questions))
         return found
+
+
+_ANSWERS = get_args(Answer)
+
+
+def _metric_of(question: Question) -> tuple[str, str] | None:
+    """Return resource ("" for external ones) and metric; None for usage, which is the rules'."""
+    match question:
+        case PodMetric():
+            return PODS.group_resource, question.metric
+        case ObjectMetric():
+            return question.resource, question.metric
+        case ExternalMetric():
+            return "", question.metric
+    return None
 
 
 def load() -> list[MetricsProvider]:

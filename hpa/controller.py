@@ -41,11 +41,15 @@ from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import HPAS, Resource
 from podscale.kube.restmapper import Mapper
+from podscale.serving.liveness import Heartbeat, Rounds
 
 _log = structlog.get_logger()
 
 _AT_ONCE = 500  # as many are decided on right at the start, more wait for their slots
 _SETTLED_AFTER = 3  # periods
+_MISSED, _LEAST_ALLOWED_S = 5, 15.0  # periods without a tick: the loop is stuck
+# Periods that a pass may take when everything hangs: metrics, a turn to write, five attempts.
+_HUNG, _LEAST_HUNG_S = 20, 120.0
 _GATHER_S = 0.02  # changes that come together are decided together
 
 
@@ -109,6 +113,8 @@ class Controller:
         self._actor = Actor(
             api, options.resource, stores.autoscalers, self.targets, note=metrics.wrote
         )
+        self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
+        self.rounds = Rounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self._urgent: dict[Key, None] = {}  # a set in order
         self._is_urgent = asyncio.Event()
         self._passes: Passes | None = None
@@ -135,6 +141,7 @@ class Controller:
             await self._reconcile(term)
         finally:
             self._passes = None
+            self.heartbeat.rest()
             # Who leads next says how these stand; ours would be added to what it says.
             self._metrics.is_leader = self._metrics.foreign = 0
             await self._keeping.end()
@@ -243,6 +250,7 @@ class Controller:
             now = loop.time()
             if at > now:
                 await asyncio.sleep(at - now)
+            self.heartbeat.beat()
             if self._passes is not None:
                 self._passes.follow_clock()
             self.targets.note_silence(loop.time(), is_other_heard=self._stores.is_current())
@@ -289,7 +297,8 @@ class Controller:
         if self._passes is None:
             return
         try:
-            await self._passes.run(entries)
+            with self.rounds.under_way():
+                await self._passes.run(entries)
         except Exception:  # noqa: BLE001 - the next slot is another try
             _log.exception("slot failed", autoscalers=len(entries))
 

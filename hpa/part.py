@@ -1,12 +1,16 @@
-"""The HPA put together: stores, Lease, controller, explanations, on one connection.
+"""The HPA as a part of a process: stores, Lease, controller, explanations.
 
-Other parts of the process may share the connection, the discovery and the pods.
+``podscale.process.compose`` puts it beside the other parts, or runs it alone.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
+from hpa import flags as flags_
 from hpa.controller import Controller
+from hpa.decisions import GROUP, VERSION
 from hpa.decisions_api import DecisionsApi
 from hpa.explain import first_reason
 from hpa.flags import Choice
@@ -20,15 +24,20 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.events import FLUSH_S, Recorder
 from podscale.kube.leading import Leading, LeaseChoice
 from podscale.kube.lease import Term
-from podscale.kube.own_pod import leader_label_of
+from podscale.kube.own_pod import identity as own_identity
+from podscale.kube.own_pod import leader_label_of, own_namespace
 from podscale.kube.pods import PodStore
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
+from podscale.process.clusters import Targets
+from podscale.process.part import PartKind, Shared, Work
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import Flags
 from podscale.serving.health import Health, Verdict
 
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
 
 
-class Part:
+class HpaPart:
     """One HPA part. ``run`` it, ``stop`` it before the connection closes."""
 
     def __init__(
@@ -75,6 +84,15 @@ class Part:
         )
         self.group = DecisionsApi(self.controller, self.is_leader, wall=wall)
 
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """The decisions, explained."""
+        return (self.group,)
+
+    def works(self) -> Sequence[Work]:
+        """Return the watches and the loop."""
+        return (("hpa", self.run),)
+
     async def run(self) -> None:
         """Watch, lead and reconcile until cancelled or stopped."""
         watching = self.stores.run(
@@ -94,9 +112,12 @@ class Part:
         return self._leading.is_leader
 
     def register(self, health: Health) -> None:
-        """Make readiness wait for the first lists, and tell of histories that are not read."""
+        """Make readiness wait for the first lists, tell of histories that are not read, and of a
+        loop that hangs."""
         health.add_readiness("autoscalers-synced", self._synced)
         health.add_readiness("histories-read", self._read)
+        health.add_liveness("hpa-loop", self.controller.heartbeat)
+        health.add_liveness("hpa-passes", self.controller.rounds)
 
     async def _work(self, term: Term) -> None:
         try:
@@ -121,3 +142,32 @@ class Part:
 def _part_of(chosen: Choice) -> str:
     # Two instances with Leases of their own must not share their histories.
     return chosen.lease.removeprefix("podscale-") or "hpa"
+
+
+@asynccontextmanager
+async def _open(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
+    chosen = flags_.choice(flags, own_namespace=await asyncio.to_thread(own_namespace, "podscale"))
+    part = HpaPart(
+        shared.api,
+        chosen,
+        shared.discovery,
+        shared.source(is_feed=chosen.source == "feed"),
+        shared.pods,
+        identity=own_identity(),
+        feeds_pods=False,
+        wall=shared.wall,
+    )
+    shared.metrics.registry.register(part.metrics)
+    yield part
+
+
+KIND = PartKind(
+    name="hpa",
+    table=flags_.TABLE,
+    problems=flags_.problems,
+    targets=lambda flags: Targets.one(flags_.target(flags)),
+    open=_open,
+    namespaces=lambda flags: flags.listing("namespaces"),
+    reads_prometheus=lambda flags: flags.text("metrics-source") == "feed",
+    api_services=(f"{VERSION}.{GROUP}",),
+)

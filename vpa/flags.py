@@ -7,7 +7,10 @@ port: upstream's manifests do not name one.
 from collections.abc import Sequence
 
 from podscale.kube.connect import Target
+from podscale.kube.leading import LeaseChoice
 from podscale.kube.lease import LeaseTimes
+from podscale.kube.own_pod import identity
+from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
 
@@ -90,6 +93,11 @@ def target(flags: Flags) -> Target:
     )
 
 
+def targets(flags: Flags) -> Targets:
+    """Return how to reach the cluster: one for objects and reviews."""
+    return Targets.one(target(flags))
+
+
 def namespaces(flags: Flags) -> Sequence[str]:
     """Return the only namespaces to look at; none named is all."""
     only = flags.text("vpa-object-namespace")
@@ -102,4 +110,16 @@ def lease_times(flags: Flags) -> LeaseTimes:
         flags.seconds("leader-elect-lease-duration"),
         flags.seconds("leader-elect-renew-deadline"),
         flags.seconds("leader-elect-retry-period"),
+    )
+
+
+def lease_of(flags: Flags) -> LeaseChoice | None:
+    """Return the Lease to lead by; None without leader election."""
+    if not flags.switch("leader-elect"):
+        return None
+    return LeaseChoice(
+        flags.text("leader-elect-resource-namespace"),
+        flags.text("leader-elect-resource-name"),
+        identity(),
+        lease_times(flags),
     )

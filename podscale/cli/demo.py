@@ -149,7 +149,7 @@ def _hints(running: "Stage", scene: "Scene") -> str:
     source = f"--prometheus-url {running.measurements.url}"
     return "\n".join(
         [
-            f"Page: {running.parts.page_url}",
+            f"Page: {running.page_url}",
             f"Prometheus: {running.measurements.url} ({running.measurements.what})",
             f"Rules file: {running.rules}",
             "Try it from another terminal:",

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podscale.cli.demo_clock import Clock
-from podscale.cli.together_flags import TABLES, Flagged
+from podscale.cli.parts import KINDS
+from podscale.process.part import Flagged
 from podscale.serving import flags as serving_flags
 
 NAMESPACE, SERVICE = "podscale", "podscale"
@@ -17,7 +18,7 @@ _HOST = "127.0.0.1"
 def flags(clock: Clock, scrape_s: float, directory: Path, prometheus_url: str) -> Flagged:
     """Return every part's flags. ``directory`` holds kubeconfig and rules, takes certificates."""
     words = _words(clock, scrape_s, directory, prometheus_url)
-    return {part: serving_flags.parse(words[part], table) for part, table in TABLES.items()}
+    return {part: serving_flags.parse(words[part], kind.table) for part, kind in KINDS.items()}
 
 
 def _words(

@@ -20,7 +20,7 @@ from podscale.cli.demo_clock import Clock
 from podscale.cli.demo_flags import NAMESPACE, SERVICE, flags
 from podscale.cli.demo_prometheus import Measurements, measuring
 from podscale.cli.demo_rules import rules
-from podscale.cli.together import Together, together
+from podscale.cli.together import together
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
@@ -53,7 +53,7 @@ class Stage:
         clock: Clock,
         directory: Path,
         measurements: Measurements,
-        running: Together,
+        page_url: str,
         session: aiohttp.ClientSession,
     ) -> None:
         self.cluster = cluster
@@ -61,7 +61,7 @@ class Stage:
         self.objects = cluster.server.objects
         self.clock = clock
         self.measurements = measurements
-        self.parts = running
+        self.page_url = page_url
         self.rules = directory / "rules.yaml"
         self.began_s = clock()
         self._session = session
@@ -114,11 +114,14 @@ async def _on(directory: Path, clock: Clock, say: Callable[[str], None]) -> Asyn
                 # A second demo beside this one has the first free port.
                 period_s = max(clock.real_s(_LOOK_S), _LEAST_LOOK_S)
                 shows = page.Choice(or_any=True, period_s=period_s)
+                urls: list[str] = []
                 async with together(
-                    chosen, Verbosity(0), port=0, shows=shows, wall=clock
+                    chosen, Verbosity(0), port=0, shows=shows, wall=clock, opened=urls.append
                 ) as running:
+                    if running.server is None:
+                        raise DemoError("cannot run here: nothing is served")
                     _open(cluster, running.server.port)
-                    here = Stage(cluster, clock, directory, measurements, running, session)
+                    here = Stage(cluster, clock, directory, measurements, urls[0], session)
                     here.began_s = began_s
                     yield here
 

@@ -24,26 +24,27 @@ class Entry(NamedTuple):
 
     module: str
     summary: str
+    attribute: str = "command"  # of the module: a click.Command
 
 
-# A module named here has ``command``, a click.Command. The order is that of --help.
+_PROCESSES = "podscale.cli.processes"
+
+# The order is that of --help.
 COMMANDS = {
     "demo": Entry("podscale.cli.demo", "See a small cluster being sized, on this machine."),
     "explain": Entry("podscale.cli.explain", "Say why an HPA or a VPA did what it did."),
     "doctor": Entry("podscale.cli.doctor", "Find out why a metric is not there."),
     "migrate": Entry("podscale.cli.migrate", "Show what moving to podscale would change."),
-    "serve": Entry(
-        "podscale.cli.serve", "Run what other programs wait for: metrics and admission."
-    ),
-    "control": Entry("podscale.cli.control", "Run the HPA, the recommender and the updater."),
-    "run": Entry("podscale.cli.run", "Run everything in one process (small clusters)."),
-    "adapter": Entry("podscale.cli.adapter", "Serve the three metrics APIs from Prometheus."),
+    "serve": Entry(_PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"),
+    "control": Entry(_PROCESSES, "Run the HPA, the recommender and the updater.", "control"),
+    "run": Entry(_PROCESSES, "Run everything in one process (small clusters).", "run"),
+    "adapter": Entry(_PROCESSES, "Serve the three metrics APIs from Prometheus.", "adapter"),
     "hpa": Entry(
         "podscale.cli.hpa", "Scale by HorizontalPodAutoscalers; `hpa eval` decides offline."
     ),
-    "recommender": Entry("podscale.cli.recommender", "Recommend requests (VPA)."),
-    "updater": Entry("podscale.cli.updater", "Resize or evict pods whose requests are off (VPA)."),
-    "admission": Entry("podscale.cli.admission", "Set the requests of new pods (VPA webhook)."),
+    "recommender": Entry(_PROCESSES, "Recommend requests (VPA).", "recommender"),
+    "updater": Entry(_PROCESSES, "Resize or evict pods whose requests are off (VPA).", "updater"),
+    "admission": Entry(_PROCESSES, "Set the requests of new pods (VPA webhook).", "admission"),
     "config-gen": Entry("podscale.cli.config_gen", "Print the default rules of the adapter."),
     "completion": Entry("podscale.cli.completion", "Make bash, zsh or fish complete words."),
 }
@@ -68,9 +69,9 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(name)
         if entry is None or not _exists(entry.module):
             return None
-        command = importlib.import_module(entry.module).command
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.command is not a click command")
+            raise TypeError(f"{entry.module}.{entry.attribute} is not a click command")
         return command
 
     def resolve_command(

@@ -1,25 +1,23 @@
 """The page over the parts of this process: what ``demo``, ``control`` and ``run`` open."""
 
 import socket
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from adapter.parts import Adapter
-from hpa.part import Part as HpaPart
-from podscale.core.metrics import MetricsProvider
-from podscale.feed.feed import Feed
+from adapter.part import AdapterPart
+from hpa.part import HpaPart
 from podscale.page.feedhealth import FeedSource
 from podscale.page.loopback import HOST, listening
 from podscale.page.part import PERIOD_S, Page
 from podscale.page.sources import Sources
 from podscale.page.vpas import RecommendedVpas
+from podscale.process.part import Shared
 from podscale.serving.flags import Flag
 from vpa.decisions_api import SizingApi
 from vpa.recommender.part import RecommenderPart
-from vpa.updater.main import UpdaterPart
+from vpa.updater.part import UpdaterPart
 
 PORT = 8087
 
@@ -38,39 +36,34 @@ class Choice(Struct, frozen=True):
     period_s: float = PERIOD_S  # real seconds between two looks at usage
 
 
-class Running(Struct, frozen=True):
-    """Parts as far as they run in this process."""
-
-    hpa: HpaPart
-    provider: MetricsProvider
-    adapter: Adapter | None = None
-    feed: Feed | None = None
-    recommender: RecommenderPart | None = None
-    updater: UpdaterPart | None = None
-
-
-def page_over(running: Running, choice: Choice, wall: Callable[[], float] = time.time) -> Page:
-    """Return a page over ``running``. Blocking: reads files."""
-    vpas = feed = None
-    if running.recommender is not None:
-        recommender = running.recommender.recommender
-        updater = running.updater.updater if running.updater is not None else None
-        leads = running.recommender.is_leader
-        vpas = RecommendedVpas(
-            recommender, SizingApi(recommender, leads, updater=updater, wall=wall), leads
-        )
-    if running.feed is not None and running.adapter is not None:
-        relister = running.adapter.relister
-        feed = FeedSource(running.feed.stats, lambda: tuple(relister.states.values()))
-    sources = Sources(
-        running.hpa.controller.traces,
-        vpas,
-        running.hpa.stores.pods,
-        running.provider,
-        feed,
-        running.hpa.is_leader,
+def page_over(shared: Shared, choice: Choice) -> Page:
+    """Return a page over the HPA and what else runs beside it. Blocking: reads files."""
+    hpa, recommender, updater = (
+        shared.parts.get(name) for name in ("hpa", "recommender", "updater")
     )
-    return Page(sources, wall=wall, period_s=choice.period_s)
+    if not isinstance(hpa, HpaPart):
+        raise TypeError("the page is over an HPA part")
+    vpas = feed = None
+    if isinstance(recommender, RecommenderPart):
+        model = recommender.recommender
+        beside = updater.updater if isinstance(updater, UpdaterPart) else None
+        leads = recommender.is_leader
+        vpas = RecommendedVpas(
+            model, SizingApi(model, leads, updater=beside, wall=shared.wall), leads
+        )
+    reader = next(iter(shared.readers), None)
+    if isinstance(reader, AdapterPart):
+        relister = reader.adapter.relister
+        feed = FeedSource(reader.feed.stats, lambda: tuple(relister.states.values()))
+    sources = Sources(
+        hpa.controller.traces,
+        vpas,
+        hpa.stores.pods,
+        shared.source(is_feed=True),
+        feed,
+        hpa.is_leader,
+    )
+    return Page(sources, wall=shared.wall, period_s=choice.period_s)
 
 
 @asynccontextmanager

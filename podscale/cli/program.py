@@ -20,36 +20,6 @@ if TYPE_CHECKING:
 Load = Callable[[], "tuple[Sequence[Flag], Callable[[Flags, bool], Coroutine[Any, Any, int]]]"]
 
 
-async def before(
-    name: str, problem: Callable[[], str], run: Callable[[], Coroutine[Any, Any, int]]
-) -> int:
-    """Run, unless something must be changed first: then say what, and return 2.
-
-    ``problem`` returns what is wrong with files and raises ``FlagError``.
-    """
-    import asyncio
-
-    from podscale.serving.flags import FlagError
-
-    try:
-        wrong = await asyncio.to_thread(problem)
-    except FlagError as error:
-        wrong = f"podscale {name}: {error} (--help lists all flags)"
-    if wrong:
-        click.echo(wrong, err=True)  # of a file: lines that an editor can jump to
-        return EXIT_USAGE
-    return await run()
-
-
-def flags_refused(problems: Sequence[str]) -> str:
-    """Raise ``FlagError`` with all problems of a command line, for ``before``; else return ""."""
-    from podscale.serving.flags import FlagError
-
-    if problems:
-        raise FlagError("; ".join(dict.fromkeys(problems)))
-    return ""
-
-
 def program(
     name: str, summary: str, load: Load, *, subcommands: Sequence[str] = ()
 ) -> click.Command:

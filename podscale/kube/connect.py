@@ -39,6 +39,11 @@ class Target(Struct, frozen=True):
     qps: float = 0.0  # client-side limit of requests/s; 0 is none
     burst: int = 0
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it says which server, rather than leaving that to where the process runs."""
+        return bool(self.kubeconfig or self.server)
+
 
 @asynccontextmanager
 async def connect(

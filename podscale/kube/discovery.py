@@ -47,7 +47,7 @@ class Discovery:
         self, api: Api, *, period_s: float = 60.0, min_gap_s: float = 5.0, timeout_s: float = 20.0
     ) -> None:
         self._api = api
-        self._period_s = period_s
+        self.period_s = period_s
         self._min_gap_s = min_gap_s
         self._timeout_s = timeout_s
         self._mapper = Mapper()
@@ -96,7 +96,7 @@ class Discovery:
                 told = self._failed
             except KubeError as error:
                 _log.warning("discovery failed", error=str(error))
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
 
     async def _or_refreshed(self, look: Callable[[Mapper], T]) -> T:
         try:

@@ -44,6 +44,10 @@ class Health:
         """Make ``/readyz`` depend on ``check``, also reachable as ``/readyz/<name>``."""
         self._ready[name] = check
 
+    def add_liveness(self, name: str, check: Check) -> None:
+        """Make ``/livez`` and ``/healthz`` depend on ``check``: a restart has to mend it."""
+        self._live[name] = check
+
     def paths(self) -> Iterator[str]:
         """Yield every path served here, for the index."""
         for endpoint in ENDPOINTS:

@@ -17,7 +17,7 @@ from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
 from tests.integration.test_vpa_admission import admitting
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
-from vpa.admission import main
+from vpa.admission import part
 from vpa.admission.resources import MOST_CONTAINERS
 
 UNBOUNDED = 12_000  # containers: what etcd takes
@@ -56,7 +56,7 @@ def review(obj: dict[str, Any], group: str = "", resource: str = "pods") -> byte
 
 
 @asynccontextmanager
-async def sizing(small: Stage, tmp_path: Any, count: int) -> AsyncIterator[main.Serving]:
+async def sizing(small: Stage, tmp_path: Any, count: int) -> AsyncIterator[part.AdmissionPart]:
     """Run the webhook beside a VPA that recommends something for ``count`` containers."""
     target = {"cpu": "250m", "memory": "200Mi"}
     entries = [{"containerName": each["name"], "target": target} for each in containers(count)]
@@ -74,7 +74,7 @@ async def sizing(small: Stage, tmp_path: Any, count: int) -> AsyncIterator[main.
 
 
 async def answered(
-    session: aiohttp.ClientSession, served: main.Serving, body: bytes
+    session: aiohttp.ClientSession, served: part.AdmissionPart, body: bytes
 ) -> dict[str, Any]:
     url = f"https://127.0.0.1:{served.server.port}/"
     headers = {"Content-Type": "application/json"}
@@ -152,7 +152,7 @@ async def test_no_pod_takes_a_turn_of_the_loop_that_others_would_notice(small, t
     assert hostile < 15 * usual, (hostile, usual)
 
 
-async def longest_turn(served: main.Serving, body: bytes) -> float:
+async def longest_turn(served: part.AdmissionPart, body: bytes) -> float:
     """Return the CPU seconds of the longest turn that the handler of one review takes."""
     steps = served.webhook.handle(request(body)).__await__()
     longest = 0.0

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter import flags as adapter_flags
-from adapter.main import serving
 from podscale.core.metrics import MetricsProvider, PodMetric, PodSamples
 from podscale.serving import flags
-from podscale.serving.logs import Verbosity
 from tests.bench.figures import Figures
 from tests.bench.stage import METRIC, Stage, path
 from tests.bench.yardstick import load
+from tests.kit.adapter import served_adapter
 from tests.tools.process import LOOPBACK
 
 NAMESPACES, APPS, PODS = 100, 10, 10
@@ -172,7 +171,7 @@ class _provider:  # noqa: N801 - used as a function
 
     def __init__(self, stage: Stage, *arguments: str) -> None:
         parsed = flags.parse([*stage.flags(), *arguments], adapter_flags.TABLE)
-        self._serving = serving(parsed, Verbosity(0), port=0, others=[])
+        self._serving = served_adapter(parsed, others=[])
 
     async def __aenter__(self) -> MetricsProvider:
         served = await self._serving.__aenter__()

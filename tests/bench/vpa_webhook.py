@@ -11,16 +11,23 @@ import sys
 from typing import Any
 
 from podscale.feed.options import PrometheusOptions
+from podscale.kube.api import user_agent
+from podscale.kube.connect import connect
+from podscale.kube.discovery import Discovery
+from podscale.process.clusters import discover
 from podscale.serving.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.flags import parse
+from podscale.serving.health import Health
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.running import Clusters, running
+from podscale.serving.selfmetrics import SelfMetrics
 from tests.bench.vpa_past import CONTAINERS, END_S, STEP_S, queries
-from vpa import process
+from vpa import flags as common
 from vpa.admission import flags as flags_
 from vpa.admission.webhook import Webhook
 from vpa.model.cluster import Cluster
 from vpa.recommender.past import Loaded, Past, Span, load
+from vpa.stores import Stores
 
 CONSTANT = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "constant", "allowed": True}}  # fmt: skip
@@ -72,8 +79,10 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
     )  # fmt: skip
     verbosity = Verbosity(0)
     configure("console", verbosity)
-    async with process.grounded(flags, "admission", verbosity) as ground:
-        stores = process.stores_of(ground)
+    async with connect(common.target(flags), user_agent=user_agent("admission")) as api:
+        discovery, metrics = Discovery(api), SelfMetrics()
+        await discover(discovery)
+        stores = Stores(api, discovery, needs_pods=False)
         webhook = Webhook(
             stores, Nobody(), boost=flags_.boost(flags), gates=flags_.gates(flags),
             deadline_s=flags.seconds("review-deadline"),
@@ -86,8 +95,8 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(stores.run())
             async with running(
-                flags_.serving(flags), clusters=Clusters(), routes=routes, health=ground.health,
-                metrics=ground.metrics, verbosity=verbosity, port=0,
+                flags_.serving(flags), clusters=Clusters(), routes=routes, health=Health(),
+                metrics=metrics, verbosity=verbosity, port=0,
             ) as server:  # fmt: skip
                 await stores.wait_synced()
                 gc.collect()

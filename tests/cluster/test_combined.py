@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from podscale.cli.combined import merged
-from podscale.cli.together_flags import TABLES
+from podscale.cli.parts import KINDS
+from podscale.process.flags import merged
 from tests.cluster.identity import Client
 from tests.cluster.metrics_stack import RULES, busy_pod
 from tests.cluster.plane import Plane
@@ -42,7 +42,7 @@ APIS = (
     ("vpa.podscale.io", "v1alpha1"),
 )
 PARTS = {
-    "run": tuple(TABLES),
+    "run": tuple(KINDS),
     "serve": ("adapter", "admission"),
     "control": ("hpa", "recommender", "updater"),
 }
@@ -138,7 +138,9 @@ class Played:
             "recommender-interval": "1s",
             "updater-interval": "1s",
         }
-        known = {flag.name for flag in merged({part: TABLES[part] for part in PARTS[self.command]})}
+        known = {
+            flag.name for flag in merged({part: KINDS[part].table for part in PARTS[self.command]})
+        }
         words = [f"--{name}={value}" for name, value in given.items() if name in known]
         return [*words, *(["--page-port=0"] if "--page" in self.words else [])]
 

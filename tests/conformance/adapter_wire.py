@@ -15,17 +15,16 @@ import uvloop
 from aiohttp import web
 
 from adapter import flags as adapter_flags
-from adapter import main
 from adapter.parts import Adapter
 from podscale.core.metrics import MetricsProvider
 from podscale.serving import flags as serving_flags
-from podscale.serving.logs import Verbosity
 from tests.conformance.adapter_world import (
     Authorities,
     ScriptedCluster,
     ScriptedPrometheus,
     kubeconfig,
 )
+from tests.kit.adapter import ServedAdapter, served_adapter
 
 # The conditions of DESIGN.md's conformance row. Without TTL the authorization cache is cold
 # for every row.
@@ -54,7 +53,7 @@ class Wire:
 
     def __init__(
         self,
-        served: main.Served,
+        served: ServedAdapter,
         cluster: ScriptedCluster,
         prometheus: ScriptedPrometheus,
         authorities: Authorities,
@@ -154,9 +153,7 @@ def wire(
                 adapter_flags.TABLE,
             )
             assert not adapter_flags.problems(flags)
-            served = await stack.enter_async_context(
-                main.serving(flags, Verbosity(), port=0, others=others or [])
-            )
+            served = await stack.enter_async_context(served_adapter(flags, others=others or []))
             adapter = served.adapter
             while not until(adapter):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

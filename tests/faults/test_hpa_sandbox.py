@@ -12,7 +12,7 @@ import pytest
 from hpa.controller import Options
 from hpa.decide import Settings
 from hpa.flags import Choice
-from hpa.part import Part
+from hpa.part import HpaPart
 from hpa.passes import Limits
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
 from podscale.kube.connect import Target, connect
@@ -96,7 +96,7 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
                 mode="replace", source="api", namespaces=(), selector="",
                 times=LeaseTimes(3.0, 2.0, 0.3), lease="hpa", lease_namespace=NS,
             )  # fmt: skip
-            part = Part(api, chosen, discovery, load, pods, identity="one", rhythm=QUICK)
+            part = HpaPart(api, chosen, discovery, load, pods, identity="one", rhythm=QUICK)
             tasks = [
                 asyncio.create_task(discovery.run()),
                 asyncio.create_task(part.run()),

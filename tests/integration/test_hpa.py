@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpa.flags import TABLE, choice
-from hpa.part import Part
+from hpa.part import HpaPart
 from podscale.core.metrics import ExternalMetric
 from podscale.kube.api import user_agent
 from podscale.kube.connect import Target, connect
@@ -59,7 +59,7 @@ GADGETS: dict[str, Any] = {
 class Running:
     """A part on a sandbox."""
 
-    def __init__(self, server: SandboxServer, part: Part, metrics: Metrics) -> None:
+    def __init__(self, server: SandboxServer, part: HpaPart, metrics: Metrics) -> None:
         self.server, self.part, self.metrics = server, part, metrics
 
     def put(self, kind: str, content: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
         await discovery.refresh()
         pods = PodStore(keep_annotations=())
         metrics.pods = lambda _question: pods.select_all(NS).names
-        part = Part(api, chosen, discovery, metrics, pods, identity="test", rhythm=QUICK)
+        part = HpaPart(api, chosen, discovery, metrics, pods, identity="test", rhythm=QUICK)
         working = asyncio.create_task(part.run())
         try:
             yield Running(server, part, metrics)

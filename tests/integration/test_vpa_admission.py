@@ -20,7 +20,7 @@ from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
 from podscale.serving.logs import Verbosity
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
-from vpa.admission import flags, main
+from vpa.admission import flags, part
 from vpa.admission.registration import CONFIGURATION
 
 RECOMMENDED = {
@@ -53,7 +53,7 @@ def recommended(small: Stage, mode: str = "Initial", **spec: Any) -> None:
 
 
 @asynccontextmanager
-async def admitting(small: Stage, tmp_path, *words: str) -> AsyncIterator[main.Serving]:
+async def admitting(small: Stage, tmp_path, *words: str) -> AsyncIterator[part.AdmissionPart]:
     given = [
         f"--kubeconfig={tmp_path}/kubeconfig",
         "--register-by-url=true",
@@ -66,7 +66,7 @@ async def admitting(small: Stage, tmp_path, *words: str) -> AsyncIterator[main.S
         "--status-lease-update-interval=100ms",
         *words,
     ]
-    async with main.serving(parse(given, flags.TABLE), Verbosity(0), port=0) as served:
+    async with part.admitting(parse(given, flags.TABLE), Verbosity(0), 0) as served:
         if "--register-webhook=false" not in words:
             await small.until(
                 lambda: (
@@ -84,7 +84,7 @@ def resources(small: Stage) -> dict[str, Any]:
 
 
 async def post(
-    served: main.Serving, body: bytes, kind: str = "application/json"
+    served: part.AdmissionPart, body: bytes, kind: str = "application/json"
 ) -> tuple[int, Any]:
     headers, data = {"Content-Type": kind}, io.BytesIO(body)
     url = f"https://127.0.0.1:{served.server.port}/"
@@ -235,8 +235,8 @@ async def test_behind_a_service_replicas_share_a_ca_and_the_lease_holder_publish
     parsed = parse(words, flags.TABLE)
     assert flags.problems(parsed) == []
     async with (
-        main.serving(parsed, Verbosity(0), port=0) as one,
-        main.serving(parsed, Verbosity(0), port=0) as two,
+        part.admitting(parsed, Verbosity(0), 0) as one,
+        part.admitting(parsed, Verbosity(0), 0) as two,
     ):
         await small.until(lambda: configured() is not None)
         hook = configured()["webhooks"][0]

@@ -1,7 +1,7 @@
 """The recommender as a process would run it, and what it tells about its decisions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,13 +9,14 @@ import aiohttp
 import pytest
 
 from podscale.cli.explained import lines
-from podscale.serving.flags import parse
+from podscale.process.compose import composed
+from podscale.process.part import Shared
+from podscale.serving.flags import Flags, parse
 from podscale.serving.logs import Verbosity
 from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from tests.tools.process import free_port
-from vpa.process import Ground
-from vpa.recommender import flags, main
+from vpa.recommender import flags, part
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 
@@ -24,6 +25,27 @@ BASE = "/apis/vpa.podscale.io/v1alpha1"
 async def small(tmp_path) -> AsyncIterator[Stage]:
     async with stage(tmp_path) as built:
         yield built
+
+
+class UsageReader:
+    """What reads Prometheus, with the stage's usage in its place."""
+
+    groups: Sequence[Any] = ()
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def works(self) -> Sequence[Any]:
+        return ()
+
+    def register(self, _health: Any) -> None:
+        pass
+
+    def is_leader(self) -> bool:
+        return True
+
+    async def stop(self) -> None:
+        pass
 
 
 @asynccontextmanager
@@ -39,11 +61,12 @@ async def serving(small: Stage, tmp_path) -> AsyncIterator[Callable[..., Any]]:
         f"--cert-dir={tmp_path}/certificates",
         "--recommender-interval=100ms",
         "--leader-elect=true",
+        "--metrics-source=feed",
     ]
 
     @asynccontextmanager
-    async def provider(_: Ground) -> AsyncIterator[Any]:
-        yield small.usage
+    async def reader(_flags: Flags, _shared: Shared) -> AsyncIterator[Any]:
+        yield UsageReader(small.usage)
 
     async def ask(path: str, accept: str = "application/json", plain: bool = False) -> Any:
         url = f"http://127.0.0.1:{monitoring}" if plain else f"https://127.0.0.1:{port}"
@@ -56,8 +79,12 @@ async def serving(small: Stage, tmp_path) -> AsyncIterator[Callable[..., Any]]:
         ):
             return await answer.text() if plain else await answer.json(content_type=None)
 
-    async with main.serving(parse(words, flags.TABLE), Verbosity(0), provider) as part:
-        await small.until(lambda: part.recommender.estimates is not None)
+    kinds = {"recommender": part.kind()}
+    given = {"recommender": parse(words, flags.TABLE)}
+    async with composed(given, kinds, Verbosity(0), open_reader=reader) as running:
+        made = running.parts["recommender"]
+        assert isinstance(made, part.RecommenderPart)
+        await small.until(lambda: made.recommender.estimates is not None)
         yield ask
 
 

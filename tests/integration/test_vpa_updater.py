@@ -13,7 +13,7 @@ from podscale.kube.wire import format_micro_time
 from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from vpa.updater.flags import Options
-from vpa.updater.main import UpdaterPart
+from vpa.updater.part import UpdaterPart
 from vpa.updater.priority import UpdaterSettings
 
 FREE = Options(interval_s=0.2, lease="")

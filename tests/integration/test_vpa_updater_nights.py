@@ -23,8 +23,8 @@ from tests.integration.vpa_weather import (
 )
 from vpa.model.membership import VpaKey
 from vpa.updater.flags import Options
-from vpa.updater.main import UpdaterPart
 from vpa.updater.pace import RateLimit
+from vpa.updater.part import UpdaterPart
 from vpa.updater.priority import UpdaterSettings
 
 __all__ = ["small"]
@@ -87,7 +87,7 @@ async def night(
     await running(small, 6)
     weather = Weather(small)
     async with updating(small, weather, options) as part:
-        await small.until(lambda: part.updater._is_running)
+        await small.until(lambda: part.updater.heartbeat.is_expected)
         yield Night(small, weather, part)
 
 

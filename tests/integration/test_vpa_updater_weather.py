@@ -286,7 +286,7 @@ async def test_a_vpa_that_changes_within_its_turn_disturbs_no_more(small, how):
     # One turn evicts three pods in ten seconds; the second one must see what happened.
     slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
     async with updating(small, weather, slow) as part:
-        await small.until(lambda: part.updater._is_running)
+        await small.until(lambda: part.updater.heartbeat.is_expected)
         turn = asyncio.create_task(part.updater.once())
         await small.until(lambda: weather.sent["POST eviction"] == 1)
         if how == "deleted":
@@ -309,7 +309,7 @@ async def test_a_window_that_closes_within_a_loop_is_closed(small):
     monday = 1_773_054_000.0 - 3600.0  # 2026-03-09T10:00:00Z
     slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
     async with updating(small, weather, slow) as part:
-        await small.until(lambda: part.updater._is_running)
+        await small.until(lambda: part.updater.heartbeat.is_expected)
         part.updater.wall = lambda: monday + (3600.0 if weather.sent["POST eviction"] else 3599.0)
         await part.updater.once()
         assert weather.sent["POST eviction"] == 1

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from podscale.kube.errors import Unreachable
 from tests.integration.vpa_stage import RHYTHM, Stage, stage
 from vpa.updater.flags import Options
-from vpa.updater.main import UpdaterPart
+from vpa.updater.part import UpdaterPart
 from vpa.updater.priority import UpdaterSettings
 
 QUICK = Options(interval_s=0.1, lease="", settings=UpdaterSettings(in_place=True))

@@ -18,6 +18,7 @@ from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodView
 from podscale.kube.store import Store
+from podscale.serving.liveness import Heartbeat
 from vpa.explain.standing import Standing
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
@@ -90,8 +91,8 @@ class Recommender:
         self._wall = wall
         self._shapes = Shapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
-        self._last_pass = time.monotonic()
-        self._is_running = False
+        # As upstream judges (``recommender/main.go``): not before checkpoints and history are read.
+        self.heartbeat = Heartbeat(_HEALTHY_PASSES * options.interval_s)
         self._read = 0.0  # of the history
         self._begin()
 
@@ -123,7 +124,7 @@ class Recommender:
         await self._stores.wait_synced()
         try:
             await self._remember()
-            self._is_running, self._last_pass = True, time.monotonic()
+            self.heartbeat.beat()
             _log.info("recommending", vpas=len(self.cluster.vpas), name=self.options.name)
             loop = asyncio.get_running_loop()
             at = loop.time()
@@ -134,24 +135,12 @@ class Recommender:
                     raise
                 except Exception:  # noqa: BLE001 - the next pass is another try
                     _log.exception("pass failed")
-                else:
-                    self._last_pass = time.monotonic()
+                self.heartbeat.beat()  # it came round: what failed is mended by no restart
                 at = max(at + self.options.interval_s, loop.time())
                 await asyncio.sleep(at - loop.time())
         finally:
-            self._is_running = False
+            self.heartbeat.rest()
             self._feed.stop()
-
-    def is_healthy(self) -> bool:
-        """Whether a pass ended within the last five intervals.
-
-        Also while there are none: another replica leads, or checkpoints or history are still
-        being read, which takes as long as it takes. Upstream begins to judge there, too
-        (``recommender/main.go``).
-        """
-        if not self._is_running:
-            return True
-        return time.monotonic() - self._last_pass < _HEALTHY_PASSES * self.options.interval_s
 
     async def once(self) -> None:
         """Run one pass."""

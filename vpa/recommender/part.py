@@ -1,7 +1,8 @@
-"""The recommender put together: watches, Lease, loop, on one connection."""
+"""The recommender as a part of a process: watches, Lease, loop, explanations."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
@@ -9,17 +10,33 @@ from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
 from podscale.kube.leading import Leading, LeaseChoice
 from podscale.kube.lease import Elector
+from podscale.kube.own_pod import leader_label_of
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import EVENTS
 from podscale.kube.store import Store
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.process.part import PartKind, Shared, Work
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import Flags
 from podscale.serving.health import Health, Verdict
+from vpa import flags as common_flags
+from vpa import sizing
+from vpa.decisions_api import SizingApi
+from vpa.recommender import flags as flags_
+from vpa.recommender import history_flags
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
+from vpa.recommender.past import Past
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.starting import FindPast
 from vpa.stored import StoredEvent
 from vpa.stores import Stores
+from vpa.updater.loop import Updater
+from vpa.updater.part import UpdaterPart
+from vpa.watches import stores_of
+
+# Says where the history of usage is, from the source of live usage and the namespaces.
+PastOf = Callable[[MetricsProvider, Sequence[str]], Past]
 
 
 class RecommenderPart:
@@ -39,10 +56,14 @@ class RecommenderPart:
         feeds_stores: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
+        updater: Callable[[], Updater | None] = lambda: None,
     ) -> None:
-        """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``."""
+        """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``. ``updater``
+        returns the one of this process, whose decisions are explained beside ours."""
         self._api = api
-        self._stores = stores
+        self._wall = wall
+        self._updater = updater
+        self.stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
         self._evictions: Store[StoredEvent] = Store(stores.scopes)
@@ -58,11 +79,22 @@ class RecommenderPart:
             wall=wall,
         )
 
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """The decisions, explained."""
+        return (
+            SizingApi(self.recommender, self.is_leader, updater=self._updater(), wall=self._wall),
+        )
+
+    def works(self) -> Sequence[Work]:
+        """Return the watches and the loop."""
+        return (("recommender", self.run),)
+
     async def run(self) -> None:
         """Watch, lead and recommend until cancelled or stopped."""
         beside = [self._watch_evictions()]
         if self._feeds_stores:
-            beside.append(self._stores.run(self._rhythm))
+            beside.append(self.stores.run(self._rhythm))
         await self._leading.run(self.recommender.run, beside)
 
     async def stop(self) -> None:
@@ -78,16 +110,13 @@ class RecommenderPart:
         """Whether this process recommends now."""
         return self._leading.is_leader
 
-    def is_healthy(self) -> bool:
-        """Whether passes go on."""
-        return self.recommender.is_healthy()
-
     def register(self, health: Health) -> None:
-        """Make readiness wait for the first lists."""
+        """Make readiness wait for the first lists, and tell of a loop that hangs."""
+        health.add_liveness("recommender-loop", self.recommender.heartbeat)
         text = "VPAs and pods are not listed yet"
         health.add_readiness(
             "vpas-synced",
-            lambda: Verdict() if self._stores.is_synced else Verdict(False, text),
+            lambda: Verdict() if self.stores.is_synced else Verdict(False, text),
         )
 
     async def _watch_evictions(self) -> None:
@@ -99,6 +128,61 @@ class RecommenderPart:
                 field_selector="reason=Evicted",
                 rhythm=self._rhythm,
             )
-            for scope in self._stores.scopes
+            for scope in self.stores.scopes
         ]
         await Reflector(self._api, sources, self._evictions).run()
+
+
+def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> PartKind:
+    """Return the part; ``past_of`` says where history is, None: where upstream's flags say."""
+
+    @asynccontextmanager
+    async def open_part(flags: Flags, shared: Shared) -> AsyncIterator[RecommenderPart]:
+        provider = shared.source(is_feed=flags_.uses_feed(flags))
+        stores, feeds_stores = stores_of(flags, shared)
+
+        def updater() -> Updater | None:
+            part = shared.parts.get("updater")
+            return part.updater if isinstance(part, UpdaterPart) else None
+
+        yield RecommenderPart(
+            shared.api,
+            stores,
+            provider,
+            flags_.options(flags),
+            shared.metrics.registry,
+            lease=common_flags.lease_of(flags),
+            on_change=leader_label_of(shared.api, "recommender"),
+            find_past=find_past(flags, provider, stores, past_of(flags)),
+            feeds_stores=feeds_stores,
+            wall=shared.wall,
+            updater=updater,
+        )
+
+    return PartKind(
+        name="recommender",
+        table=flags_.TABLE,
+        problems=flags_.problems,
+        targets=common_flags.targets,
+        open=open_part,
+        namespaces=common_flags.namespaces,
+        needs_annotations=True,
+        reads_prometheus=flags_.uses_feed,
+        api_services=(f"{sizing.VERSION}.{sizing.GROUP}",),
+    )
+
+
+def find_past(
+    flags: Flags, provider: MetricsProvider, stores: Stores, past_of: PastOf | None
+) -> FindPast | None:
+    """Return what reads history at the start; None: checkpoints are the start."""
+    if flags.text("storage") != "prometheus":
+        return None
+    if past_of is None:
+        return lambda: history_flags.past(flags)
+    return lambda: past_of(provider, _namespaces(stores))
+
+
+def _namespaces(stores: Stores) -> list[str]:
+    # Of all pods, not only where a VPA is: one that comes later finds its history.
+    return sorted({view.namespace for view in stores.pods.select_all().views()})

@@ -13,6 +13,7 @@ import structlog
 from podscale.kube.api import Api
 from podscale.kube.errors import NotLeading
 from podscale.kube.lease import Term
+from podscale.serving.liveness import Heartbeat
 from vpa.admission.boost import is_boosted
 from vpa.admission.matching import Candidate
 from vpa.model.membership import VpaKey
@@ -65,8 +66,7 @@ class Updater:
         self._options = options
         self._metrics = metrics
         self.wall = wall
-        self._last = time.monotonic()
-        self._is_running = False
+        self.heartbeat = Heartbeat(_HEALTHY_LOOPS * max(options.interval_s, 1.0))
         self._pass = _Pass()
         self.ended = 0  # loops
         self._sign: SignOfLife | None = None
@@ -90,7 +90,7 @@ class Updater:
         """Update until cancelled; for ``Elector.run``."""
         await self._stores.wait_synced()
         self._hands.spending.begin()
-        self._is_running, self._last = True, time.monotonic()
+        self.heartbeat.beat()
         loop = asyncio.get_running_loop()
         at = loop.time()
         try:
@@ -103,19 +103,13 @@ class Updater:
                     raise
                 except Exception:  # noqa: BLE001 - the next loop is another try
                     _log.exception("loop failed")
-                    continue
-                self._last = time.monotonic()
-                self.ended += 1
+                else:
+                    self.ended += 1
+                self.heartbeat.beat()  # it came round: what failed is mended by no restart
         finally:
-            self._is_running = False
+            self.heartbeat.rest()
             # Another replica decides: a recommender that goes on here would tell ours as its own.
             self.told.clear()
-
-    def is_healthy(self) -> bool:
-        """Whether a loop ended within the last five intervals, or another replica leads."""
-        if not self._is_running:
-            return True
-        return time.monotonic() - self._last < _HEALTHY_LOOPS * max(self._options.interval_s, 1.0)
 
     async def once(self) -> None:
         """Run one loop of at most one interval: requests under way are waited for."""

@@ -1,36 +1,28 @@
 """Reuse of answers, own metrics, flags, values, bodies, registration."""
 
-import asyncio
 import json
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adapter import bodies, registration, values
+from adapter import bodies, values
 from adapter import flags as adapter_flags
 from adapter.config import parse as parse_config
 from adapter.config_gen import default_config, default_yaml
 from adapter.external_api import ExternalApi
 from adapter.registry import RelistFailure, RuleState
 from adapter.reuse import Reuse
-from adapter.rights import NEEDED, warn_of_missing
 from adapter.selfmetrics import AdapterMetrics
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSample, ExternalSamples, Sample
 from podscale.feed.stats import FeedStats
-from podscale.kube.api import Response
-from podscale.kube.errors import ObjectNotFound, Unreachable
-from podscale.kube.leading import for_ever
 from podscale.kube.resource import DEPLOYMENTS, NODES, PODS
 from podscale.serving import flags as serving_flags
 from podscale.serving.api import ApiRequest, ApiResponse, Media
 from podscale.serving.flags import FlagError
 from podscale.serving.request_info import RequestInfo
-from podscale.serving.service import ServiceName
-from podscale.serving.tls import ServingTls
 from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import rules
-from tests.unit.serving.kit import ScriptedApi
 
 
 def parse(*words):
@@ -250,74 +242,6 @@ def test_the_rules_file_must_be_named():
 def test_a_ca_file_settles_the_connection():
     flags = parse("--prometheus-ca-file=/ca", "--prometheus-auth-config=/absent")
     assert str(adapter_flags.prometheus_options(flags).ca_file) == "/ca"
-
-
-class Cluster:
-    """APIServices by name, each with the Service behind it; remembers patches."""
-
-    user_agent = "test"
-
-    def __init__(self, services, error=None):
-        self.services = services
-        self.error = error
-        self.patched = {}
-
-    async def request(self, method, path, **arguments):
-        if self.error:
-            raise self.error
-        name = path.rpartition("/")[2]
-        if name == "selfsubjectaccessreviews":
-            attributes = json.loads(arguments["body"])["spec"]["resourceAttributes"]
-            allowed = attributes["verb"] != "watch"
-            return Response(201, {}, json.dumps({"status": {"allowed": allowed}}).encode())
-        if name not in self.services:
-            raise ObjectNotFound(404, "NotFound", name)
-        if method == "PATCH":
-            self.patched[name] = json.loads(arguments["body"])["spec"]
-        namespace, _, service = self.services[name].partition("/")
-        body = {"spec": {"service": {"namespace": namespace, "name": service, "port": 443}}}
-        return Response(200, {}, json.dumps(body).encode())
-
-
-CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
-OURS = ServiceName("podscale", "adapter")
-
-
-@pytest.mark.parametrize(("adopt", "patched"), [(False, []), (True, [EXTERNAL])])
-async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, patched):
-    cluster = Cluster({CUSTOM: "podscale/adapter", EXTERNAL: "keda/keda"})
-    await registration.settle(cluster, registration.Behind(OURS, adopt=adopt))
-    assert list(cluster.patched) == patched
-    if adopt:
-        assert cluster.patched[EXTERNAL]["service"] == {
-            "namespace": "podscale", "name": "adapter", "port": 443,
-        }  # fmt: skip
-
-
-async def test_an_apiservice_that_is_registered_after_the_start_gets_our_ca():
-    api = ScriptedApi()
-    keeper, elector = await registration.certificate(
-        api, [registration.Behind(OURS)], lease="adapter", ca_lifetime_s=86400.0
-    )
-    leading = asyncio.create_task(elector.run(for_ever))
-    try:
-        tls = ServingTls(await keeper.start())
-        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{EXTERNAL}"
-        service = {"namespace": "podscale", "name": "adapter", "port": 443}
-        api.objects[path] = {"metadata": {"resourceVersion": "1"}, "spec": {"service": service}}
-        async with asyncio.timeout(5):
-            while not elector.may_write():  # noqa: ASYNC110 - the Lease is what is waited for
-                await asyncio.sleep(0.01)
-        await keeper.step(tls)
-        assert "caBundle" in api.objects[path]["spec"]
-    finally:
-        leading.cancel()
-
-
-async def test_each_missing_right_is_told_once():
-    assert [r.verb for r in await warn_of_missing(Cluster({}))] == ["watch"]
-    assert await warn_of_missing(Cluster({}, Unreachable("down"))) == []
-    assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)
 
 
 class OneSeries:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podscale.cli.combined import merged, split
 from podscale.cli.page import FLAGS
-from podscale.cli.together_flags import TABLES, problems
+from podscale.cli.parts import KINDS, problems
+from podscale.process.flags import merged, split
 from podscale.serving import flags
 from tests.unit.deploy.rendered import ROOT, Manifest, containers, of_kind, rendered
 
@@ -59,7 +59,7 @@ def test_each_starts_with_arguments_and_rules_that_all_its_parts_accept(
     for container in containers(manifests):
         command, *words = container["args"]
         assert "--config=/etc/podscale/config.yaml" in words
-        tables = {part: TABLES[part] for part in PARTS[command]}
+        tables = {part: KINDS[part].table for part in PARTS[command]}
         table = (*merged(tables), *(FLAGS if command != "serve" else ()))
         parsed = flags.parse([*words, f"--config={rules}"], table)
         assert parsed.warnings == ()

@@ -11,7 +11,7 @@ from hpa import flags, history
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.explain import explain
 from hpa.memory import Memory
-from hpa.part import Part
+from hpa.part import HpaPart
 from hpa.shards import Shards
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import Forbidden, KubeError, ServerFailed
@@ -264,7 +264,7 @@ async def test_a_clock_that_is_set_shortens_no_hold() -> None:
 async def test_a_part_without_its_histories_is_ready_and_says_so() -> None:
     cluster = Cluster()
     chosen = flags.choice(parse([], flags.TABLE), own_namespace="podscale")
-    part = Part(
+    part = HpaPart(
         cluster.world,
         chosen,
         Discovery(cluster.world),

@@ -1,4 +1,7 @@
-"""The admission webhook as a process: watches, HTTPS, registration, sign of life."""
+"""The admission webhook: watches, HTTPS, registration, sign of life.
+
+It has a connection, watches and a port of its own in every process: pods wait for it.
+"""
 
 import asyncio
 import time
@@ -9,22 +12,26 @@ import structlog
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from podscale.kube.api import Api
+from podscale.kube.api import Api, user_agent
+from podscale.kube.connect import connect
+from podscale.kube.discovery import Discovery
 from podscale.kube.own_pod import identity, own_namespace
+from podscale.process.clusters import discover
+from podscale.process.monitoring import monitored
+from podscale.process.part import ApartKind
 from podscale.serving.api import Route
 from podscale.serving.flags import Flags
-from podscale.serving.health import Verdict
+from podscale.serving.health import Health, Verdict
 from podscale.serving.logs import Verbosity
-from podscale.serving.process import run as run_process
 from podscale.serving.running import Clusters, Running, running
+from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.service import service_of
-from vpa import process
+from vpa import flags as common_flags
 from vpa.admission import flags as flags_
 from vpa.admission.ability import hindrance
 from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
 from vpa.admission.webhook import MOST_BODY, Webhook
-from vpa.monitoring import monitored
 from vpa.stores import Stores
 
 _log = structlog.get_logger()
@@ -56,7 +63,7 @@ class AdmissionMetrics:
             self._pods.labels(str(outcome == "applied").lower()).inc()
 
 
-class Serving:
+class AdmissionPart:
     """A running webhook."""
 
     def __init__(self, server: Running, stores: Stores, webhook: Webhook) -> None:
@@ -69,66 +76,75 @@ class Serving:
         await self.server.drain(grace_s=_DRAIN_S)
 
 
-async def run(flags: Flags) -> int:
-    """Answer reviews until SIGTERM or SIGINT; return the exit code."""
-    return await run_process(flags, flags_.problems(flags), serving)
-
-
 @asynccontextmanager
-async def serving(
-    flags: Flags, verbosity: Verbosity, *, port: int | None = None
-) -> AsyncIterator[Serving]:
+async def admitting(
+    flags: Flags, verbosity: Verbosity, port: int | None = None
+) -> AsyncIterator[AdmissionPart]:
     """Run the webhook while the block runs; ``port`` 0 means any free one."""
-    async with process.grounded(flags, "admission", verbosity) as ground:
-        stores = process.stores_of(ground, needs_pods=False)
+    metrics, health = SelfMetrics(), Health()
+    async with (
+        connect(common_flags.target(flags), user_agent=user_agent("admission")) as api,
+        asyncio.TaskGroup() as group,
+    ):
+        discovery = Discovery(api)
+        await discover(discovery)
+        stores = Stores(
+            api,
+            discovery,
+            namespaces=common_flags.namespaces(flags),
+            ignored=flags.listing("ignored-vpa-object-namespaces"),
+            needs_pods=False,
+        )
         webhook = Webhook(
             stores,
-            AdmissionMetrics(ground.registry),
+            AdmissionMetrics(metrics.registry),
             boost=flags_.boost(flags),
             gates=flags_.gates(flags),
             deadline_s=flags.seconds("review-deadline"),
         )
-        ground.health.add_readiness(
+        health.add_readiness(
             "vpas-synced",
             lambda: Verdict() if stores.is_synced else Verdict(False, "VPAs are not listed yet"),
         )
         namespace = await asyncio.to_thread(own_namespace, "kube-system")
         served = await asyncio.to_thread(flags_.serving, flags)
-        certificate = _certificate(flags, ground.api, namespace)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(stores.run(), name="watches")]
-            try:
-                async with (
-                    monitored(flags.text("address"), ground.registry, lambda: True),
-                    running(
-                        served,
-                        clusters=Clusters(),
-                        routes=[
-                            Route(
-                                "/",
-                                webhook.handle,
-                                methods=("POST",),
-                                is_public=True,
-                                body_limit=MOST_BODY,
-                            ),
-                        ],
-                        health=ground.health,
-                        metrics=ground.metrics,
-                        verbosity=verbosity,
-                        keeper=certificate.keeper if certificate is not None else None,
-                        port=port,
-                    ) as server,
-                ):
-                    trust = _Trust(certificate)
-                    works = [
-                        _registered(flags, ground.api, namespace, stores, server, trust),
-                        _alive(flags, ground.api, namespace, stores, server, trust),
-                    ]
-                    tasks += [group.create_task(work) for work in works]
-                    yield Serving(server, stores, webhook)
-            finally:
-                for task in tasks:
-                    task.cancel()
+        certificate = _certificate(flags, api, namespace)
+        works = (discovery.run(), stores.run())
+        tasks = [group.create_task(work) for work in works]
+        try:
+            async with (
+                monitored(flags.text("address"), metrics.registry, health),
+                running(
+                    served,
+                    clusters=Clusters(),
+                    routes=[
+                        Route(
+                            "/",
+                            webhook.handle,
+                            methods=("POST",),
+                            is_public=True,
+                            body_limit=MOST_BODY,
+                        ),
+                    ],
+                    health=health,
+                    metrics=metrics,
+                    verbosity=verbosity,
+                    keeper=certificate.keeper if certificate is not None else None,
+                    port=port,
+                ) as server,
+            ):
+                trust = _Trust(certificate)
+                tasks += [
+                    group.create_task(work(flags, api, namespace, stores, server, trust))
+                    for work in (_registered, _alive)
+                ]
+                yield AdmissionPart(server, stores, webhook)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+KIND = ApartKind(name="admission", table=flags_.TABLE, problems=flags_.problems, open=admitting)
 
 
 class _Trust:

@@ -4,7 +4,8 @@ Only ``podscale`` itself writes here (``--service``), never the launchers. An AP
 that points to another server is left alone unless ``--adopt`` says to take it over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 import structlog
@@ -12,28 +13,23 @@ from msgspec import Struct
 
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.errors import KubeError, ObjectNotFound
+from podscale.kube.leading import for_ever
 from podscale.kube.lease import Elector
 from podscale.kube.own_pod import identity
+from podscale.process.part import Flagged, PartKind, Shared, Work
 from podscale.serving.authority import times_for
 from podscale.serving.bundles import publisher
 from podscale.serving.keeper import CertificateKeeper
-from podscale.serving.service import ServiceName, keeper_behind
+from podscale.serving.service import ServiceName, keeper_behind, service_of
 
 log = structlog.get_logger(__name__)
-
-NAMES = (
-    "v1beta1.custom.metrics.k8s.io",
-    "v1beta2.custom.metrics.k8s.io",
-    "v1beta1.external.metrics.k8s.io",
-    "v1beta1.metrics.k8s.io",
-)
 
 
 class Behind(Struct, frozen=True):
     """A Service before us, and the APIServices that it may serve."""
 
     service: ServiceName
-    names: Sequence[str] = NAMES
+    names: Sequence[str]
     adopt: bool = False
 
 
@@ -69,32 +65,53 @@ async def settle(api: Api, behind: Behind) -> None:
             log.warning("APIService not read", name=name, error=str(error))
 
 
-async def certificate(
-    api: Api, behind: Sequence[Behind], *, lease: str, ca_lifetime_s: float
-) -> tuple[CertificateKeeper, Elector]:
-    """Return what keeps one certificate for all of ``behind``, and the Lease of who publishes.
+async def certificates(
+    flags: Flagged, kinds: Mapping[str, PartKind], shared: Shared
+) -> tuple[CertificateKeeper | None, list[Work]]:
+    """Return what keeps one certificate for every API served here, and what runs for it.
 
-    Secret and Lease lie in the first one's namespace.
+    Secret and Lease lie in the first Service's namespace. A launcher has upstream's rights, and
+    those do not include it.
     """
+    behind: dict[str, Behind] = {}
+    for name, own in flags.items():
+        if "service" not in own.values or not kinds[name].api_services:
+            continue
+        if service := service_of(own.text("service")):
+            behind[name] = Behind(service, kinds[name].api_services, own.switch("adopt"))
+    if not behind or shared.is_launcher:
+        return None, []
     published: dict[str, ServiceName] = {}
-    for each in behind:
-        await settle(api, each)
+    for each in behind.values():
+        await settle(shared.api, each)
         published |= dict.fromkeys(each.names, each.service)
-    elector = Elector(
-        api,
-        namespace=behind[0].service.namespace,
-        name=lease,
-        identity=identity(),
-        chosen_by="--service",
-    )
+    first = next(iter(behind))
+    works: list[Work] = []
+    if len(shared.names) == 1 and kinds[first].has_lease:
+        may_write = shared.parts[first].is_leader
+    else:
+        elector = Elector(
+            shared.api,
+            namespace=behind[first].service.namespace,
+            name=_lease_name(behind[first].service, is_alone=len(shared.names) == 1),
+            identity=identity(),
+            chosen_by="--service",
+        )
+        may_write = elector.may_write
+        works.append(("certificates", partial(elector.run, for_ever)))
     keeper = keeper_behind(
-        api,
-        *(each.service for each in behind),
-        publish=publisher(api, published),
-        may_write=elector.may_write,
-        times=times_for(ca_lifetime_s),
+        shared.api,
+        *(each.service for each in behind.values()),
+        publish=publisher(shared.api, published),
+        may_write=may_write,
+        times=times_for(flags[first].seconds("serving-ca-lifetime")),
     )
-    return keeper, elector
+    return keeper, works
+
+
+def _lease_name(service: ServiceName, *, is_alone: bool) -> str:
+    # With others, a part may lead by a Lease of the Service's name.
+    return service.name if is_alone else f"{service.name}-certificates"
 
 
 def _patch(service: ServiceName) -> bytes:

@@ -1,18 +1,20 @@
 """``/metrics`` and ``/health-check`` over plain HTTP, where upstream's manifests look for them."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
+
+from podscale.serving.health import Health
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @asynccontextmanager
 async def monitored(
-    address: str, registry: CollectorRegistry, is_healthy: Callable[[], bool]
+    address: str, registry: CollectorRegistry, health: Health
 ) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port, 0 where ``address`` is empty.
 
@@ -29,9 +31,9 @@ async def monitored(
             body = generate_latest(registry)
             return web.Response(body=body, headers={"Content-Type": _EXPOSITION})
         if request.path == "/health-check":
-            if is_healthy():
-                return web.Response(text="OK")
-            return web.Response(status=500, text="no pass ended within five intervals")
+            alive = health.report("livez")
+            text = "OK" if alive.status == 200 else alive.text
+            return web.Response(status=alive.status, text=text)
         return web.Response(status=404, text="404 page not found")
 
     runner = web.ServerRunner(web.Server(answer), access_log=None)

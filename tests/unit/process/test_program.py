@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from podscale.kube.errors import KubeError, NotConfigured, Unreachable
+from podscale.process.program import Serve, run
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import FlagError, Flags, parse
 from podscale.serving.logs import Verbosity
-from podscale.serving.process import Serve, run
 
 FLAGS = parse([], API_SERVER)
 

@@ -1,8 +1,8 @@
-"""The updater put together and as a process: watches, Lease, loop."""
+"""The updater as a part of a process: watches, Lease, loop."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
@@ -13,17 +13,18 @@ from podscale.kube.leading import Leading, LeaseChoice
 from podscale.kube.lease import Term
 from podscale.kube.own_pod import identity, leader_label_of, own_namespace
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
-from podscale.serving.flag_table import problems as server_problems
+from podscale.process.part import PartKind, Shared, Work
+from podscale.serving.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.logs import Verbosity
-from podscale.serving.process import run as run_process
-from vpa import process
+from podscale.serving.health import Health
+from vpa import flags as common_flags
 from vpa.stores import Stores
 from vpa.updater import flags as flags_
 from vpa.updater.act import Actor
 from vpa.updater.flags import Options
 from vpa.updater.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
+from vpa.watches import stores_of
 
 COMPONENT = "vpa-updater"  # upstream's, in events
 
@@ -45,7 +46,7 @@ class UpdaterPart:
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``."""
-        self._stores = stores
+        self.stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
         self._leading = Leading(api, lease, on_change)
@@ -54,11 +55,20 @@ class UpdaterPart:
         actor = Actor(acting, stores, self._recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
 
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """None: the recommender's tells of the updater beside it."""
+        return ()
+
+    def works(self) -> Sequence[Work]:
+        """Return the watches and the loop."""
+        return (("updater", self.run),)
+
     async def run(self) -> None:
         """Watch, lead and update until cancelled or stopped."""
         beside = [self._recorder.run()]
         if self._feeds_stores:
-            beside.append(self._stores.run(self._rhythm))
+            beside.append(self.stores.run(self._rhythm))
         await self._leading.run(self._work, beside)
 
     async def stop(self) -> None:
@@ -75,28 +85,33 @@ class UpdaterPart:
         """Whether this process updates now."""
         return self._leading.is_leader
 
-    def is_healthy(self) -> bool:
-        """Whether loops go on."""
-        return self.updater.is_healthy()
-
-
-async def run(flags: Flags) -> int:
-    """Update until SIGTERM or SIGINT; return the exit code."""
-    return await run_process(flags, [*server_problems(flags), *flags_.problems(flags)], serving)
+    def register(self, health: Health) -> None:
+        """Tell of a loop that hangs."""
+        health.add_liveness("updater-loop", self.updater.heartbeat)
 
 
 @asynccontextmanager
-async def serving(flags: Flags, verbosity: Verbosity) -> AsyncIterator[UpdaterPart]:
-    """Run the updater while the block runs."""
-    async with process.grounded(flags, "updater", verbosity) as ground:
-        namespace = await asyncio.to_thread(own_namespace, "kube-system")
-        part = UpdaterPart(
-            ground.api,
-            process.stores_of(ground, for_updates=True),
-            flags_.options(flags, namespace),
-            ground.registry,
-            lease=process.lease_of(flags),
-            on_change=leader_label_of(ground.api, "updater"),
-        )
-        async with process.working(ground, part, may_write=part.is_leader):
-            yield part
+async def _open(flags: Flags, shared: Shared) -> AsyncIterator[UpdaterPart]:
+    namespace = await asyncio.to_thread(own_namespace, "kube-system")
+    stores, feeds_stores = stores_of(flags, shared)
+    yield UpdaterPart(
+        shared.api,
+        stores,
+        flags_.options(flags, namespace),
+        shared.metrics.registry,
+        lease=common_flags.lease_of(flags),
+        on_change=leader_label_of(shared.api, "updater"),
+        feeds_stores=feeds_stores,
+        wall=shared.wall,
+    )
+
+
+KIND = PartKind(
+    name="updater",
+    table=flags_.TABLE,
+    problems=flags_.problems,
+    targets=common_flags.targets,
+    open=_open,
+    namespaces=common_flags.namespaces,
+    needs_annotations=True,
+)

@@ -1,4 +1,4 @@
-"""What the adapter may do in the cluster, checked at start: one warning per missing right.
+"""What a part may do in the cluster, checked at start: one warning per missing right.
 
 Nothing here stops the start: a right may be granted later, and much works without some.
 """
@@ -26,21 +26,6 @@ class Right(Struct, frozen=True):
     without: str
 
 
-NEEDED: Sequence[Right] = (
-    Right(
-        "list",
-        "",
-        "pods",
-        "no CPU and memory of pods, other metrics of pods only where a namespace's may be listed",
-    ),
-    Right("watch", "", "pods", "pods are listed every half minute instead"),
-    Right("list", "", "nodes", "no metrics of nodes"),
-    Right("list", "", "namespaces", "no metrics of namespaces themselves"),
-    Right("create", "authentication.k8s.io", "tokenreviews", "bearer tokens are refused"),
-    Right("create", "authorization.k8s.io", "subjectaccessreviews", "every request is refused"),
-)
-
-
 class _Answer(Struct, frozen=True):
     class Status(Struct, frozen=True):
         """Whether we may."""
@@ -50,7 +35,7 @@ class _Answer(Struct, frozen=True):
     status: Status = Status()
 
 
-async def warn_of_missing(api: Api, needed: Sequence[Right] = NEEDED) -> list[Right]:
+async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
     """Log each missing right and return them; a server that cannot be asked is logged once."""
     missing: list[Right] = []
     for right in needed:

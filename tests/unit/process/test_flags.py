@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.cli.combined import merged, split
+from podscale.process.flags import merged, split
 from podscale.serving.flags import Flag, FlagError, parse, usage
 
 TABLES = {
@@ -59,20 +59,20 @@ def test_a_part_that_does_not_run_here_has_no_flags():
 
 
 def told(parts, *words):
-    from podscale.cli.together_flags import TABLES as PRODUCTS
-    from podscale.cli.together_flags import problems
+    from podscale.cli.parts import KINDS, problems
 
-    tables = {part: PRODUCTS[part] for part in parts}
+    tables = {part: KINDS[part].table for part in parts}
     return problems(split(parse(words, merged(tables)), tables))
 
 
 def test_reviews_go_where_their_flags_say_and_else_to_the_cluster_of_the_objects():
-    from podscale.cli.together_flags import TABLES as PRODUCTS
-    from podscale.cli.together_flags import targets
+    from podscale.cli.parts import KINDS
+    from podscale.process.compose import _targets
 
     def reached(*words):
-        tables = {part: PRODUCTS[part] for part in ("adapter", "hpa")}
-        found = targets(split(parse(words, merged(tables)), tables))
+        kinds = {part: KINDS[part] for part in ("adapter", "hpa")}
+        tables = {part: kind.table for part, kind in kinds.items()}
+        found = _targets(split(parse(words, merged(tables)), tables), kinds)
         return [each.kubeconfig for each in (found.objects, found.authentication,
                                              found.authorization)]  # fmt: skip
 

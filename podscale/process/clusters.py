@@ -1,16 +1,25 @@
-"""The clusters that the adapter asks: for objects, for who a user is, for what a user may.
+"""The clusters that a process asks: for objects, for who a user is, for what a user may.
 
 They are one in nearly every installation, and then one connection.
 """
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import structlog
 from msgspec import Struct
 
-from adapter.rights import Right
 from podscale.kube.api import Api
 from podscale.kube.connect import Target, connect
+from podscale.kube.discovery import Discovery
+from podscale.kube.errors import KubeError, NotConfigured
+from podscale.process.rights import Right
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE_S = 60.0
 
 
 class Targets(Struct, frozen=True):
@@ -19,6 +28,11 @@ class Targets(Struct, frozen=True):
     objects: Target
     authentication: Target
     authorization: Target
+
+    @classmethod
+    def one(cls, target: Target) -> "Targets":
+        """Return the same one for all."""
+        return cls(target, target, target)
 
 
 class Reached(Struct, frozen=True):
@@ -51,3 +65,25 @@ async def reached(targets: Targets, *, user_agent: str) -> AsyncIterator[Reached
             for target in set(three)
         }
         yield Reached(*(apis[target] for target in three))
+
+
+async def discover(discovery: Discovery) -> None:
+    """Read the cluster's resources for the first time; raises ``KubeError``.
+
+    Nothing can start before: an API server that is restarting is waited for, one that is gone
+    ends the process.
+    """
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+    pause_s = 0.5
+    while True:
+        try:
+            await discovery.refresh()
+            return
+        except NotConfigured:
+            raise
+        except KubeError as error:
+            if asyncio.get_running_loop().time() + pause_s > deadline:
+                raise
+            log.warning("the cluster's resources cannot be read yet", error=str(error))
+            await asyncio.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(pause_s * 2, 10.0)

@@ -9,13 +9,12 @@ import pytest
 from aiohttp import web
 
 from adapter import flags as adapter_flags
-from adapter import main
-from adapter.clusters import reached
-from adapter.rights import NEEDED
+from adapter.part import NEEDED
 from podscale.kube.connect import Target, is_in_pod
+from podscale.process.clusters import reached
 from podscale.serving import flags as serving_flags
-from podscale.serving.logs import Verbosity
 from tests.conformance.adapter_world import kubeconfig
+from tests.kit.adapter import served_adapter
 
 NAMES = ("lister", "authentication", "authorization")
 DISCOVERY = {
@@ -61,7 +60,7 @@ def test_each_flag_names_one_cluster_and_without_it_there_is_the_pods_own(words,
 
 def test_a_process_with_one_connection_has_the_listers():
     given = parse("--authorization-kubeconfig=c", "--lister-kubeconfig=a")
-    assert adapter_flags.target(given) == Target(kubeconfig="a")
+    assert adapter_flags.targets(given, is_in_pod=True).objects == Target(kubeconfig="a")
 
 
 def test_a_pod_is_where_a_service_account_is(tmp_path):
@@ -142,7 +141,7 @@ async def test_reviews_and_listing_go_to_their_own_clusters(tmp_path):
             f"--cert-dir={tmp_path / 'certificates'}", "--bind-address=127.0.0.1",
             "--authentication-tolerate-lookup-failure", "--shutdown-delay-duration=0s", *words,
         )  # fmt: skip
-        served = await stack.enter_async_context(main.serving(flags, Verbosity(), port=0))
+        served = await stack.enter_async_context(served_adapter(flags))
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         url = f"https://127.0.0.1:{served.server.port}/metrics"

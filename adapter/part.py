@@ -1,0 +1,124 @@
+"""The adapter as a part of a process: it reads Prometheus for all, and may serve the three APIs.
+
+``podscale.process.compose`` puts it beside the other parts, or runs it alone.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from adapter import flags as flags_
+from adapter.announcing import announcing
+from adapter.errors import ConfigInvalid
+from adapter.parts import Adapter, Ground
+from adapter.selfmetrics import AdapterMetrics, ObservedClient
+from podscale.core.metrics import MetricsProvider
+from podscale.feed.feed import Feed
+from podscale.kube.events import FLUSH_S, Recorder
+from podscale.process.part import Part, PartKind, Shared, Work
+from podscale.process.rights import Right
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import FlagError, Flags
+from podscale.serving.health import Health
+
+API_SERVICES = (
+    "v1beta1.custom.metrics.k8s.io",
+    "v1beta2.custom.metrics.k8s.io",
+    "v1beta1.external.metrics.k8s.io",
+    "v1beta1.metrics.k8s.io",
+)
+NEEDED: Sequence[Right] = (
+    Right(
+        "list",
+        "",
+        "pods",
+        "no CPU and memory of pods, other metrics of pods only where a namespace's may be listed",
+    ),
+    Right("watch", "", "pods", "pods are listed every half minute instead"),
+    Right("list", "", "nodes", "no metrics of nodes"),
+    Right("list", "", "namespaces", "no metrics of namespaces themselves"),
+    Right("create", "authentication.k8s.io", "tokenreviews", "bearer tokens are refused"),
+    Right("create", "authorization.k8s.io", "subjectaccessreviews", "every request is refused"),
+)
+
+
+class AdapterPart:
+    """A running adapter. A ``FeedReader``."""
+
+    def __init__(self, adapter: Adapter, feed: Feed, recorder: Recorder) -> None:
+        self.adapter = adapter
+        self.feed = feed
+        self._recorder = recorder
+
+    @property
+    def source(self) -> MetricsProvider:
+        """What the rules and the providers of other packages know."""
+        return self.adapter.source
+
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """The three metrics APIs."""
+        return self.adapter.groups
+
+    def works(self) -> Sequence[Work]:
+        """Return the relists, the rules file and the events about it."""
+        return (("rules", self.adapter.run), ("events", self._recorder.run))
+
+    def register(self, health: Health) -> None:
+        """Make readiness wait for pods and for the first relist, and tell of a bad file."""
+        self.adapter.register(health)
+
+    def is_leader(self) -> bool:
+        """Every replica answers."""
+        return True
+
+    async def stop(self) -> None:
+        """Write the events that wait."""
+        await self._recorder.flush(FLUSH_S)
+
+
+def reader(
+    others: Sequence[MetricsProvider] | None = None,
+) -> Callable[[Flags, Shared], AbstractAsyncContextManager[AdapterPart]]:
+    """Return what opens the feed; ``others`` are providers of other packages (None: those
+    installed)."""
+
+    @asynccontextmanager
+    async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
+        metrics = AdapterMetrics(shared.metrics.registry)
+        async with (
+            ObservedClient(flags_.prometheus_options(flags), metrics) as client,
+            Feed(client, flags_.feed_options(flags), shared.wall) as feed,
+        ):
+            metrics.watch_feed(feed.stats)
+            recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
+            # A launcher has upstream's rights, and those do not include events.
+            told = None if shared.is_launcher else announcing(recorder)
+            ground = Ground(shared.api, shared.discovery, shared.pods, client, feed, metrics)
+            adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
+            try:
+                await adapter.prepare()
+            except ConfigInvalid as invalid:
+                # What only the cluster could tell, as that it has no such resource.
+                raise FlagError(str(invalid)) from invalid
+            yield AdapterPart(adapter, feed, recorder)
+
+    return open_reader
+
+
+@asynccontextmanager
+async def _open(_flags: Flags, shared: Shared) -> AsyncIterator[Part]:
+    # The process has opened its reader of Prometheus first: here it serves as well.
+    yield shared.readers[0]
+
+
+KIND = PartKind(
+    name="adapter",
+    table=flags_.TABLE,
+    problems=flags_.problems,
+    targets=flags_.targets,
+    open=_open,
+    reads_prometheus=lambda _flags: True,
+    api_services=API_SERVICES,
+    has_lease=False,
+    rights=NEEDED,
+)

@@ -1,0 +1,234 @@
+"""Parts put together in one process: one connection, one feed, one set of watches, one server.
+
+Every command goes this way, with one part or with all of them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+
+import structlog
+from msgspec import Struct, structs
+
+from podscale.kube.api import user_agent
+from podscale.kube.connect import Target
+from podscale.kube.discovery import Discovery
+from podscale.kube.objects.pod import Pod
+from podscale.kube.pods import PodStore
+from podscale.kube.reflector import Reflector
+from podscale.kube.resource import PODS
+from podscale.kube.watching import Source
+from podscale.process import apiservices, clusters, rights
+from podscale.process.clusters import Targets
+from podscale.process.monitoring import monitored
+from podscale.process.part import (
+    Apart,
+    ApartKind,
+    FeedReader,
+    Flagged,
+    Kinds,
+    Part,
+    PartKind,
+    Shared,
+    Work,
+)
+from podscale.serving.api import ApiGroup, Route
+from podscale.serving.flags import Flags
+from podscale.serving.health import Health
+from podscale.serving.logs import Verbosity
+from podscale.serving.running import Clusters, Running, running
+from podscale.serving.selfmetrics import SelfMetrics
+
+log = structlog.get_logger(__name__)
+
+_DISCOVERY_PERIOD_S = 60.0
+
+OpenReader = Callable[[Flags, Shared], AbstractAsyncContextManager[FeedReader]]
+# Opens what is served beside the parts' APIs, and returns its routes.
+Beside = Callable[[Shared], AbstractAsyncContextManager[Sequence[Route]]]
+
+
+class Composed(Struct, frozen=True, eq=False):
+    """A running process. ``shared`` and ``server`` are None where nothing asks for them."""
+
+    parts: dict[str, Part]
+    apart: Sequence[Apart] = ()
+    shared: Shared | None = None
+    server: Running | None = None
+    health: Health | None = None
+    monitors: Sequence[int] = ()  # ports of /metrics over plain HTTP, in the order of the parts
+
+    async def stop(self) -> None:
+        """Give the Leases back, then finish what is in flight."""
+        for part in self.parts.values():
+            await part.stop()
+        async with asyncio.TaskGroup() as group:
+            for each in self.apart:
+                group.create_task(each.stop())
+            if self.server is not None:
+                group.create_task(self.server.drain())
+
+
+@asynccontextmanager
+async def composed(
+    flags: Flagged,
+    kinds: Kinds,
+    verbosity: Verbosity,
+    *,
+    open_reader: OpenReader | None = None,
+    beside: Beside | None = None,
+    is_launcher: bool = False,
+    port: int | None = None,
+    wall: Callable[[], float] = time.time,
+) -> AsyncIterator[Composed]:
+    """Run the parts that have flags while the block runs.
+
+    Raises ``FlagError``, ``KubeError``, ``TlsError``, ``TrustError`` or ``OSError`` when it cannot
+    start. ``port`` 0 means any free one, for every server. ``wall`` may run faster than the
+    machine's clock; deadlines of the network stay real.
+    """
+    inside = {name: own for name, own in flags.items() if isinstance(kinds[name], PartKind)}
+    async with AsyncExitStack() as stack:
+        if not inside:
+            apart = await _open_apart(flags, kinds, verbosity, port, stack)
+            yield Composed({}, apart)
+            return
+        chosen = {name: kind for name in inside if isinstance(kind := kinds[name], PartKind)}
+        enter = stack.enter_async_context
+        where = await asyncio.to_thread(_targets, flags, chosen)
+        reached = await enter(clusters.reached(where, user_agent=user_agent("-".join(flags))))
+        shared, health = _shared(inside, chosen, reached, is_launcher, wall), Health()
+        await clusters.discover(shared.discovery)
+        works: list[Work] = [("discovery", shared.discovery.run), ("pods", _pods(shared).run)]
+        reader = next((n for n, kind in chosen.items() if kind.reads_prometheus(inside[n])), None)
+        if reader is not None and open_reader is not None:
+            shared.readers.append(await enter(open_reader(inside[reader], shared)))
+        for name, kind in chosen.items():
+            shared.parts[name] = await enter(kind.open(inside[name], shared))
+            works += [
+                ("rights", partial(rights.warn_of_missing, api, needed))
+                for api, needed in reached.needs(kind.rights)
+            ]
+        running_parts = list(dict.fromkeys([*shared.readers, *shared.parts.values()]))
+        groups: list[ApiGroup] = []
+        for part in running_parts:
+            part.register(health)
+            works += part.works()
+        for part in shared.parts.values():
+            groups += part.groups
+        keeper, publishing = await apiservices.certificates(inside, chosen, shared)
+        works += publishing
+        group = await enter(asyncio.TaskGroup())
+        tasks = [group.create_task(work(), name=name) for name, work in works]
+        try:
+            apart = await _open_apart(flags, kinds, verbosity, port, stack)
+            monitors = [
+                await enter(monitored(address, shared.metrics.registry, health))
+                for address in _addresses(inside)
+            ]
+            routes = await enter(beside(shared)) if beside is not None else ()
+            server: Running | None = None
+            served = _server_flags(inside)
+            is_served = groups or routes
+            if served and is_served and (port is not None or served.number("secure-port")):
+                server = await enter(
+                    running(
+                        served,
+                        clusters=Clusters(reached.authentication, reached.authorization),
+                        groups=groups,
+                        routes=routes,
+                        health=health,
+                        metrics=shared.metrics,
+                        verbosity=verbosity,
+                        keeper=keeper,
+                        port=port,
+                    )
+                )
+                log.info("serving", port=server.port)
+            yield Composed(shared.parts, apart, shared, server, health, monitors)
+        finally:
+            for part in running_parts:
+                await part.stop()
+            for task in tasks:
+                task.cancel()
+
+
+def _shared(
+    flags: Flagged,
+    kinds: dict[str, PartKind],
+    reached: clusters.Reached,
+    is_launcher: bool,
+    wall: Callable[[], float],
+) -> Shared:
+    periods = [own.seconds("discovery-interval") for own in flags.values()
+               if "discovery-interval" in own.values]  # fmt: skip
+    period_s = next(filter(None, periods), _DISCOVERY_PERIOD_S)
+    asked = [tuple(kind.namespaces(flags[name])) for name, kind in kinds.items()]
+    # All namespaces as soon as one part looks at all.
+    only = dict.fromkeys(each for namespaces in asked for each in namespaces)
+    scopes = tuple(only) if all(asked) else ("",)
+    if any(kind.needs_annotations for kind in kinds.values()):
+        pods = PodStore(scopes)
+    else:
+        pods = PodStore(scopes, keep_annotations=())
+    return Shared(
+        names=frozenset(flags),
+        api=reached.objects,
+        discovery=Discovery(reached.objects, period_s=period_s),
+        pods=pods,
+        scopes=scopes,
+        metrics=SelfMetrics(),
+        wall=wall,
+        is_launcher=is_launcher,
+        parts={},
+        readers=[],
+    )
+
+
+def _pods(shared: Shared) -> Reflector[Pod]:
+    sources = [Source(PODS, Pod, namespace=scope) for scope in shared.scopes]
+    return Reflector(shared.api, sources, shared.pods)
+
+
+def _targets(flags: Flagged, kinds: dict[str, PartKind]) -> Targets:
+    """Return how to reach the cluster, and those that judge requests where they are others."""
+    found = [kind.targets(flags[name]) for name, kind in kinds.items()]
+    if len(flags) == 1:
+        return found[0]
+    # The first that is named, also to the webhook; a limit counts only where somebody wrote it.
+    chosen = next((each for each in found if each.objects.is_named), found[0])
+    if not chosen.objects.is_named:
+        paths = (own.text("kubeconfig") for own in flags.values() if "kubeconfig" in own.values)
+        named = Target(kubeconfig=next(filter(None, paths), ""))
+        chosen = structs.replace(chosen, objects=named)
+    limits = [kind.targets(flags[name]).objects for name, kind in kinds.items()
+              if "kube-api-qps" in flags[name].given]  # fmt: skip
+    limit = max(limits, key=lambda each: each.qps, default=Target())
+    objects = structs.replace(chosen.objects, qps=limit.qps, burst=limit.burst)
+    judges = (
+        next((t for t in each if t.is_named), objects)
+        for each in ([t.authentication for t in found], [t.authorization for t in found])
+    )
+    return Targets(objects, *judges)
+
+
+def _addresses(flags: Flagged) -> list[str]:
+    """Return where upstream's manifests look for a part's metrics, each once."""
+    given = (own.text("address") for own in flags.values() if "address" in own.values)
+    return list(dict.fromkeys(filter(None, given)))
+
+
+def _server_flags(flags: Flagged) -> Flags | None:
+    return next((own for own in flags.values() if "secure-port" in own.values), None)
+
+
+async def _open_apart(
+    flags: Flagged, kinds: Kinds, verbosity: Verbosity, port: int | None, stack: AsyncExitStack
+) -> list[Apart]:
+    return [
+        await stack.enter_async_context(kind.open(own, verbosity, port))
+        for name, own in flags.items()
+        if isinstance(kind := kinds[name], ApartKind)
+    ]

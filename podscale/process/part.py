@@ -1,0 +1,119 @@
+"""What a part of a process is: its flags, what it needs, what it runs.
+
+Each product builds its own parts; a command is a list of them (``podscale.cli.parts``), put
+together by ``podscale.process.compose``.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from podscale.core.metrics import MetricsProvider
+from podscale.kube.api import Api
+from podscale.kube.discovery import Discovery
+from podscale.kube.metrics_api import ApiProvider
+from podscale.kube.pods import PodStore
+from podscale.process.clusters import Targets
+from podscale.process.rights import Right
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import Flag, Flags
+from podscale.serving.health import Health
+from podscale.serving.logs import Verbosity
+from podscale.serving.selfmetrics import SelfMetrics
+
+Work = tuple[str, Callable[[], Coroutine[Any, Any, object]]]
+
+
+class Part(Protocol):
+    """One part while it runs."""
+
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """The API groups that it serves; read once all parts of the process are open."""
+        ...
+
+    def works(self) -> Sequence[Work]:
+        """Return what runs until the process ends, by name."""
+        ...
+
+    def register(self, health: Health) -> None:
+        """Add its checks: what readiness waits for, and the loops that liveness watches."""
+        ...
+
+    def is_leader(self) -> bool:
+        """Whether it may act now: under its Lease, or always where it has none."""
+        ...
+
+    async def stop(self) -> None:
+        """Give its Lease back; what is being written is finished or left undone."""
+        ...
+
+
+class FeedReader(Part, Protocol):
+    """The part that reads Prometheus for the whole process."""
+
+    @property
+    def source(self) -> MetricsProvider:
+        """What the rules and the providers of other packages know."""
+        ...
+
+
+class Shared(Struct, frozen=True, eq=False):
+    """What the parts of one process share. Discovery and pods are kept current by it."""
+
+    names: frozenset[str]  # of the parts in this process
+    api: Api
+    discovery: Discovery
+    pods: PodStore
+    scopes: Sequence[str]  # the namespaces of ``pods``; "" is all
+    metrics: SelfMetrics
+    wall: Callable[[], float]  # the time decisions are made at; the demo's may run faster
+    is_launcher: bool  # started under an upstream program's name, with its rights
+    parts: dict[str, Part]  # those that are open
+    readers: list[FeedReader]  # of Prometheus; at most one
+
+    def source(self, *, is_feed: bool) -> MetricsProvider:
+        """Return where a part's metrics come from: this process's feed, or the metrics APIs."""
+        if is_feed and self.readers:
+            return self.readers[0].source
+        return ApiProvider(self.api, self.discovery)
+
+
+class PartKind(Struct, frozen=True):
+    """A part that can be put into a process."""
+
+    name: str
+    table: Sequence[Flag]
+    problems: Callable[[Flags], Sequence[str]]  # what makes its flags invalid
+    targets: Callable[[Flags], Targets]  # how to reach the cluster; blocking
+    open: Callable[[Flags, Shared], AbstractAsyncContextManager[Part]]
+    # The namespaces whose pods it looks at; none named is all.
+    namespaces: Callable[[Flags], Sequence[str]] = lambda _flags: ()
+    needs_annotations: bool = False  # of pods
+    reads_prometheus: Callable[[Flags], bool] = lambda _flags: False
+    api_services: Sequence[str] = ()  # that may route to it
+    has_lease: bool = True  # it acts under one
+    rights: Sequence[Right] = ()  # whose absence is told at the start
+
+
+class ApartKind(Struct, frozen=True):
+    """A part with a connection, watches and a port of its own: others wait for its answers."""
+
+    name: str
+    table: Sequence[Flag]
+    problems: Callable[[Flags], Sequence[str]]
+    open: Callable[[Flags, Verbosity, int | None], AbstractAsyncContextManager["Apart"]]
+
+
+class Apart(Protocol):
+    """Such a part while it runs."""
+
+    async def stop(self) -> None:
+        """Finish what is in flight."""
+        ...
+
+
+Kinds = Mapping[str, PartKind | ApartKind]
+Flagged = Mapping[str, Flags]  # the parts of a process and their flags, in the kinds' order
