@@ -26,6 +26,13 @@ class Entry(NamedTuple):
     summary: str
     attribute: str = "command"  # of the module: a click.Command
 
+    def load(self) -> click.Command:
+        """Import the module and return the command; raises ``TypeError`` where it is none."""
+        command = getattr(importlib.import_module(self.module), self.attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.module}.{self.attribute} is not a click command")
+        return command
+
 
 _PROCESSES = "podscale.cli.processes"
 
@@ -69,10 +76,7 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(name)
         if entry is None or not _exists(entry.module):
             return None
-        command = getattr(importlib.import_module(entry.module), entry.attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.{entry.attribute} is not a click command")
-        return command
+        return entry.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -3,7 +3,6 @@
 ``python -m tests.tools.reference`` renews them; ``tests/docs`` holds them equal.
 """
 
-import importlib
 import re
 from pathlib import Path
 
@@ -57,7 +56,7 @@ prometheus-adapter's, field by field; unknown fields are errors with line and co
 
 def flags_of(program: str) -> dict[str, tuple[str, str, str]]:
     """Return flag → (kind, default, meaning) of a program, from its help."""
-    command = importlib.import_module(COMMANDS[program].module).command
+    command = COMMANDS[program].load()
     text = CliRunner().invoke(command, ["--help"]).output
     found = {
         each["name"]: (each["kind"] or "", each["default"] or "", each["help"])
