@@ -27,6 +27,8 @@ from podscale.serving.authority import (
 from podscale.serving.certificates import KeyPair, make_leaf
 from podscale.serving.tls import ServingTls, TlsError
 
+_FORMER_LOOKS = 2  # in which every other replica has come to serve the new CA's leaf
+
 Publish = Callable[[bytes], Awaitable[bool]]
 
 
@@ -68,6 +70,9 @@ class CertificateKeeper:
         self._wall = wall
         self._signed_by: bytes = b""
         self._leaf: KeyPair | None = None
+        self._known: AuthorityState | None = None  # what clients trust, as far as we know
+        self._met: bytes = b""  # a signer that nobody had announced
+        self._former: tuple[bytes, int] = (b"", 0)  # bundle of before, looks that it is kept for
 
     async def start(self) -> KeyPair:
         """Return the first leaf, creating the Secret when there is none (any replica may).
@@ -77,7 +82,8 @@ class CertificateKeeper:
         """
         state, _ = await self._read()
         if state is None:
-            state = await self._create()
+            state = await self._create(None)
+        self._known = state
         return self._sign(state)
 
     async def run(self, tls: ServingTls) -> None:
@@ -92,17 +98,32 @@ class CertificateKeeper:
             await asyncio.sleep(self._times.poll_s)
 
     async def step(self, tls: ServingTls) -> None:
-        """Look once: renew the leaf, and as Lease holder publish and advance the CA."""
+        """Look once: renew the leaf, and as Lease holder publish and advance the CA.
+
+        No certificate is served whose CA was not published before: one that somebody else
+        put into the Secret is published first, and other replicas wait for that a look long.
+        """
         state, version = await self._read()
         if state is None:
-            state = await self._create()
+            state = await self._create(self._known)
             version = ""
+        known, signer = self._known, state.signer.certificate
+        if known is not None and signer not in known.bundle:
+            if self._may_write():
+                self._former = (known.bundle, _FORMER_LOOKS)
+                await self._publish(state.bundle + known.bundle)
+            elif self._met != signer:
+                self._met = signer
+                return
+        self._known = state
         leaf = self._sign(state)
         if leaf is not tls.pair:
             tls.use_pair(leaf)
         if not version or not self._may_write():
             return
-        is_published = await self._publish(state.bundle)
+        former, looks = self._former
+        self._former = (former, looks - 1) if looks else (b"", 0)
+        is_published = await self._publish(state.bundle + (former if looks else b""))
         wanted = advance(state, self._times, now=self._wall(), is_published=is_published)
         if wanted is state or not self._may_write():
             return
@@ -142,8 +163,9 @@ class CertificateKeeper:
             return None, found.metadata.resourceVersion
         return from_secret(found.data), found.metadata.resourceVersion
 
-    async def _create(self) -> AuthorityState:
-        state = advance(None, self._times, now=self._wall(), is_published=False)
+    async def _create(self, known: AuthorityState | None) -> AuthorityState:
+        # A Secret that was deleted comes back as it was: clients trust that CA.
+        state = known or advance(None, self._times, now=self._wall(), is_published=False)
         path = SECRETS.path(self._namespace)
         try:
             await self._api.request("POST", path, body=self._encode(state, ""), timeout_s=10.0)

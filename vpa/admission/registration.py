@@ -20,7 +20,9 @@ _log = structlog.get_logger()
 
 CONFIGURATION, WEBHOOK = "vpa-webhook-config", "vpa.k8s.io"
 _TIMEOUT_S = 10.0
-_LOOK_S = 30.0
+_LOOK_S = 30.0  # at a configuration that nothing is known to have changed
+_AGAIN_S = 5.0
+_GLANCE_S = 0.5  # at the CA that we would register
 _FILLED_IN: Mapping[str, Any] = {
     "matchPolicy": "Equivalent",
     "objectSelector": {},
@@ -131,17 +133,23 @@ async def keep_registered(
 ) -> None:
     """Register, and look after it for ever: a deleted or foreign one is put right.
 
-    ``registered`` is told of what the API server trusts from then on.
+    ``registered`` is told of what the API server trusts from then on. Another bundle is put
+    there at once: its certificate may be served already.
     """
+    clock = asyncio.get_running_loop().time
+    trusted, next_look = b"", clock()
     while True:
         try:
             found = await asyncio.to_thread(bundle)
-            if found:  # an empty CA file is one that is being written
+            # An empty CA file is one that is being written.
+            if found and (found != trusted or clock() >= next_look):
+                trusted, next_look = found, clock() + _LOOK_S
                 await register(api, wanted, found)
                 registered(found)
         except (KubeError, OSError, msgspec.DecodeError) as error:
-            _log.warning("webhook not registered", error=str(error), again_s=_LOOK_S)
-        await asyncio.sleep(_LOOK_S)
+            _log.warning("webhook not registered", error=str(error), again_s=_AGAIN_S)
+            next_look = clock() + _AGAIN_S
+        await asyncio.sleep(_GLANCE_S)
 
 
 class StatusLease:

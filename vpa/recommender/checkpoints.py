@@ -33,8 +33,11 @@ _TIMEOUT_S = 10.0
 _LATE_TIMEOUT_S = 30.0  # of a pass, for those that were not there at the start
 
 
-class _Spec(Struct, frozen=True, rename="camel"):
+class _Owner(Struct, frozen=True, rename="camel"):
     vpa_object_name: str = ""
+
+
+class _Container(Struct, frozen=True, rename="camel"):
     container_name: str = ""
 
 
@@ -124,10 +127,9 @@ class Checkpoints:
         deleted = 0
         gone: dict[VpaKey, bool] = {}
         async for stored in self._all():
-            named = _named(stored)
-            if named is None or named[0].namespace in self._ignored or exists(named[0]):
+            key = _vpa_of(stored)
+            if key is None or key.namespace in self._ignored or exists(key):
                 continue
-            key = named[0]
             if key not in gone:
                 gone[key] = await self._is_gone(key)
             if not gone[key]:
@@ -138,7 +140,10 @@ class Checkpoints:
             except ObjectNotFound:
                 continue
             finally:
-                self._forget(named)
+                self._names.pop((key.namespace, stored.metadata.name), None)
+                named = _named(stored)
+                if named is not None:
+                    self._forget(named)
             deleted += 1
         return deleted
 
@@ -276,14 +281,23 @@ class Checkpoints:
                 await asyncio.sleep(0)
 
 
-def _named(stored: StoredCheckpoint) -> Named | None:
+def _vpa_of(stored: StoredCheckpoint) -> VpaKey | None:
+    # Whose it is, also where it does not say of which container.
     try:
-        spec = msgspec.json.decode(stored.spec, type=_Spec)
+        spec = msgspec.json.decode(stored.spec, type=_Owner)
     except msgspec.DecodeError:
         return None
-    if not spec.vpa_object_name or not spec.container_name:
+    name = spec.vpa_object_name
+    return VpaKey(stored.metadata.namespace, name) if name else None
+
+
+def _named(stored: StoredCheckpoint) -> Named | None:
+    key = _vpa_of(stored)
+    try:
+        container = msgspec.json.decode(stored.spec, type=_Container).container_name
+    except msgspec.DecodeError:
         return None
-    return VpaKey(stored.metadata.namespace, spec.vpa_object_name), spec.container_name
+    return (key, container) if key is not None and container else None
 
 
 def _annotated(annotations: Mapping[str, str], extra: str | None) -> dict[str, str]:

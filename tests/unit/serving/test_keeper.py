@@ -248,3 +248,42 @@ async def test_given_certificates_are_refused_when_they_do_not_fit() -> None:
     assert tls.pair is one
     with pytest.raises(TlsError, match="TLS_NO_SUCH"):
         ServingTls(one, ciphers=["TLS_NO_SUCH"])
+
+
+async def test_a_ca_that_somebody_put_into_the_secret_is_published_before_it_is_served(
+    api: ScriptedApi,
+) -> None:
+    clock = Clock()
+    leader, follower = keeper(api, clock), keeper(api, clock, lambda: False)
+    pairs = [ServingTls(await leader.start()), ServingTls(await follower.start())]
+    await leader.step(pairs[0])
+    before = [tls.pair for tls in pairs]
+    other = ScriptedApi()
+    await keeper(other, clock).start()
+    api.objects[PATH]["data"] = other.objects[PATH]["data"]
+    for _ in range(6):
+        # The worst order: the follower looks before the leader publishes.
+        for one, tls in ((follower, pairs[1]), (leader, pairs[0])):
+            await one.step(tls)
+            trusted = {cert for cert in bundle(api).split(b"-----END CERTIFICATE-----\n") if cert}
+            for served in pairs:
+                assert any(_signed(served.pair, cert) for cert in trusted)
+        clock.now += 20
+    assert all(tls.pair is not old for tls, old in zip(pairs, before, strict=True))
+    assert bundle(api) == from_secret(api.objects[PATH]["data"]).bundle
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_secret_that_was_deleted_comes_back_with_the_ca_that_clients_trust(
+    api: ScriptedApi, leads: bool
+) -> None:
+    clock = Clock()
+    leader = keeper(api, clock)
+    tls = ServingTls(await leader.start())
+    await leader.step(tls)
+    follower = keeper(api, clock, lambda: False)
+    other = ServingTls(await follower.start())
+    held, trusted = api.objects.pop(PATH)["data"], bundle(api)
+    await (leader.step(tls) if leads else follower.step(other))
+    assert api.objects[PATH]["data"] == held
+    assert bundle(api) == trusted

@@ -1,6 +1,7 @@
 """The stored configuration is left alone only if it is the one that we would write."""
 
 import asyncio
+import base64
 import copy
 from typing import Any
 
@@ -11,7 +12,14 @@ from podscale.kube.errors import ApiError, KubeError
 from podscale.kube.resource import MUTATING_WEBHOOKS
 from podscale.kube.wire import encode
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.registration import CONFIGURATION, Registration, StatusLease, _is_same, register
+from vpa.admission.registration import (
+    CONFIGURATION,
+    Registration,
+    StatusLease,
+    _is_same,
+    keep_registered,
+    register,
+)
 
 BODY: dict[str, Any] = msgspec.json.decode(
     encode(Registration(only="shop", labels=(("team", "a"),)).body(b"pem"))
@@ -136,3 +144,29 @@ async def test_nothing_about_the_sign_of_life_ends_the_process(where: str):
     waiting.cancel()
     running.cancel()
     await asyncio.wait({running, waiting})
+
+
+@pytest.mark.looptime
+async def test_another_ca_is_registered_within_a_second_and_one_that_failed_soon():
+    api = ScriptedApi()
+    served = [b"one"]
+    running = asyncio.create_task(keep_registered(api, Registration(), lambda: served[-1]))
+
+    def trusted() -> bytes:
+        hook = api.objects[PATH]["webhooks"][0]
+        return base64.b64decode(hook["clientConfig"]["caBundle"])
+
+    await asyncio.sleep(0.1)
+    assert trusted() == b"one"
+    for at, bundle in ((0.7, b"two"), (47.3, b"three")):
+        await asyncio.sleep(at)
+        served.append(bundle)
+        await asyncio.sleep(1.0)
+        assert trusted() == bundle
+    api.is_down = True
+    served.append(b"four")
+    await asyncio.sleep(1.0)
+    api.is_down = False
+    await asyncio.sleep(6.0)
+    assert trusted() == b"four"
+    running.cancel()

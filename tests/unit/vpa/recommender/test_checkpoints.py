@@ -49,6 +49,8 @@ class Shelf:
             return self._answer({"metadata": {}, "items": list(self.objects.values())})
         if name not in self.objects:
             raise ObjectNotFound(404, "NotFound", "there is none")
+        if method == "DELETE":
+            return self._answer(self.objects.pop(name))
         if method == "PATCH":
             for step in json.loads(more["body"]):
                 if step["path"] == "/status":
@@ -193,3 +195,22 @@ async def test_without_any_name_left_a_write_fails_and_ends() -> None:
     world.shelf.put(other, {})
     with pytest.raises(KubeError):
         await world.passes()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"vpaObjectName": "gone", "containerName": "app"},
+        {"vpaObjectName": "gone"},
+        {"vpaObjectName": "gone", "containerName": ""},
+        {"vpaObjectName": "gone", "containerName": None},
+        {"vpaObjectName": "gone", "containerName": 7},
+    ],
+)
+async def test_orphans_are_collected_whatever_they_say_of_their_container(spec: Json) -> None:
+    world = World()
+    world.shelf.put("web-app", SPEC)
+    world.shelf.put("orphan", spec)
+    await world.load()
+    assert await world.checkpoints.collect(world.cluster.vpas.__contains__) == 1
+    assert list(world.shelf.objects) == ["web-app"]
