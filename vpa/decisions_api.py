@@ -13,8 +13,11 @@ import msgspec
 import numpy as np
 import structlog
 
+from podscale.core.quantity import Quantity
+from podscale.core.selector import Selector
 from podscale.kube.api import METADATA_LIST
 from podscale.kube.errors import KubeError
+from podscale.kube.pods import Phase
 from podscale.kube.resource import PODS
 from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
 from podscale.serving import status
@@ -28,9 +31,10 @@ from vpa.explain.admitted import Told, read
 from vpa.explain.recommendation import Measured
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa
-from vpa.model.quantities import RESOURCES
+from vpa.model.quantities import EMPTY, RESOURCES
 from vpa.recommender.loop import Recommender
 from vpa.sizing import Known, PodDecision
+from vpa.stored import pod_of
 from vpa.updater.loop import Updater
 from vpa.updater.told import gist
 
@@ -240,7 +244,22 @@ class SizingApi(LeaderApi):
                 for name, each in sorted(pods.items())
             ),
             standing=recommender.standing(key),
+            requests=self._requests(key.namespace, held.resolved.selector),
         )
+
+    def _requests(
+        self, namespace: str, selector: Selector | None
+    ) -> dict[tuple[str, str], Quantity]:
+        # Of one pod that runs: replicas mostly have the same.
+        if selector is None:
+            return {}
+        views = self._recommender.stores.pods.select(namespace, selector).views()
+        pod = next((pod_of(view) for view in views if view.phase == Phase.RUNNING), None)
+        return {
+            (container, resource): amount
+            for container, (_, resources) in (pod.present if pod is not None else {}).items()
+            for resource, amount in (resources.requests or EMPTY).items()
+        }
 
     def _measured(self, key: VpaKey, container: str, resource: str) -> Measured:
         cluster = self._recommender.cluster

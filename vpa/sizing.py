@@ -5,13 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from podscale.core.quantity import Quantity
 from podscale.kube.wire import format_time
 from vpa.explain.admitted import Told
 from vpa.explain.explanation import WORDS, Explanation, sentence
+from vpa.explain.plain import because, history, readable
 from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
 from vpa.explain.standing import Standing, as_published, change_of, sentence_of, telling
 from vpa.explain.update import explain_update
-from vpa.model.amounts import humanized
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import RecommendationTrace
@@ -48,6 +49,8 @@ class Known(Struct, frozen=True):
     pods: tuple[PodDecision, ...] = ()
     admitted: Mapping[str, Told] = {}  # by pod: what the webhook wrote on it
     standing: Standing = Standing()
+    # By container and resource, of a pod as it is now.
+    requests: Mapping[tuple[str, str], Quantity] = {}
 
 
 def body(known: Known) -> dict[str, Any]:
@@ -165,14 +168,33 @@ def _admitted(told: Told | None) -> list[dict[str, Any]]:
 
 
 def _first(known: Known) -> Explanation:
+    places = [(container, resource) for container in known.containers or ("",)
+              for resource in RESOURCES]  # fmt: skip
     found = [
-        explain(known, container, resource)
-        for container in known.containers or ("",)
-        for resource in RESOURCES
+        (_interest(known, container, resource, each.first, each.decision), each)
+        for container, resource in places
+        for each in [explain(known, container, resource)]
     ]
-    # What the user switched off says nothing of a VPA that sizes something else.
-    told = (each for each in found if each.first not in _SWITCHED_OFF)
-    return next(told, found[0])
+    # Of what is controlled and changes, if there is any: the rest explains nothing that is seen.
+    return min(found, key=lambda each: each[0])[1]
+
+
+def _interest(
+    known: Known, container: str, resource: str, reason: str, decision: Mapping[str, Any]
+) -> int:
+    """Return how late an amount is told: what changes, what is controlled, what is neither."""
+    if reason in _SWITCHED_OFF:
+        return 2
+    return 0 if _before(known, container, resource, decision.get("value")) else 1
+
+
+def _before(known: Known, container: str, resource: str, value: object) -> str:
+    """Return what pods have of a resource, for people; "" where it is what they will get."""
+    present = known.requests.get((container, resource))
+    if present is None or value is None:
+        return ""
+    before, after = readable(resource, str(present)), readable(resource, value)
+    return before if before != after else ""
 
 
 def _told(explained: Explanation) -> dict[str, Any]:
@@ -195,20 +217,13 @@ def _told_amount(explained: Explanation) -> dict[str, Any]:
 def _sentences(
     known: Known, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    found = []
-    for each in amounts:
-        value = _readable(each["resource"], each["decision"].get("value")) or "nothing"
-        reason = each["first_reason"]
-        facts = each["facts"]
-        text = f"{each['resource']} of {each['container']}: {value}."
-        stands = sentence_of(facts, _readable(each["resource"], facts.get("estimate")))
-        text += f" {stands} {sentence(reason)}" if stands else f" {sentence(reason)}"
-        if "percentile" in facts:
-            text += (
-                f" Percentile {facts['percentile']:g} of {_samples(facts.get('samples', 0))}, "
-                f"margin {facts['margin']:g}, confidence {facts['confidence']:.3g}."
-            )
-        found.append(text)
+    order = sorted(
+        amounts,
+        key=lambda each: _interest(
+            known, each["container"], each["resource"], each["first_reason"], each["decision"]
+        ),
+    )
+    found = [_amount_sentence(known, each) for each in order]
     found += [
         f"pod {each['pod']}: {_ACTIONS[each['decision']['action']]}. "
         f"{sentence(each['first_reason'])}"
@@ -223,20 +238,25 @@ def _sentences(
     return found or [sentence(_first(known).reasons[0])]
 
 
+def _amount_sentence(known: Known, told: Mapping[str, Any]) -> str:
+    container, resource, facts = told["container"], told["resource"], told["facts"]
+    value, reason = told["decision"].get("value"), told["first_reason"]
+    before = _before(known, container, resource, value)
+    text = f"{resource} of {container}: {f'{before} → ' if before else ''}"
+    text += readable(resource, value) or "nothing"
+    why = because(resource, reason, facts)
+    stands = sentence_of(facts, readable(resource, facts.get("estimate")))
+    if stands:
+        return f"{text}. {stands} {why[0].upper() + why[1:] + '.' if why else sentence(reason)}"
+    if why:
+        return f"{text}, because {why}{history(facts)}."
+    return f"{text}. {sentence(reason)}"
+
+
 def _admitted_value(told: Mapping[str, Any]) -> str:
     # Its ``value`` names what was set: "memory request", say.
     resource = "memory" if "memory" in str(told["value"]) else ""
-    return _readable(resource, told["decision"].get("value")) or "left as it was"
-
-
-def _samples(number: float) -> str:
-    return f"{number:g} sample{'' if number == 1 else 's'}"
-
-
-def _readable(resource: str, amount: object) -> str:
-    """Return an amount for people; the decision's facts keep every byte."""
-    text = "" if amount is None else str(amount)
-    return humanized(int(text)) if resource == "memory" and text.isdecimal() else text
+    return readable(resource, told["decision"].get("value")) or "left as it was"
 
 
 def _cells(known: Known) -> list[str]:
@@ -248,7 +268,7 @@ def _cells(known: Known) -> list[str]:
         f"{ref.kind}/{ref.name}" if ref is not None else "<none>",
         update_mode(known.vpa),
         *(
-            _readable(resource, told[resource].decision.get("value")) or "<none>"
+            readable(resource, told[resource].decision.get("value")) or "<none>"
             for resource in RESOURCES
         ),
         _first(known).first,

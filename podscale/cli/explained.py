@@ -45,10 +45,13 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
 
 def _why(status: Mapping[str, Any]) -> str:
     sentences: Sequence[str] = status.get("sentences") or [""]
-    amounts = [each.get("first_reason") for each in status.get("recommendation", ())]
-    first = status.get("first_reason")
-    # A VPA's begin with one for each amount; an HPA's end with what was done.
-    return sentences[amounts.index(first)] if first in amounts else sentences[-1]
+    first = (status.get("first_reason"), status.get("facts"))
+    # A VPA has one for each amount; an HPA's end with what was done.
+    for number, each in enumerate(status.get("recommendation", ())):
+        if (each.get("first_reason"), each.get("facts")) == first:
+            name = f"{each.get('resource')} of {each.get('container')}: "
+            return next((text for text in sentences if text.startswith(name)), sentences[number])
+    return sentences[-1]
 
 
 def lines(body: Mapping[str, Any], *, colour: bool = False, now: float | None = None) -> list[str]:

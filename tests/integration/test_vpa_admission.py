@@ -15,6 +15,7 @@ import pytest
 
 from podscale.kube.watching import Broken
 from podscale.sandbox.errors import ApiError
+from podscale.serving.certificate_files import self_signed
 from podscale.serving.certificates import make_self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
@@ -153,7 +154,10 @@ async def test_a_webhook_that_could_not_size_a_pod_shows_no_sign_of_life(small, 
         found = small.objects.find("leases", "kube-system", "vpa-admission-controller")
         return found and found["spec"]["renewTime"]
 
-    async with admitting(small, tmp_path) as served:
+    # As --cert-dir will have it; the CA stays the one of the file.
+    kept = self_signed(f"{tmp_path}/certificates")
+    (tmp_path / "ca.pem").write_bytes(kept.certificate)
+    async with admitting(small, tmp_path, f"--client-ca-file={tmp_path}/ca.pem") as served:
         await small.until(lambda: renewed() is not None)
         if what == "watch":
             replica_sets = served.stores.workloads.by_kind["ReplicaSet"]

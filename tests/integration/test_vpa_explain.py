@@ -113,7 +113,12 @@ async def test_a_recommendation_is_explained_and_monitored(small, tmp_path):
     )
     text = "\n".join(lines(body))
     assert "default/web → Deployment/web" in text
-    assert "cpu of main: 247m. The amount is a percentile" in text
+    assert "cpu of main: 100m → 247m, because it used up to " in text
+    assert "memory of main: 64Mi → " in text
+    assert "because it peaked at " in text
+    assert "; little history yet." in text
+    for word in ("Percentile", "confidence", "margin", "samples"):
+        assert word not in text.replace("(PercentileOfUsage", "")
     assert [each["metadata"]["name"] for each in listed["items"]] == ["web"]
     assert table["rows"][0]["cells"][:4] == ["web", "Deployment/web", "Off", "247m"]
     assert "vpa_recommender_aggregate_container_states_count 1.0" in metrics

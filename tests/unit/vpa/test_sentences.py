@@ -8,6 +8,7 @@ import pytest
 from podscale.core import quantity
 from vpa import sizing
 from vpa.explain.admitted import REASONS, Told, Value, read
+from vpa.explain.plain import because, readable
 from vpa.explain.recommendation import TargetState
 from vpa.explain.standing import Standing
 from vpa.model.objects import (
@@ -34,14 +35,21 @@ from vpa.updater.decide import UpdateDecision
         ("memory", "865936536", "825.82Mi"),
         ("memory", "100", "100"),
         ("memory", "512Mi", "512Mi"),
+        ("memory", "0.5Gi", "512Mi"),
+        ("memory", "536870912", "512Mi"),
+        ("memory", "548405248", "523Mi"),
+        ("memory", "1234567k", "1.15Gi"),
+        ("memory", "129e6", "123.02Mi"),
         ("cpu", "1000", "1000"),
+        ("cpu", "0.25", "250m"),
+        ("cpu", "1500m", "1500m"),
         ("memory", None, ""),
     ],
 )
 def test_bytes_are_shown_in_the_largest_unit_that_fits(
     resource: str, amount: str | None, shown: str
 ) -> None:
-    assert sizing._readable(resource, amount) == shown
+    assert readable(resource, amount) == shown
 
 
 def known(*policies: dict[str, object], target: TargetState, **more: object) -> Known:
@@ -86,7 +94,6 @@ def test_what_becomes_of_a_pod_is_told_in_words() -> None:
     told = known(target=TargetState(True), pods=(PodDecision("worker-1", 1.0, decision),))
     sentences = sizing.body(told)["status"]["sentences"]
     assert "pod worker-1: stays as it is. A new pod would get what this one has." in sentences
-    assert sizing._samples(1.0) == "1 sample"
 
 
 GI = 1024.0**3
@@ -206,3 +213,78 @@ def test_facts_that_somebody_wrote_on_a_pod_are_not_taken_for_ours() -> None:
 )  # fmt: skip
 def test_an_annotation_that_is_not_the_webhooks_says_nothing_and_breaks_nothing(text: str) -> None:
     assert read({REASONS: text}) is None
+
+
+def changing(**requests: str) -> Known:
+    """Return a VPA of two containers, of which ``app`` has been measured for an hour."""
+    used = {
+        "cpu": ResourceUsage((0.1,) * 3, 1 / 24),
+        "memory": ResourceUsage((455 * 2**20,) * 3, 1 / 24),
+    }
+    usages = [ContainerUsage("agent", used), ContainerUsage("app", used)]
+    least = RecommenderSettings(min_cpu_milli=1.0, min_memory_mb=1.0)
+    told = known(
+        NO_AGENT, target=TargetState(True), trace=recommend(usages, least),
+        containers=("agent", "app"),
+    )  # fmt: skip
+    amounts = {("app", name): quantity.parse(text) for name, text in requests.items()}
+    return msgspec.structs.replace(told, requests=amounts)
+
+
+def test_an_amount_is_told_in_plain_words_with_what_it_was_before() -> None:
+    status = sizing.body(changing(cpu="115m", memory="256Mi"))["status"]
+    first, *others = status["sentences"]
+    assert first == (
+        "memory of app: 256Mi → 523.25Mi, because it peaked at 455Mi, and 15% is added; "
+        "little history yet."
+    )
+    assert any(text.startswith("cpu of app: 115m, because it used up to 100m in 90%")
+               for text in others)  # fmt: skip
+    assert "confidence" not in " ".join(status["sentences"])
+
+
+@pytest.mark.parametrize(
+    ("requests", "first"),
+    [
+        pytest.param({"cpu": "115m", "memory": "256Mi"}, "memory of app", id="what-changes"),
+        pytest.param({"cpu": "200m", "memory": "523.25Mi"}, "cpu of app", id="the-other-one"),
+        pytest.param({"cpu": "200m", "memory": "256Mi"}, "cpu of app", id="both"),
+        pytest.param({}, "cpu of app", id="of-what-is-controlled"),
+    ],
+)
+def test_the_first_why_is_of_what_is_controlled_and_changes(
+    requests: dict[str, str], first: str
+) -> None:
+    told = changing(**requests)
+    status = sizing.body(told)["status"]
+    assert status["sentences"][0].startswith(first)
+    assert status["first_reason"] == "PercentileOfUsage"
+    (explained,) = (
+        each
+        for each in status["recommendation"]
+        if f"{each['resource']} of {each['container']}" == first
+    )
+    assert status["facts"] == explained["facts"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "facts", "says"),
+    [
+        ("MinAllowed", {"min": "536870912"}, "minAllowed is 512Mi"),
+        ("MaxAllowed", {"max": "0.5Gi"}, "maxAllowed is 512Mi"),
+        (
+            "OomBump",
+            {"requested_bytes": 2**28, "bumped_bytes": 2**29, "margin": 0.0},
+            "it was killed for memory with a request of 256Mi, and 512Mi counts as used",
+        ),
+        (
+            "MemoryPeakHolds",
+            {"peak_bytes": 2.0**29, "margin": 0.15},
+            "it peaked at 512Mi, which fades, and 15% is added",
+        ),
+    ],
+)
+def test_every_amount_in_a_sentence_is_spelt_in_one_way(
+    reason: str, facts: dict[str, Any], says: str
+) -> None:
+    assert because("memory", reason, facts) == says
