@@ -53,11 +53,13 @@ def _words(
             behind,
             alone,
             "--metrics-source=feed",
+            "--address=",
             f"--recommender-interval={clock.flag(10.0)}",
         ],
         "updater": [
             cluster,
             alone,
+            "--address=",
             f"--updater-interval={clock.flag(10.0)}",
             # Admission lives in this process: its sign of life, of the machine's time, says
             # nothing.

@@ -56,7 +56,7 @@ class Night:
 
     def freeze(self) -> None:
         """Let the watch of pods show nothing more, and be believed."""
-        self.part._stores.pods.apply = lambda *_args, **_more: None  # type: ignore[method-assign]
+        self.part.stores.pods.apply = lambda *_args, **_more: None  # type: ignore[method-assign]
 
     def later(self, seconds: float) -> None:
         """Let it be so much later by the monotonic clock."""
@@ -215,7 +215,7 @@ async def test_a_group_whose_pods_come_back_unsized_is_tried_one_at_a_time_after
         await stage.loop()
         assert stage.evictions == 3
         await small.until(lambda: small.ready() == 6)
-        await small.until(lambda: len(stage.part._stores.pods) == 6)
+        await small.until(lambda: len(stage.part.stores.pods) == 6)
         await stage.loop()
         assert stage.evictions == 3
         assert set(decisions(stage.part)) == {"AdmissionNotAlive"}
