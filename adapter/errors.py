@@ -35,17 +35,17 @@ class ConfigInvalid(Exception):
         super().__init__("\n".join(p.describe(file) for p in self.problems))
 
 
-class QueryError(ValueError):
+class RuleQueryError(ValueError):
     """The rule cannot ask Prometheus this; the text says why."""
 
 
-class UnsupportedOperator(QueryError):
+class UnsupportedOperator(RuleQueryError):
     """A selector operator without a PromQL form."""
 
 
-class NoLabel(QueryError):
+class NoLabel(RuleQueryError):
     """The rule maps no label to the resource."""
 
 
-class EmptyQuery(QueryError):
+class EmptyQuery(RuleQueryError):
     """metricsQuery renders to nothing for this request."""

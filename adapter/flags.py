@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from adapter.relist import RelistOptions
+from adapter.discovery.relist import RelistOptions
 from podscale.core.showable import shown_url
 from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb

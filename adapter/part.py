@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from adapter import flags as flags_
+from adapter.adapter import Adapter, AdapterGround
 from adapter.announcing import announcing
 from adapter.errors import ConfigInvalid
-from adapter.parts import Adapter, Ground
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
@@ -93,7 +93,7 @@ def reader(
             recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
             # A launcher has upstream's rights, and those do not include events.
             told = None if shared.is_launcher else announcing(recorder)
-            ground = Ground(shared.api, shared.discovery, shared.pods, client, feed, metrics)
+            ground = AdapterGround(shared.api, shared.discovery, shared.pods, client, feed, metrics)
             adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
             try:
                 await adapter.prepare()

@@ -7,17 +7,18 @@ A batch of thousands of questions is a handful of demands on the feed.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from adapter import mapping, matchers, object_names, readings, registry
-from adapter.errors import NoLabel, QueryError
-from adapter.inquiry import Asked, Inquiry, LongInquiry
-from adapter.listing import Source
-from adapter.objects import Objects
-from adapter.plans import Plans
-from adapter.readings import Origin
-from adapter.registry import Registry
+from adapter.discovery import mapping, object_names, registry
+from adapter.discovery.listing import MetricSource
+from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.registry import MetricRegistry
+from adapter.errors import NoLabel, RuleQueryError
+from adapter.queries import matchers, readings
+from adapter.queries.inquiry import Inquiries, Inquiry, LongInquiry
+from adapter.queries.plans import Plans
+from adapter.queries.readings import Origin
+from adapter.queries.standing import StandingQuestion, Standings, parse
+from adapter.queries.usage import UsageByRules
 from adapter.stages import Stage
-from adapter.standing import Standing, Standings, parse
-from adapter.usage import Usage
 from podscale.core import selector as selectors
 from podscale.core.metrics import (
     Answer,
@@ -37,7 +38,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.feed.feed import Feed
-from podscale.feed.plan import Demand, Plan
+from podscale.feed.plan import Demand, QueryPlan
 
 _PAGE = 50  # joined demands between two looks at the event loop: 20 us each
 
@@ -48,13 +49,13 @@ class FeedProvider:
     def __init__(
         self,
         feed: Feed,
-        objects: Objects,
-        mapper: mapping.Mapper,
+        objects: WatchedObjects,
+        mapper: mapping.ResourceMapper,
         plans: Plans,
-        usage: Usage,
+        usage: UsageByRules,
         *,
-        custom: Callable[[], Registry],
-        external: Callable[[], Registry],
+        custom: Callable[[], MetricRegistry],
+        external: Callable[[], MetricRegistry],
     ) -> None:
         """``custom`` and ``external`` return the newest registries."""
         self.feed = feed
@@ -73,7 +74,7 @@ class FeedProvider:
             self._standings.joined(plan, namespace, [each for each, _ in members])
             for (plan, namespace), members in standing.items()
         ]
-        asked = Asked([self._inquire(question) for question in others])
+        asked = Inquiries([self._inquire(question) for question in others])
         outcomes = await self.feed.read([*(each.demand for each in joined), *asked.demands])
         answers: list[Answer | None] = [None] * len(questions)
         mine, rest = outcomes[: len(joined)], outcomes[len(joined) :]
@@ -90,13 +91,15 @@ class FeedProvider:
 
     def _sorted(
         self, questions: Sequence[Question]
-    ) -> tuple[dict[tuple[Plan, str], list[tuple[Standing, int]]], dict[Question, list[int]]]:
+    ) -> tuple[
+        dict[tuple[QueryPlan, str], list[tuple[StandingQuestion, int]]], dict[Question, list[int]]
+    ]:
         """Sort out what is asked again and again, by query and namespace, and the rest, each
         question once: ten autoscalers of a namespace ask for the same external metric."""
         self._standings.grow_older()
-        plans: dict[tuple[str, str], tuple[Plan, Origin] | None] = {}
+        plans: dict[tuple[str, str], tuple[QueryPlan, Origin] | None] = {}
         changes: dict[str, int] = {}  # by namespace: nothing changes until all are sorted
-        standing: dict[tuple[Plan, str], list[tuple[Standing, int]]] = {}
+        standing: dict[tuple[QueryPlan, str], list[tuple[StandingQuestion, int]]] = {}
         others: dict[Question, list[int]] = {}
         for place, question in enumerate(questions):
             if isinstance(question, PodMetric):
@@ -114,9 +117,9 @@ class FeedProvider:
     def _stands(
         self,
         question: PodMetric,
-        plans: dict[tuple[str, str], tuple[Plan, Origin] | None],
+        plans: dict[tuple[str, str], tuple[QueryPlan, Origin] | None],
         changed: int,
-    ) -> Standing | None:
+    ) -> StandingQuestion | None:
         if not question.namespace:
             return None
         try:
@@ -213,7 +216,7 @@ class FeedProvider:
             return Refused(Stage.QUERY_INVALID, problem)
         try:
             plan = self._plans.external(source, namespace, selector, metric_selector)
-        except QueryError as error:
+        except RuleQueryError as error:
             stage = Stage.NOT_NAMESPACED if isinstance(error, NoLabel) else Stage.QUERY_INVALID
             return Refused(stage, f"{source.rule.id}: {error}")
         if plan.labels.namespace and not object_names.is_namespace(namespace):
@@ -239,7 +242,7 @@ class FeedProvider:
 
     def _plan(
         self, resource: str, namespace: str, metric: str, metric_selector: str
-    ) -> tuple[Plan, Origin] | Failure:
+    ) -> tuple[QueryPlan, Origin] | Failure:
         listed = self._custom()
         source = self._source(listed, resource, namespace, metric)
         if source is None:
@@ -249,15 +252,15 @@ class FeedProvider:
             return Refused(Stage.QUERY_INVALID, problem)
         try:
             plan = self._plans.custom(source, resource, bool(namespace), selector, metric_selector)
-        except QueryError as error:
+        except RuleQueryError as error:
             no_namespace = isinstance(error, NoLabel) and namespace
             stage = Stage.NOT_NAMESPACED if no_namespace else Stage.QUERY_INVALID
             return NotFound(stage, f"{source.rule.id}: {error}")
         return plan, Origin(metric, source.rule.id, self._plans.window_s(plan))
 
     def _source(
-        self, listed: Registry, resource: str, namespace: str, metric: str
-    ) -> Source | None:
+        self, listed: MetricRegistry, resource: str, namespace: str, metric: str
+    ) -> MetricSource | None:
         source = listed.find(resource, metric)
         if source is None or namespace or not registry.is_namespaced(resource):
             return source
@@ -267,7 +270,7 @@ class FeedProvider:
         return None if described is None or described.namespaced else source
 
 
-def _unknown(listed: Registry, resource: str, metric: str) -> NotFound | Unavailable:
+def _unknown(listed: MetricRegistry, resource: str, metric: str) -> NotFound | Unavailable:
     # Of what was never listed nobody knows whether it is there: that is no "not found".
     waiting = registry.unlisted(listed, resource, metric)
     if waiting is not None:

@@ -17,13 +17,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from adapter.registry import RuleState
+from adapter.discovery.registry import RuleState
 from podscale.core.showable import shown_url
-from podscale.feed.client import PrometheusClient, Series
+from podscale.feed.client import PrometheusClient, SeriesAnswer
 from podscale.feed.options import PrometheusOptions, Verb
 from podscale.feed.series import Wanted
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
-from podscale.feed.wire import Answer
+from podscale.feed.wire import InstantAnswer
 
 # custom-metrics-apiserver: 1 s times 1.364 to the power 0..19, as text on its /metrics.
 FRESHNESS_BUCKETS = tuple(_power for _power in AGE_BUCKETS_S)
@@ -145,7 +145,7 @@ class ObservedClient(PrometheusClient):
         verb: Verb | None = None,
         compress: bool = False,
         is_raw: bool = False,
-    ) -> Answer:
+    ) -> InstantAnswer:
         """Return the answer to an instant query; raises ``QueryError``."""
         started = time.monotonic()
         try:
@@ -153,7 +153,9 @@ class ObservedClient(PrometheusClient):
         finally:
             self._query_seconds.observe(time.monotonic() - started)
 
-    async def series(self, match: str, start_s: float, wanted: Wanted = lambda _: False) -> Series:
+    async def series(
+        self, match: str, start_s: float, wanted: Wanted = lambda _: False
+    ) -> SeriesAnswer:
         """Return what discovery knows of a selector; raises ``QueryError``."""
         started = time.monotonic()
         try:

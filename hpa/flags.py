@@ -8,9 +8,9 @@ from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct
 
-from hpa.controller import Options, for_mode
 from hpa.decide.settings import Gates, Release, Settings
-from hpa.passes import Limits
+from hpa.loop.controller import Options, for_mode
+from hpa.loop.passes import PassLimits
 from podscale.core.selector import SelectorError, parse
 from podscale.kube.connect import Target
 from podscale.kube.lease import LeaseTimes
@@ -78,7 +78,7 @@ TABLE: tuple[Flag, ...] = (*API_SERVER, *UPSTREAM, *OWN)
 _FEWEST_WRITES = 50
 
 
-class Choice(Struct, frozen=True):
+class HpaChoice(Struct, frozen=True):
     """What the flags come to."""
 
     settings: Settings
@@ -124,16 +124,16 @@ def problems(flags: Flags) -> list[str]:
     return found
 
 
-def choice(flags: Flags, *, own_namespace: str) -> Choice:
+def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
     mode: Mode = _one_of(flags.text("mode"), "replace", "shadow", "own")
     settings = settings_of(flags)
-    limits = Limits(
+    limits = PassLimits(
         writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
         answer_timeout_s=flags.seconds("metrics-timeout"),
         status_deadband=flags.seconds("status-deadband"),
     )
-    return Choice(
+    return HpaChoice(
         settings=for_mode(settings, mode),
         options=Options(resource=PODAUTOSCALERS if mode == "own" else HPAS, limits=limits),
         mode=mode,

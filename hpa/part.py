@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from hpa import flags as flags_
-from hpa.controller import Controller
-from hpa.decisions import GROUP, VERSION
-from hpa.decisions_api import DecisionsApi
+from hpa.cluster.stores import HpaStores
+from hpa.decisions.api import DecisionsApi
+from hpa.decisions.decisions import GROUP, VERSION
 from hpa.explain import first_reason
-from hpa.flags import Choice
+from hpa.flags import HpaChoice
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.decision_log import DecisionLog
+from hpa.loop.controller import Controller
 from hpa.selfmetrics import HpaMetrics
-from hpa.shards import Shards
-from hpa.stores import Stores
-from hpa.traces import Traces
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
@@ -32,7 +32,7 @@ from podscale.process.clusters import Targets
 from podscale.process.part import PartKind, Shared, Work
 from podscale.serving.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, Verdict
+from podscale.serving.health import Health, HealthVerdict
 
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
 
@@ -43,7 +43,7 @@ class HpaPart:
     def __init__(
         self,
         api: Api,
-        chosen: Choice,
+        chosen: HpaChoice,
         discovery: Discovery,
         provider: MetricsProvider,
         pods: PodStore,
@@ -59,7 +59,7 @@ class HpaPart:
         self._api = api
         self._chosen = chosen
         self._rhythm = rhythm
-        self.stores = Stores(chosen.namespaces, pods, feeds_pods=feeds_pods)
+        self.stores = HpaStores(chosen.namespaces, pods, feeds_pods=feeds_pods)
         self.metrics = HpaMetrics()
         lease = LeaseChoice(chosen.lease_namespace, chosen.lease, identity, chosen.times)
         self._leading = Leading(
@@ -77,8 +77,8 @@ class HpaPart:
             mapper=lambda: discovery.mapper,
             recorder=self._recorder,
             metrics=self.metrics,
-            traces=Traces(first_reason),
-            shards=Shards(fenced, chosen.lease_namespace, _part_of(chosen)),
+            traces=DecisionLog(first_reason),
+            shards=HistoryConfigMaps(fenced, chosen.lease_namespace, _part_of(chosen)),
             wall=wall,
             steady=time.monotonic if wall is time.time else None,
         )
@@ -125,21 +125,21 @@ class HpaPart:
         finally:
             await self._recorder.flush(FLUSH_S)  # still ours to tell
 
-    def _synced(self) -> Verdict:
+    def _synced(self) -> HealthVerdict:
         if self.stores.is_synced:
-            return Verdict()
-        return Verdict(False, "autoscalers and pods are not listed yet")
+            return HealthVerdict()
+        return HealthVerdict(False, "autoscalers and pods are not listed yet")
 
-    def _read(self) -> Verdict:
+    def _read(self) -> HealthVerdict:
         unread_s = self.metrics.unread_s()
         if not unread_s:
-            return Verdict()
+            return HealthVerdict()
         # Ready all the same: who is not would take explanations, and the metrics of a process
         # with several parts, out of reach as well.
-        return Verdict(note=f"stored histories could not be read for {unread_s:.0f} s")
+        return HealthVerdict(note=f"stored histories could not be read for {unread_s:.0f} s")
 
 
-def _part_of(chosen: Choice) -> str:
+def _part_of(chosen: HpaChoice) -> str:
     # Two instances with Leases of their own must not share their histories.
     return chosen.lease.removeprefix("podscale-") or "hpa"
 

@@ -37,7 +37,7 @@ class Replicas(Protocol):
     def __call__(self) -> Iterable[tuple[str, str, int]]: ...
 
 
-class Tally:
+class PassTally:
     """A histogram per label set, without a lock: everything runs in one loop."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -75,12 +75,12 @@ class HpaMetrics(Collector):
 
     def __init__(self) -> None:
         self.passes: dict[_Labels, int] = {}
-        self.pass_seconds = Tally(DURATIONS)
+        self.pass_seconds = PassTally(DURATIONS)
         self.computations: dict[_Labels, int] = {}
-        self.computation_seconds = Tally(DURATIONS)
-        self.tick_lag = Tally(LAGS)
-        self.gap = Tally(GAPS)
-        self.data_age = Tally(AGES)
+        self.computation_seconds = PassTally(DURATIONS)
+        self.tick_lag = PassTally(LAGS)
+        self.gap = PassTally(GAPS)
+        self.data_age = PassTally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
         self.saved = 0

@@ -119,6 +119,7 @@ LINTERS = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
     ("lint-imports", "--no-cache"),
+    ("python", "-m", "tests.names"),
 )
 
 

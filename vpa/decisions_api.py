@@ -27,13 +27,13 @@ from podscale.serving.listed import Key, listed, made
 from podscale.serving.status import Cause, Status
 from vpa import sizing
 from vpa.earlier import Earlier
-from vpa.explain.admitted import Told, read
-from vpa.explain.recommendation import Measured
+from vpa.explain.admitted import AdmittedStory, read
+from vpa.explain.recommendation import MeasuredBasis
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa
 from vpa.model.quantities import EMPTY, RESOURCES
 from vpa.recommender.loop import Recommender
-from vpa.sizing import Known, PodDecision
+from vpa.sizing import KnownSizing, PodDecision
 from vpa.stored import pod_of
 from vpa.updater.loop import Updater
 from vpa.updater.told import gist
@@ -128,7 +128,7 @@ class SizingApi(LeaderApi):
         known = msgspec.structs.replace(self.known(key), admitted=admitted)
         return ApiResponse(value=sizing.body(known))
 
-    async def _admitted(self, key: VpaKey) -> dict[str, Told]:
+    async def _admitted(self, key: VpaKey) -> dict[str, AdmittedStory]:
         """Return what the webhook wrote on the VPA's pods; too long to be kept for all pods."""
         selector = self._recommender.held[key].resolved.selector
         if selector is None:
@@ -216,7 +216,7 @@ class SizingApi(LeaderApi):
         pods = self._updater.told.of(key) if self._updater is not None else {}
         return targets, tuple((name, gist(each.decision)) for name, each in sorted(pods.items()))
 
-    def known(self, key: VpaKey) -> Known:
+    def known(self, key: VpaKey) -> KnownSizing:
         """Return one VPA of the recommender and all that was decided about it."""
         recommender = self._recommender
         held = recommender.held[key]
@@ -226,7 +226,7 @@ class SizingApi(LeaderApi):
         vpa = recommender.stores.vpa(key) or held.vpa
         containers = tuple(sorted({*entry.columns, *entry.initial} or _published(vpa)))
         pods = self._updater.told.of(key) if self._updater is not None else {}
-        return Known(
+        return KnownSizing(
             vpa,
             self._wall(),
             held.resolved.state,
@@ -261,18 +261,18 @@ class SizingApi(LeaderApi):
             for resource, amount in (resources.requests or EMPTY).items()
         }
 
-    def _measured(self, key: VpaKey, container: str, resource: str) -> Measured:
+    def _measured(self, key: VpaKey, container: str, resource: str) -> MeasuredBasis:
         cluster = self._recommender.cluster
         entry = cluster.vpas[key]
         columns = entry.group(container)
         span = cluster.aggregates.cpu_span
         if not columns.size or not span.samples[columns].any():
-            return Measured()
+            return MeasuredBasis()
         held = None
         if resource == "memory":
             fraction = entry.settings.recommender.memory.percentiles.target
             held = cluster.held(key, container, fraction)
-        return Measured(
+        return MeasuredBasis(
             float(span.samples[columns].sum()),
             float(np.min(span.first[columns])),
             float(np.max(span.last[columns])),

@@ -17,8 +17,8 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import Api
-from podscale.kube.errors import KubeError, NoMatch, ObjectNotFound, Unreachable
-from podscale.kube.objects.scale import Scale
+from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.objects.scale import WireScale
 from podscale.kube.resource import Resource
 from podscale.kube.wire import decode
 
@@ -37,17 +37,17 @@ _Key = tuple[str, str, str, str]  # namespace, group, kind, name
 _Kind = tuple[str, str]
 
 
-class Kinds(Protocol):
+class ScaleKinds(Protocol):
     """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
 
     async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
-class Asked(Struct, frozen=True):
+class ScaleRequest(Struct, frozen=True):
     """A scale, or why there is none."""
 
     at: float
-    scale: Scale | None
+    scale: WireScale | None
     problem: str = ""
     is_answered: bool = True  # False: nobody could say
     is_slow: bool = False  # not in time
@@ -74,7 +74,7 @@ class Scales:
     def __init__(
         self,
         api: Api,
-        kinds: Kinds,
+        kinds: ScaleKinds,
         *,
         timeout_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
@@ -83,10 +83,10 @@ class Scales:
         self._kinds = kinds
         self._timeout_s = timeout_s
         self._clock = clock
-        self._known: dict[_Key, Asked] = {}
+        self._known: dict[_Key, ScaleRequest] = {}
         self._silent: dict[_Key, _Silent] = {}
         self._slow: dict[_Kind, float] = {}  # until when
-        self._asking: dict[_Key, asyncio.Task[Asked]] = {}
+        self._asking: dict[_Key, asyncio.Task[ScaleRequest]] = {}
         # Only as long as a question stands at one: pods' authors write kinds as they like.
         self._places: WeakValueDictionary[_Kind, _Places] = WeakValueDictionary()
 
@@ -100,7 +100,7 @@ class Scales:
         fresh_s: float = _FRESH_S,
         waits: bool = False,
         patience_s: float = 0.0,
-    ) -> Asked:
+    ) -> ScaleRequest:
         """Return the scale as it was at most ``fresh_s`` ago, an older one where nothing else
         is to be had.
 
@@ -124,7 +124,9 @@ class Scales:
             return asking.result()
         if known is not None:
             return known
-        return Asked(now, None, _unread(kind, namespace, name, "no answer yet"), is_answered=False)
+        return ScaleRequest(
+            now, None, _unread(kind, namespace, name, "no answer yet"), is_answered=False
+        )
 
     def begin(self, namespace: str, api_version: str, kind: str, name: str) -> None:
         """Ask beside whatever is done now, where nothing fresh is known."""
@@ -142,7 +144,7 @@ class Scales:
         if asking:
             await asyncio.wait(asking)
 
-    def _is_due(self, key: _Key, known: Asked, now: float, fresh_s: float) -> bool:
+    def _is_due(self, key: _Key, known: ScaleRequest, now: float, fresh_s: float) -> bool:
         silent = self._silent.get(key)
         if silent is not None:
             return now >= silent.until
@@ -153,20 +155,20 @@ class Scales:
         is_slow = silent is not None and silent.is_slow and now < silent.until + _SLOW_S
         return is_slow or now < self._slow.get((key[1], key[2]), float("-inf"))
 
-    def _ask_again(self, key: _Key, version: str) -> asyncio.Task[Asked]:
+    def _ask_again(self, key: _Key, version: str) -> asyncio.Task[ScaleRequest]:
         asking = self._asking.get(key)
         if asking is None:
             asking = self._asking[key] = asyncio.create_task(self._learn(key, version))
             asking.add_done_callback(lambda done: self._asked(key, done))
         return asking
 
-    def _asked(self, key: _Key, done: asyncio.Task[Asked]) -> None:
+    def _asked(self, key: _Key, done: asyncio.Task[ScaleRequest]) -> None:
         del self._asking[key]
         if not done.cancelled() and done.exception() is not None:
             _log.error("scale not read", namespace=key[0], kind=key[2], name=key[3],
                        exc_info=done.exception())  # fmt: skip
 
-    async def _learn(self, key: _Key, version: str) -> Asked:
+    async def _learn(self, key: _Key, version: str) -> ScaleRequest:
         kind = (key[1], key[2])
         places = self._places.setdefault(kind, _Places())
         before = self._silent.get(key)
@@ -193,7 +195,7 @@ class Scales:
         self._known[key] = asked
         return asked
 
-    async def _ask(self, key: _Key, version: str) -> Asked:
+    async def _ask(self, key: _Key, version: str) -> ScaleRequest:
         namespace, group, kind, name = key
         problem = f"Unhandled targetRef {kind} {namespace}/{name}: no scale subresource"
         try:
@@ -205,18 +207,18 @@ class Scales:
                             resource.path(namespace, name, "scale"),
                             timeout_s=self._timeout_s,
                         )
-                        return Asked(self._clock(), decode(answer.body, Scale))
+                        return ScaleRequest(self._clock(), decode(answer.body, WireScale))
                     except (ObjectNotFound, msgspec.DecodeError) as error:
                         problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
         except NoMatch as error:
             problem = f"Unhandled targetRef {kind} {namespace}/{name}: {error}"
         except (KubeError, TimeoutError) as error:
             is_slow = isinstance(error, TimeoutError) or (
-                isinstance(error, Unreachable) and error.is_timeout
+                isinstance(error, ApiUnreachable) and error.is_timeout
             )
             problem = _unread(kind, namespace, name, str(error) or "no answer in time")
-            return Asked(self._clock(), None, problem, is_answered=False, is_slow=is_slow)
-        return Asked(self._clock(), None, problem)
+            return ScaleRequest(self._clock(), None, problem, is_answered=False, is_slow=is_slow)
+        return ScaleRequest(self._clock(), None, problem)
 
 
 def _unread(kind: str, namespace: str, name: str, why: str) -> str:

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from podscale.core.quantity import Quantity
 from podscale.kube.wire import format_time
-from vpa.explain.admitted import Told
-from vpa.explain.explanation import WORDS, Explanation, sentence
+from vpa.explain.admitted import AdmittedStory
+from vpa.explain.explanation import WORDS, SizingExplanation, sentence
 from vpa.explain.plain import because, history, readable
-from vpa.explain.recommendation import AmountQuestion, Measured, TargetState, explain_amount
-from vpa.explain.standing import Standing, as_published, change_of, sentence_of, telling
+from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
+from vpa.explain.standing import SizingState, as_published, change_of, sentence_of, telling
 from vpa.explain.update import explain_update
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.quantities import RESOURCES
@@ -35,7 +35,7 @@ class PodDecision(Struct, frozen=True):
     act: Act | None = None  # the last decision that was carried out
 
 
-class Known(Struct, frozen=True):
+class KnownSizing(Struct, frozen=True):
     """One VPA and everything that was decided about it."""
 
     vpa: Vpa
@@ -45,15 +45,15 @@ class Known(Struct, frozen=True):
     pods_matched: bool
     containers: tuple[str, ...]
     trace: RecommendationTrace | None
-    measured: Mapping[tuple[str, str], Measured]  # by container and resource
+    measured: Mapping[tuple[str, str], MeasuredBasis]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
-    admitted: Mapping[str, Told] = {}  # by pod: what the webhook wrote on it
-    standing: Standing = Standing()
+    admitted: Mapping[str, AdmittedStory] = {}  # by pod: what the webhook wrote on it
+    standing: SizingState = SizingState()
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
 
 
-def body(known: Known) -> dict[str, Any]:
+def body(known: KnownSizing) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
     amounts = [
         {"container": container, "resource": resource, **_told_amount(explained)}
@@ -105,7 +105,7 @@ def body(known: Known) -> dict[str, Any]:
     }
 
 
-def explain(known: Known, container: str, resource: str) -> Explanation:
+def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanation:
     """Return why the target of one container is what it is: of what is published, if any is."""
     found = explain_amount(
         AmountQuestion(container, resource, "target"),
@@ -114,7 +114,7 @@ def explain(known: Known, container: str, resource: str) -> Explanation:
         recommender=known.recommender,
         pods_matched=known.pods_matched,
         trace=known.trace,
-        measured=known.measured.get((container, resource), Measured()),
+        measured=known.measured.get((container, resource), MeasuredBasis()),
     )
     return as_published(found, known.vpa, container, resource, known.standing)
 
@@ -141,7 +141,7 @@ def table(rows: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def row(known: Known, *, is_whole: bool = False) -> dict[str, Any]:
+def row(known: KnownSizing, *, is_whole: bool = False) -> dict[str, Any]:
     """Return the table's row; ``is_whole`` with the object, by which clients sort."""
     partial = {
         "kind": "PartialObjectMetadata",
@@ -151,14 +151,14 @@ def row(known: Known, *, is_whole: bool = False) -> dict[str, Any]:
     return {"cells": _cells(known), "object": body(known) if is_whole else partial}
 
 
-def _idle(vpa: Vpa) -> Explanation:
+def _idle(vpa: Vpa) -> SizingExplanation:
     # Pods that the updater said nothing about: it does not touch them, or runs elsewhere.
     mode = update_mode(vpa)
     reason = f"UpdateMode{mode}" if mode in ("Off", "Initial") else "NotDecidedHere"
-    return Explanation((reason,), {"mode": mode}, {"action": "none"})
+    return SizingExplanation((reason,), {"mode": mode}, {"action": "none"})
 
 
-def _admitted(told: Told | None) -> list[dict[str, Any]]:
+def _admitted(told: AdmittedStory | None) -> list[dict[str, Any]]:
     if told is None:
         return []
     return [
@@ -167,7 +167,7 @@ def _admitted(told: Told | None) -> list[dict[str, Any]]:
     ]
 
 
-def _first(known: Known) -> Explanation:
+def _first(known: KnownSizing) -> SizingExplanation:
     places = [(container, resource) for container in known.containers or ("",)
               for resource in RESOURCES]  # fmt: skip
     found = [
@@ -180,7 +180,7 @@ def _first(known: Known) -> Explanation:
 
 
 def _interest(
-    known: Known, container: str, resource: str, reason: str, decision: Mapping[str, Any]
+    known: KnownSizing, container: str, resource: str, reason: str, decision: Mapping[str, Any]
 ) -> int:
     """Return how late an amount is told: what changes, what is controlled, what is neither."""
     if reason in _SWITCHED_OFF:
@@ -188,7 +188,7 @@ def _interest(
     return 0 if _before(known, container, resource, decision.get("value")) else 1
 
 
-def _before(known: Known, container: str, resource: str, value: object) -> str:
+def _before(known: KnownSizing, container: str, resource: str, value: object) -> str:
     """Return what pods have of a resource, for people; "" where it is what they will get."""
     present = known.requests.get((container, resource))
     if present is None or value is None:
@@ -197,7 +197,7 @@ def _before(known: Known, container: str, resource: str, value: object) -> str:
     return before if before != after else ""
 
 
-def _told(explained: Explanation) -> dict[str, Any]:
+def _told(explained: SizingExplanation) -> dict[str, Any]:
     reasons = list(explained.reasons)
     words = WORDS.get(reasons[0]) if reasons else None
     return {
@@ -209,13 +209,13 @@ def _told(explained: Explanation) -> dict[str, Any]:
     }
 
 
-def _told_amount(explained: Explanation) -> dict[str, Any]:
+def _told_amount(explained: SizingExplanation) -> dict[str, Any]:
     told = _told(explained)
     return {**told, "change": change_of(explained.facts, told["change"])}
 
 
 def _sentences(
-    known: Known, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
+    known: KnownSizing, amounts: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     order = sorted(
         amounts,
@@ -238,7 +238,7 @@ def _sentences(
     return found or [sentence(_first(known).reasons[0])]
 
 
-def _amount_sentence(known: Known, told: Mapping[str, Any]) -> str:
+def _amount_sentence(known: KnownSizing, told: Mapping[str, Any]) -> str:
     container, resource, facts = told["container"], told["resource"], told["facts"]
     value, reason = told["decision"].get("value"), told["first_reason"]
     before = _before(known, container, resource, value)
@@ -259,7 +259,7 @@ def _admitted_value(told: Mapping[str, Any]) -> str:
     return readable(resource, told["decision"].get("value")) or "left as it was"
 
 
-def _cells(known: Known) -> list[str]:
+def _cells(known: KnownSizing) -> list[str]:
     ref = known.vpa.spec.target_ref
     container = known.containers[0] if known.containers else ""
     told = {resource: explain(known, container, resource) for resource in RESOURCES}
@@ -275,7 +275,7 @@ def _cells(known: Known) -> list[str]:
     ]
 
 
-def _metadata(known: Known) -> dict[str, str]:
+def _metadata(known: KnownSizing) -> dict[str, str]:
     meta = known.vpa.metadata
     return {
         "name": meta.name,

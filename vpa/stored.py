@@ -19,8 +19,8 @@ from podscale.kube.wire import ObjectMeta
 from podscale.kube.wire import OwnerReference as Owner
 from vpa.capping.limitranges import LimitRangeSpec
 from vpa.model import objects
-from vpa.model.objects import ObjectError, Pod, Resources, Vpa, VpaSpec, VpaStatus
-from vpa.model.ooms import Event, EventMetadata, InvolvedObject
+from vpa.model.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
+from vpa.model.ooms import EventMetadata, InvolvedObject, OomEvent
 from vpa.model.quantities import ResourceList
 
 _EMPTY = Raw(b"{}")
@@ -34,7 +34,7 @@ _PHASES: Mapping[int, str] = {
 _SPEC = msgspec.json.Decoder(VpaSpec, dec_hook=objects.decode_hook)
 _STATUS = msgspec.json.Decoder(VpaStatus, dec_hook=objects.decode_hook)
 _LIMITS = msgspec.json.Decoder(LimitRangeSpec, dec_hook=objects.decode_hook)
-_POD = msgspec.json.Decoder(Pod, dec_hook=objects.decode_hook)
+_POD = msgspec.json.Decoder(SizedPod, dec_hook=objects.decode_hook)
 
 
 class _CountedSpec(Struct, frozen=True, rename="camel"):
@@ -123,14 +123,14 @@ def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
         raise ObjectError.of(error, "spec") from error
 
 
-def event_of(stored: StoredEvent) -> Event:
+def event_of(stored: StoredEvent) -> OomEvent:
     """Return the event as ``vpa.model.ooms`` reads it."""
     meta = stored.metadata
     created = _time(meta.creation_timestamp)
-    return Event(stored.reason, stored.involved_object, EventMetadata(meta.annotations, created))
+    return OomEvent(stored.reason, stored.involved_object, EventMetadata(meta.annotations, created))
 
 
-def decode_pod(body: bytes | Raw) -> Pod:
+def decode_pod(body: bytes | Raw) -> SizedPod:
     """Return a pod from JSON; raises ObjectError."""
     try:
         return _POD.decode(body)
@@ -163,14 +163,14 @@ def policies_of(vpa: Raw) -> int:
     return len(found.spec.resource_policy.container_policies or ())
 
 
-def pod_of(view: PodView) -> Pod:
+def pod_of(view: PodView) -> SizedPod:
     """Return a pod of the store. Only annotations that the store keeps are there, so a
     patch of annotations needs the pod itself.
     """
     template = view.template
     owners = () if view.owner is None else (_owner(view.owner),)
-    return Pod(
-        objects.Metadata(
+    return SizedPod(
+        objects.VpaMetadata(
             name=view.name,
             namespace=view.namespace,
             uid=view.uid,
@@ -180,12 +180,12 @@ def pod_of(view: PodView) -> Pod:
             creation_timestamp=_time(view.created),
             deletion_timestamp=_time(view.deleted),
         ),
-        objects.PodSpec(
+        objects.SizedPodSpec(
             view.node,
             tuple(_container(each) for each in template.containers),
             tuple(_container(each) for each in template.init_containers) or None,
         ),
-        objects.PodStatus(
+        objects.SizedPodStatus(
             _PHASES.get(view.phase, ""),
             _time(view.started),
             (*_ready(view), *(_condition(each) for each in view.resize)),
@@ -194,8 +194,8 @@ def pod_of(view: PodView) -> Pod:
     )
 
 
-def _metadata(meta: ObjectMeta) -> objects.Metadata:
-    return objects.Metadata(
+def _metadata(meta: ObjectMeta) -> objects.VpaMetadata:
+    return objects.VpaMetadata(
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
@@ -208,16 +208,16 @@ def _metadata(meta: ObjectMeta) -> objects.Metadata:
     )
 
 
-def _owner(owner: Owner) -> objects.OwnerReference:
-    return objects.OwnerReference(owner.kind, owner.name, owner.api_version, owner.controller)
+def _owner(owner: Owner) -> objects.PodOwner:
+    return objects.PodOwner(owner.kind, owner.name, owner.api_version, owner.controller)
 
 
-def _container(found: TemplateContainer) -> objects.Container:
-    return objects.Container(
+def _container(found: TemplateContainer) -> objects.SizedContainer:
+    return objects.SizedContainer(
         found.name,
         Resources(_listed(found.requests_milli), _listed(found.limits_milli)),
         tuple(
-            objects.ResizePolicy(resource, policy)
+            objects.ContainerResizePolicy(resource, policy)
             for resource, policy in found.resize_policy.items()
         )
         or None,
@@ -225,7 +225,7 @@ def _container(found: TemplateContainer) -> objects.Container:
     )
 
 
-def _status(state: ContainerState) -> objects.ContainerStatus:
+def _status(state: ContainerState) -> objects.SizedContainerStatus:
     resources = None
     if state.requests_milli is not None or state.limits_milli is not None:
         resources = Resources(_listed(state.requests_milli), _listed(state.limits_milli))
@@ -235,13 +235,15 @@ def _status(state: ContainerState) -> objects.ContainerStatus:
         terminated=_terminated(state.terminated),
     )
     last = objects.ContainerRun(terminated=_terminated(state.last_terminated))
-    return objects.ContainerStatus(state.name, state.restart_count, resources, now, last)
+    return objects.SizedContainerStatus(state.name, state.restart_count, resources, now, last)
 
 
-def _terminated(found: Terminated | None) -> objects.Terminated | None:
+def _terminated(found: Terminated | None) -> objects.ContainerTermination | None:
     if found is None:
         return None
-    return objects.Terminated(found.reason, _time(found.started_at), _time(found.finished_at))
+    return objects.ContainerTermination(
+        found.reason, _time(found.started_at), _time(found.finished_at)
+    )
 
 
 def _listed(milli: Mapping[str, int] | None) -> ResourceList | None:
@@ -255,16 +257,16 @@ def _listed(milli: Mapping[str, int] | None) -> ResourceList | None:
     )
 
 
-def _ready(view: PodView) -> tuple[objects.Condition, ...]:
+def _ready(view: PodView) -> tuple[objects.VpaCondition, ...]:
     if view.ready == Ready.NONE:
         return ()
     status = "True" if view.ready == Ready.TRUE else "False"
-    return (objects.Condition("Ready", status, last_transition_time=_time(view.ready_since)),)
+    return (objects.VpaCondition("Ready", status, last_transition_time=_time(view.ready_since)),)
 
 
-def _condition(found: PodCondition) -> objects.Condition:
+def _condition(found: PodCondition) -> objects.VpaCondition:
     since = _time(found.last_transition_time)
-    return objects.Condition(found.type, found.status, found.reason, found.message, since)
+    return objects.VpaCondition(found.type, found.status, found.reason, found.message, since)
 
 
 def _time(seconds: float | None) -> datetime | None:

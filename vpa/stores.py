@@ -13,12 +13,12 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS
 from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
 from vpa.capping.limitranges import LimitRange, merged_of
 from vpa.capping.processor import LimitRanges
 from vpa.model.membership import VpaKey
 from vpa.model.objects import ObjectError, Vpa
-from vpa.scales import Kinds
+from vpa.scales import ScaleKinds
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
 from vpa.targets import Workloads
 
@@ -27,13 +27,13 @@ _log = structlog.get_logger()
 Listener = Callable[[VpaKey, Vpa | None], None]
 
 
-class Stores:
+class VpaStores:
     """VPAs, pods, LimitRanges, nodes, disruption budgets and workloads."""
 
     def __init__(
         self,
         api: Api,
-        kinds: Kinds,
+        kinds: ScaleKinds,
         *,
         namespaces: Sequence[str] = (),
         ignored: Sequence[str] = (),
@@ -70,20 +70,21 @@ class Stores:
         """Feed every store for ever."""
         scopes = self.scopes
         async with asyncio.TaskGroup() as group:
-            vpas = [Source(VPAS, StoredVpa, namespace=s, rhythm=rhythm) for s in scopes]
+            vpas = [WatchSource(VPAS, StoredVpa, namespace=s, rhythm=rhythm) for s in scopes]
             group.create_task(Reflector(self._api, vpas, self.vpas).run())
             if self._feeds_pods:
-                pods = [Source(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
+                pods = [WatchSource(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
                 group.create_task(Reflector(self._api, pods, self.pods).run())
             ranges = [
-                Source(LIMIT_RANGES, StoredLimitRange, namespace=s, rhythm=rhythm) for s in scopes
+                WatchSource(LIMIT_RANGES, StoredLimitRange, namespace=s, rhythm=rhythm)
+                for s in scopes
             ]
             group.create_task(Reflector(self._api, ranges, self.limit_ranges).run())
             if self._needs_nodes:
-                nodes = Source(NODES, Node, rhythm=rhythm)
+                nodes = WatchSource(NODES, Node, rhythm=rhythm)
                 group.create_task(Reflector(self._api, nodes, self.nodes).run())
             if self._needs_budgets:
-                budgets = [Source(PDBS, PodDisruptionBudget, namespace=s, rhythm=rhythm)
+                budgets = [WatchSource(PDBS, PodDisruptionBudget, namespace=s, rhythm=rhythm)
                            for s in scopes]  # fmt: skip
                 group.create_task(Reflector(self._api, budgets, self.budgets).run())
             group.create_task(self.workloads.run(rhythm))

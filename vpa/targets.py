@@ -28,12 +28,12 @@ from podscale.kube.resource import (
     Resource,
 )
 from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
 from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
-from vpa.admission.matching import Controller
+from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
 from vpa.model.objects import TargetRef
-from vpa.scales import Kinds, Scales
+from vpa.scales import ScaleKinds, Scales
 
 _KINDS: Mapping[str, Resource] = {
     "DaemonSet": DAEMON_SETS,
@@ -60,7 +60,7 @@ class Resolved(Struct, frozen=True):
 
 class _Climbed(Struct, frozen=True):
     # The last controller on the way up; a problem: who stands there cannot be said.
-    top: Controller | None
+    top: OwningController | None
     problem: str = ""
 
 
@@ -70,7 +70,7 @@ class Workloads:
     def __init__(
         self,
         api: Api,
-        kinds: Kinds,
+        kinds: ScaleKinds,
         scopes: tuple[str, ...] = ("",),
         *,
         timeout_s: float = 5.0,
@@ -95,14 +95,14 @@ class Workloads:
     async def _feed(self, rhythm: Rhythm) -> None:
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
-                sources = [Source(resource, Workload, namespace=s, rhythm=rhythm)
+                sources = [WatchSource(resource, Workload, namespace=s, rhythm=rhythm)
                            for s in self._scopes]  # fmt: skip
                 group.create_task(Reflector(self._api, sources, self.by_kind[kind]).run())
             group.create_task(
                 Reflector(
                     self._api,
                     [
-                        Source(
+                        WatchSource(
                             REPLICATION_CONTROLLERS,
                             ReplicationController,
                             namespace=scope,
@@ -113,7 +113,9 @@ class Workloads:
                     self.controllers,
                 ).run()
             )
-            crons = [Source(CRON_JOBS, CronJob, namespace=s, rhythm=rhythm) for s in self._scopes]
+            crons = [
+                WatchSource(CRON_JOBS, CronJob, namespace=s, rhythm=rhythm) for s in self._scopes
+            ]
             group.create_task(Reflector(self._api, crons, self.cron_jobs).run())
 
     async def wait_synced(self) -> None:
@@ -207,7 +209,7 @@ class Workloads:
 
     async def topmost(
         self, namespace: str, owner: OwnerReference | None, *, asks: bool = False
-    ) -> Controller | None:
+    ) -> OwningController | None:
         """Return the last well-known or scalable controller on the way up from ``owner``.
 
         None also where somebody stands above and nobody could say who: a lower one would be
@@ -222,7 +224,7 @@ class Workloads:
     async def _climb(self, namespace: str, owner: OwnerReference | None, *, asks: bool) -> _Climbed:
         look = self.find_or_get if asks else self._found
         patience_s = _PATIENCE_S if asks else 0.0
-        top: Controller | None = None
+        top: OwningController | None = None
         visited: set[tuple[str, str, str]] = set()
         for _ in range(_DEEPEST + 1):  # the last finds that nobody stands above
             if owner is None or owner.kind == "Node":
@@ -237,11 +239,11 @@ class Workloads:
                     return _Climbed(None, asked.problem)
                 if asked.scale is None:
                     return _Climbed(top)
-                top = Controller(namespace, owner.kind, owner.name)
+                top = OwningController(namespace, owner.kind, owner.name)
                 owner = asked.scale.metadata.controller
                 continue
             found = await look(namespace, owner.kind, owner.name)
-            top = Controller(namespace, owner.kind, owner.name)
+            top = OwningController(namespace, owner.kind, owner.name)
             owner = found.metadata.controller if found is not None else None
         return _Climbed(None, f"more than {_DEEPEST} owners above each other")
 

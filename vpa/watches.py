@@ -3,18 +3,18 @@
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags
 from vpa import flags as flags_
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 PARTS = ("recommender", "updater")
 
 
-def stores_of(flags: Flags, shared: Shared) -> tuple[Stores, bool]:
+def stores_of(flags: Flags, shared: Shared) -> tuple[VpaStores, bool]:
     """Return the watches of VPAs, and whether the part that asks is the one to run them."""
     for name in PARTS:
         stores = getattr(shared.parts.get(name), "stores", None)
-        if isinstance(stores, Stores):
+        if isinstance(stores, VpaStores):
             return stores, False
-    made = Stores(
+    made = VpaStores(
         shared.api,
         shared.discovery,
         namespaces=flags_.namespaces(flags),

@@ -8,11 +8,11 @@ with that of the status write the final events and labels.
 from msgspec import structs
 
 from hpa.decide import conditions as words
-from hpa.decide.conditions import Event, drop, put, warning
+from hpa.decide.conditions import DecisionEvent, drop, put, warning
 from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import Scale
-from hpa.decide.spec import Status
+from hpa.decide.spec import HpaStatus
 
 
 def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:
@@ -68,7 +68,9 @@ def applied(decision: Decision, now: float) -> Decision:
     else:
         text = words.STAYED_ABOVE_ZERO
         put(conditions, words.TO_ZERO, "False", "NotScaledToZero", text, now)
-    event = Event("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}")
+    event = DecisionEvent(
+        "Normal", "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}"
+    )
     return structs.replace(
         decision,
         status=structs.replace(draft.status, last_scale_s=now, conditions=tuple(conditions)),
@@ -107,7 +109,7 @@ def _not_tried(decision: Decision) -> Decision:
     draft = decision.draft
     if draft is None:
         return decision
-    status: Status = decision.trace.observation.hpa.status
+    status: HpaStatus = decision.trace.observation.hpa.status
     return structs.replace(
         decision,
         status=status,

@@ -44,7 +44,7 @@ ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
 
-class Event(Struct, frozen=True, gc=False):
+class DecisionEvent(Struct, frozen=True, gc=False):
     """One event about the HPA."""
 
     type: Literal["Normal", "Warning"]
@@ -52,9 +52,9 @@ class Event(Struct, frozen=True, gc=False):
     message: str
 
 
-def warning(reason: str, message: str) -> Event:
+def warning(reason: str, message: str) -> DecisionEvent:
     """Return an event of type Warning."""
-    return Event("Warning", reason, message)
+    return DecisionEvent("Warning", reason, message)
 
 
 def put(

@@ -36,7 +36,7 @@ class ConversionError(ValueError):
     """The object cannot be read as an HPA; the message says which part."""
 
 
-def to_v2(written: Mapping[str, Any]) -> wire.Autoscaler:
+def to_v2(written: Mapping[str, Any]) -> wire.WireAutoscaler:
     """Return the object in v2's form; the v1 annotations are gone from it."""
     version = written.get("apiVersion", "autoscaling/v2")
     if version == "autoscaling/v1":
@@ -53,7 +53,7 @@ def to_v2(written: Mapping[str, Any]) -> wire.Autoscaler:
     metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
     converted["metadata"] = metadata
     try:
-        found = msgspec.convert(converted, wire.Autoscaler)
+        found = msgspec.convert(converted, wire.WireAutoscaler)
     except msgspec.ValidationError as error:
         raise ConversionError(str(error)) from None
     for path, number in _beyond_int32(found):
@@ -120,7 +120,7 @@ def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any]
 
 def _metrics(value: Any) -> list[Json]:
     found = [_metric(each) for each in msgspec.convert(value, _Olds | None) or []]
-    for each in _fitting(found, list[wire.Metric]):
+    for each in _fitting(found, list[wire.WireMetric]):
         read_metric(each)  # raises for quantities that are none
     return found
 

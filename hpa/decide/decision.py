@@ -4,10 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.conditions import Event
+from hpa.decide.conditions import DecisionEvent
 from hpa.decide.observation import Observation, Past
 from hpa.decide.settings import Settings
-from hpa.decide.spec import Status
+from hpa.decide.spec import HpaStatus
 from hpa.decide.steps import Step
 
 Action = Literal["scale_up", "scale_down", "none"]
@@ -58,8 +58,8 @@ class Trace(Struct, frozen=True, gc=False):
 class Draft(Struct, frozen=True, gc=False):
     """The pass as it stands just before the scale is written."""
 
-    status: Status
-    events: tuple[Event, ...]
+    status: HpaStatus
+    events: tuple[DecisionEvent, ...]
     past: Past
 
 
@@ -70,13 +70,13 @@ class Decision(Struct, frozen=True, gc=False):
     """
 
     replicas: int | None  # to write; None: leave the target alone
-    status: Status
+    status: HpaStatus
     is_status_changed: bool
     past: Past
     labels: Labels
     trace: Trace
-    events: tuple[Event, ...] = ()
-    closing: tuple[Event, ...] = ()
+    events: tuple[DecisionEvent, ...] = ()
+    closing: tuple[DecisionEvent, ...] = ()
     error: str | None = None  # what upstream's pass would return
     reason: str = ""  # of the rescale, as events say it
     draft: Draft | None = None  # present with ``replicas``
@@ -88,10 +88,10 @@ class Conclusion(Struct, frozen=True, gc=False):
     ``events`` are all events of the pass in order, FailedUpdateStatus included.
     """
 
-    status: Status
+    status: HpaStatus
     is_status_changed: bool
     past: Past
     labels: Labels
-    events: tuple[Event, ...]
+    events: tuple[DecisionEvent, ...]
     error: str | None
     trace: Trace

@@ -13,7 +13,7 @@ from msgspec import Struct
 from hpa.decide.answers import checked, failure_of, is_bad_selector, summed, text_of, too_old
 from hpa.decide.numbers import Amount
 from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Scale
-from hpa.decide.pods import Groups, Pods, group
+from hpa.decide.pods import PodGroups, Pods, group
 from hpa.decide.ratios import Tolerance
 from hpa.decide.replicas import (
     NO_MATCH,
@@ -77,7 +77,7 @@ class Invalid(Struct, frozen=True, gc=False, tag=True):
     label: Literal["spec", "internal"] = "internal"
     failure: MetricFailure | None = None
     problem: RequestProblem | None = None
-    groups: Groups | None = None
+    groups: PodGroups | None = None
 
 
 class _Unusable(Struct, frozen=True, gc=False):
@@ -85,7 +85,7 @@ class _Unusable(Struct, frozen=True, gc=False):
     cause: Literal["Failure", "NoPods", "NoReadySamples", "NoMatch", "Request", "NoTarget"]
     failure: MetricFailure | None = None
     problem: RequestProblem | None = None
-    groups: Groups | None = None
+    groups: PodGroups | None = None
 
 
 def name_of(spec: MetricSpec) -> str:
@@ -203,7 +203,7 @@ def _pods(spec: MetricSpec, answer: MetricAnswer | None, pass_: Measuring) -> Va
             pass_.scale.spec_replicas,
             spec.average_value_milli,
             samples.pods.total_milli,
-            Groups(len(samples.pods)),
+            PodGroups(len(samples.pods)),
             pass_.tolerance,
         )
     else:
@@ -314,7 +314,7 @@ def _value(target: int, usage: int, pass_: Measuring) -> Calculation | _Unusable
 
 def _usage(
     samples: PodSamples, resource: str, pass_: Measuring
-) -> tuple[dict[str, Amount], Groups] | _Unusable:
+) -> tuple[dict[str, Amount], PodGroups] | _Unusable:
     # The samples of the pods that count, and how every pod counts.
     if not len(pass_.pods):
         return _Unusable(NO_PODS, "NoPods")

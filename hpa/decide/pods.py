@@ -17,7 +17,7 @@ from podscale.core.samplecolumns import SampleColumns
 DEFAULT_WINDOW_S = 60.0  # of a sample whose rate window is not known
 
 
-class Phase(IntEnum):
+class DecidedPhase(IntEnum):
     """``status.phase``, numbered as in the pod store."""
 
     UNKNOWN = 0
@@ -27,10 +27,10 @@ class Phase(IntEnum):
     FAILED = 4
 
 
-_RUNNING = int(Phase.RUNNING)
+_RUNNING = int(DecidedPhase.RUNNING)
 
 
-class Ready(IntEnum):
+class DecidedReadiness(IntEnum):
     """The Ready condition, numbered as in the pod store."""
 
     ABSENT = 0
@@ -48,7 +48,7 @@ class ContainerRequest(Struct, frozen=True, gc=False):
     is_restartable: bool = False  # an init container that keeps running: a sidecar
 
 
-class PodTemplate(Struct, frozen=True, gc=False):
+class DecidedPodTemplate(Struct, frozen=True, gc=False):
     """What pods of one spec ask for; init containers keep their order."""
 
     containers: tuple[ContainerRequest, ...] = ()
@@ -67,7 +67,7 @@ class Pods(Struct, frozen=True, gc=False):
     # lastTransitionTime of the Ready condition; None where it is null, or ``ready`` ABSENT
     ready_since: tuple[float | None, ...] = ()
     template: tuple[int, ...] = ()  # position in ``templates``
-    templates: tuple[PodTemplate, ...] = ()
+    templates: tuple[DecidedPodTemplate, ...] = ()
     owner: tuple[int, ...] = ()  # position in ``owners``; no entries: owners are not known
     owners: tuple[str, ...] = ()  # topmost controllers, "Kind/name"; "" is none
 
@@ -106,16 +106,18 @@ class Pods(Struct, frozen=True, gc=False):
         Follows getReadyPodsCount: a Value target multiplies by these.
         """
         return sum(
-            phase == Phase.RUNNING and ready == Ready.TRUE
+            phase == DecidedPhase.RUNNING and ready == DecidedReadiness.TRUE
             for phase, ready in zip(self.phase, self.ready, strict=True)
         )
 
     def unfinished_count(self) -> int:
         """Return the pods that have not ended."""
-        return sum(phase not in (Phase.SUCCEEDED, Phase.FAILED) for phase in self.phase)
+        return sum(
+            phase not in (DecidedPhase.SUCCEEDED, DecidedPhase.FAILED) for phase in self.phase
+        )
 
 
-class Groups(Struct, frozen=True, gc=False):
+class PodGroups(Struct, frozen=True, gc=False):
     """The pods of one metric by how they count; names in order of the columns."""
 
     ready: int
@@ -151,15 +153,15 @@ def group(
     settings: Settings,
     now: float,
     asked_s: float,
-) -> Groups:
+) -> PodGroups:
     """Return how each pod counts. ``resource`` is "" for a metric that is no resource;
     readiness is looked at for cpu only.
     """
     if resource != "cpu" and pods.all_run():
         if type(samples) is SampleColumns and samples.names == pods.names:
-            return Groups(len(pods.names))
+            return PodGroups(len(pods.names))
         missing = tuple([name for name in pods.names if name not in samples])
-        return Groups(len(pods.names) - len(missing), missing)
+        return PodGroups(len(pods.names) - len(missing), missing)
     ready = 0
     buckets: dict[str, list[str]] = {}
     for row, name in enumerate(pods.names):
@@ -168,7 +170,7 @@ def group(
             buckets.setdefault(bucket, []).append(name)
         else:
             ready += 1
-    return Groups(ready, **{bucket: tuple(names) for bucket, names in buckets.items()})
+    return PodGroups(ready, **{bucket: tuple(names) for bucket, names in buckets.items()})
 
 
 def _bucket(
@@ -184,16 +186,18 @@ def _bucket(
     phase = pods.phase[row]
     if pods.deleted[row]:
         return "terminating"
-    if phase == Phase.FAILED or (phase == Phase.SUCCEEDED and settings.ignores_succeeded):
+    if phase == DecidedPhase.FAILED or (
+        phase == DecidedPhase.SUCCEEDED and settings.ignores_succeeded
+    ):
         return "finished"
-    if phase == Phase.PENDING:
+    if phase == DecidedPhase.PENDING:
         return "pending"
     if sample is None:
         return "missing"
     if resource != "cpu":
         return ""
     started, since = pods.started[row], pods.ready_since[row]
-    if pods.ready[row] == Ready.ABSENT or started is None:
+    if pods.ready[row] == DecidedReadiness.ABSENT or started is None:
         return "never_ready"
     if since is None:
         since = -math.inf  # a null lastTransitionTime is Go's zero time, before every start
@@ -201,7 +205,7 @@ def _bucket(
         # The window of the sample must lie wholly after the last change of readiness.
         taken = asked_s if sample.time_s is None else sample.time_s
         window = DEFAULT_WINDOW_S if sample.window_s is None else sample.window_s
-        is_unready = pods.ready[row] == Ready.FALSE or taken < since + window
+        is_unready = pods.ready[row] == DecidedReadiness.FALSE or taken < since + window
         return "initializing" if is_unready else ""
     has_not_been_ready = started + settings.initial_readiness_delay_s > since
-    return "never_ready" if pods.ready[row] == Ready.FALSE and has_not_been_ready else ""
+    return "never_ready" if pods.ready[row] == DecidedReadiness.FALSE and has_not_been_ready else ""

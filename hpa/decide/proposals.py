@@ -6,7 +6,7 @@ Follows ``computeReplicasForMetrics``, Kubernetes 1.37, with fallbacks beside it
 from msgspec import Struct
 
 from hpa.decide import fallback
-from hpa.decide.conditions import Event, warning
+from hpa.decide.conditions import DecisionEvent, warning
 from hpa.decide.decision import Action, MetricLabels
 from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate, name_of
 from hpa.decide.observation import Past
@@ -21,7 +21,7 @@ class Proposals(Struct, frozen=True, gc=False):
     name: str  # of the winning metric, as upstream writes it
     statuses: tuple[MetricStatus, ...]
     labels: tuple[MetricLabels, ...]
-    events: tuple[Event, ...]
+    events: tuple[DecisionEvent, ...]
     steps: tuple[Step, ...]
     past: Past
     first_invalid: Invalid | None
@@ -36,7 +36,7 @@ def propose(pass_: Measuring, past: Past) -> Proposals:
     hpa = observation.hpa
     before = hpa.status.current_replicas
     statuses, labels = [], []
-    events: list[Event] = []
+    events: list[DecisionEvent] = []
     steps: list[Step] = []
     best, winner = 0, None
     usable = invalid = unusable = 0

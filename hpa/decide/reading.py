@@ -13,13 +13,13 @@ from hpa.decide.spec import (
     Behavior,
     Condition,
     Expression,
+    HpaStatus,
+    MetricObject,
     MetricSelector,
     MetricSpec,
     MetricStatus,
-    ObjectReference,
     Policy,
     Rules,
-    Status,
 )
 from hpa.decide.times import from_rfc3339
 from podscale.core import quantity
@@ -29,7 +29,7 @@ DOWN = Rules(None, "Max", (Policy("Percent", 100, 15),))
 DEFAULT_METRIC = MetricSpec("Resource", "cpu", target_type="Utilization", average_utilization=80)
 
 
-def read(written: wire.Autoscaler) -> HPA:
+def read(written: wire.WireAutoscaler) -> HPA:
     """Return the object to decide on.
 
     Raises ``quantity.QuantityError`` for a quantity that is none, which an API server
@@ -39,7 +39,7 @@ def read(written: wire.Autoscaler) -> HPA:
     return HPA(
         namespace=written.metadata.namespace,
         name=written.metadata.name,
-        target=_reference(spec.scale_target_ref) or ObjectReference("", ""),
+        target=_reference(spec.scale_target_ref) or MetricObject("", ""),
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,
         metrics=tuple(read_metric(each) for each in spec.metrics or ()) or (DEFAULT_METRIC,),
@@ -72,7 +72,7 @@ def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
     )
 
 
-def read_metric(metric: wire.Metric) -> MetricSpec:
+def read_metric(metric: wire.WireMetric) -> MetricSpec:
     """Return one metric; a type nobody knows keeps only its type."""
     source = source_of(metric)
     if source is None:
@@ -92,7 +92,7 @@ def read_metric(metric: wire.Metric) -> MetricSpec:
     )
 
 
-def source_of(metric: wire.Metric) -> wire.Source | None:
+def source_of(metric: wire.WireMetric) -> wire.WireSource | None:
     """Return the source that the type names."""
     match metric.type:
         case "Resource":
@@ -108,7 +108,7 @@ def source_of(metric: wire.Metric) -> wire.Source | None:
     return None
 
 
-def read_selector(selector: wire.LabelSelector | None) -> MetricSelector | None:
+def read_selector(selector: wire.WireLabelSelector | None) -> MetricSelector | None:
     """Return the selector; not set and empty are told apart, because texts do."""
     if selector is None:
         return None
@@ -121,9 +121,9 @@ def read_selector(selector: wire.LabelSelector | None) -> MetricSelector | None:
     )
 
 
-def read_status(status: wire.WireStatus) -> Status:
+def read_status(status: wire.WireStatus) -> HpaStatus:
     """Return the status as it was written last."""
-    return Status(
+    return HpaStatus(
         status.current_replicas,
         status.desired_replicas,
         from_rfc3339(status.last_scale_time),
@@ -175,10 +175,10 @@ def _condition(condition: wire.WireCondition) -> Condition:
     )
 
 
-def _reference(reference: wire.Reference | None) -> ObjectReference | None:
+def _reference(reference: wire.WireReference | None) -> MetricObject | None:
     if reference is None:
         return None
-    return ObjectReference(reference.kind, reference.name, reference.api_version)
+    return MetricObject(reference.kind, reference.name, reference.api_version)
 
 
 def _milli(amount: wire.Amount | None) -> int | None:

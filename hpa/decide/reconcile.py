@@ -11,7 +11,7 @@ from msgspec import structs
 
 from hpa.decide import conditions as words
 from hpa.decide.conclusion import applied
-from hpa.decide.conditions import Event, is_true, put, warning
+from hpa.decide.conditions import DecisionEvent, is_true, put, warning
 from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, MetricLabels, Trace
 from hpa.decide.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
 from hpa.decide.metrics import Measuring
@@ -21,7 +21,7 @@ from hpa.decide.proposals import Proposals, action_of, propose
 from hpa.decide.ratios import Tolerance
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, Condition, MetricStatus, Status
+from hpa.decide.spec import HPA, Condition, HpaStatus, MetricStatus
 from hpa.decide.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.steps import (
     Corrected,
@@ -86,7 +86,7 @@ class _Pass:
         self.now = now
         self.variation = variation
         self.conditions: list[Condition] = list(observation.hpa.status.conditions)
-        self.events: list[Event] = []
+        self.events: list[DecisionEvent] = []
         self.steps: list[Step] = []
         self.statuses: tuple[MetricStatus, ...] = ()
         self.metric_labels: tuple[MetricLabels, ...] = ()
@@ -99,7 +99,7 @@ class _Pass:
         )
 
     def kept(
-        self, status: Status, decided: int | None = None, closing: tuple[Event, ...] = ()
+        self, status: HpaStatus, decided: int | None = None, closing: tuple[DecisionEvent, ...] = ()
     ) -> Decision:
         """Return a decision that leaves the target alone."""
         return Decision(
@@ -114,9 +114,9 @@ class _Pass:
             self.error,
         )
 
-    def status(self, current: int, desired: int) -> Status:
+    def status(self, current: int, desired: int) -> HpaStatus:
         hpa = self.observation.hpa
-        return Status(
+        return HpaStatus(
             current,
             desired,
             hpa.status.last_scale_s,

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hpa.decide.numbers import INT64_MAX, INT64_MIN, Amount, ceil32, quotient, ratio_of
-from hpa.decide.pods import Groups
+from hpa.decide.pods import PodGroups
 from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio
 from hpa.decide.variation import ACTUAL, Variation
 
@@ -31,7 +31,7 @@ class Calculation(Struct, frozen=True, gc=False):
     usage: int  # what the status reports: an average, or the sum for a Value target
     utilization: int | None = None  # percent, as measured
     corrected: float | None = None  # the ratio with silent and unready pods filled in
-    groups: Groups | None = None
+    groups: PodGroups | None = None
 
 
 def by_utilization(
@@ -39,7 +39,7 @@ def by_utilization(
     target: int,
     usage: dict[str, Amount],
     requests: Mapping[str, int],
-    groups: Groups,
+    groups: PodGroups,
     tolerance: Tolerance,
     variation: Variation = ACTUAL,
 ) -> Calculation | None:
@@ -75,7 +75,7 @@ def by_average(
     current: int,
     target: int,
     usage: dict[str, Amount],
-    groups: Groups,
+    groups: PodGroups,
     tolerance: Tolerance,
     variation: Variation = ACTUAL,
 ) -> Calculation:
@@ -104,7 +104,7 @@ def by_average(
 
 
 def by_plain_average(
-    current: int, target: int, total: int, groups: Groups, tolerance: Tolerance
+    current: int, target: int, total: int, groups: PodGroups, tolerance: Tolerance
 ) -> Calculation:
     """Return what ``by_average`` does where every pod is ready and has a sample: nothing is
     filled in, so that their sum says everything."""
@@ -159,12 +159,12 @@ def usage_per_pod(usage: int, status_replicas: int, *, guards_zero: bool, caps: 
     return min(math.ceil(float(usage) / status_replicas), INT64_MAX)
 
 
-def _averaged(groups: Groups, variation: Variation) -> tuple[str, ...]:
+def _averaged(groups: PodGroups, variation: Variation) -> tuple[str, ...]:
     names: tuple[str, ...] = getattr(groups, variation.averaged) if variation.averaged else ()
     return names
 
 
-def _filled(groups: Groups, variation: Variation) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _filled(groups: PodGroups, variation: Variation) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # Silent pods, and pods that are not up, as far as they are not varied away.
     if variation.averaged is None:
         return groups.missing, groups.unready

@@ -6,7 +6,7 @@ included: one pod without a request makes the metric unusable.
 
 from msgspec import Struct
 
-from hpa.decide.pods import ContainerRequest, Pods, PodTemplate
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 
 
 class RequestProblem(Struct, frozen=True):
@@ -50,7 +50,7 @@ class _Lack(Struct, frozen=True):
 
 
 def _of_template(
-    template: PodTemplate, resource: str, container: str, *, pod_level: bool
+    template: DecidedPodTemplate, resource: str, container: str, *, pod_level: bool
 ) -> int | _Lack:
     if pod_level and not container and template.pod_level:
         amount = _pod_level(template, resource)
@@ -75,7 +75,7 @@ def _of_template(
     return total
 
 
-def _pod_level(template: PodTemplate, resource: str) -> int | None:
+def _pod_level(template: DecidedPodTemplate, resource: str) -> int | None:
     # Follows component-helpers' PodRequests: what the pod level leaves open comes from
     # the containers, and overhead is added to either.
     overhead = template.overhead.get(resource)

@@ -1,7 +1,7 @@
 """Whose pods these are: the check before any metric is read.
 
 Follows ``validateAndParseSelector``, Kubernetes 1.37. Two HPAs that select one pod stand
-still, both; ``hpa.rivals`` finds them.
+still, both; ``hpa.cluster.overlapping_hpas`` finds them.
 """
 
 from collections.abc import Iterable

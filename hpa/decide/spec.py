@@ -16,7 +16,7 @@ SelectPolicy = Literal["Max", "Min", "Disabled"]
 MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
 
 
-class ObjectReference(Struct, frozen=True, gc=False):
+class MetricObject(Struct, frozen=True, gc=False):
     """``scaleTargetRef`` or ``describedObject``."""
 
     kind: str
@@ -59,7 +59,7 @@ class MetricSpec(Struct, frozen=True, gc=False):
     type: str
     name: str = ""  # of the metric, or of the resource
     container: str = ""
-    described: ObjectReference | None = None
+    described: MetricObject | None = None
     selector: MetricSelector | None = None
     target_type: str = ""  # Utilization | Value | AverageValue
     value_milli: int | None = None
@@ -135,14 +135,14 @@ class MetricStatus(Struct, frozen=True, gc=False):
     type: str = ""
     name: str = ""
     container: str = ""
-    described: ObjectReference | None = None
+    described: MetricObject | None = None
     selector: MetricSelector | None = None
     value_milli: int | None = None
     average_value_milli: int | None = None
     average_utilization: int | None = None
 
 
-class Status(Struct, frozen=True, gc=False):
+class HpaStatus(Struct, frozen=True, gc=False):
     """The whole of ``status``, as it is rebuilt in every pass."""
 
     current_replicas: int = 0
@@ -158,12 +158,12 @@ class HPA(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    target: ObjectReference
+    target: MetricObject
     max_replicas: int
     metrics: tuple[MetricSpec, ...]
     min_replicas: int = 1
     behavior: Behavior | None = None
-    status: Status = Status()
+    status: HpaStatus = HpaStatus()
     generation: int | None = None
     options: Options = Options()
 

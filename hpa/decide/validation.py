@@ -70,7 +70,7 @@ _NO_MAXIMUM = FieldError("spec.maxReplicas", "Required value", "must be set and 
 
 
 def validate(
-    written: wire.Autoscaler,
+    written: wire.WireAutoscaler,
     *,
     release: Release = "1.37",
     scale_to_zero: bool = True,
@@ -90,7 +90,7 @@ def validate(
     return list(dict.fromkeys(merged))
 
 
-def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
+def _object(written: wire.WireAutoscaler, lowest: int) -> Iterator[FieldError]:
     name, spec = written.metadata.name, written.spec
     if not name:
         yield _required("metadata.name", "name or generateName is required")
@@ -119,7 +119,9 @@ def _object(written: wire.Autoscaler, lowest: int) -> Iterator[FieldError]:
         yield from _rules(spec.behavior.scale_down, "spec.behavior.scaleDown")
 
 
-def _reference(reference: wire.Reference, path: str, *, needs_group: bool) -> Iterator[FieldError]:
+def _reference(
+    reference: wire.WireReference, path: str, *, needs_group: bool
+) -> Iterator[FieldError]:
     for field, text in (("kind", reference.kind), ("name", reference.name)):
         if not text:
             yield _required(f"{path}.{field}", "")
@@ -154,7 +156,7 @@ def _metrics(spec: wire.Spec, minimum: int) -> Iterator[FieldError]:
         )
 
 
-def _metric(metric: wire.Metric, path: str) -> Iterator[FieldError]:
+def _metric(metric: wire.WireMetric, path: str) -> Iterator[FieldError]:
     if not metric.type:
         yield _required(f"{path}.type", "must specify a metric source type")
     is_known = metric.type in _SOURCES
@@ -182,7 +184,7 @@ def _metric(metric: wire.Metric, path: str) -> Iterator[FieldError]:
             yield FieldError(f"{path}.{_SOURCES[kind]}", "Forbidden", detail)
 
 
-def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
+def _source(kind: str, source: wire.WireSource, path: str) -> Iterator[FieldError]:
     if kind in ("Resource", "ContainerResource"):
         if not source.name:
             yield _required(f"{path}.name", "must specify a resource name")
@@ -197,7 +199,7 @@ def _source(kind: str, source: wire.Source, path: str) -> Iterator[FieldError]:
             for problem in dns_label_problems(source.container):
                 yield _invalid(f"{path}.container", source.container, problem)
     if kind == "Object":
-        described = source.described_object or wire.Reference()
+        described = source.described_object or wire.WireReference()
         yield from _reference(described, f"{path}.describedObject", needs_group=False)
     yield from _target(source.target, f"{path}.target")
     yield from _target_of(kind, source.target, f"{path}.target")
@@ -240,7 +242,7 @@ def _identifier(identifier: wire.Identifier, path: str) -> Iterator[FieldError]:
             yield FieldError(f"{path}.selector", "Invalid value", since_1_36(str(error)))
 
 
-def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
+def _target(target: wire.WireTarget, path: str) -> Iterator[FieldError]:
     if not target.type:
         yield _required(f"{path}.type", "must specify a metric target type")
     if target.type not in ("Utilization", "Value", "AverageValue"):
@@ -261,7 +263,7 @@ def _target(target: wire.Target, path: str) -> Iterator[FieldError]:
         yield _invalid(f"{path}.averageUtilization", percent, "must be greater than 0")
 
 
-def _target_of(kind: str, target: wire.Target, path: str) -> Iterator[FieldError]:
+def _target_of(kind: str, target: wire.WireTarget, path: str) -> Iterator[FieldError]:
     has_value, has_average = target.value is not None, target.average_value is not None
     has_percent = target.average_utilization is not None
     match kind:

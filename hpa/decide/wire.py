@@ -9,7 +9,7 @@ from msgspec import Struct
 Amount = str | int | float  # a quantity
 
 
-class Reference(Struct, frozen=True, gc=False, rename="camel"):
+class WireReference(Struct, frozen=True, gc=False, rename="camel"):
     """CrossVersionObjectReference."""
 
     kind: str = ""
@@ -17,7 +17,7 @@ class Reference(Struct, frozen=True, gc=False, rename="camel"):
     api_version: str = ""
 
 
-class Requirement(Struct, frozen=True, gc=False):
+class WireRequirement(Struct, frozen=True, gc=False):
     """LabelSelectorRequirement."""
 
     key: str = ""
@@ -25,21 +25,21 @@ class Requirement(Struct, frozen=True, gc=False):
     values: tuple[str, ...] | None = None
 
 
-class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
+class WireLabelSelector(Struct, frozen=True, gc=False, rename="camel"):
     """The object form of a label selector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Requirement, ...] | None = None
+    match_expressions: tuple[WireRequirement, ...] | None = None
 
 
 class Identifier(Struct, frozen=True, gc=False):
     """MetricIdentifier."""
 
     name: str = ""
-    selector: LabelSelector | None = None
+    selector: WireLabelSelector | None = None
 
 
-class Target(Struct, frozen=True, gc=False, rename="camel"):
+class WireTarget(Struct, frozen=True, gc=False, rename="camel"):
     """MetricTarget."""
 
     type: str = ""
@@ -48,25 +48,25 @@ class Target(Struct, frozen=True, gc=False, rename="camel"):
     average_utilization: int | None = None
 
 
-class Source(Struct, frozen=True, gc=False, rename="camel"):
+class WireSource(Struct, frozen=True, gc=False, rename="camel"):
     """One metric source of any type; which fields count depends on the type."""
 
     name: str = ""  # of the resource
     container: str = ""
     metric: Identifier = Identifier()
-    described_object: Reference | None = None
-    target: Target = Target()
+    described_object: WireReference | None = None
+    target: WireTarget = WireTarget()
 
 
-class Metric(Struct, frozen=True, gc=False, rename="camel"):
+class WireMetric(Struct, frozen=True, gc=False, rename="camel"):
     """MetricSpec."""
 
     type: str = ""
-    resource: Source | None = None
-    container_resource: Source | None = None
-    pods: Source | None = None
-    object: Source | None = None
-    external: Source | None = None
+    resource: WireSource | None = None
+    container_resource: WireSource | None = None
+    pods: WireSource | None = None
+    object: WireSource | None = None
+    external: WireSource | None = None
 
 
 class ScalingPolicy(Struct, frozen=True, gc=False, rename="camel"):
@@ -96,10 +96,10 @@ class ScalingBehavior(Struct, frozen=True, gc=False, rename="camel"):
 class Spec(Struct, frozen=True, gc=False, rename="camel"):
     """HorizontalPodAutoscalerSpec."""
 
-    scale_target_ref: Reference = Reference()
+    scale_target_ref: WireReference = WireReference()
     min_replicas: int | None = None
     max_replicas: int = 0
-    metrics: tuple[Metric, ...] | None = None
+    metrics: tuple[WireMetric, ...] | None = None
     behavior: ScalingBehavior | None = None
 
 
@@ -128,7 +128,7 @@ class SourceStatus(Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     container: str = ""
     metric: Identifier = Identifier()
-    described_object: Reference | None = None
+    described_object: WireReference | None = None
     current: Current = Current()
 
 
@@ -154,7 +154,7 @@ class WireStatus(Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int | None = None
 
 
-class Metadata(Struct, frozen=True, gc=False, rename="camel"):
+class WireMetadata(Struct, frozen=True, gc=False, rename="camel"):
     """What is read of ObjectMeta."""
 
     name: str = ""
@@ -165,11 +165,11 @@ class Metadata(Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class Autoscaler(Struct, frozen=True, gc=False, rename="camel"):
+class WireAutoscaler(Struct, frozen=True, gc=False, rename="camel"):
     """One HorizontalPodAutoscaler."""
 
     api_version: str = "autoscaling/v2"
     kind: str = "HorizontalPodAutoscaler"
-    metadata: Metadata = Metadata()
+    metadata: WireMetadata = WireMetadata()
     spec: Spec = Spec()
     status: WireStatus = WireStatus()

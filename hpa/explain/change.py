@@ -10,7 +10,7 @@ from hpa.decide.steps import TargetUnreadable
 from hpa.explain.amounts import listed, verb
 from hpa.explain.facts import Fact, facts
 from hpa.explain.inputs import Inputs
-from hpa.explain.reading import Told, step_of, tell
+from hpa.explain.reading import ReadTrace, step_of, tell
 from hpa.explain.reasons import reasons
 from hpa.explain.remedies import REMEDIES, Remedy
 
@@ -25,7 +25,7 @@ _MOVING = ("MetricAboveTarget", "AllMetricsBelowTarget")  # hold nothing back
 _MOST = 5  # things that are named one after the other
 
 
-def change(told: Told, reason: str, known: Mapping[str, Fact]) -> str:
+def change(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
     """Return what has to change for another outcome; ``reason`` is the one named first."""
     inputs, actual = Inputs.of(told.trace), told.trace.decided
     found: list[str] = []
@@ -54,29 +54,29 @@ def _joined(remedies: Sequence[Remedy]) -> str:
     return f"{', or '.join([each.text for each in remedies])}."
 
 
-def _untried(told: Told, reason: str, known: Mapping[str, Fact]) -> str:
+def _untried(told: ReadTrace, reason: str, known: Mapping[str, Fact]) -> str:
     """Return the sentence for a reason whose end lies outside of the decision's inputs, or that
     was found by trying its end already (``whatif``)."""
     ask = _BY_REASON.get(reason)
     return _FIXED[reason] if ask is None else ask(told, known)
 
 
-Ask = Callable[[Told, Mapping[str, Fact]], str]
+Ask = Callable[[ReadTrace, Mapping[str, Fact]], str]
 
 
-def _target(told: Told, facts: Mapping[str, Fact]) -> str:
+def _target(told: ReadTrace, facts: Mapping[str, Fact]) -> str:
     step = step_of(told.trace, TargetUnreadable)
     if step is not None and step.kind == "Other":
         return f"The scale of {told.target} becomes readable ({facts.get('message')})."
     return "The target exists under the name in scaleTargetRef."
 
 
-def _container(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+def _container(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
     return f"The HPA names a container that the pods have; {facts.get('container')} is in none."
 
 
 def _pods(text: str) -> Ask:
-    def ask(told: Told, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
+    def ask(told: ReadTrace, facts: Mapping[str, Fact]) -> str:  # noqa: ARG001 - one signature
         given = facts.get("pods")
         names = [str(each) for each in given] if isinstance(given, list) else []
         return text.format(

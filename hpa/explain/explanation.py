@@ -8,7 +8,7 @@ from hpa.decide import Trace
 from hpa.decide.steps import Paused
 from hpa.explain.change import PUT_OFF, change
 from hpa.explain.facts import Fact, facts
-from hpa.explain.reading import Told, step_of, tell
+from hpa.explain.reading import ReadTrace, step_of, tell
 from hpa.explain.reasons import is_ineffective, is_put_off, reasons
 from hpa.explain.sentences import sentences
 
@@ -67,7 +67,7 @@ def first_reason(trace: Trace) -> str:
     return reasons(tell(trace))[0]
 
 
-def _after(told: Told, *, is_vain: bool) -> int | None:
+def _after(told: ReadTrace, *, is_vain: bool) -> int | None:
     decided = told.trace.decided
     if is_vain or decided is None or step_of(told.trace, Paused) is not None:
         return told.current

@@ -10,7 +10,7 @@ from hpa.decide.pods import Pods
 from hpa.decide.reconcile import tolerance_of
 from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import LimitApplied, Measured, Woken
-from hpa.explain.reading import Told, step_of
+from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
 
@@ -38,7 +38,7 @@ _OF_METRIC = frozenset(
 )
 
 
-def facts(told: Told, reasons: Sequence[str]) -> Facts:
+def facts(told: ReadTrace, reasons: Sequence[str]) -> Facts:
     """Return the facts of ``reasons``; where two use one key, the earlier reason's stands.
 
     Numbers of one metric only: those of the metric that the earliest reason is about.
@@ -52,7 +52,7 @@ def facts(told: Told, reasons: Sequence[str]) -> Facts:
     return found
 
 
-def _always(told: Told) -> Facts:
+def _always(told: ReadTrace) -> Facts:
     hpa, scale = told.hpa, told.scale
     found: Facts = {
         "hpa": f"{hpa.namespace}/{hpa.name}",
@@ -77,7 +77,7 @@ def _always(told: Told) -> Facts:
     return found
 
 
-def metric_facts(told: Told, measured: Measured) -> Facts:
+def metric_facts(told: ReadTrace, measured: Measured) -> Facts:
     """Return what one metric showed."""
     spec = told.spec(measured)
     found: Facts = {"metric": spec.name, "metric_type": spec.type}
@@ -108,15 +108,15 @@ def metric_facts(told: Told, measured: Measured) -> Facts:
     return found
 
 
-def _none(told: Told) -> Facts:  # noqa: ARG001 - one signature for all
+def _none(told: ReadTrace) -> Facts:  # noqa: ARG001 - one signature for all
     return {}
 
 
-def _first_invalid(told: Told) -> Facts:
+def _first_invalid(told: ReadTrace) -> Facts:
     return _invalid(told, *told.invalid()[0]) if told.invalid() else {}
 
 
-def _invalid(told: Told, measured: Measured, result: Invalid) -> Facts:
+def _invalid(told: ReadTrace, measured: Measured, result: Invalid) -> Facts:
     found = metric_facts(told, measured)
     if result.failure is not None:
         found["message"] = result.failure.message or result.text
@@ -134,7 +134,7 @@ def _invalid(told: Told, measured: Measured, result: Invalid) -> Facts:
     return found
 
 
-def _unready(told: Told) -> Facts:
+def _unready(told: ReadTrace) -> Facts:
     found = _first_invalid(told)
     for groups in told.groups:
         found["pods"] = list(groups.unready or groups.missing)
@@ -142,8 +142,8 @@ def _unready(told: Told) -> Facts:
     return found
 
 
-def _bucket(name: str) -> Callable[[Told], Facts]:
-    def pods(told: Told) -> Facts:
+def _bucket(name: str) -> Callable[[ReadTrace], Facts]:
+    def pods(told: ReadTrace) -> Facts:
         for groups in told.groups:
             names: tuple[str, ...] = getattr(groups, name)
             if names:
@@ -153,7 +153,7 @@ def _bucket(name: str) -> Callable[[Told], Facts]:
     return pods
 
 
-def _foreign(told: Told) -> Facts:
+def _foreign(told: ReadTrace) -> Facts:
     names = foreign_pods(told)
     owners = owners_of(told.pods, names)
     return {"pods": list(names), "owner": owners[0] if len(owners) == 1 else list(owners)}
@@ -166,15 +166,15 @@ def owners_of(pods: Pods, names: Sequence[str]) -> list[str]:
     return sorted({pods.owners[pods.owner[row]] for row in rows})
 
 
-def _gone(told: Told) -> Facts:
+def _gone(told: ReadTrace) -> Facts:
     return {"pods": list(gone_pods(told))}
 
 
-def _left_out(told: Told) -> Facts:
+def _left_out(told: ReadTrace) -> Facts:
     return {"pods": list(unready_pods(told))}
 
 
-def _series(told: Told) -> Facts:
+def _series(told: ReadTrace) -> Facts:
     for spec, answer in zip(told.hpa.metrics, told.observation.answers, strict=False):
         if isinstance(answer, ExternalSamples) and len(answer.series) > 1:
             values = [each.sample.value_milli for each in answer.series]
@@ -182,7 +182,7 @@ def _series(told: Told) -> Facts:
     return {}
 
 
-def _recommendation(told: Told) -> Facts:
+def _recommendation(told: ReadTrace) -> Facts:
     if told.window is None or told.window.held_by is None:
         return {}
     held = told.window.held_by
@@ -194,7 +194,7 @@ def _recommendation(told: Told) -> Facts:
     }
 
 
-def window_of(told: Told, *, is_up: bool) -> float:
+def window_of(told: ReadTrace, *, is_up: bool) -> float:
     """Return the width of the stabilization window of one direction."""
     behavior = told.hpa.behavior
     written = None
@@ -203,7 +203,7 @@ def window_of(told: Told, *, is_up: bool) -> float:
     return told.trace.settings.downscale_stabilization_s if written is None else float(written)
 
 
-def _rate(told: Told) -> Facts:
+def _rate(told: ReadTrace) -> Facts:
     limit = told.limit
     if limit is None:
         return {}
@@ -229,7 +229,7 @@ def _rate(told: Told) -> Facts:
     return found
 
 
-def events_within(told: Told, limit: LimitApplied, period_s: float) -> list[ScaleEvent]:
+def events_within(told: ReadTrace, limit: LimitApplied, period_s: float) -> list[ScaleEvent]:
     """Return the events that still count against a policy, the oldest first."""
     past, now = told.trace.past, told.trace.now
     is_up = limit.reason == "ScaleUpLimit"
@@ -242,58 +242,58 @@ def events_within(told: Told, limit: LimitApplied, period_s: float) -> list[Scal
     return sorted(counted, key=lambda each: each.at)
 
 
-def _bound(told: Told) -> Facts:
+def _bound(told: ReadTrace) -> Facts:
     if told.limit is not None:
         return {"desired": told.limit.before}
     woken = step_of(told.trace, Woken)  # comes after every limit
     return {} if woken is None else {"desired": woken.before}
 
 
-def _winner(told: Told) -> Facts:
+def _winner(told: ReadTrace) -> Facts:
     return {} if told.winner is None else metric_facts(told, told.winner)
 
 
-def _held(told: Told) -> Facts:
+def _held(told: ReadTrace) -> Facts:
     held = within_tolerance(told)
     return {} if held is None else metric_facts(told, held)
 
 
-def _rivals(told: Told) -> Facts:
+def _rivals(told: ReadTrace) -> Facts:
     seen = told.observation
     return {"hpas": sorted({told.hpa.name, *seen.rivals, *seen.same_target})}
 
 
-def _same_target(told: Told) -> Facts:
+def _same_target(told: ReadTrace) -> Facts:
     return {"hpas": sorted({told.hpa.name, *told.observation.same_target})}
 
 
-def _selector(told: Told) -> Facts:
+def _selector(told: ReadTrace) -> Facts:
     return _unreadable(told) if told.scale is None else {"selector": told.scale.selector}
 
 
-def _refused(told: Told) -> Facts:
+def _refused(told: ReadTrace) -> Facts:
     outcome = told.trace.outcome
     if outcome is None:
         return {}
     return {"message": outcome.scale_error, "error": outcome.scale_error}
 
 
-def _paused(told: Told) -> Facts:  # noqa: ARG001 - one signature for all
+def _paused(told: ReadTrace) -> Facts:  # noqa: ARG001 - one signature for all
     return {"annotation": "podscale.io/paused"}
 
 
-def _unreadable(told: Told) -> Facts:
+def _unreadable(told: ReadTrace) -> Facts:
     return {"message": getattr(told.observation.scale, "text", "")}
 
 
-def spec_of(told: Told) -> MetricSpec | None:
+def spec_of(told: ReadTrace) -> MetricSpec | None:
     """Return the metric that the first reason is about: the winner, or the first invalid."""
     if told.winner is not None:
         return told.spec(told.winner)
     return told.spec(told.measured[0]) if told.measured else None
 
 
-_BY_REASON: Mapping[str, Callable[[Told], Facts]] = {
+_BY_REASON: Mapping[str, Callable[[ReadTrace], Facts]] = {
     "Paused": _paused,
     "TargetNotFound": _unreadable,
     "ScaleForbidden": _unreadable,

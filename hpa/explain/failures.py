@@ -4,7 +4,7 @@ from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.metrics import Invalid
 from hpa.decide.observation import MetricFailure
 from hpa.decide.steps import Measured
-from hpa.explain.reading import Told
+from hpa.explain.reading import ReadTrace
 from podscale.core.metrics import NoData, NotFound, PodSamples, Refused, Stale
 
 _POD_TYPES = ("Resource", "ContainerResource", "Pods")
@@ -18,7 +18,7 @@ _BY_REASON = {
 }
 
 
-def kinds_of(told: Told, measured: Measured, result: Invalid) -> list[str]:
+def kinds_of(told: ReadTrace, measured: Measured, result: Invalid) -> list[str]:
     """Return the reasons of one invalid metric, the most telling first."""
     own = _own(told, measured, result)
     needs_pods = told.spec(measured).type in _POD_TYPES or result.cause == "NoPods"
@@ -27,7 +27,7 @@ def kinds_of(told: Told, measured: Measured, result: Invalid) -> list[str]:
     return [own]
 
 
-def _own(told: Told, measured: Measured, result: Invalid) -> str:
+def _own(told: ReadTrace, measured: Measured, result: Invalid) -> str:
     spec = told.spec(measured)
     # Before missing samples: nobody can report for a container that is in no pod.
     if spec.type == "ContainerResource" and len(told.pods) and _lacks(told, spec.container):
@@ -63,7 +63,7 @@ def of_failure(failure: MetricFailure) -> str:
     return "MetricUnavailable"
 
 
-def _lacks(told: Told, container: str) -> bool:
+def _lacks(told: ReadTrace, container: str) -> bool:
     return not any(
         each.name == container for template in told.pods.templates for each in template.containers
     )
@@ -76,7 +76,7 @@ def _without_samples(result: Invalid) -> str:
     return "AllPodsUnready"
 
 
-def _without_match(told: Told, measured: Measured) -> str:
+def _without_match(told: ReadTrace, measured: Measured) -> str:
     answer = told.observation.answers[measured.index]
     known = set(told.pods.names)
     if isinstance(answer, PodSamples) and not known & answer.pods.keys():

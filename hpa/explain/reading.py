@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hpa.decide import Observation, Scale, Trace
 from hpa.decide.metrics import Invalid, Valid
-from hpa.decide.pods import Groups, Pods
+from hpa.decide.pods import PodGroups, Pods
 from hpa.decide.spec import HPA, MetricSpec
 from hpa.decide.steps import (
     Blocked,
@@ -22,7 +22,7 @@ from hpa.decide.steps import (
 AStep = TypeVar("AStep", bound=Step)
 
 
-class Told(Struct, frozen=True):
+class ReadTrace(Struct, frozen=True):
     """One trace and its parts; None where the pass did not get that far."""
 
     trace: Trace
@@ -32,7 +32,7 @@ class Told(Struct, frozen=True):
     window: WindowApplied | None
     limit: LimitApplied | None
     winner: Measured | None  # the metric whose proposal counts
-    groups: tuple[Groups, ...]  # how pods counted, the winner's view first
+    groups: tuple[PodGroups, ...]  # how pods counted, the winner's view first
 
     @property
     def observation(self) -> Observation:
@@ -86,7 +86,7 @@ class Told(Struct, frozen=True):
         return [(each, each.result) for each in self.measured if isinstance(each.result, Valid)]
 
 
-def tell(trace: Trace) -> Told:
+def tell(trace: Trace) -> ReadTrace:
     """Return ``trace`` taken apart."""
     measured: list[Measured] = []
     chosen = blocked = window = limit = None
@@ -108,10 +108,10 @@ def tell(trace: Trace) -> Told:
         winner = measured[chosen.index]
         ordered = [winner, *measured]
     groups = tuple([found for each in ordered if (found := _groups(each)) is not None])
-    return Told(trace, tuple(measured), chosen, blocked, window, limit, winner, groups)
+    return ReadTrace(trace, tuple(measured), chosen, blocked, window, limit, winner, groups)
 
 
-def _groups(measured: Measured) -> Groups | None:
+def _groups(measured: Measured) -> PodGroups | None:
     result = measured.result
     return result.groups if isinstance(result, Invalid) else result.calculation.groups
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from hpa.decide import Trace
 from hpa.decide.metrics import Valid
-from hpa.decide.pods import Groups
+from hpa.decide.pods import PodGroups
 from hpa.decide.reconcile import wakes
 from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Paused, TargetUnreadable, Woken
 from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
-from hpa.explain.reading import Told, step_of
+from hpa.explain.reading import ReadTrace, step_of
 
 # In the order in which binding reasons are named.
 _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
@@ -32,7 +32,7 @@ _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
 )
 
 
-def reasons(told: Told) -> list[str]:
+def reasons(told: ReadTrace) -> list[str]:
     """Return every reason that took part, the first one in front, none twice."""
     named = _named(told)
     if is_ineffective(told):
@@ -40,7 +40,7 @@ def reasons(told: Told) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def is_put_off(told: Told) -> bool:
+def is_put_off(told: ReadTrace) -> bool:
     """Return whether another size was decided, and something speaks against writing it yet."""
     trace = told.trace
     if trace.decided is None or trace.decided == told.current or trace.outcome is None:
@@ -48,7 +48,7 @@ def is_put_off(told: Told) -> bool:
     return trace.outcome.scale == "not_tried" and trace.settings.mode != "shadow"
 
 
-def is_ineffective(told: Told) -> bool:
+def is_ineffective(told: ReadTrace) -> bool:
     """Return whether another size was decided and not put into effect."""
     trace = told.trace
     if trace.decided is None or trace.decided == told.current:
@@ -64,7 +64,7 @@ def _ineffective(trace: Trace) -> str:
     return "ScaleUpdateConflict" if trace.outcome.scale == "conflict" else "ScaleUpdateFailed"
 
 
-def _named(told: Told) -> list[str]:
+def _named(told: ReadTrace) -> list[str]:
     for step in told.trace.steps:
         match step:
             case Paused():
@@ -92,7 +92,7 @@ def _unreadable(step: TargetUnreadable) -> str:
     return "ScaleForbidden" if is_forbidden else "TargetNotFound"
 
 
-def _at_zero(told: Told) -> str:
+def _at_zero(told: ReadTrace) -> str:
     before = told.hpa.status
     went_by_itself = before.desired_replicas == 0 and before.last_scale_s is not None
     if went_by_itself and not wakes(told.hpa):
@@ -100,7 +100,7 @@ def _at_zero(told: Told) -> str:
     return "DisabledAtZero"
 
 
-def _by_metrics(told: Told) -> list[str]:
+def _by_metrics(told: ReadTrace) -> list[str]:
     kinds = [kind for each in told.invalid() for kind in kinds_of(told, *each)]
     if told.blocked is not None:
         is_all = told.blocked.best is None
@@ -121,7 +121,7 @@ def _by_metrics(told: Told) -> list[str]:
     return [*_outcome(told), *ignored]
 
 
-def _outcome(told: Told) -> list[str]:
+def _outcome(told: ReadTrace) -> list[str]:
     final = told.trace.decided
     steps, plain, rules = _steps(told), _plain(told), _rules(told)
     otherwise = list(reversed(steps)) or plain
@@ -133,7 +133,7 @@ def _outcome(told: Told) -> list[str]:
     return [*(binding or otherwise), *steps, *beside, *_beside(told)]
 
 
-def _rules(told: Told) -> list[tuple[str, whatif.WhatIf]]:
+def _rules(told: ReadTrace) -> list[tuple[str, whatif.WhatIf]]:
     found: list[tuple[str, whatif.WhatIf]] = []
     if any(whatif.is_within_tolerance(result, told.current) for _, result in told.valid()):
         found.append(("WithinTolerance", whatif.without_tolerance))
@@ -145,7 +145,7 @@ def _rules(told: Told) -> list[tuple[str, whatif.WhatIf]]:
     return found
 
 
-def _steps(told: Told) -> list[str]:
+def _steps(told: ReadTrace) -> list[str]:
     # The steps that changed the number, in order.
     found = []
     if told.window is not None:
@@ -157,12 +157,12 @@ def _steps(told: Told) -> list[str]:
     return found
 
 
-def _window(told: Told) -> str:
+def _window(told: ReadTrace) -> str:
     is_up = told.window is not None and told.window.direction == "up"
     return "ScaleUpStabilized" if is_up else "ScaleDownStabilized"
 
 
-def limit_reason(told: Told) -> str:
+def limit_reason(told: ReadTrace) -> str:
     """Return the reason of the limit that changed the number."""
     hpa, reason = told.hpa, "" if told.limit is None else told.limit.reason
     match reason:
@@ -178,7 +178,7 @@ def limit_reason(told: Told) -> str:
     return "ScaleUpDisabled" if hpa.behavior.up.select == "Disabled" else "ScaleUpRateLimited"
 
 
-def _plain(told: Told) -> list[str]:
+def _plain(told: ReadTrace) -> list[str]:
     # What can be said without any limit: it moves, or why the metrics leave it where it is.
     final, current = told.trace.decided, told.current
     if final is None or current is None:
@@ -202,7 +202,7 @@ def _plain(told: Told) -> list[str]:
     return ["RoundedUpToCurrent"]
 
 
-def _is_by_metrics(told: Told) -> bool:
+def _is_by_metrics(told: ReadTrace) -> bool:
     """Return whether the metrics themselves lean the way the number went.
 
     A bound can raise it and pods that are left out can lower it against them; "all metrics
@@ -219,7 +219,7 @@ def _is_by_metrics(told: Told) -> bool:
     return True
 
 
-def _beside(told: Told) -> list[str]:
+def _beside(told: ReadTrace) -> list[str]:
     # True beside the first reason, deciding nothing by themselves.
     found = []
     numbers = {each.replicas for each in told.measured if each.replicas is not None}
@@ -241,7 +241,7 @@ _BESIDE = (
 )
 
 
-def _pods_beside(told: Told, used: Sequence[Groups]) -> list[str]:
+def _pods_beside(told: ReadTrace, used: Sequence[PodGroups]) -> list[str]:
     # What was seen of the pods, whether it mattered or not.
     found = ["ForeignPodsCounted"] if whatif.foreign_pods(told) else []
     for bucket, token in _BESIDE:

@@ -14,7 +14,7 @@ from hpa.decide.variation import Bucket, Variation
 from hpa.explain.amounts import age, amount
 from hpa.explain.facts import Fact, window_of
 from hpa.explain.inputs import Inputs
-from hpa.explain.reading import Told
+from hpa.explain.reading import ReadTrace
 from hpa.explain.sentences import why_not
 from hpa.explain.whatif import within_tolerance
 from podscale.core.metrics import NotFound
@@ -47,7 +47,7 @@ _MUCH = 1000  # times a target
 _MOST_TRIED = 8  # metrics of one autoscaler, which may have thousands
 
 
-def _by_tolerance(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_tolerance(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     where = "a smaller tolerance is set in behavior"
     if not told.trace.settings.gates.configurable_tolerance:
         where = "--horizontal-pod-autoscaler-tolerance is made smaller"
@@ -56,11 +56,11 @@ def _by_tolerance(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     return [*_moves(told, inputs, held), smaller]
 
 
-def _by_value(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_value(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     return _moves(told, inputs, told.winner)
 
 
-def _moves(told: Told, inputs: Inputs, measured: Measured | None) -> list[Remedy]:
+def _moves(told: ReadTrace, inputs: Inputs, measured: Measured | None) -> list[Remedy]:
     """Return how far one metric has to rise for another size, and how far to fall."""
     current = told.current
     if measured is None or current is None or not isinstance(measured.result, Valid):
@@ -87,7 +87,7 @@ def _moves(told: Told, inputs: Inputs, measured: Measured | None) -> list[Remedy
     return [rises, falls]
 
 
-def _factor(told: Told, measured: Measured, found: Valid) -> int:
+def _factor(told: ReadTrace, measured: Measured, found: Valid) -> int:
     """Return what the ratio of a metric is multiplied by."""
     spec, groups = told.spec(measured), found.calculation.groups
     if spec.is_by_value:
@@ -118,7 +118,7 @@ def _made(inputs: Inputs | None) -> tuple[Inputs, ...]:
     return () if inputs is None else (inputs,)
 
 
-def _by_window(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_window(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     step, recommendations = told.window, told.trace.past.recommendations or ()
     if step is None or step.held_by is None:
         return []
@@ -143,7 +143,7 @@ def _by_window(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     ]
 
 
-def _by_policy(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_policy(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     decided, policy = told.trace.decided, None if told.limit is None else told.limit.policy
     if decided is None or policy is None:
         return []
@@ -155,13 +155,13 @@ def _by_policy(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     ]
 
 
-def _by_maximum(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
+def _by_maximum(told: ReadTrace, inputs: Inputs, facts: Facts) -> list[Remedy]:
     asked = _desired(facts)
     text = f"maxReplicas is raised from {told.hpa.max_replicas} (the metrics ask for {asked})"
     return [Remedy(text, (inputs.with_bounds(maximum=max(asked, told.hpa.max_replicas + 1)),))]
 
 
-def _by_minimum(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
+def _by_minimum(told: ReadTrace, inputs: Inputs, facts: Facts) -> list[Remedy]:
     asked, least = _desired(facts), told.hpa.min_replicas
     text = f"minReplicas is lowered from {least} (the metrics ask for {asked})"
     if least == 1 and not wakes(told.hpa):
@@ -169,7 +169,7 @@ def _by_minimum(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
     return [Remedy(text, (inputs.with_bounds(minimum=max(min(asked, least - 1), 0)),))]
 
 
-def _by_both_bounds(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
+def _by_both_bounds(told: ReadTrace, inputs: Inputs, facts: Facts) -> list[Remedy]:
     asked, both = _desired(facts), told.hpa.min_replicas
     apart = inputs.with_bounds(minimum=max(min(asked, both), 0), maximum=max(asked, both))
     return [Remedy("minReplicas and maxReplicas are set apart", (apart,))]
@@ -180,17 +180,17 @@ def _desired(facts: Facts) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _up_disabled(_told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _up_disabled(_told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     text = "behavior.scaleUp.selectPolicy is set to Max or Min"
     return [Remedy(text, (inputs.with_policies("up"),))]
 
 
-def _down_disabled(_told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _down_disabled(_told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     text = "behavior.scaleDown.selectPolicy is set to Max or Min"
     return [Remedy(text, (inputs.with_policies("down"),))]
 
 
-def _by_winner(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_winner(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     if told.winner is None:
         return []
     spec, index = told.spec(told.winner), told.winner.index
@@ -203,7 +203,7 @@ def _by_winner(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     ]
 
 
-def _by_any(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_any(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     tries = _risen(told, inputs)
     lowered = tuple(inputs.with_target(each.index, 1) for each in told.measured[:_MOST_TRIED])
     return [
@@ -212,11 +212,11 @@ def _by_any(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     ]
 
 
-def _by_waking(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_waking(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     return [Remedy("The metric rises above zero", _risen(told, inputs), towards=1)]
 
 
-def _risen(told: Told, inputs: Inputs) -> tuple[Inputs, ...]:
+def _risen(told: ReadTrace, inputs: Inputs) -> tuple[Inputs, ...]:
     """Return the inputs with one metric far above its target, metric by metric."""
     current = max(told.current or 0, 1)
     return tuple(
@@ -226,13 +226,13 @@ def _risen(told: Told, inputs: Inputs) -> tuple[Inputs, ...]:
     )
 
 
-def _by_silent(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_silent(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     buckets: tuple[Bucket, ...] = ("missing", "pending", "initializing", "never_ready")
     tries = tuple(inputs.varied(Variation(averaged=bucket)) for bucket in buckets)
     return [Remedy("The silent pods report", tries), *_moves(told, inputs, told.winner)]
 
 
-def _by_failed(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_failed(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     measured, result = told.invalid()[0]
     why = why_not(result)
     if isinstance(result.failure, NotFound) and not is_bad_selector(result.failure):
@@ -247,17 +247,17 @@ def _by_failed(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     return [Remedy(text, _readable(told, inputs, measured))]
 
 
-def _by_number(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_number(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     text = "The query yields a number; a denominator of zero is the usual cause"
     return [Remedy(text, _readable(told, inputs, told.invalid()[0][0]))]
 
 
-def _by_one_series(told: Told, inputs: Inputs, _facts: Facts) -> list[Remedy]:
+def _by_one_series(told: ReadTrace, inputs: Inputs, _facts: Facts) -> list[Remedy]:
     text = "The query is aggregated to one series per object"
     return [Remedy(text, _readable(told, inputs, told.invalid()[0][0]))]
 
 
-def _readable(told: Told, inputs: Inputs, measured: Measured) -> tuple[Inputs, ...]:
+def _readable(told: ReadTrace, inputs: Inputs, measured: Measured) -> tuple[Inputs, ...]:
     """Return the inputs with a metric that can be used, below its target, above it, and on it."""
     target = _target(told.spec(measured))
     index, levels = measured.index, (0, 2 * target, target)
@@ -265,7 +265,7 @@ def _readable(told: Told, inputs: Inputs, measured: Measured) -> tuple[Inputs, .
     return tuple(each for each in tries if each is not None)
 
 
-def _by_request(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
+def _by_request(told: ReadTrace, inputs: Inputs, facts: Facts) -> list[Remedy]:
     container, resource = facts.get("container"), facts.get("resource")
     problem = next((result.problem for _, result in told.invalid()), None)
     who = f"Container {container} gets" if container else "The pods get"
@@ -279,7 +279,7 @@ def _by_request(told: Told, inputs: Inputs, facts: Facts) -> list[Remedy]:
     return [Remedy(text, (inputs.with_requests(str(resource)),))]
 
 
-REMEDIES: Mapping[str, Callable[[Told, Inputs, Facts], list[Remedy]]] = {
+REMEDIES: Mapping[str, Callable[[ReadTrace, Inputs, Facts], list[Remedy]]] = {
     "WithinTolerance": _by_tolerance,
     "RoundedUpToCurrent": _by_value,
     "DirectionWouldFlip": _by_silent,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import Groups
+from hpa.decide.pods import PodGroups
 from hpa.decide.spec import MOST_METRICS_TOGETHER, MetricSpec
 from hpa.decide.steps import (
     Conflict,
@@ -17,7 +17,7 @@ from hpa.decide.steps import (
 )
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
-from hpa.explain.reading import Told, step_of
+from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods
 from podscale.core.metrics import ExternalSamples, ObjectSample, PodSamples
 
@@ -33,7 +33,7 @@ _BUCKETS = {
 }
 
 
-def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
+def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     """Yield the sentences; which ones there are depends on how far the pass got."""
     hpa, scale = told.hpa, told.scale
     if scale is not None:
@@ -64,7 +64,7 @@ def sentences(told: Told, reasons: Sequence[str]) -> Iterator[str]:
         yield f"An annotation could not be read: {problem}."
 
 
-def _before_metrics(told: Told) -> Iterator[str]:
+def _before_metrics(told: ReadTrace) -> Iterator[str]:
     for step in told.trace.steps:
         match step:
             case Paused():
@@ -83,7 +83,7 @@ def _before_metrics(told: Told) -> Iterator[str]:
                 yield f"Nothing is computed: {step.text}."
 
 
-def _about_pods(told: Told, reasons: Sequence[str]) -> Iterator[str]:
+def _about_pods(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     if not told.measured:
         return
     foreign = foreign_pods(told)
@@ -102,7 +102,7 @@ def _about_pods(told: Told, reasons: Sequence[str]) -> Iterator[str]:
         yield f"A Value target multiplies by ready pods; {listed(unready)} {are} not."
 
 
-def _metric(told: Told, measured: Measured) -> Iterator[str]:
+def _metric(told: ReadTrace, measured: Measured) -> Iterator[str]:
     spec = told.spec(measured)
     name = _name(spec)
     if isinstance(measured.result, Invalid):
@@ -147,7 +147,7 @@ def _name(spec: MetricSpec) -> str:
     return f"Metric {spec.name}" if spec.name else f"A metric of type {spec.type}"
 
 
-def _undivided(told: Told, answer: MetricAnswer | None) -> int | None:
+def _undivided(told: ReadTrace, answer: MetricAnswer | None) -> int | None:
     """Return the whole of a metric where no pod runs: a pod's share of it, 0, says nothing."""
     if told.scale is None or told.scale.status_replicas != 0:
         return None
@@ -177,7 +177,7 @@ def _share(ratio: float | None) -> str:
     return "" if ratio is None else f", {share(ratio)} of the target"
 
 
-def _when(told: Told, answer: MetricAnswer | None) -> str:
+def _when(told: ReadTrace, answer: MetricAnswer | None) -> str:
     samples = []
     series = ""
     match answer:
@@ -196,7 +196,7 @@ def _when(told: Told, answer: MetricAnswer | None) -> str:
     return f"{series}, measured {age(max(told.trace.now - min(times), 0.0))} ago"
 
 
-def _groups(groups: Groups) -> Iterator[str]:
+def _groups(groups: PodGroups) -> Iterator[str]:
     parts = [f"{count(groups.ready, 'pod')} ready and counted"]
     for bucket, text in _BUCKETS.items():
         names: tuple[str, ...] = getattr(groups, bucket)
@@ -206,7 +206,7 @@ def _groups(groups: Groups) -> Iterator[str]:
         yield f"Pods: {'; '.join(parts)}."
 
 
-def _choice(told: Told) -> Iterator[str]:
+def _choice(told: ReadTrace) -> Iterator[str]:
     if told.blocked is not None:
         if told.blocked.best is None:
             yield "No metric could be used, so the size is kept."
@@ -219,7 +219,7 @@ def _choice(told: Told) -> Iterator[str]:
         yield f"The largest proposal counts: {told.chosen.replicas}, of {name}."
 
 
-def _window(told: Told) -> Iterator[str]:
+def _window(told: ReadTrace) -> Iterator[str]:
     step = told.window
     if step is None:
         return
@@ -233,7 +233,7 @@ def _window(told: Told) -> Iterator[str]:
     yield f"{text}."
 
 
-def _limit(told: Told) -> Iterator[str]:
+def _limit(told: ReadTrace) -> Iterator[str]:
     step = told.limit
     if step is None:
         return
@@ -257,13 +257,13 @@ def _limit(told: Told) -> Iterator[str]:
             yield f"The direction is disabled: {step.before} becomes {step.replicas}."
 
 
-def _woken(told: Told) -> Iterator[str]:
+def _woken(told: ReadTrace) -> Iterator[str]:
     step = step_of(told.trace, Woken)
     if step is not None:
         yield f"minReplicas raises {step.before} to {step.replicas}."
 
 
-def _done(told: Told) -> Iterator[str]:
+def _done(told: ReadTrace) -> Iterator[str]:
     trace, current = told.trace, told.current
     if trace.decided is None or current is None:
         return

@@ -12,20 +12,20 @@ from msgspec import structs
 from hpa.decide import Observation, decide
 from hpa.decide.metrics import Valid
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import Phase, Ready
+from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
-from hpa.explain.reading import Told, tell
+from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples
 
-WhatIf = Callable[[Told], int | None]
+WhatIf = Callable[[ReadTrace], int | None]
 
 _NO_NUMBER = -1  # of a decision that keeps the size because nothing could be used
 
 
 def number(
-    told: Told, variation: Variation = ACTUAL, observation: Observation | None = None
+    told: ReadTrace, variation: Variation = ACTUAL, observation: Observation | None = None
 ) -> int | None:
     """Return the size decided under a variation, or on another observation."""
     trace = told.trace
@@ -34,7 +34,7 @@ def number(
     return decide(seen, trace.past, settings, trace.now, variation).trace.decided
 
 
-def foreign_pods(told: Told) -> list[str]:
+def foreign_pods(told: ReadTrace) -> list[str]:
     """Return the pods that count and are not the target's own."""
     pods = told.pods
     if not pods.owner or not any(map(_counts_pods, told.hpa.metrics)):
@@ -47,7 +47,7 @@ def _counts_pods(spec: MetricSpec) -> bool:
     return spec.type not in ("Object", "External") or spec.is_by_value
 
 
-def gone_pods(told: Told) -> list[str]:
+def gone_pods(told: ReadTrace) -> list[str]:
     """Return the pods that metrics tell of and that do not exist (any more)."""
     if told.hpa.options.pods_by_owner:
         return []  # their samples are left out
@@ -59,18 +59,20 @@ def gone_pods(told: Told) -> list[str]:
     return sorted(gone)
 
 
-def unready_pods(told: Told) -> list[str]:
+def unready_pods(told: ReadTrace) -> list[str]:
     """Return the pods that a Value target leaves out."""
     pods = told.pods
     return [
         name
         for row, name in enumerate(pods.names)
-        if pods.phase[row] not in (Phase.SUCCEEDED, Phase.FAILED)
-        and not (pods.phase[row] == Phase.RUNNING and pods.ready[row] == Ready.TRUE)
+        if pods.phase[row] not in (DecidedPhase.SUCCEEDED, DecidedPhase.FAILED)
+        and not (
+            pods.phase[row] == DecidedPhase.RUNNING and pods.ready[row] == DecidedReadiness.TRUE
+        )
     ]
 
 
-def without_foreign_pods(told: Told) -> int | None:
+def without_foreign_pods(told: ReadTrace) -> int | None:
     """Count the target's own pods only."""
     foreign = set(foreign_pods(told))
     if not foreign:
@@ -85,7 +87,7 @@ def without_foreign_pods(told: Told) -> int | None:
     )
 
 
-def without_gone_pods(told: Told) -> int | None:
+def without_gone_pods(told: ReadTrace) -> int | None:
     """Drop the samples of pods that do not exist."""
     gone = set(gone_pods(told))
     if not gone:
@@ -94,7 +96,7 @@ def without_gone_pods(told: Told) -> int | None:
     return number(told, observation=structs.replace(told.observation, answers=answers))
 
 
-def with_one_series(told: Told) -> int | None:
+def with_one_series(told: ReadTrace) -> int | None:
     """Take single series in place of their sum; the actual number if one of them gives it.
 
     A larger value never asks for fewer pods: of thousands of series a dozen are tried.
@@ -116,14 +118,14 @@ def with_one_series(told: Told) -> int | None:
     return found
 
 
-def _alone(told: Told, index: int, answer: ExternalSamples, one: ExternalSample) -> int:
+def _alone(told: ReadTrace, index: int, answer: ExternalSamples, one: ExternalSample) -> int:
     answers = told.observation.answers
     varied = (*answers[:index], structs.replace(answer, series=[one]), *answers[index + 1 :])
     found = number(told, observation=structs.replace(told.observation, answers=varied))
     return _NO_NUMBER if found is None else found
 
 
-def without_rollout(told: Told) -> int | None:
+def without_rollout(told: ReadTrace) -> int | None:
     """Let status.replicas be spec.replicas."""
     scale = told.scale
     if scale is None or scale.status_replicas == scale.spec_replicas:
@@ -132,10 +134,12 @@ def without_rollout(told: Told) -> int | None:
     return number(told, observation=structs.replace(told.observation, scale=settled))
 
 
-def with_all_pods_ready(told: Told) -> int | None:
+def with_all_pods_ready(told: ReadTrace) -> int | None:
     """Let a Value target multiply by every pod that has not ended."""
     pods = told.pods
-    if pods.phase.count(Phase.RUNNING) == pods.ready.count(Ready.TRUE) == len(pods) or not any(
+    if pods.phase.count(DecidedPhase.RUNNING) == pods.ready.count(DecidedReadiness.TRUE) == len(
+        pods
+    ) or not any(
         spec.type in ("Object", "External") and spec.value_milli for spec in told.hpa.metrics
     ):
         return None
@@ -145,7 +149,7 @@ def with_all_pods_ready(told: Told) -> int | None:
 def averaging(bucket: Bucket) -> WhatIf:
     """Let the pods of ``bucket`` count as the average of the others."""
 
-    def ask(told: Told) -> int | None:
+    def ask(told: ReadTrace) -> int | None:
         if not any(getattr(groups, bucket) for groups in told.groups):
             return None
         return number(told, Variation(averaged=bucket))
@@ -153,7 +157,7 @@ def averaging(bucket: Bucket) -> WhatIf:
     return ask
 
 
-def without_largest(told: Told) -> int | None:
+def without_largest(told: ReadTrace) -> int | None:
     """Leave only the metrics that ask for fewer pods, where another one holds the number."""
     current, chosen = told.current, told.chosen
     if current is None or chosen is None or chosen.replicas != current:
@@ -171,7 +175,7 @@ def without_largest(told: Told) -> int | None:
     return number(told, observation=structs.replace(seen, hpa=hpa, answers=answers))
 
 
-def without_tolerance(told: Told) -> int | None:
+def without_tolerance(told: ReadTrace) -> int | None:
     """Let every deviation from the target count."""
     current = told.current
     if not any(
@@ -182,21 +186,21 @@ def without_tolerance(told: Told) -> int | None:
     return number(told, Variation(tolerance=False))
 
 
-def without_window(told: Told) -> int | None:
+def without_window(told: ReadTrace) -> int | None:
     """Forget earlier recommendations."""
     if told.window is None:
         return None
     return number(told, Variation(window=False))
 
 
-def without_rate(told: Told) -> int | None:
+def without_rate(told: ReadTrace) -> int | None:
     """Lift the rate limit of this pass."""
     if told.limit is None or told.limit.reason not in ("ScaleUpLimit", "ScaleDownLimit"):
         return None
     return number(told, Variation(rate=False))
 
 
-def without_bound(told: Told) -> int | None:
+def without_bound(told: ReadTrace) -> int | None:
     """Lift minReplicas and maxReplicas."""
     if told.limit is None or told.limit.reason not in ("TooManyReplicas", "TooFewReplicas"):
         return None
@@ -208,7 +212,7 @@ def is_within_tolerance(result: Valid, current: int | None) -> bool:
     return result.calculation.outcome == "WithinTolerance" and result.replicas == current
 
 
-def within_tolerance(told: Told) -> Measured | None:
+def within_tolerance(told: ReadTrace) -> Measured | None:
     """Return the metric that the tolerance holds: the winner, or of the others the one that
     would ask for most without it."""
     held = [each for each, result in told.valid() if is_within_tolerance(result, told.current)]

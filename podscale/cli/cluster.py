@@ -142,7 +142,7 @@ def kind_and_name(*kinds: str) -> Callable[..., Any]:
 def _later(name: str, *words: str) -> Callable[..., Any]:
     # Imported when a shell asks: --help must not load it.
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
-        from podscale.cli import completion
+        from podscale.cli.commands import completion
 
         found = getattr(completion, name)
         return (found(*words) if words else found)(ctx, parameter, incomplete)

@@ -19,7 +19,7 @@ import click.shell_completion
 from podscale.core.unfailing import unfailing
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command lives and the line that lists it."""
 
     module: str
@@ -34,26 +34,43 @@ class Entry(NamedTuple):
         return command
 
 
-_PROCESSES = "podscale.cli.processes"
+_PROCESSES = "podscale.cli.commands.processes"
 
 # The order is that of --help.
 COMMANDS = {
-    "demo": Entry("podscale.cli.demo", "See a small cluster being sized, on this machine."),
-    "explain": Entry("podscale.cli.explain", "Say why an HPA or a VPA did what it did."),
-    "doctor": Entry("podscale.cli.doctor", "Find out why a metric is not there."),
-    "migrate": Entry("podscale.cli.migrate", "Show what moving to podscale would change."),
-    "serve": Entry(_PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"),
-    "control": Entry(_PROCESSES, "Run the HPA, the recommender and the updater.", "control"),
-    "run": Entry(_PROCESSES, "Run everything in one process (small clusters).", "run"),
-    "adapter": Entry(_PROCESSES, "Serve the three metrics APIs from Prometheus.", "adapter"),
-    "hpa": Entry(
-        "podscale.cli.hpa", "Scale by HorizontalPodAutoscalers; `hpa eval` decides offline."
+    "demo": CommandEntry(
+        "podscale.cli.demo.command", "See a small cluster being sized, on this machine."
     ),
-    "recommender": Entry(_PROCESSES, "Recommend requests (VPA).", "recommender"),
-    "updater": Entry(_PROCESSES, "Resize or evict pods whose requests are off (VPA).", "updater"),
-    "admission": Entry(_PROCESSES, "Set the requests of new pods (VPA webhook).", "admission"),
-    "config-gen": Entry("podscale.cli.config_gen", "Print the default rules of the adapter."),
-    "completion": Entry("podscale.cli.completion", "Make bash, zsh or fish complete words."),
+    "explain": CommandEntry(
+        "podscale.cli.commands.explain", "Say why an HPA or a VPA did what it did."
+    ),
+    "doctor": CommandEntry("podscale.cli.doctor.command", "Find out why a metric is not there."),
+    "migrate": CommandEntry(
+        "podscale.cli.commands.migrate", "Show what moving to podscale would change."
+    ),
+    "serve": CommandEntry(
+        _PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"
+    ),
+    "control": CommandEntry(_PROCESSES, "Run the HPA, the recommender and the updater.", "control"),
+    "run": CommandEntry(_PROCESSES, "Run everything in one process (small clusters).", "run"),
+    "adapter": CommandEntry(_PROCESSES, "Serve the three metrics APIs from Prometheus.", "adapter"),
+    "hpa": CommandEntry(
+        "podscale.cli.commands.hpa",
+        "Scale by HorizontalPodAutoscalers; `hpa eval` decides offline.",
+    ),
+    "recommender": CommandEntry(_PROCESSES, "Recommend requests (VPA).", "recommender"),
+    "updater": CommandEntry(
+        _PROCESSES, "Resize or evict pods whose requests are off (VPA).", "updater"
+    ),
+    "admission": CommandEntry(
+        _PROCESSES, "Set the requests of new pods (VPA webhook).", "admission"
+    ),
+    "config-gen": CommandEntry(
+        "podscale.cli.commands.config_gen", "Print the default rules of the adapter."
+    ),
+    "completion": CommandEntry(
+        "podscale.cli.commands.completion", "Make bash, zsh or fish complete words."
+    ),
 }
 
 # Programs of other projects that the image answers for, by the name they are started under.
@@ -106,7 +123,10 @@ class LazyGroup(click.Group):
 
 def _exists(module: str) -> bool:
     # The image is built without podscale.sandbox, and with it without the demo.
-    return importlib.util.find_spec(module) is not None
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it lies in
+        return False
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -211,4 +231,4 @@ def one_line(error: click.ClickException) -> str:
 
 def complete() -> None:
     """Answer kubectl's completion protocol (``kubectl_complete-podscale``)."""
-    importlib.import_module("podscale.cli.completion").main()
+    importlib.import_module("podscale.cli.commands.completion").main()

@@ -10,8 +10,8 @@ from adapter.part import AdapterPart
 from hpa.part import HpaPart
 from podscale.page.feedhealth import FeedSource
 from podscale.page.loopback import HOST, listening
-from podscale.page.part import PERIOD_S, Page
-from podscale.page.sources import Sources
+from podscale.page.part import PERIOD_S, PagePart
+from podscale.page.sources import PageSources
 from podscale.page.vpas import RecommendedVpas
 from podscale.process.part import Shared
 from podscale.serving.flags import Flag
@@ -28,7 +28,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-class Choice(Struct, frozen=True):
+class PageChoice(Struct, frozen=True):
     """How the page is shown."""
 
     port: int = PORT  # on the loopback; 0: any free one
@@ -36,7 +36,7 @@ class Choice(Struct, frozen=True):
     period_s: float = PERIOD_S  # real seconds between two looks at usage
 
 
-def page_over(shared: Shared, choice: Choice) -> Page:
+def page_over(shared: Shared, choice: PageChoice) -> PagePart:
     """Return a page over the HPA and what else runs beside it. Blocking: reads files."""
     hpa, recommender, updater = (
         shared.parts.get(name) for name in ("hpa", "recommender", "updater")
@@ -55,7 +55,7 @@ def page_over(shared: Shared, choice: Choice) -> Page:
     if isinstance(reader, AdapterPart):
         relister = reader.adapter.relister
         feed = FeedSource(reader.feed.stats, lambda: tuple(relister.states.values()))
-    sources = Sources(
+    sources = PageSources(
         hpa.controller.traces,
         vpas,
         hpa.stores.pods,
@@ -63,11 +63,11 @@ def page_over(shared: Shared, choice: Choice) -> Page:
         feed,
         hpa.is_leader,
     )
-    return Page(sources, wall=shared.wall, period_s=choice.period_s)
+    return PagePart(sources, wall=shared.wall, period_s=choice.period_s)
 
 
 @asynccontextmanager
-async def on_loopback(page: Page, choice: Choice) -> AsyncIterator[str]:
+async def on_loopback(page: PagePart, choice: PageChoice) -> AsyncIterator[str]:
     """Follow the parts and serve while the block runs; yields the URL.
 
     Raises OSError where the port is taken, unless any other will do.

@@ -27,7 +27,7 @@ def together(
     verbosity: Verbosity,
     *,
     port: int | None = None,
-    shows: page.Choice | None = None,
+    shows: page.PageChoice | None = None,
     is_launcher: bool = False,
     wall: Callable[[], float] = time.time,
     opened: Callable[[str], None] = lambda _url: None,
@@ -50,7 +50,7 @@ def together(
 
 @asynccontextmanager
 async def _page(
-    shows: page.Choice, opened: Callable[[str], None], shared: Shared
+    shows: page.PageChoice, opened: Callable[[str], None], shared: Shared
 ) -> AsyncIterator[Sequence[Route]]:
     made = await asyncio.to_thread(page.page_over, shared, shows)
     async with page.on_loopback(made, shows) as url:

@@ -12,7 +12,7 @@ from msgspec import Struct
 WIDE_FACTOR = 3
 
 
-class Limits(Struct, frozen=True):
+class BatchLimits(Struct, frozen=True):
     """How much one query may hold."""
 
     series: int = 1000
@@ -22,7 +22,7 @@ class Limits(Struct, frozen=True):
     hard_text: int = 16_000  # bytes beyond which one namespace's names are split
 
 
-GET_LIMITS = Limits(text=2048, hard_text=2048)
+GET_LIMITS = BatchLimits(text=2048, hard_text=2048)
 
 
 class Shape(Struct, frozen=True):
@@ -76,7 +76,7 @@ def is_wide(wanted: int, known: int | None) -> bool:
     return known is not None and known <= WIDE_FACTOR * wanted
 
 
-def pack(wants: Iterable[Want], shape: Shape, limits: Limits) -> list[Batch]:
+def pack(wants: Iterable[Want], shape: Shape, limits: BatchLimits) -> list[Batch]:
     """Return the batches that cover the wants, filled in order of namespaces.
 
     The same wants give the same batches. A namespace over a limit goes alone; only its
@@ -88,7 +88,7 @@ def pack(wants: Iterable[Want], shape: Shape, limits: Limits) -> list[Batch]:
     return [*_fill(wide, shape, limits), *_fill(named, shape, limits)]
 
 
-def _fill(wants: Sequence[Want], shape: Shape, limits: Limits) -> Iterator[Batch]:
+def _fill(wants: Sequence[Want], shape: Shape, limits: BatchLimits) -> Iterator[Batch]:
     namespaces: list[str] = []
     names: set[str] = set()
     series, text = 0, shape.static
@@ -113,7 +113,7 @@ def _fill(wants: Sequence[Want], shape: Shape, limits: Limits) -> Iterator[Batch
 
 
 def _split(
-    namespaces: Sequence[str], names: set[str], shape: Shape, limits: Limits
+    namespaces: Sequence[str], names: set[str], shape: Shape, limits: BatchLimits
 ) -> Iterator[Batch]:
     room = limits.hard_text - shape.static - sum(map(shape.namespace_cost, namespaces))
     piece: list[str] = []

@@ -21,15 +21,15 @@ from yarl import URL
 
 from podscale.core.showable import shown_url
 from podscale.feed import refusals
-from podscale.feed.credentials import Credentials
+from podscale.feed.credentials import PrometheusCredentials
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions, Verb
-from podscale.feed.pace import Pace
+from podscale.feed.pace import LoopPace
 from podscale.feed.proxies import proxy_of
 from podscale.feed.series import SeriesNames, SeriesReader, Wanted, first_entries, last_entries
 from podscale.feed.session import session
 from podscale.feed.splitter import PAGE_BYTES, Splitter
-from podscale.feed.wire import DECODE_ERRORS, Answer, VectorReader, refusal
+from podscale.feed.wire import DECODE_ERRORS, InstantAnswer, VectorReader, refusal
 
 # Longer queries go by POST unless GET was asked for: proxies commonly end URLs at 8 KiB, and
 # names are percent-encoded.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Series(Struct, frozen=True):
+class SeriesAnswer(Struct, frozen=True):
     """What discovery knows of a selector: label names, not values."""
 
     names: SeriesNames
@@ -132,7 +132,7 @@ class PrometheusClient:
         self._no_post_until_s = float("-inf")  # of the event loop
         # As prometheus-adapter: parameters of the URL survive with POST only.
         self._extra = parse_qsl(parts.query) if options.verb == "POST" else []
-        self._credentials = Credentials(
+        self._credentials = PrometheusCredentials(
             options, lambda error: log.warning("credentials not read again", error=str(error))
         )
         self._session: aiohttp.ClientSession | None = None
@@ -166,13 +166,13 @@ class PrometheusClient:
         verb: Verb | None = None,
         compress: bool = False,
         is_raw: bool = False,
-    ) -> Answer:
+    ) -> InstantAnswer:
         """Return the instant answer at ``time_s``; raises ``QueryError``.
 
         ``verb`` is what to use where the options leave it open and POST was not refused.
         ``compress`` allows gzip: it costs Prometheus twice the CPU of a small answer, so it is for
         large remote ones.
-        ``is_raw`` leaves a vector's label sets undecoded (``Answer.labelled``).
+        ``is_raw`` leaves a vector's label sets undecoded (``InstantAnswer.labelled``).
         """
         deadline_s = self.options.deadline_s
         # Prometheus gives up first, so that "too much work" and "not there" can be told apart.
@@ -198,7 +198,9 @@ class PrometheusClient:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
         return answer
 
-    async def series(self, match: str, start_s: float, wanted: Wanted = lambda _: False) -> Series:
+    async def series(
+        self, match: str, start_s: float, wanted: Wanted = lambda _: False
+    ) -> SeriesAnswer:
         """Return the names and label names of the series that ``match`` selects since
         ``start_s``; raises ``QueryError``. Streams: the body is never held whole, and of names
         with very many label names only those ``wanted`` are sure to be told.
@@ -215,8 +217,8 @@ class PrometheusClient:
             not self.is_local,
         )
         is_partial = _decoded(reader.end, rest)
-        names = await Pace().through(reader.names())
-        return Series(names, reader.count, is_partial, reader.crowded)
+        names = await LoopPace().through(reader.names())
+        return SeriesAnswer(names, reader.count, is_partial, reader.crowded)
 
     async def sample_series(
         self, match: str, start_s: float | None, limit: int
@@ -360,7 +362,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 async def _read(content: aiohttp.StreamReader, reader: _Reader, limit: int | None) -> bytes:
     series = reader if isinstance(reader, SeriesReader) else None
     splitter = Splitter(reader.page_bytes, None if series is None else series.leave_out)
-    received, pace = 0, Pace()
+    received, pace = 0, LoopPace()
     async for chunk in content.iter_chunked(reader.page_bytes):
         received += len(chunk)
         if limit is not None and received > limit:

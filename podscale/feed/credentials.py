@@ -19,7 +19,7 @@ LOOK_AGAIN_S = 1.0
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
-class Credentials:
+class PrometheusCredentials:
     """The current headers and TLS context; a broken file keeps the last good ones."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 import structlog
 
 from podscale.feed.client import PrometheusClient
-from podscale.feed.group import Group, Sheet
+from podscale.feed.group import QueryGroup, Sheet
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand
 from podscale.feed.queries import Queries
@@ -50,7 +50,7 @@ class Feed:
         self._client = client
         self._queries = Queries(client, options, self.stats)
         self._singles = Singles(self._queries, options, self.stats, clock, self._task)
-        self._groups: dict[object, Group] = {}
+        self._groups: dict[object, QueryGroup] = {}
         self._forgot_s = clock()
         self._new_bytes = 0  # of groups made since
         self._refreshes: dict[object, list[Refresh]] = {}
@@ -103,7 +103,7 @@ class Feed:
         for group in self._groups.values():
             group.relisted()
 
-    def group(self, demand: Demand) -> Group:
+    def group(self, demand: Demand) -> QueryGroup:
         """Return what is remembered of the demand's plan; the first call proves it."""
         key = demand.plan.key
         group = self._groups.get(key)
@@ -112,7 +112,7 @@ class Feed:
             is_current = 0.0 <= now_s - self._forgot_s < self.options.remembered_s
             if not is_current or self._new_bytes > _MOST_BYTES // 4:
                 self._forget(now_s)
-            group = self._groups[key] = Group(demand.plan, self.options, now_s, self._shared)
+            group = self._groups[key] = QueryGroup(demand.plan, self.options, now_s, self._shared)
             self._new_bytes += group.size + _ROW_BYTES * max(demand.known or 0, len(demand.names))
         return group
 
@@ -244,7 +244,7 @@ class Feed:
         return outcome
 
 
-def _precedence(item: tuple[object, Group]) -> tuple[bool, float]:
+def _precedence(item: tuple[object, QueryGroup]) -> tuple[bool, float]:
     group = item[1]
     return group.came_back, group.wanted_s
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from podscale.feed.batch import Batch, Limits, Shape, Want, is_wide, pack
-from podscale.feed.layout import Layout, Share
+from podscale.feed.batch import Batch, BatchLimits, Shape, Want, is_wide, pack
+from podscale.feed.layout import RowLayout, Share
 from podscale.feed.options import FeedOptions
-from podscale.feed.plan import Demand, Plan
+from podscale.feed.plan import Demand, QueryPlan
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Verdict, Widened
 from podscale.feed.reading import Reading
@@ -78,12 +78,12 @@ class _Memory(Struct):
         return len(self.older) < count
 
 
-class Group:
+class QueryGroup:
     """One plan's memory."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QueryPlan,
         options: FeedOptions,
         now_s: float,
         shared: Share = lambda _namespace, index: index,
@@ -95,7 +95,7 @@ class Group:
         self.verdict: Verdict = prove(plan)
         self.shape = _shape(self.verdict)
         self.sheets: dict[str, Sheet] = {}
-        self.layouts: dict[Batch, Layout] = {}
+        self.layouts: dict[Batch, RowLayout] = {}
         self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
         self.demoted = ""  # why; "": not
         self.wanted_s = self._made_s = now_s
@@ -167,7 +167,7 @@ class Group:
             return None
         return sheet if sheet.covers(demand.names) else None
 
-    def batches(self, now_s: float, limits: Limits) -> list[Batch]:
+    def batches(self, now_s: float, limits: BatchLimits) -> list[Batch]:
         """Return the queries that read all namespaces with demand; forget the others."""
         self._forget(now_s)
         if not isinstance(self.verdict, Widened):

@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from podscale.feed.plan import Plan
+from podscale.feed.plan import QueryPlan
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import AHEAD_S, SAME_TIME_S, Rows, next_serial
-from podscale.feed.wire import PAGE_ROWS, Answer
+from podscale.feed.snapshot import AHEAD_S, SAME_TIME_S, SnapshotRows, next_serial
+from podscale.feed.wire import PAGE_ROWS, InstantAnswer
 
 Index = NDArray[np.int32]
 Share = Callable[[str, Mapping[str, int]], Mapping[str, int]]
@@ -31,7 +31,7 @@ class Place(Struct, frozen=True, eq=False):
     containers: Mapping[tuple[str, str], int]
 
 
-class Layout(Struct, frozen=True, eq=False):
+class RowLayout(Struct, frozen=True, eq=False):
     """The places of one batch's rows."""
 
     labels: bytes  # digest of the answer's labels
@@ -40,7 +40,11 @@ class Layout(Struct, frozen=True, eq=False):
     is_by_name: bool
 
     def readings(
-        self, answer: Answer, stamps: Answer | None, asked_s: float, max_sample_age_s: float
+        self,
+        answer: InstantAnswer,
+        stamps: InstantAnswer | None,
+        asked_s: float,
+        max_sample_age_s: float,
     ) -> list[tuple[str, Reading]] | None:
         """Return what each namespace is served; ``None``: only ``snapshot`` can tell."""
         if answer.digest != self.labels or (stamps and stamps.digest) != self.stamps:
@@ -75,15 +79,15 @@ class Layout(Struct, frozen=True, eq=False):
 
 
 def laying_out(
-    answer: Answer,
-    stamps: Answer | None,
-    plan: Plan,
-    rows: Mapping[str, Rows],
+    answer: InstantAnswer,
+    stamps: InstantAnswer | None,
+    plan: QueryPlan,
+    rows: Mapping[str, SnapshotRows],
     metrics: Sequence[Mapping[str, str]],
     stamp_metrics: Sequence[Mapping[str, str]],
     wanted: Callable[[str], Iterable[str]] = lambda _namespace: (),
     shared: Share = lambda _namespace, index: index,
-) -> Generator[None, None, Layout | None]:
+) -> Generator[None, None, RowLayout | None]:
     """Return the layout of an answer that ``snapshot`` sorted into ``rows``, if it is plain.
 
     ``metrics`` and ``stamp_metrics`` are the label sets of the two answers; ``wanted`` are
@@ -134,9 +138,9 @@ def laying_out(
         )
     is_by_name = any(each.is_by_name for each in rows.values())
     times_digest = None if stamps is None else stamps.digest
-    return Layout(answer.digest, times_digest, tuple(places), is_by_name)
+    return RowLayout(answer.digest, times_digest, tuple(places), is_by_name)
 
 
-def _is_plain(rows: Rows, plan: Plan) -> bool:
+def _is_plain(rows: SnapshotRows, plan: QueryPlan) -> bool:
     index = rows.containers if plan.labels.container else rows.objects
     return len(index) == len(rows.names) and not rows.times and not rows.nameless

@@ -16,7 +16,7 @@ WORK_S = 0.001  # of work at a time once it is long work; uvloop cannot sleep fo
 _UNNOTICED = 16  # turns of work that is not long yet: a usual answer is not held up
 
 
-class Pace:
+class LoopPace:
     """Of one piece of long work."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """What is asked of Prometheus, independent of for whom: plans and demands.
 
-The adapter makes one ``Plan`` per (rule, series, resource, metric selector) and keeps it;
+The adapter makes one ``QueryPlan`` per (rule, series, resource, metric selector) and keeps it;
 a ``Demand`` is a plan for one namespace and some objects. Pure words: the prover and the
 planner read them, the feed answers them (``reference/coalescing.md``).
 """
@@ -32,7 +32,7 @@ class KeyLabels(Struct, frozen=True):
         return tuple(label for label in (self.namespace, self.object) if label)
 
 
-class Plan(Struct, frozen=True, eq=False, weakref=True):
+class QueryPlan(Struct, frozen=True, eq=False, weakref=True):
     """One metric of one rule. Two plans with the same ``key`` must render the same texts."""
 
     api: Api
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True, eq=False, weakref=True):
 class Demand(Struct, frozen=True, eq=False, gc=False):
     """A plan wanted for one namespace and its objects."""
 
-    plan: Plan
+    plan: QueryPlan
     namespace: str = ""  # "" where the plan has no namespace label
     names: tuple[str, ...] = ()  # objects wanted, sorted; empty for external metrics
     known: int | None = None  # objects of the kind that exist in the namespace, if known

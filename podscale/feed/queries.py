@@ -17,7 +17,7 @@ from podscale.feed.errors import Kind, QueryError
 from podscale.feed.lanes import Lane
 from podscale.feed.options import FeedOptions, Verb
 from podscale.feed.stats import FeedStats
-from podscale.feed.wire import Answer
+from podscale.feed.wire import InstantAnswer
 
 # Below, gzip costs Prometheus more than it saves the link (1.05 ms against 0.45 ms a query).
 COMPRESS_FROM_SERIES = 500
@@ -50,7 +50,7 @@ class Queries:
         rule: str,
         tenant: str = "",
         series: int = 0,
-    ) -> tuple[Answer, Answer | None]:
+    ) -> tuple[InstantAnswer, InstantAnswer | None]:
         """Return the answer and the one to ``stamp_text``; raises ``QueryError``.
 
         ``rule`` is the one asked about, ``tenant`` who wants to know: the namespace of a request
@@ -85,7 +85,7 @@ class Queries:
 
     async def _pair(
         self, purpose: Purpose, text: str, stamp_text: str | None, time_s: float, series: int
-    ) -> tuple[Answer, Answer | None]:
+    ) -> tuple[InstantAnswer, InstantAnswer | None]:
         verb: Verb | None = "POST" if purpose == "batch" else None
         compress = series > COMPRESS_FROM_SERIES and not self._client.is_local
         is_raw = purpose == "batch"  # it comes again and again with the same labels
@@ -104,7 +104,7 @@ class Queries:
 
     async def _stamps(
         self, purpose: Purpose, text: str, time_s: float, verb: Verb | None, compress: bool
-    ) -> Answer | None:
+    ) -> InstantAnswer | None:
         try:
             return await self._client.query(
                 text, time_s, verb=verb, compress=compress, is_raw=purpose == "batch"

@@ -15,17 +15,17 @@ from msgspec import Struct
 
 from podscale.core.metrics import Failure
 from podscale.feed import refusals
-from podscale.feed.batch import GET_LIMITS, Batch, Limits
+from podscale.feed.batch import GET_LIMITS, Batch, BatchLimits
 from podscale.feed.errors import SPLITTABLE, QueryError
-from podscale.feed.group import Group, Sheet, is_fresh
+from podscale.feed.group import QueryGroup, Sheet, is_fresh
 from podscale.feed.layout import laying_out
-from podscale.feed.pace import Pace
+from podscale.feed.pace import LoopPace
 from podscale.feed.prover.verdict import Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import Collector, Rows, add_own, reading, stamps_of
+from podscale.feed.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
 from podscale.feed.stats import FeedStats
-from podscale.feed.wire import DECODE_ERRORS, Answer
+from podscale.feed.wire import DECODE_ERRORS, InstantAnswer
 
 EXTRA_QUERIES = 16  # that halving one failing batch may cost
 
@@ -43,7 +43,7 @@ class _Parts(Struct):
     """What has come in of one namespace, whose names may be spread over several batches."""
 
     missing: int
-    rows: Rows | None = None
+    rows: SnapshotRows | None = None
     covered: frozenset[str] | None = frozenset()
     failure: Failure | None = None
     is_failed: bool = False
@@ -54,7 +54,7 @@ class Refresh:
 
     def __init__(
         self,
-        group: Group,
+        group: QueryGroup,
         queries: Queries,
         stats: FeedStats,
         clock: Callable[[], float],
@@ -67,7 +67,7 @@ class Refresh:
         self._stats = stats
         self._clock = clock
         self._spawn = spawn
-        self._limits = GET_LIMITS if is_get else Limits()
+        self._limits = GET_LIMITS if is_get else BatchLimits()
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._parts: dict[str, _Parts] = {}
         self._has_duplicates = False
@@ -158,7 +158,7 @@ class Refresh:
         if self._group.check_due():
             self._spawn(self._check(batch, asked_s))
 
-    def _place(self, batch: Batch, answer: Answer, stamps: Answer | None) -> bool:
+    def _place(self, batch: Batch, answer: InstantAnswer, stamps: InstantAnswer | None) -> bool:
         """Deliver an answer whose labels are known; whether it is one."""
         layout, asked_s = self._group.layouts.get(batch), self.asked_s
         if layout is None or asked_s is None or not all(map(self._is_whole, batch.namespaces)):
@@ -171,7 +171,7 @@ class Refresh:
         return found is not None
 
     async def _sort(
-        self, batch: Batch, verdict: Widened, answer: Answer, stamps: Answer | None
+        self, batch: Batch, verdict: Widened, answer: InstantAnswer, stamps: InstantAnswer | None
     ) -> None:
         """Sort an answer out row by row, for the next one too, and deliver it.
 
@@ -186,7 +186,7 @@ class Refresh:
             carries_namespace=verdict.carries_namespace,
             is_by_name=verdict.is_by_name,
         )
-        pace = Pace()
+        pace = LoopPace()
         metrics: list[dict[str, str]] = []
         for page in answer.pages():
             decoded = page.labelled()
@@ -251,7 +251,7 @@ class Refresh:
             parts.is_failed, parts.failure = True, parts.failure or failure
             self._complete(namespace, parts)
 
-    def _deliver(self, namespace: str, rows: Rows) -> None:
+    def _deliver(self, namespace: str, rows: SnapshotRows) -> None:
         parts = self._parts[namespace]
         if parts.rows is None:
             parts.rows = rows
@@ -275,7 +275,7 @@ class Refresh:
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _sheet(self, rows: Rows, covered: frozenset[str] | None) -> Sheet:
+    def _sheet(self, rows: SnapshotRows, covered: frozenset[str] | None) -> Sheet:
         verdict = self._group.verdict
         default = verdict.default if isinstance(verdict, Widened) else None
         self._has_duplicates = self._has_duplicates or bool(rows.duplicated)
@@ -300,7 +300,7 @@ class Refresh:
             return
         if not _is_plain(answer):
             return
-        rows = Rows(asked_s)
+        rows = SnapshotRows(asked_s)
         add_own(rows, answer, group.plan)
         own = reading(rows, group.plan, math.inf)
         if names or not sheet.reading.stale:
@@ -321,7 +321,7 @@ class Refresh:
         )
 
 
-def _is_plain(answer: Answer) -> bool:
+def _is_plain(answer: InstantAnswer) -> bool:
     return answer.kind == "vector" and answer.is_float_only and not answer.is_partial
 
 

@@ -8,7 +8,7 @@ import re
 
 from podscale.core.metrics import Failure, Refused, Unavailable
 from podscale.feed.errors import Kind, QueryError
-from podscale.feed.wire import Refusal, refusal
+from podscale.feed.wire import PrometheusRefusal, refusal
 
 _TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
 _MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
@@ -95,7 +95,7 @@ def _beginning(body: bytes) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-def _kind(status: int, said: Refusal | None) -> Kind:
+def _kind(status: int, said: PrometheusRefusal | None) -> Kind:
     match status:
         case 401:
             return "unauthorized"

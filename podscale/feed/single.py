@@ -15,14 +15,14 @@ from podscale.feed import refusals
 from podscale.feed.errors import QueryError
 from podscale.feed.group import is_fresh
 from podscale.feed.options import FeedOptions
-from podscale.feed.pace import Pace
+from podscale.feed.pace import LoopPace
 from podscale.feed.plan import Demand
 from podscale.feed.prover.verdict import Constant, Verdict, Widened
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
-from podscale.feed.snapshot import Rows, add_own, own_at_once, reading, stamps_of
+from podscale.feed.snapshot import SnapshotRows, add_own, own_at_once, reading, stamps_of
 from podscale.feed.stats import FeedStats
-from podscale.feed.wire import Answer
+from podscale.feed.wire import InstantAnswer
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +34,8 @@ _TEXT_BYTES = 8  # of each character of a query: the plan of its readings has it
 
 class _Held(Struct):
     asked_s: float
-    answer: Answer
-    stamps: Answer | None
+    answer: InstantAnswer
+    stamps: InstantAnswer | None
     size: int
     readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
 
@@ -158,10 +158,10 @@ class Singles:
         key = (plan.key, held.stamps is not None)
         made = held.readings.get(key)
         if made is None:
-            pace = Pace()
+            pace = LoopPace()
             rows = own_at_once(answer, held.asked_s) if plan.api == "external" else None
             if rows is None:
-                rows = Rows(held.asked_s)
+                rows = SnapshotRows(held.asked_s)
                 for page in answer.pages():
                     add_own(rows, page, plan)
                     await pace.rest()

@@ -14,10 +14,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from podscale.feed.paged import Paged
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.verdict import Default
 from podscale.feed.reading import Reading
-from podscale.feed.wire import Answer
+from podscale.feed.wire import InstantAnswer
 
 K = TypeVar("K")
 
@@ -36,7 +36,7 @@ def next_serial() -> int:
     return next(_serials)
 
 
-class Rows(Struct):
+class SnapshotRows(Struct):
     """Rows of one namespace while they are collected."""
 
     asked_s: float
@@ -59,7 +59,7 @@ class Rows(Struct):
             self.times[len(self.values)] = time_s
         self.values.append(value)
 
-    def extend(self, other: "Rows") -> None:
+    def extend(self, other: "SnapshotRows") -> None:
         """Take in the rows of other names of the same namespace."""
         shift = len(self.values)
         self.values += other.values
@@ -77,7 +77,7 @@ class Rows(Struct):
         self.warnings = tuple(dict.fromkeys((*self.warnings, *other.warnings)))
 
 
-def stamps_of(answer: Answer, labels: KeyLabels) -> Stamps:
+def stamps_of(answer: InstantAnswer, labels: KeyLabels) -> Stamps:
     """Return the newest sample's time of each key."""
     return {
         (metric.get(labels.namespace, ""), metric.get(labels.object, "")): value
@@ -90,7 +90,7 @@ class Collector:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QueryPlan,
         asked_s: float,
         namespaces: Iterable[str],
         *,
@@ -100,9 +100,11 @@ class Collector:
         self._plan = plan
         self._drops_label = plan.api == "external" and not carries_namespace
         # Empty namespaces are known to be empty.
-        self.rows = {namespace: Rows(asked_s, is_by_name=is_by_name) for namespace in namespaces}
+        self.rows = {
+            namespace: SnapshotRows(asked_s, is_by_name=is_by_name) for namespace in namespaces
+        }
 
-    def add(self, page: Answer) -> None:
+    def add(self, page: InstantAnswer) -> None:
         """Take in the rows of a batch."""
         label = self._plan.labels.namespace
         for metric, value, time_s in zip(page.metrics, page.values, page.times, strict=True):
@@ -127,7 +129,7 @@ class Collector:
                 found.stamps[name] = time_s
 
 
-def add_own(rows: Rows, page: Answer, plan: Plan) -> None:
+def add_own(rows: SnapshotRows, page: InstantAnswer, plan: QueryPlan) -> None:
     """Take in rows of a request's own query. As upstream, only the object label is looked at:
     whatever namespace label the rows carry, the query was for this one.
     """
@@ -136,13 +138,13 @@ def add_own(rows: Rows, page: Answer, plan: Plan) -> None:
     rows.warnings, rows.is_scalar = page.warnings, page.kind == "scalar"
 
 
-def own_at_once(answer: Answer, asked_s: float) -> Rows | None:
+def own_at_once(answer: InstantAnswer, asked_s: float) -> SnapshotRows | None:
     """Return what ``add_own`` makes of an external answer without looking at each of its rows;
     ``None``: some have times of their own.
     """
     if len(answer.times) and np.abs(np.array(answer.times) - asked_s).max() > SAME_TIME_S:
         return None
-    return Rows(
+    return SnapshotRows(
         asked_s,
         array("d", answer.values),
         names=[""] * len(answer.values),
@@ -153,7 +155,7 @@ def own_at_once(answer: Answer, asked_s: float) -> Rows | None:
 
 
 def reading(
-    rows: Rows, plan: Plan, max_sample_age_s: float, default: Default | None = None
+    rows: SnapshotRows, plan: QueryPlan, max_sample_age_s: float, default: Default | None = None
 ) -> Reading:
     """Return what is served: stale rows apart, times filled in, the default applied."""
     values: Sequence[float] = rows.values
@@ -182,7 +184,9 @@ def reading(
     )
 
 
-def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: Plan) -> None:
+def _add(
+    rows: SnapshotRows, metric: dict[str, str], value: float, time_s: float, plan: QueryPlan
+) -> None:
     row = len(rows.values)
     if plan.api == "external":
         rows.names.append("")
@@ -209,7 +213,7 @@ def _add(rows: Rows, metric: dict[str, str], value: float, time_s: float, plan: 
 
 
 def _ages(
-    rows: Rows, max_sample_age_s: float
+    rows: SnapshotRows, max_sample_age_s: float
 ) -> tuple[Sequence[float], dict[str, float], list[int] | None]:
     """Return the time of each kept row, the stale objects, and the rows kept (None: all)."""
     if rows.stamps is None:
@@ -239,7 +243,7 @@ def _ages(
     return times, stale, kept if stale else None
 
 
-def _is_default_due(rows: Rows, default: Default) -> bool:
+def _is_default_due(rows: SnapshotRows, default: Default) -> bool:
     if default.when == "no sample":
         return not rows.labels
     # Lengths first: there may be 100,000 of them.

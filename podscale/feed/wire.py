@@ -48,7 +48,7 @@ class Envelope(Struct):
     is_partial: bool = msgspec.field(name="isPartial", default=False)
 
 
-class Answer(Struct):
+class InstantAnswer(Struct):
     """One instant answer: entries in Prometheus's order, values as floats."""
 
     kind: ResultType
@@ -67,14 +67,14 @@ class Answer(Struct):
         times = np.array(self.times, np.float64)
         return not len(times) or bool(times.min() >= 0.0 and times.max() <= LAST_S)
 
-    def labelled(self) -> "Answer":
+    def labelled(self) -> "InstantAnswer":
         """Return the answer with its label sets decoded; raises one of ``DECODE_ERRORS``."""
         if self.raw is None:
             return self
         metrics = [labels for text in self.raw for labels in text.decoded()]
         return replace(self, metrics=metrics, raw=None)
 
-    def pages(self, rows: int = PAGE_ROWS) -> "Iterator[Answer]":
+    def pages(self, rows: int = PAGE_ROWS) -> "Iterator[InstantAnswer]":
         """Yield the answer in parts of at most so many rows; one that is small, as it is.
 
         Raises one of ``DECODE_ERRORS`` if label sets are undecoded.
@@ -95,12 +95,12 @@ class Answer(Struct):
 
     def _part(
         self, part: slice, metrics: Sequence[dict[str, str]], raw: Sequence[LabelText] | None
-    ) -> "Answer":
+    ) -> "InstantAnswer":
         values, times = self.values[part], self.times[part]
         return replace(self, metrics=metrics, raw=raw, values=values, times=times)
 
 
-class Refusal(Struct, frozen=True):
+class PrometheusRefusal(Struct, frozen=True):
     """Prometheus's own words for a failed request."""
 
     error_type: str
@@ -154,7 +154,7 @@ class VectorReader:
         self._times.extend(found.times)
         self._is_float_only = self._is_float_only and found.is_float_only
 
-    def end(self, rest: bytes) -> Answer:
+    def end(self, rest: bytes) -> InstantAnswer:
         """Return the answer; ``rest`` is the document without the entries taken so far."""
         envelope = success(rest)
         data = _data.decode(envelope.data)
@@ -171,7 +171,7 @@ class VectorReader:
         # Undecoded texts prove themselves by the digest of decoded ones, and so many rows.
         self._digest.update(b"%d" % len(self._values))
         warnings = tuple(envelope.warnings or ())
-        return Answer(
+        return InstantAnswer(
             data.result_type,
             self._metrics,
             self._values,
@@ -184,13 +184,17 @@ class VectorReader:
         )
 
 
-def refusal(body: bytes) -> Refusal | None:
+def refusal(body: bytes) -> PrometheusRefusal | None:
     """Return what an error answer says, or ``None`` if it is not Prometheus's JSON."""
     try:
         envelope = _envelope.decode(body)
     except DECODE_ERRORS:
         return None
-    return Refusal(envelope.error_type, envelope.error) if envelope.status == "error" else None
+    return (
+        PrometheusRefusal(envelope.error_type, envelope.error)
+        if envelope.status == "error"
+        else None
+    )
 
 
 def success(document: bytes) -> Envelope:

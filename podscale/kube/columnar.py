@@ -12,7 +12,7 @@ from podscale.kube.change import Change, Listeners
 from podscale.kube.freshness import Tracked
 from podscale.kube.revision import is_older, number
 from podscale.kube.rows import Rows
-from podscale.kube.watching import Alive, Changes, Happening, Listed, Listing, Page
+from podscale.kube.watching import Alive, Changes, Happening, ListedState, ListPage, WatchPage
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -101,13 +101,13 @@ class Columnar(Tracked, Generic[T, V]):
                 heads.note_seen(scope, resource_version)
             case Alive(resource_version=resource_version):
                 heads.note_seen(scope, resource_version)
-            case Listing():
+            case ListedState():
                 self._rows.unmark(scope)
-            case Page(items=items, resource_version=resource_version):
+            case WatchPage(items=items, resource_version=resource_version):
                 is_forced = heads.note_page(scope, resource_version)
                 for obj in items:
                     self._put(obj, is_forced=is_forced)
-            case Listed(resource_version=resource_version):
+            case ListPage(resource_version=resource_version):
                 for namespace, name in list(self._rows.unseen(scope, resource_version)):
                     self._remove(namespace, name)
                 heads.note_seen(scope, resource_version, is_list=True)

@@ -16,10 +16,10 @@ from yarl import URL
 from podscale.core.ascii_text import ascii_lower
 from podscale.kube.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
 from podscale.kube.credentials import Credentials, Identity
-from podscale.kube.errors import ApiError, Unreachable
+from podscale.kube.errors import ApiError, ApiUnreachable
 from podscale.kube.limiter import Limiter
 from podscale.kube.resource import LEASES
-from podscale.kube.wire import Status, decode
+from podscale.kube.wire import WireStatusDetails, decode
 
 _CONNECT_S = 10.0
 _TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
@@ -181,7 +181,7 @@ class Connection:
                 await self._limiter.wait()
         except TimeoutError as error:
             text = f"{method} {path}: not sent, too many wait for the limit of requests"
-            raise Unreachable(text, is_timeout=True) from error
+            raise ApiUnreachable(text, is_timeout=True) from error
 
     def _send(
         self,
@@ -194,7 +194,7 @@ class Connection:
         guard: Callable[[], None] | None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
-            raise Unreachable("the connection is closed")
+            raise ApiUnreachable("the connection is closed")
         all_headers = CIMultiDict(self._extra)
         all_headers.update(identity.headers)
         all_headers.update(headers)
@@ -230,7 +230,7 @@ async def _lines(
         if b"\n" not in chunk:
             rest += chunk
             if len(rest) > _LINE_LIMIT:
-                raise Unreachable(f"GET {path}: a line of more than {_LINE_LIMIT} bytes")
+                raise ApiUnreachable(f"GET {path}: a line of more than {_LINE_LIMIT} bytes")
             continue
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
@@ -249,21 +249,21 @@ def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
         yield
     except TimeoutError as error:
         text = f"{method} {path}: no answer within {timeout_s:g} s"
-        raise Unreachable(text, is_timeout=True) from error
+        raise ApiUnreachable(text, is_timeout=True) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{method} {path}: {_words(error)}") from error
+        raise ApiUnreachable(f"{method} {path}: {_words(error)}") from error
 
 
 def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
     try:
-        status = decode(content, Status)
+        status = decode(content, WireStatusDetails)
     except msgspec.DecodeError:  # not every proxy in between speaks Status
         text = content[:300].decode(errors="replace").strip() or answer.reason or ""
         if text.startswith("404 page not found"):  # Go's words for a path that nobody serves
             text = "the server has no such resource (is its CRD or APIService installed?)"
         else:
             text = f"{answer.status} {text}"
-        status = Status(message=f"{answer.method} {answer.url.path}: {text}")
+        status = WireStatusDetails(message=f"{answer.method} {answer.url.path}: {text}")
     asked = answer.headers.get("Retry-After", "")
     retry_after = float(asked) if _SECONDS.fullmatch(asked) else None
     if retry_after is None and status.details and status.details.retry_after_seconds:

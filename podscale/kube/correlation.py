@@ -37,7 +37,7 @@ class Occurrence(Struct, frozen=True, gc=False):
     time_s: float
 
 
-class Series(Struct, frozen=True, gc=False):
+class EventSeries(Struct, frozen=True, gc=False):
     """What is known of equal events: the object that counts them."""
 
     count: int
@@ -81,7 +81,7 @@ class Correlator:
 
     def __init__(self) -> None:
         self._similar: _Recent[_Similar] = _Recent()
-        self._series: _Recent[Series] = _Recent()
+        self._series: _Recent[EventSeries] = _Recent()
         self._tokens: _Recent[tuple[float, float]] = _Recent()  # (tokens, when counted)
 
     def observe(self, seen: Occurrence) -> tuple[Hashable, float]:
@@ -95,14 +95,14 @@ class Correlator:
             key = aggregate
         known = self._series.get(key)
         if known is None:
-            series = Series(1, seen.time_s, seen.time_s, message)
+            series = EventSeries(1, seen.time_s, seen.time_s, message)
         else:
             series = replace(known, count=known.count + 1, last_s=seen.time_s, message=message)
         self._series.put(key, series)
         # What is combined says something else each time.
         return key, float("-inf") if is_combined else series.due
 
-    def write(self, key: Hashable, seen: Occurrence, now: float) -> Series | None:
+    def write(self, key: Hashable, seen: Occurrence, now: float) -> EventSeries | None:
         """Return the series as it is to be written at ``now``; None: too many, not now."""
         series = self._series.get(key)
         if series is None:

@@ -21,7 +21,7 @@ from podscale.kube.discoverydoc import (
     ordered_versions,
     stale,
 )
-from podscale.kube.errors import KubeError, NoMatch, Unreachable
+from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
 from podscale.kube.wire import decode
@@ -205,4 +205,4 @@ def _decoded(path: str, body: bytes, type_: type[T]) -> T:
     try:
         return decode(body, type_)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"GET {path}: not a discovery document: {error}") from error
+        raise ApiUnreachable(f"GET {path}: not a discovery document: {error}") from error

@@ -40,7 +40,7 @@ class NotLeading(KubeError):
     """The write was not sent: this process may not act under its Lease now."""
 
 
-class Unreachable(KubeError):
+class ApiUnreachable(KubeError):
     """No answer came. ``is_timeout`` tells a passed deadline from a broken connection."""
 
     def __init__(self, message: str, *, is_timeout: bool = False) -> None:
@@ -105,7 +105,7 @@ class MethodNotAllowed(ApiError):
     """405: the resource has no such verb (a list-only API cannot be watched)."""
 
 
-class Conflict(ApiError):
+class WriteConflict(ApiError):
     """409: the object changed since it was read, or exists already."""
 
 
@@ -131,7 +131,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     403: Forbidden,
     404: ObjectNotFound,
     405: MethodNotAllowed,
-    409: Conflict,
+    409: WriteConflict,
     410: Gone,
     422: Unprocessable,
     429: TooManyRequests,

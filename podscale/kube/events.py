@@ -16,15 +16,15 @@ import msgspec
 import structlog
 
 from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.correlation import CACHE_SIZE, Correlator, Occurrence, Series
+from podscale.kube.correlation import CACHE_SIZE, Correlator, EventSeries, Occurrence
 from podscale.kube.errors import (
     ApiError,
+    ApiUnreachable,
     KubeError,
     NotLeading,
     ObjectNotFound,
     ServerFailed,
     TooManyRequests,
-    Unreachable,
 )
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.resource import EVENTS
@@ -166,24 +166,24 @@ class Recorder:
         else:
             self._correlator.written(key, name, now())
 
-    async def _send(self, seen: Occurrence, series: Series) -> str:
+    async def _send(self, seen: Occurrence, series: EventSeries) -> str:
         """Return the name of the Event, whose writing is tried again while that may help."""
         for attempt in range(_ATTEMPTS - 1):
             try:
                 return await self._put(seen, series)
-            except (ServerFailed, TooManyRequests, Unreachable) as error:
+            except (ServerFailed, TooManyRequests, ApiUnreachable) as error:
                 asked_s = error.retry_after_s if isinstance(error, ApiError) else None
                 await asyncio.sleep(min(asked_s or _PAUSE_S * 2**attempt, _PAUSE_MAX_S))
         return await self._put(seen, series)
 
-    async def _put(self, seen: Occurrence, series: Series) -> str:
+    async def _put(self, seen: Occurrence, series: EventSeries) -> str:
         if series.name:
             with contextlib.suppress(ObjectNotFound):  # events live an hour
                 await self._count(seen, series)
                 return series.name
         return await self._create(seen, series)
 
-    async def _create(self, seen: Occurrence, series: Series) -> str:
+    async def _create(self, seen: Occurrence, series: EventSeries) -> str:
         namespace = seen.about.namespace or "default"
         # client-go's form; the serial keeps two events of one clock tick apart.
         self._serial += 1
@@ -215,7 +215,7 @@ class Recorder:
         except msgspec.DecodeError:
             return name
 
-    async def _count(self, seen: Occurrence, series: Series) -> None:
+    async def _count(self, seen: Occurrence, series: EventSeries) -> None:
         patch = {
             "count": series.count,
             "lastTimestamp": format_time(series.last_s),

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from podscale.kube.errors import KubeError
-from podscale.kube.watching import Alive, Broken, Changes, Happening, Listed, Listing
+from podscale.kube.watching import Alive, Broken, Changes, Happening, ListedState, ListPage
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -67,11 +67,11 @@ class Tracker:
         state.doubted_since = state.believed_until(now)
         was_believed = state.is_believed(now)
         match happening:
-            case Listing(is_poll=is_poll):
+            case ListedState(is_poll=is_poll):
                 if not is_poll:
                     state.doubt = "listing" if not state.is_synced else "listing again"
             # A page is no sign of life: a list that always fails at a later one never is whole.
-            case Listed():
+            case ListPage():
                 state.heard = now
                 state.is_synced = True
                 state.error = None

@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import Api
-from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.errors import KubeError, NotLeading, ObjectNotFound, WriteConflict
 from podscale.kube.objects.cluster import Lease, LeaseSpec
 from podscale.kube.resource import LEASES
 from podscale.kube.wire import decode, encode, format_micro_time
@@ -238,7 +238,7 @@ class Elector:
             self._is_unsure = True
             try:
                 return await self._write(self._observed.lease if self._observed else None, asked)
-            except Conflict:
+            except WriteConflict:
                 continue
             except ObjectNotFound:
                 if self._observed is not None:  # a PUT: the Lease has been deleted

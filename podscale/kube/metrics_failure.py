@@ -3,6 +3,7 @@
 from podscale.core.metrics import Failure, NotFound, Refused, Unavailable
 from podscale.kube.errors import (
     ApiError,
+    ApiUnreachable,
     BadRequest,
     Forbidden,
     KubeError,
@@ -10,7 +11,6 @@ from podscale.kube.errors import (
     ObjectNotFound,
     Unauthorized,
     Unprocessable,
-    Unreachable,
 )
 
 _REFUSALS = (BadRequest, Forbidden, MethodNotAllowed, Unauthorized, Unprocessable)
@@ -23,7 +23,7 @@ def failure_of(error: KubeError, doing: str) -> Failure:
     adapter says there at which stage the metric was lost), else the Status' reason.
     """
     text = f"{doing}: {error}"
-    if isinstance(error, Unreachable):
+    if isinstance(error, ApiUnreachable):
         reason = "Timeout" if error.is_timeout else "Unreachable"
         return Unavailable(reason, text, is_timeout=error.is_timeout)
     if not isinstance(error, ApiError):

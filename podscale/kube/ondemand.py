@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, Unreachable
+from podscale.kube.errors import ApiUnreachable, Forbidden
 from podscale.kube.metadata import Described, MetadataStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import Resource
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
 from podscale.kube.wire import PartialObjectMetadata
 
 _log = structlog.get_logger()
@@ -77,7 +77,7 @@ class OnDemand:
         not be listed, of ``namespace``.
 
         Raises what the first list raised (``Forbidden``, ...) or, when it takes longer than
-        ``timeout_s``, ``Unreachable``.
+        ``timeout_s``, ``ApiUnreachable``.
         """
         everywhere = self._ask(resource, "")
         is_own = bool(namespace) and namespace in (self._namespaces or (namespace,))
@@ -114,13 +114,15 @@ class OnDemand:
 
     def _start(self, resource: Resource, namespace: str) -> _Watched:
         if self._group is None:
-            raise Unreachable(f"cannot describe {resource.group_resource}: watches are not running")
+            raise ApiUnreachable(
+                f"cannot describe {resource.group_resource}: watches are not running"
+            )
         scopes: tuple[str, ...] = (namespace,)
         if not namespace and self._namespaces and resource.namespaced:
             scopes = self._namespaces
         store = MetadataStore(scopes)
         sources = [
-            Source(
+            WatchSource(
                 resource,
                 PartialObjectMetadata,
                 namespace=scope,
@@ -168,9 +170,9 @@ async def _synced(watched: _Watched, resource: Resource, timeout_s: float) -> Me
                     raise error.with_traceback(None)
                 if watched.task.done():  # others needed its place
                     text = f"too many namespaces of {resource.group_resource} are asked for"
-                    raise Unreachable(text)
+                    raise ApiUnreachable(text)
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         text = f"no list of {resource.group_resource} within {timeout_s:g} s"
-        raise Unreachable(text, is_timeout=True) from None
+        raise ApiUnreachable(text, is_timeout=True) from None
     return store

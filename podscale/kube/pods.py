@@ -18,7 +18,7 @@ from podscale.kube.cohorts import Cohort, Version
 from podscale.kube.columnar import Columnar
 from podscale.kube.errors import Forbidden
 from podscale.kube.interned import Interned
-from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, Template
+from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate
 from podscale.kube.podset import Phase, PodSet, PodView, Ready
 from podscale.kube.podshape import StateShape, TemplateShape, states, template
 from podscale.kube.rows import Rows
@@ -54,7 +54,7 @@ class PodStore(Columnar[Pod, PodView]):
         """``keep_annotations``: prefixes of the annotations worth their memory."""
         super().__init__(Rows(_FIELDS), scopes)
         self._kept = tuple(keep_annotations)
-        self._templates: Interned[TemplateShape | Template] = Interned()
+        self._templates: Interned[TemplateShape | WirePodTemplate] = Interned()
         self._states: Interned[StateShape | tuple[ContainerState, ...]] = Interned()
         self._nodes: Interned[str] = Interned()
         self._uids = bytearray()  # 16 bytes a row; UIDs that are no UUIDs lie in _odd_uids
@@ -124,10 +124,10 @@ class PodStore(Columnar[Pod, PodView]):
             get=self.get,
         )
 
-    def template(self, number: int) -> Template:
+    def template(self, number: int) -> WirePodTemplate:
         """Return a template by its number; derived from the wire form at the first call."""
         kept = self._templates[number]
-        if isinstance(kept, Template):
+        if isinstance(kept, WirePodTemplate):
             return kept
         made = template(kept)
         self._templates.replace(number, made)

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from podscale.kube.objects.pod import ContainerState, PodCondition, Template
+from podscale.kube.objects.pod import ContainerState, PodCondition, WirePodTemplate
 from podscale.kube.wire import OwnerReference
 
 
@@ -47,7 +47,7 @@ class PodView(Struct, frozen=True):
     started: float  # status.startTime
     created: float
     deleted: float  # deletionTimestamp
-    template: Template
+    template: WirePodTemplate
     states: tuple[ContainerState, ...]  # containers that have a status, init containers first
     resize: tuple[PodCondition, ...]  # the PodResize* conditions
 
@@ -65,7 +65,7 @@ class PodSet:
         *,
         version: tuple[int, int],
         spans: Sequence[tuple[str, int, str]],
-        templates: Mapping[int, Template],
+        templates: Mapping[int, WirePodTemplate],
         owners: Mapping[str, OwnerReference],
         get: Callable[[str, str], PodView | None],
     ) -> None:

@@ -10,8 +10,8 @@ from podscale.kube.objects.pod import (
     ContainerState,
     ContainerStatus,
     ResourceRequirements,
-    Template,
     TemplateContainer,
+    WirePodTemplate,
 )
 from podscale.kube.wire import Quantity
 
@@ -34,10 +34,10 @@ class StateShape(Struct, frozen=True, array_like=True):
     containers: tuple[ContainerStatus, ...]
 
 
-def template(shape: TemplateShape) -> Template:
+def template(shape: TemplateShape) -> WirePodTemplate:
     """Return the shape with its amounts parsed."""
     resources = shape.resources
-    return Template(
+    return WirePodTemplate(
         containers=tuple(map(_container, shape.containers)),
         init_containers=tuple(map(_container, shape.init_containers)),
         pod_requests_milli=None if resources is None else amounts(resources.requests),

@@ -11,7 +11,7 @@ import structlog
 from podscale.kube.api import Api
 from podscale.kube.errors import Gone
 from podscale.kube.store import Sink
-from podscale.kube.watching import Broken, Changes, Happening, Page, Source, happenings
+from podscale.kube.watching import Broken, Changes, Happening, WatchPage, WatchSource, happenings
 from podscale.kube.wire import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -25,7 +25,7 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         api: Api,
-        sources: Source[T] | list[Source[T]],
+        sources: WatchSource[T] | list[WatchSource[T]],
         sink: Sink[T],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -41,19 +41,19 @@ class Reflector(Generic[T]):
             for source in self._sources:
                 group.create_task(self._feed(source), name=f"reflect {source.path}")
 
-    async def _feed(self, source: Source[T]) -> None:
+    async def _feed(self, source: WatchSource[T]) -> None:
         told = ""
         async with aclosing(happenings(self._api, source)) as stream:
             async for happening in stream:
                 self._apply(happening, source)
-                if isinstance(happening, Page):
+                if isinstance(happening, WatchPage):
                     await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
                 elif isinstance(happening, Broken):
                     if happening.reason != told and not isinstance(happening.error, Gone):
                         _log.warning("watch broken", resource=source.path, reason=happening.reason)
                     told = happening.reason
 
-    def _apply(self, happening: Happening[T], source: Source[T]) -> None:
+    def _apply(self, happening: Happening[T], source: WatchSource[T]) -> None:
         try:
             self._sink.apply(happening, scope=source.namespace, now=self._clock())
         except Exception:
@@ -72,7 +72,7 @@ def _one_by_one(happening: Happening[T]) -> list[Happening[T]]:
     match happening:
         case Changes(events=events, resource_version=resource_version):
             return [Changes([event], resource_version) for event in events]
-        case Page(items=items, resource_version=resource_version):
-            return [Page([item], resource_version) for item in items]
+        case WatchPage(items=items, resource_version=resource_version):
+            return [WatchPage([item], resource_version) for item in items]
         case _:
             return []

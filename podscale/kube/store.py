@@ -12,7 +12,7 @@ from podscale.core.selector import Selector
 from podscale.kube.change import Change, Listeners
 from podscale.kube.freshness import Tracked
 from podscale.kube.revision import Heads, is_older, number
-from podscale.kube.watching import Alive, Changes, Happening, Listed, Listing, Page
+from podscale.kube.watching import Alive, Changes, Happening, ListedState, ListPage, WatchPage
 from podscale.kube.wire import HasMetadata
 
 __all__ = ["Change", "Sink", "Store"]
@@ -120,16 +120,16 @@ class Store(Tracked, Generic[T]):
                 self._heads.note_seen(scope, resource_version)
             case Alive(resource_version=resource_version):
                 self._heads.note_seen(scope, resource_version)
-            case Listing():
+            case ListedState():
                 self._listed[scope] = set()
                 self._heads.start_list(scope)
-            case Page(items=items, resource_version=resource_version):
+            case WatchPage(items=items, resource_version=resource_version):
                 is_forced = self._heads.note_page(scope, resource_version)
                 seen = self._listed[scope]
                 for obj in items:
                     seen.add((obj.metadata.namespace, obj.metadata.name))
                     self._put(obj, is_forced=is_forced)
-            case Listed(resource_version=resource_version):
+            case ListPage(resource_version=resource_version):
                 self._sweep(scope, resource_version)
                 self._heads.note_seen(scope, resource_version, is_list=True)
         self._tracker.note(happening, scope=scope, now=now)

@@ -18,12 +18,12 @@ from msgspec import Struct
 from podscale.kube.api import JSON, METADATA, METADATA_LIST, Api
 from podscale.kube.errors import (
     ApiError,
+    ApiUnreachable,
     Forbidden,
     Gone,
     KubeError,
     MethodNotAllowed,
     ObjectNotFound,
-    Unreachable,
 )
 from podscale.kube.resource import Resource
 from podscale.kube.wire import (
@@ -31,8 +31,8 @@ from podscale.kube.wire import (
     ListMeta,
     ListOf,
     PartialObjectMetadata,
-    Status,
     WatchEvent,
+    WireStatusDetails,
     decode,
     decoder,
 )
@@ -63,7 +63,7 @@ class Rhythm(Struct, frozen=True):
 DEFAULT_RHYTHM = Rhythm()
 
 
-class Source(Struct, Generic[T], frozen=True):
+class WatchSource(Struct, Generic[T], frozen=True):
     """What to list and watch."""
 
     resource: Resource
@@ -80,20 +80,20 @@ class Source(Struct, Generic[T], frozen=True):
         return self.resource.path(self.namespace)
 
 
-class Listing(Struct, frozen=True):
+class ListedState(Struct, frozen=True):
     """A list begins. Unless ``is_poll``, the picture is not current until ``Alive``."""
 
     is_poll: bool = False
 
 
-class Page(Struct, Generic[T], frozen=True):
+class WatchPage(Struct, Generic[T], frozen=True):
     """A part of a list, as it was at ``resource_version``."""
 
     items: Sequence[T]
     resource_version: str
 
 
-class Listed(Struct, frozen=True):
+class ListPage(Struct, frozen=True):
     """The list is whole: what was not in its pages is gone."""
 
     resource_version: str
@@ -124,10 +124,10 @@ class Broken(Struct, frozen=True):
     error: KubeError | None = None
 
 
-Happening = Listing | Page[T] | Listed | Changes[T] | Alive | Broken
+Happening = ListedState | WatchPage[T] | ListPage | Changes[T] | Alive | Broken
 
 
-async def happenings(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T], None]:
+async def happenings(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
     """Yield what happens to ``source`` for ever; ends only by cancellation."""
     pause = _Pause(source.rhythm)
     polls_left = 0
@@ -163,30 +163,30 @@ async def happenings(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T]
             await pause.after(None)
 
 
-async def _poll(api: Api, source: Source[T]) -> AsyncGenerator[Happening[T], None]:
-    yield Listing(is_poll=True)
+async def _poll(api: Api, source: WatchSource[T]) -> AsyncGenerator[Happening[T], None]:
+    yield ListedState(is_poll=True)
     resource_version = ""
     async with aclosing(_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
-    yield Listed(resource_version)
+    yield ListPage(resource_version)
     good_for_s = 2 * source.rhythm.poll_s + source.rhythm.list_timeout_s
     yield Alive(resource_version, good_for_s, is_poll=True)
 
 
 async def _list_and_watch(
-    api: Api, source: Source[T], pause: "_Pause", *, is_poll: bool
+    api: Api, source: WatchSource[T], pause: "_Pause", *, is_poll: bool
 ) -> AsyncGenerator[Happening[T], None]:
     """One list and the watch behind it; returns when it is time to list again."""
-    yield Listing(is_poll)
+    yield ListedState(is_poll)
     resource_version = ""
     async with aclosing(_pages(api, source)) as pages:
         async for page in pages:
             resource_version = page.resource_version
             yield page
             del page  # it would stay for as long as the watch does
-    yield Listed(resource_version)
+    yield ListPage(resource_version)
     if not resource_version:
         # Computed resources (metrics.k8s.io) have no history to watch from.
         raise _CannotWatch(f"{source.path} has no resourceVersion")
@@ -195,7 +195,7 @@ async def _list_and_watch(
             yield step
 
 
-async def _pages(api: Api, source: Source[T]) -> AsyncGenerator[Page[T], None]:
+async def _pages(api: Api, source: WatchSource[T]) -> AsyncGenerator[WatchPage[T], None]:
     """The list, page by page. An expired continue token starts it again, then unpaged."""
     limit = source.rhythm.page_size
     for attempt in range(3):
@@ -207,7 +207,7 @@ async def _pages(api: Api, source: Source[T]) -> AsyncGenerator[Page[T], None]:
         try:
             while True:
                 meta, items = await _page(api, source, limit, continue_)
-                yield Page(items, meta.resource_version)
+                yield WatchPage(items, meta.resource_version)
                 continue_ = meta.continue_
                 if not continue_:
                     return
@@ -217,7 +217,7 @@ async def _pages(api: Api, source: Source[T]) -> AsyncGenerator[Page[T], None]:
 
 
 async def _page(
-    api: Api, source: Source[T], limit: int, continue_: str
+    api: Api, source: WatchSource[T], limit: int, continue_: str
 ) -> tuple[ListMeta, list[T]]:
     query = _selectors(source)
     if limit:
@@ -239,7 +239,7 @@ async def _page(
     return page.metadata, page.items or []
 
 
-def _readable(source: Source[T], items: Sequence[msgspec.Raw]) -> Iterator[T]:
+def _readable(source: WatchSource[T], items: Sequence[msgspec.Raw]) -> Iterator[T]:
     """What can be read of a page in which something cannot: a bad object affects itself only."""
     for item in items:
         try:
@@ -249,7 +249,7 @@ def _readable(source: Source[T], items: Sequence[msgspec.Raw]) -> Iterator[T]:
 
 
 async def _watch(
-    api: Api, source: Source[T], resource_version: str, pause: "_Pause"
+    api: Api, source: WatchSource[T], resource_version: str, pause: "_Pause"
 ) -> AsyncGenerator[Happening[T], None]:
     """Connection after connection from ``resource_version`` on, until it is too old."""
     loop = asyncio.get_running_loop()
@@ -275,7 +275,7 @@ async def _watch(
             raise _CannotWatch(str(error)) from error
         except ObjectNotFound:
             raise  # the resource itself is gone (its CRD was deleted): list until it is back
-        except (ApiError, Unreachable) as error:
+        except (ApiError, ApiUnreachable) as error:
             yield Broken(str(error), error)
             if loop.time() - opened >= _SHORT_S:
                 pause.reset()
@@ -291,7 +291,7 @@ async def _watch(
 
 
 async def _connection(
-    api: Api, source: Source[T], resource_version: str, *, is_believed: bool
+    api: Api, source: WatchSource[T], resource_version: str, *, is_believed: bool
 ) -> AsyncGenerator[Changes[T] | Alive, None]:
     """One HTTP stream: ends when the server ends it (it was asked to, after a while)."""
     rhythm = source.rhythm
@@ -324,7 +324,7 @@ async def _connection(
 
 
 def _event(
-    source: Source[T], read: Callable[[bytes], WatchEvent[T]], line: bytes
+    source: WatchSource[T], read: Callable[[bytes], WatchEvent[T]], line: bytes
 ) -> tuple[Kind, T] | str | None:
     """Return the event of a line, the resourceVersion of a bookmark, or None to skip it."""
     try:
@@ -333,7 +333,7 @@ def _event(
     except msgspec.ValidationError:
         return _other_event(source, line)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"GET {source.path}: a watch line is not JSON: {error}") from error
+        raise ApiUnreachable(f"GET {source.path}: a watch line is not JSON: {error}") from error
     match event.type:
         case "ADDED" | "MODIFIED" | "DELETED":
             return event.type, event.object
@@ -341,18 +341,18 @@ def _event(
             return _other_event(source, line)
 
 
-def _other_event(source: Source[T], line: bytes) -> tuple[Kind, T] | str | None:
+def _other_event(source: WatchSource[T], line: bytes) -> tuple[Kind, T] | str | None:
     """A bookmark, an error, or an object that cannot be read."""
     try:
         event = decode(line, WatchEvent[msgspec.Raw])
         if event.type == "ERROR":
-            status = decode(event.object, Status)
+            status = decode(event.object, WireStatusDetails)
             raise ApiError.of(status.code or 500, status.reason, status.message)
         if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
             return None
         partial = decode(event.object, PartialObjectMetadata)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"GET {source.path}: a watch line is not an event: {error}") from error
+        raise ApiUnreachable(f"GET {source.path}: a watch line is not an event: {error}") from error
     if event.type == "BOOKMARK":
         return partial.metadata.resource_version
     name = f"{partial.metadata.namespace}/{partial.metadata.name}"
@@ -361,7 +361,7 @@ def _other_event(source: Source[T], line: bytes) -> tuple[Kind, T] | str | None:
     return "DELETED", cast(T, partial)
 
 
-def _selectors(source: Source[T]) -> dict[str, str]:
+def _selectors(source: WatchSource[T]) -> dict[str, str]:
     query: dict[str, str] = {}
     if source.label_selector:
         query["labelSelector"] = source.label_selector

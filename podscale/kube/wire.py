@@ -130,7 +130,7 @@ class StatusDetails(Struct, frozen=True, rename="camel"):
     retry_after_seconds: int | None = None
 
 
-class Status(Struct, frozen=True, rename="camel"):
+class WireStatusDetails(Struct, frozen=True, rename="camel"):
     """The answer of the API server to what it refuses."""
 
     status: str = ""

@@ -13,7 +13,7 @@ from msgspec import Struct
 _MOST = 2.0**31 - 1
 
 
-class Metric(Struct, frozen=True):
+class ComparedMetric(Struct, frozen=True):
     """One metric with an average target; others depend on the size, and are left out."""
 
     name: str
@@ -28,7 +28,7 @@ class Comparable(Struct, frozen=True):
     """What of a ScaledObject can be compared."""
 
     about: str
-    metrics: Sequence[Metric]
+    metrics: Sequence[ComparedMetric]
     least: int
     most: int
     fallback: int | None = None  # replicas; None: the size is held
@@ -71,7 +71,7 @@ def at(compared: Comparable, time_s: float, answers: Mapping[str, Sequence[float
     return Moment(time_s, values, _within(compared, old), _within(compared, new))
 
 
-def _asked(value: float | None, metric: Metric) -> int:
+def _asked(value: float | None, metric: ComparedMetric) -> int:
     asked = (value or 0.0) / metric.target
     # What is beyond any size is cut to the limits afterwards; infinity has no whole number.
     return math.ceil(max(min(asked, _MOST), -_MOST))

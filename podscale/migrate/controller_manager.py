@@ -6,7 +6,7 @@ From the group HPAController of kube-controller-manager (hpa.md 5).
 from collections.abc import Iterator, Sequence
 
 from podscale.migrate.documents import Object, list_at, name_of, text_at, texts_at, words_of
-from podscale.migrate.outcome import Outcome, Remark
+from podscale.migrate.outcome import MigrationOutcome, Remark
 
 _PREFIX = "horizontal-pod-autoscaler-"
 _SAME = frozenset([
@@ -33,14 +33,14 @@ def is_one(manifest: Object) -> bool:
     )
 
 
-def manifest(document: Object) -> Outcome:
+def manifest(document: Object) -> MigrationOutcome:
     """Return what the flags of the manifest become."""
     arguments = [word for container in _containers(document) for word in words_of(container)]
     namespace, name = name_of(document)
     return flags(arguments, f"kube-controller-manager {'/'.join(filter(None, (namespace, name)))}")
 
 
-def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> Outcome:
+def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> MigrationOutcome:
     """Return what kube-controller-manager's arguments become for ``podscale hpa``."""
     kept, lost = [], []
     chosen: list[str] = []  # the flag adds up when repeated
@@ -60,7 +60,7 @@ def flags(arguments: Sequence[str], about: str = "kube-controller-manager") -> O
     listed = controllers.split(",")
     if _OFF not in listed and _OLD_OFF not in listed:
         listed.append(_OFF)
-    return Outcome(
+    return MigrationOutcome(
         read=[about],
         flags=["--mode=replace", *kept],
         lost=lost,

@@ -8,10 +8,10 @@ proposal depends on the size at that moment (targets of type Value, utilisation)
 import re
 from collections.abc import Mapping, Sequence
 
-from adapter.errors import QueryError
-from adapter.rules import Rule, RuleSet
+from adapter.errors import RuleQueryError
+from adapter.rules.ruleset import Rule, RuleSet
 from podscale.core import quantity, selector
-from podscale.migrate.compare import Comparable, Metric
+from podscale.migrate.compare import Comparable, ComparedMetric
 from podscale.migrate.documents import Object, at, list_at, map_at, name_of, text_at
 
 Names = Mapping[str, Sequence[str]]  # "rules[3]" -> the series names that its query finds
@@ -30,11 +30,11 @@ def rules_wanted(hpas: Sequence[Object], rules: RuleSet) -> list[Rule]:
 def comparable(hpa: Object, rules: RuleSet, names: Names) -> Comparable:
     """Return what of an HPA can be compared."""
     namespace, name = name_of(hpa)
-    metrics: list[Metric] = []
+    metrics: list[ComparedMetric] = []
     left_out: list[str] = []
     for metric in list_at(hpa, "spec", "metrics"):
         made = _metric(metric, hpa, rules, names)
-        if isinstance(made, Metric):
+        if isinstance(made, ComparedMetric):
             metrics.append(made)
         else:
             left_out.append(made)
@@ -50,7 +50,7 @@ def comparable(hpa: Object, rules: RuleSet, names: Names) -> Comparable:
     )
 
 
-def _metric(metric: Object, hpa: Object, rules: RuleSet, names: Names) -> Metric | str:
+def _metric(metric: Object, hpa: Object, rules: RuleSet, names: Names) -> ComparedMetric | str:
     kind = text_at(metric, "type")
     if kind not in _AVERAGED:
         return f"{kind} (it comes from metrics.k8s.io)"
@@ -73,7 +73,9 @@ def _metric(metric: Object, hpa: Object, rules: RuleSet, names: Names) -> Metric
                 query = _query(rule, series, kind, about, hpa)
                 if query is None:
                     return f"{name} (no query can be made)"
-                return Metric(name, query, target, False, is_nan_zero=True, takes_several=True)
+                return ComparedMetric(
+                    name, query, target, False, is_nan_zero=True, takes_several=True
+                )
     return f"{name} (no rule of the input exposes it)"
 
 
@@ -90,7 +92,7 @@ def _query(rule: Rule, series: str, kind: str, about: Object, hpa: Object) -> st
                 series, resource, namespace, [text_at(described, "name")], chosen
             )
         query = rule.query.build(series, "pods", namespace, [_ONE, _OTHER], chosen)
-    except (QueryError, selector.SelectorError):
+    except (RuleQueryError, selector.SelectorError):
         return None
     target = re.escape(text_at(hpa, "spec", "scaleTargetRef", "name"))
     # Pods of a Deployment, or of a StatefulSet: name, then what their controllers add.

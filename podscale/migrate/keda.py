@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpa.decide.options import read_options
 from podscale.core import quantity
 from podscale.migrate import keda_triggers
-from podscale.migrate.compare import Comparable, Metric
+from podscale.migrate.compare import Comparable, ComparedMetric
 from podscale.migrate.documents import (
     Object,
     at,
@@ -23,7 +23,7 @@ from podscale.migrate.documents import (
 )
 from podscale.migrate.keda_connection import Authentications, credentials
 from podscale.migrate.keda_triggers import Converted
-from podscale.migrate.outcome import Outcome, Remark
+from podscale.migrate.outcome import MigrationOutcome, Remark
 
 PAUSED = "autoscaling.keda.sh/paused"
 _PREFIX = "autoscaling.keda.sh/"
@@ -35,7 +35,7 @@ _DIRECTIONS = (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")
 _SIZES = (("minReplicaCount",), ("maxReplicaCount",), ("fallback", "replicas"))
 
 
-def scaled_object(manifest: Object, authentications: Authentications) -> Outcome:
+def scaled_object(manifest: Object, authentications: Authentications) -> MigrationOutcome:
     """Return what a ScaledObject becomes; ``authentications`` by namespace and name.
 
     ClusterTriggerAuthentications have the namespace "".
@@ -43,10 +43,10 @@ def scaled_object(manifest: Object, authentications: Authentications) -> Outcome
     return _Conversion(manifest, authentications).outcome()
 
 
-def scaled_job(manifest: Object) -> Outcome:
+def scaled_job(manifest: Object) -> MigrationOutcome:
     """Return that a ScaledJob stays with KEDA."""
     about = f"ScaledJob {'/'.join(filter(None, name_of(manifest)))}"
-    return Outcome(
+    return MigrationOutcome(
         read=[about],
         lost=[Remark(about, "jobs are started by KEDA, not scaled: leave it there")],
     )
@@ -63,10 +63,10 @@ class _Conversion:
         self._differs: list[Remark] = []
         self._flags: list[str] = []
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MigrationOutcome:
         unfit = [*self._unfit()]
         if unfit:
-            return Outcome(read=[self._about], refused=unfit)
+            return MigrationOutcome(read=[self._about], refused=unfit)
         converted = self._triggers()
         modifiers = map_at(self._spec, "advanced", "scalingModifiers")
         if text_at(modifiers, "formula"):
@@ -83,11 +83,11 @@ class _Conversion:
         self._sizes()
         if not metrics:
             self._lose("", "no trigger could be carried over, so no HPA is written")
-            return Outcome(read=[self._about], lost=self._lost, differs=self._differs)
+            return MigrationOutcome(read=[self._about], lost=self._lost, differs=self._differs)
         hpa = self._hpa(metrics, [each for each in converted if each.name])
         where = f" -n {self._namespace}" if self._namespace else ""
         name = text_at(hpa, "metadata", "name")
-        return Outcome(
+        return MigrationOutcome(
             read=[self._about],
             manifests=[hpa],
             rules={"externalRules": rules} if rules else {},
@@ -140,7 +140,7 @@ class _Conversion:
                 left_out.append(each.name or text_at(each.metric, "type") or "a lost trigger")
                 continue
             target = quantity.parse(average).milli / 1000
-            metrics.append(Metric(each.name, each.query, target, each.silence_is_zero))
+            metrics.append(ComparedMetric(each.name, each.query, target, each.silence_is_zero))
         options = read_options({
             key: str(value) for key, value in map_at(hpa, "metadata", "annotations").items()
         })  # fmt: skip

@@ -25,7 +25,7 @@ _FILES = {
 _BASIC = ("username", "password")
 
 
-class Credentials(Struct, frozen=True):
+class TriggerCredentials(Struct, frozen=True):
     """What a trigger's authentication comes to."""
 
     flags: Sequence[str] = ()
@@ -44,16 +44,16 @@ def authentications(manifests: Sequence[Object]) -> dict[tuple[str, str], Object
     return found
 
 
-def credentials(trigger: Object, namespace: str, known: Authentications) -> Credentials:
+def credentials(trigger: Object, namespace: str, known: Authentications) -> TriggerCredentials:
     """Return what the ``authenticationRef`` of a trigger in ``namespace`` becomes."""
     reference = map_at(trigger, "authenticationRef")
     if not reference:
-        return Credentials()
+        return TriggerCredentials()
     is_cluster = text_at(reference, "kind") == "ClusterTriggerAuthentication"
     name = text_at(reference, "name")
     found = known.get(("" if is_cluster else namespace, name))
     if found is None:
-        return Credentials(lost=[f"the TriggerAuthentication {name} is not in the input"])
+        return TriggerCredentials(lost=[f"the TriggerAuthentication {name} is not in the input"])
     flags: list[str] = []
     lost: list[str] = []
     differs: list[str] = []
@@ -81,7 +81,7 @@ def credentials(trigger: Object, namespace: str, known: Authentications) -> Cred
             )
         else:
             lost.append(f"{parameter} of {name} has no equal here")
-    return Credentials(flags, lost, differs)
+    return TriggerCredentials(flags, lost, differs)
 
 
 def contradictions(flags: Sequence[str]) -> Sequence[Remark]:

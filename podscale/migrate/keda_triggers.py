@@ -14,10 +14,10 @@ from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (
     Aggregation,
     Binary,
-    Call,
+    FunctionCall,
     Node,
     NotPromql,
-    Selector,
+    VectorSelector,
     children,
     is_vector,
     parse,
@@ -232,13 +232,13 @@ def _series_query(query: str) -> str:
 
 def _answers_alone(node: Node) -> bool:
     """Return whether there may be an answer without a series: ``or vector(0)``, ``absent``."""
-    if isinstance(node, Call) and node.function in _DEFAULTS:
+    if isinstance(node, FunctionCall) and node.function in _DEFAULTS:
         return True
     return any(map(_answers_alone, children(node)))
 
 
-def _first_selector(node: Node) -> Selector | None:
-    if isinstance(node, Selector):
+def _first_selector(node: Node) -> VectorSelector | None:
+    if isinstance(node, VectorSelector):
         return node
     return next((s for child in children(node) if (s := _first_selector(child))), None)
 
@@ -249,7 +249,7 @@ def _has_default(tree: Node) -> bool:
 
 
 def _is_constant(node: Node) -> bool:
-    return isinstance(node, Call) and node.function == "vector"
+    return isinstance(node, FunctionCall) and node.function == "vector"
 
 
 def _is_single(tree: Node) -> bool:

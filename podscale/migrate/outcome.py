@@ -14,7 +14,7 @@ class Remark(Struct, frozen=True):
     text: str
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class MigrationOutcome(Struct, frozen=True, kw_only=True):
     """Nothing is applied by us: a person reads this and acts."""
 
     read: Sequence[str] = ()  # what was understood of the input, by kind and name
@@ -30,14 +30,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     compared: Sequence[Comparable] = ()  # what history can be asked about
 
 
-def together(outcomes: Iterable[Outcome]) -> Outcome:
+def together(outcomes: Iterable[MigrationOutcome]) -> MigrationOutcome:
     """Return one outcome of several; repeated flags, steps and remarks are said once."""
     every = list(outcomes)
     rules: dict[str, list[Mapping[str, object]]] = {}
     for each in every:
         for section, found in each.rules.items():
             rules.setdefault(section, []).extend(found)
-    return Outcome(
+    return MigrationOutcome(
         read=[text for each in every for text in each.read],
         kept=[text for each in every for text in each.kept],
         manifests=[manifest for each in every for manifest in each.manifests],

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import yaml
 
-from adapter import config
+from adapter.doctor.lints import lint
 from adapter.errors import ConfigInvalid
-from adapter.lints import lint
-from adapter.presumed import PresumingMapper
-from adapter.rules import compile_rules
+from adapter.rules import config
+from adapter.rules.presumed import PresumingMapper
+from adapter.rules.ruleset import compile_rules
 from podscale.migrate import controller_manager, keda, keda_connection, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
-from podscale.migrate.outcome import Outcome, Remark, together
+from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
 IMAGE = "podscale:latest"
 
@@ -38,12 +38,12 @@ _BESIDE_KEDA = (
 )
 
 
-def migrate(text: str, file: str = "input", image: str = IMAGE) -> Outcome:
+def migrate(text: str, file: str = "input", image: str = IMAGE) -> MigrationOutcome:
     """Return what everything in ``text`` becomes; raises ``documents.Unreadable``."""
     return migrate_all([(text, file)], image)
 
 
-def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Outcome:
+def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> MigrationOutcome:
     """Return what ``texts``, each with its file's name, become as one input; raises as ``migrate``.
 
     A ScaledObject may stand in another file than its TriggerAuthentication.
@@ -56,7 +56,7 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Outcome
     beside = _BESIDE_KEDA if any(hpa.startswith("ScaledObject") for hpa in whole.read) else ()
     return together([
         whole,
-        Outcome(
+        MigrationOutcome(
             refused=keda_connection.clashes(whole.rules.get("externalRules", ())),
             lost=keda_connection.contradictions(whole.flags),
             differs=beside,
@@ -71,7 +71,7 @@ def _of(
     text: str,
     file: str,
     image: str,
-) -> Outcome:
+) -> MigrationOutcome:
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
     if kind == "ScaledObject":
@@ -79,7 +79,7 @@ def _of(
     if kind == "ScaledJob":
         return keda.scaled_job(each)
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
-        return Outcome(read=[about])
+        return MigrationOutcome(read=[about])
     if controller_manager.is_one(each):
         return controller_manager.manifest(each)
     if workloads.program_of(each):
@@ -87,8 +87,10 @@ def _of(
     if kind == "HorizontalPodAutoscaler":
         version = text_at(each, "apiVersion")
         if version in _GONE:
-            return Outcome(read=[about], refused=[Remark(about, _NOT_SERVED.format(version))])
-        return Outcome(read=[f"{about}, taken as it is"])
+            return MigrationOutcome(
+                read=[about], refused=[Remark(about, _NOT_SERVED.format(version))]
+            )
+        return MigrationOutcome(read=[f"{about}, taken as it is"])
     if kind == "ConfigMap":
         rules = rules_source.of_config_map(each, file, text)
         if rules is not None:
@@ -100,22 +102,24 @@ def _of(
         if rules is not None and set(each) & {"rules", "externalRules", "resourceRules"}:
             return _rules(rules, "rules file")
     if kind in _BESIDE:
-        return Outcome(kept=[about])
+        return MigrationOutcome(kept=[about])
     why = "this is none of the things that migrate reads"
     if kind in ("Deployment", "DaemonSet"):
         why += f": the name of no image is known ({', '.join(workloads.PROGRAMS)})"
-    return Outcome(lost=[Remark(about.strip() or file, why)])
+    return MigrationOutcome(lost=[Remark(about.strip() or file, why)])
 
 
-def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
+def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
     """Rules need no change; what keeps them from loading, and what is odd in them, is told."""
     if rules.elsewhere:
-        return Outcome(read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"])
+        return MigrationOutcome(
+            read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"]
+        )
     try:
         parsed = config.parse(rules.text, rules.file)
         compiled = compile_rules(parsed, PresumingMapper())
     except ConfigInvalid as error:
-        return Outcome(
+        return MigrationOutcome(
             read=[about],
             refused=[Remark(about, problem.describe(rules.file)) for problem in error.problems],
         )
@@ -124,7 +128,7 @@ def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
     is_one = count == 1 and not resource
     taken = f"{count} rule{'' if count == 1 else 's'}{resource}, taken as "
     taken += "it is" if is_one else "they are"
-    return Outcome(
+    return MigrationOutcome(
         read=[f"{about}: {taken}"],
         differs=[Remark(found.place, f"{found.lint}: {found.reason}")
                  for found in lint(parsed, compiled)],
@@ -132,7 +136,7 @@ def _rules(rules: rules_source.RulesText, about: str) -> Outcome:
     )  # fmt: skip
 
 
-def rules_yaml(outcome: Outcome) -> str:
+def rules_yaml(outcome: MigrationOutcome) -> str:
     """Return the rules to add as YAML, "" if there are none."""
     if not outcome.rules:
         return ""
@@ -140,7 +144,7 @@ def rules_yaml(outcome: Outcome) -> str:
     return yaml.safe_dump(parts, sort_keys=False, width=1000, allow_unicode=True)
 
 
-def render(outcome: Outcome) -> str:
+def render(outcome: MigrationOutcome) -> str:
     """Return the whole as one YAML stream: remarks as comments, manifests as documents."""
     head: list[str] = []
     for title, lines in (
@@ -161,12 +165,12 @@ def render(outcome: Outcome) -> str:
     return "---\n".join([*documents, *_documents(outcome)])
 
 
-def manifests_yaml(outcome: Outcome) -> str:
+def manifests_yaml(outcome: MigrationOutcome) -> str:
     """Return the manifests alone, as ``kubectl apply`` takes them."""
     return "---\n".join(_documents(outcome))
 
 
-def _documents(outcome: Outcome) -> list[str]:
+def _documents(outcome: MigrationOutcome) -> list[str]:
     return [
         yaml.safe_dump(_plain(each), sort_keys=False, width=1000, allow_unicode=True)
         for each in outcome.manifests

@@ -7,7 +7,7 @@ input as far as that can be, so that findings point into the file that people ed
 import yaml
 from msgspec import Struct
 
-from adapter import config_gen
+from adapter.rules import config_gen
 from podscale.migrate.documents import (
     Object,
     Unreadable,

@@ -16,7 +16,7 @@ from podscale.migrate.documents import (
     text_at,
     texts_at,
 )
-from podscale.migrate.outcome import Outcome, Remark
+from podscale.migrate.outcome import MigrationOutcome, Remark
 from podscale.migrate.vpa_flags import ADMISSION, RECOMMENDER, UPDATER, Known
 
 # Part of an image's name -> launcher and what it says to each flag ("" is: taken).
@@ -77,14 +77,14 @@ def program_of(manifest: Object) -> str:
     return ""
 
 
-def workload(manifest: Object, image: str) -> Outcome:
+def workload(manifest: Object, image: str) -> MigrationOutcome:
     """Return the manifest with our image in the places of upstream's."""
     namespace, name = name_of(manifest)
     about = f"{text_at(manifest, 'kind')} {'/'.join(filter(None, (namespace, name)))}"
     for owner in list_at(manifest, "metadata", "ownerReferences"):
         if text_at(owner, "kind") == "Deployment":  # a ReplicaSet, of kubectl get all
             made_by = f"Deployment {text_at(owner, 'name')} makes it: give that one"
-            return Outcome(lost=[Remark(about, made_by)])
+            return MigrationOutcome(lost=[Remark(about, made_by)])
     lost: list[Remark] = []
     differs: list[Remark] = []
     containers: list[Object] = []
@@ -101,7 +101,7 @@ def workload(manifest: Object, image: str) -> Outcome:
                 f"container {text_at(container, 'name')} starts {program} by a shell: write its "
                 "arguments as a list under args, without the shell, and ask again"
             )
-            return Outcome(read=[about], refused=[Remark(about, text)])
+            return MigrationOutcome(read=[about], refused=[Remark(about, text)])
         # With a value behind its flag as it stands: --config /etc/adapter/config.yaml.
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
@@ -115,7 +115,7 @@ def workload(manifest: Object, image: str) -> Outcome:
     pod = {**map_at(manifest, "spec", "template", "spec"), "containers": containers}
     template = {**map_at(manifest, "spec", "template"), "spec": pod}
     where = f" -n {namespace}" if namespace else ""
-    return Outcome(
+    return MigrationOutcome(
         read=[about],
         manifests=[
             {
@@ -133,7 +133,7 @@ def workload(manifest: Object, image: str) -> Outcome:
     )
 
 
-def values(document: Object, image: str) -> Outcome:
+def values(document: Object, image: str) -> MigrationOutcome:
     """Return the values that make the chart of prometheus-adapter run our image."""
     # A registry may have a port: localhost:5000/podscale.
     path, slash, last = image.rpartition("/")
@@ -142,7 +142,7 @@ def values(document: Object, image: str) -> Outcome:
     existing = text_at(document, "rules", "existing")
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
     lost = _unknown("Helm values: extraArguments", texts_at(document, "extraArguments"), _ADAPTER)
-    return Outcome(
+    return MigrationOutcome(
         read=["Helm values of prometheus-adapter"],
         manifests=[{"image": {"repository": repository, "tag": tag or "latest"}}],
         lost=lost,

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Struct
 
 from podscale.core.ascii_text import whole_number
-from podscale.page.board import Board, Workload
+from podscale.page.board import Board, ShownWorkload
 from podscale.page.feedhealth import FeedHealth
-from podscale.page.listing import Lister, Query
+from podscale.page.listing import Query, WorkloadList
 from podscale.page.rows import row, scaling, sizing
 from podscale.page.shown import STATES, Detail
 from podscale.page.trail import Trail
@@ -18,14 +18,14 @@ _UNIX_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 _encoder = msgspec.json.Encoder()
 
 
-class Answer(Struct, frozen=True):
+class PageAnswer(Struct, frozen=True):
     """A status and a JSON body."""
 
     status: int
     body: bytes
 
 
-class Answers:
+class PageAnswers:
     """Answers by path and query."""
 
     def __init__(
@@ -42,9 +42,9 @@ class Answers:
         self._feed = feed
         self._wall = wall
         self._is_leader = is_leader
-        self._lister = Lister(board)
+        self._lister = WorkloadList(board)
 
-    def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> Answer:
+    def answer(self, what: str, query: Mapping[str, Sequence[str]]) -> PageAnswer:
         """Return the answer to ``/page/api/WHAT?QUERY``."""
         match what:
             case "workloads":
@@ -57,7 +57,7 @@ class Answers:
                 return _found(self._feed.answer(self._wall()))
         return _refused(404, f"there is no {what}: ask for workloads, workload, decision or feed")
 
-    def _listing(self, query: Mapping[str, Sequence[str]]) -> Answer:
+    def _listing(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
         state = _first(query, "state")
         if state and state not in STATES:
             return _refused(400, f"state={state} is none of {', '.join(STATES)}")
@@ -68,9 +68,9 @@ class Answers:
         asked = Query(_first(query, "q")[:200], _first(query, "namespace"), state, offset, limit)
         return _found(self._lister.answer(asked, now=self._wall(), is_leader=self._is_leader()))
 
-    def _detail(self, query: Mapping[str, Sequence[str]]) -> Answer:
+    def _detail(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
         workload = self._workload(query)
-        if isinstance(workload, Answer):
+        if isinstance(workload, PageAnswer):
             return workload
         asked = _first(query, "since") or "0"
         if not _UNIX_TIME.fullmatch(asked):
@@ -94,16 +94,16 @@ class Answers:
             )
         )
 
-    def _decision(self, query: Mapping[str, Sequence[str]]) -> Answer:
+    def _decision(self, query: Mapping[str, Sequence[str]]) -> PageAnswer:
         workload = self._workload(query)
-        if isinstance(workload, Answer):
+        if isinstance(workload, PageAnswer):
             return workload
         told = self._trail.told(workload, _first(query, "key"))
         if told is None:
             return _refused(404, "this decision is not known any more: only the last ones are kept")
         return _found(told)
 
-    def _workload(self, query: Mapping[str, Sequence[str]]) -> Workload | Answer:
+    def _workload(self, query: Mapping[str, Sequence[str]]) -> ShownWorkload | PageAnswer:
         parts = _first(query, "id").split("/")
         if len(parts) != 3:
             return _refused(400, "id is NAMESPACE/KIND/NAME")
@@ -114,12 +114,12 @@ class Answers:
         return found
 
 
-def _found(value: Struct) -> Answer:
-    return Answer(200, _encoder.encode(value))
+def _found(value: Struct) -> PageAnswer:
+    return PageAnswer(200, _encoder.encode(value))
 
 
-def _refused(status: int, message: str) -> Answer:
-    return Answer(status, _encoder.encode({"message": message}))
+def _refused(status: int, message: str) -> PageAnswer:
+    return PageAnswer(status, _encoder.encode({"message": message}))
 
 
 def _first(query: Mapping[str, Sequence[str]], name: str) -> str:

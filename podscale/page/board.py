@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from hpa.catalog import Key
 from hpa.decide.decision import Trace
+from hpa.loop.catalog import Key
 from podscale.page.ring import Ring
-from podscale.page.scaling import Facts, facts
+from podscale.page.scaling import ScalingFacts, facts
 from podscale.page.shown import Direction, Recent
-from podscale.page.sizing import Mark, Recommended, Usage
+from podscale.page.sizing import ContainerUsagePoint, Recommended, SizingMark
 
 MOST_MARKS = 24  # of sizing, a workload
 MOST_RESCALES = 48  # a workload; they outlive their traces, of which fewer are kept
@@ -37,7 +37,7 @@ class Rescale(Struct, frozen=True, gc=False):
         return f"{self.before} → {self.after} replicas"
 
 
-class Workload:
+class ShownWorkload:
     """One scaled or sized object."""
 
     __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "rescales", "scaling",
@@ -46,13 +46,13 @@ class Workload:
     def __init__(self, id_: Id) -> None:
         self.id = id_
         self.hpa: str = ""  # the autoscaler that decided last
-        self.scaling: Facts | None = None
+        self.scaling: ScalingFacts | None = None
         self.scaling_ring: Ring | None = None  # load, target, replicas
         self.vpa: Recommended | None = None
         self.cpu: Ring | None = None  # usage, request, limit, recommended
         self.memory: Ring | None = None
         self.rescales: deque[Rescale] = deque(maxlen=MOST_RESCALES)
-        self.marks: deque[Mark] = deque(maxlen=MOST_MARKS)
+        self.marks: deque[SizingMark] = deque(maxlen=MOST_MARKS)
         self.sizing_note = ""
         self.looked_at = 0.0  # wall time of the last question about it
 
@@ -78,10 +78,10 @@ class Size(Struct, frozen=True):
 
 
 class Board:
-    """All workloads. A ``hpa.traces.Follower``."""
+    """All workloads. A ``hpa.history.decision_log.Follower``."""
 
     def __init__(self) -> None:
-        self._workloads: dict[Id, Workload] = {}
+        self._workloads: dict[Id, ShownWorkload] = {}
         self._of_hpa: dict[Key, Id] = {}
         self._of_vpa: dict[Key, Id] = {}
         self._recent: deque[Recent] = deque(maxlen=MOST_RECENT)
@@ -90,10 +90,10 @@ class Board:
     def __len__(self) -> int:
         return len(self._workloads)
 
-    def __iter__(self) -> Iterator[Workload]:
+    def __iter__(self) -> Iterator[ShownWorkload]:
         yield from list(self._workloads.values())
 
-    def get(self, id_: Id) -> Workload | None:
+    def get(self, id_: Id) -> ShownWorkload | None:
         """Return one workload."""
         return self._workloads.get(id_)
 
@@ -124,14 +124,14 @@ class Board:
     def __contains__(self, id_: object) -> bool:
         return id_ in self._workloads
 
-    def noted(self, workload: Workload, mark: Mark) -> None:
+    def noted(self, workload: ShownWorkload, mark: SizingMark) -> None:
         """Take in something that happened to the size of pods."""
         workload.marks.append(mark)
         self._recent.append(
             Recent("/".join(workload.id), mark.at, mark.title, mark.reason, mark.direction)
         )
 
-    def _note_rescale(self, workload: Workload, found: Facts) -> None:
+    def _note_rescale(self, workload: ShownWorkload, found: ScalingFacts) -> None:
         before, after = found.before, found.replicas
         if before is None or after is None or before == after:
             return
@@ -146,7 +146,7 @@ class Board:
         for each in list(self._of_hpa) if key is None else (key,):
             self._leave_hpa(each)
 
-    def recommended(self, key: Key, found: Recommended) -> Workload:
+    def recommended(self, key: Key, found: Recommended) -> ShownWorkload:
         """Take in what a VPA recommends now; returns its workload."""
         id_ = (key[0], found.kind, found.target)
         before = self._of_vpa.get(key)
@@ -162,17 +162,23 @@ class Board:
         for key in [key for key in self._of_vpa if key not in keys]:
             self._leave_vpa(key)
 
-    def used(self, workload: Workload, at: float, cpu: Usage, memory: Usage) -> None:
+    def used(
+        self,
+        workload: ShownWorkload,
+        at: float,
+        cpu: ContainerUsagePoint,
+        memory: ContainerUsagePoint,
+    ) -> None:
         """Take in one sample of what the pods use and may use."""
         if workload.cpu is None or workload.memory is None:
             workload.cpu, workload.memory = Ring(4), Ring(4)
         workload.cpu.add(at, *cpu.row)
         workload.memory.add(at, *memory.row)
 
-    def _workload(self, id_: Id) -> Workload:
+    def _workload(self, id_: Id) -> ShownWorkload:
         workload = self._workloads.get(id_)
         if workload is None:
-            workload = self._workloads[id_] = Workload(id_)
+            workload = self._workloads[id_] = ShownWorkload(id_)
             self.version += 1
         return workload
 
@@ -194,7 +200,7 @@ class Board:
         workload.marks.clear()
         self._drop_empty(workload)
 
-    def _drop_empty(self, workload: Workload) -> None:
+    def _drop_empty(self, workload: ShownWorkload) -> None:
         if workload.scaling is None and workload.vpa is None:
             del self._workloads[workload.id]
             self.version += 1

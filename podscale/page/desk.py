@@ -6,7 +6,7 @@ loopback through ``podscale.page.loopback``.
 
 from collections.abc import Mapping, Sequence
 
-from podscale.page.answers import Answers
+from podscale.page.answers import PageAnswers
 from podscale.page.files import HEADERS, File
 from podscale.serving.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.http.reply import Reply
@@ -23,7 +23,7 @@ _FRESH = (*HEADERS, ("Cache-Control", "no-store"))
 class Desk:
     """Answers requests of the page."""
 
-    def __init__(self, answers: Answers, files: Mapping[str, File]) -> None:
+    def __init__(self, answers: PageAnswers, files: Mapping[str, File]) -> None:
         self._answers = answers
         self._files = files
 

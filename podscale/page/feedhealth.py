@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from adapter.registry import RuleState
+from adapter.discovery.registry import RuleState
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
-from podscale.page.shown import Health, RuleHealth
+from podscale.page.shown import RuleHealth, ShownHealth
 
 _LOOKS = 13  # twelve intervals: at five seconds, the last minute
 _WORST_OF = 0.99
@@ -58,19 +58,19 @@ class FeedHealth:
             )
         )
 
-    def answer(self, now: float) -> Health:
+    def answer(self, now: float) -> ShownHealth:
         """Return how the feed does."""
         if self._source is None:
-            return Health(now, "api", None, None, None, None, None, (), 0, 0)
+            return ShownHealth(now, "api", None, None, None, None, None, (), 0, 0)
         rules = [_rule(state) for state in self._source.rules()]
         failing = sum(1 for rule in rules if rule.problem)
         if len(self._looks) < 2:
-            return Health(now, "feed", None, None, None, None, None, rules, failing, 0)
+            return ShownHealth(now, "feed", None, None, None, None, None, rules, failing, 0)
         first, last = self._looks[0], self._looks[-1]
         span_s = max(last.at - first.at, 1e-9)
         ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
         served, demands = sum(ages), last.demands - first.demands
-        return Health(
+        return ShownHealth(
             now,
             "feed",
             (last.age_sum_s - first.age_sum_s) / served if served else None,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from podscale.page.board import Board, Workload
+from podscale.page.board import Board, ShownWorkload
 from podscale.page.rows import reason_of, row, state_of
-from podscale.page.shown import STATES, Listing, State, Waiting
+from podscale.page.shown import STATES, ShownListing, ShownWaiting, State
 
 MOST_ROWS = 100
 _EXAMPLES = 3
@@ -24,16 +24,16 @@ class Query(Struct, frozen=True):
     limit: int = 25
 
 
-class Lister:
+class WorkloadList:
     """Answers queries; keeps the order of names between changes."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._version = -1
-        self._ordered: list[Workload] = []
+        self._ordered: list[ShownWorkload] = []
         self._namespaces: list[str] = []
 
-    def answer(self, query: Query, *, now: float, is_leader: bool) -> Listing:
+    def answer(self, query: Query, *, now: float, is_leader: bool) -> ShownListing:
         """Return one page. Linear in the number of workloads."""
         ordered = self._in_order()
         states = [state_of(workload) for workload in ordered]
@@ -51,7 +51,7 @@ class Lister:
         limit = max(1, min(query.limit, MOST_ROWS))
         last = max((len(found) - 1) // limit * limit, 0)
         offset = min(max(query.offset, 0), last)
-        return Listing(
+        return ShownListing(
             now,
             len(ordered),
             len(found),
@@ -69,7 +69,7 @@ class Lister:
             self._board.size().bytes,
         )
 
-    def _in_order(self) -> list[Workload]:
+    def _in_order(self) -> list[ShownWorkload]:
         if self._version != self._board.version:
             self._version = self._board.version
             self._ordered = sorted(
@@ -79,19 +79,19 @@ class Lister:
         return self._ordered
 
 
-def waiting(held: Iterable[tuple[Workload, State]]) -> list[Waiting]:
+def waiting(held: Iterable[tuple[ShownWorkload, State]]) -> list[ShownWaiting]:
     """Return what holds workloads back, by reason, failures and frequent ones first."""
     groups: dict[tuple[State, str], list[str]] = defaultdict(list)
     for workload, state in held:
         groups[state, reason_of(workload)].append("/".join(workload.id))
     ordered = sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0][1]))
     return [
-        Waiting(reason, state, len(ids), ids[:_EXAMPLES])
+        ShownWaiting(reason, state, len(ids), ids[:_EXAMPLES])
         for (state, reason), ids in ordered[:_MOST_WAITING]
     ]
 
 
-def _matches(workload: Workload, words: list[str]) -> bool:
+def _matches(workload: ShownWorkload, words: list[str]) -> bool:
     vpa = workload.vpa.name if workload.vpa is not None else ""
     text = f"{'/'.join(workload.id)} {workload.hpa} {vpa} {reason_of(workload)}".lower()
     return all(word in text for word in words)

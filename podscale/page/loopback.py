@@ -10,15 +10,15 @@ from typing import Any
 
 from podscale.core.loopback import is_loopback
 from podscale.page.desk import PREFIX, Desk
-from podscale.serving.http.limits import Limits
+from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.http.server import Server
+from podscale.serving.http.server import HttpServer
 from podscale.serving.target import parse_target
 
 HOST = "127.0.0.1"
-_LIMITS = Limits(connections=200)
+_LIMITS = ServerLimits(connections=200)
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -44,6 +44,6 @@ class Loopback:
 @asynccontextmanager
 async def listening(desk: Desk, port: int) -> AsyncIterator[str]:
     """Serve while the block runs; yields the URL. ``port`` 0 is any. Raises OSError."""
-    async with Server(Loopback(desk), limits=_LIMITS) as server:
+    async with HttpServer(Loopback(desk), limits=_LIMITS) as server:
         bound = await server.listen(HOST, port, None)
         yield f"http://{HOST}:{bound}{PREFIX}"

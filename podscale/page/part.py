@@ -10,23 +10,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from podscale.page import files
-from podscale.page.answers import Answers
+from podscale.page.answers import PageAnswers
 from podscale.page.board import Board
 from podscale.page.desk import Desk
 from podscale.page.feedhealth import FeedHealth
 from podscale.page.sampler import Sampler
-from podscale.page.sources import Sources
+from podscale.page.sources import PageSources
 from podscale.page.trail import Trail
 
 PERIOD_S = 5.0
 
 
-class Page:
+class PagePart:
     """One page over the parts of this process."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: PageSources,
         *,
         wall: Callable[[], float] = time.time,
         period_s: float = PERIOD_S,
@@ -38,7 +38,7 @@ class Page:
         self._sources = sources
         feed = FeedHealth(sources.feed)
         self._sampler = Sampler(self.board, feed, sources, wall=wall, period_s=period_s)
-        answers = Answers(
+        answers = PageAnswers(
             self.board, Trail(lambda: sources.traces), feed, wall=wall, is_leader=sources.is_leader
         )
         self.desk = Desk(answers, files.load())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from podscale.page.board import Workload
+from podscale.page.board import ShownWorkload
 from podscale.page.ring import Ring
 from podscale.page.shown import STATES, Row, Scaling, Sizing, Spark, State
 
@@ -14,7 +14,7 @@ _DIGITS = 4
 _EMPTY = Spark((), (), ())
 
 
-def state_of(workload: Workload) -> State:
+def state_of(workload: ShownWorkload) -> State:
     """Return the state that needs somebody most, of its scaling and its sizing."""
     found, vpa = workload.scaling, workload.vpa
     # Asked of ten thousand for every look at a list.
@@ -25,7 +25,7 @@ def state_of(workload: Workload) -> State:
     return min(found.state, vpa.state, key=STATES.index)
 
 
-def reason_of(workload: Workload) -> str:
+def reason_of(workload: ShownWorkload) -> str:
     """Return the reason behind ``state_of``."""
     state = state_of(workload)
     for each in (workload.scaling, workload.vpa):
@@ -34,7 +34,7 @@ def reason_of(workload: Workload) -> str:
     return ""
 
 
-def row(workload: Workload) -> Row:
+def row(workload: ShownWorkload) -> Row:
     """Return the row of one workload."""
     namespace, kind, name = workload.id
     found, vpa = workload.scaling, workload.vpa
@@ -62,7 +62,7 @@ def row(workload: Workload) -> Row:
     )
 
 
-def spark(workload: Workload) -> Spark:
+def spark(workload: ShownWorkload) -> Spark:
     """Return a few points of what the workload follows: its load, else its usage."""
     ring = workload.scaling_ring
     if ring is not None and len(ring):

@@ -18,10 +18,10 @@ from podscale.core.selector import SelectorError
 from podscale.kube.pods import PodStore
 from podscale.kube.podset import PodView
 from podscale.page import sizing
-from podscale.page.board import Board, Workload
+from podscale.page.board import Board, ShownWorkload
 from podscale.page.feedhealth import FeedHealth
-from podscale.page.sizing import Mark
-from podscale.page.sources import Sized, Sources
+from podscale.page.sizing import SizingMark
+from podscale.page.sources import PageSources, Sized
 from vpa.explain.update import explain_update
 from vpa.model.membership import VpaKey
 from vpa.sizing import PodDecision
@@ -48,7 +48,7 @@ def _telling(status: Mapping[str, Any]) -> str:
 
 
 class _Asked(Struct, frozen=True):
-    workload: Workload
+    workload: ShownWorkload
     pods: tuple[PodView, ...]
     selector: str
 
@@ -60,7 +60,7 @@ class Sampler:
         self,
         board: Board,
         feed: FeedHealth,
-        sources: Sources,
+        sources: PageSources,
         *,
         wall: Callable[[], float],
         period_s: float,
@@ -143,14 +143,14 @@ class Sampler:
             title, is_up = change
             self._board.noted(
                 workload,
-                Mark(now, "size", title, reason, "up" if is_up else "down",
+                SizingMark(now, "size", title, reason, "up" if is_up else "down",
                      tuple(status["also"]), tuple(status["sentences"]), status["change"],
                      status["facts"])
             )  # fmt: skip
         for pod in known.pods:
             self._note_pod(key, workload, pod)
 
-    def _note_pod(self, key: VpaKey, workload: Workload, pod: PodDecision) -> None:
+    def _note_pod(self, key: VpaKey, workload: ShownWorkload, pod: PodDecision) -> None:
         place = ((key.namespace, key.name), pod.pod)
         act = pod.act
         if act is None or self._pods_seen.get(place) == act.at:
@@ -160,7 +160,7 @@ class Sampler:
         verb = "resized in place" if act.in_place else "evicted"
         self._board.noted(
             workload,
-            Mark(act.at, "pod", f"{pod.pod} {verb}", explained.first, "up",
+            SizingMark(act.at, "pod", f"{pod.pod} {verb}", explained.first, "up",
                  explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
         )  # fmt: skip
 
@@ -181,15 +181,15 @@ class Sampler:
         for each, cpu, memory in zip(asked, answers[::2], answers[1::2], strict=True):
             self._take(each, cpu, memory, now)
 
-    def _by_interest(self) -> list[Workload]:
+    def _by_interest(self) -> list[ShownWorkload]:
         now = self._wall()
 
-        def interest(workload: Workload) -> tuple[bool, bool]:
+        def interest(workload: ShownWorkload) -> tuple[bool, bool]:
             return (now - workload.looked_at > _LOOKED_AT_S, workload.vpa is None)
 
         return sorted(self._board, key=interest)
 
-    def _pods_of(self, workload: Workload, pods: PodStore) -> _Asked | None:
+    def _pods_of(self, workload: ShownWorkload, pods: PodStore) -> _Asked | None:
         if not workload.selector:
             workload.sizing_note = "The pods are not known: the target does not tell its selector."
             return None

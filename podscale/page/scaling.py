@@ -6,13 +6,13 @@ from hpa.decide.decision import Trace
 from hpa.decide.metrics import Invalid, Valid
 from hpa.decide.spec import MetricSpec, MetricStatus
 from hpa.decide.steps import Conflict, Measured, Paused, TargetUnreadable
-from hpa.explain.reading import Told, step_of, tell
+from hpa.explain.reading import ReadTrace, step_of, tell
 from podscale.page.shown import State
 
 _AT_THE_FLOOR = frozenset({"MinReplicasReached", "MinEqualsMax"})
 
 
-class Reading(Struct, frozen=True, gc=False):
+class MetricReading(Struct, frozen=True, gc=False):
     """What was measured against what is wanted, in one unit."""
 
     metric: str = ""
@@ -21,7 +21,7 @@ class Reading(Struct, frozen=True, gc=False):
     target: float | None = None
 
 
-class Facts(Struct, frozen=True, gc=False):
+class ScalingFacts(Struct, frozen=True, gc=False):
     """The newest decision of one HPA."""
 
     at: float
@@ -35,15 +35,15 @@ class Facts(Struct, frozen=True, gc=False):
     least: int
     most: int
     selector: str
-    reading: Reading
+    reading: MetricReading
 
 
-def facts(trace: Trace, reason: str) -> Facts:
+def facts(trace: Trace, reason: str) -> ScalingFacts:
     """Return what the list and the lines show of ``trace``."""
     told = tell(trace)
     size = size_after(told)
     wants = told.chosen.replicas if told.chosen is not None else None
-    return Facts(
+    return ScalingFacts(
         trace.now,
         told.hpa.target.kind,
         told.hpa.target.name,
@@ -59,7 +59,7 @@ def facts(trace: Trace, reason: str) -> Facts:
     )
 
 
-def size_after(told: Told) -> int | None:
+def size_after(told: ReadTrace) -> int | None:
     """Return the size of the target after the pass; what was only decided does not count."""
     trace = told.trace
     if trace.decided is None or _is_vain(trace) or step_of(trace, Paused) is not None:
@@ -72,7 +72,7 @@ def _is_vain(trace: Trace) -> bool:
     return trace.settings.mode == "shadow" or not is_written
 
 
-def _state(told: Told, reason: str, wants: int | None, size: int | None) -> State:
+def _state(told: ReadTrace, reason: str, wants: int | None, size: int | None) -> State:
     trace = told.trace
     is_stopped = step_of(trace, TargetUnreadable) or step_of(trace, Conflict)
     is_refused = trace.outcome is not None and trace.outcome.scale in ("failed", "conflict")
@@ -88,7 +88,7 @@ def _state(told: Told, reason: str, wants: int | None, size: int | None) -> Stat
     return "steady"
 
 
-def reading(told: Told) -> Reading:
+def reading(told: ReadTrace) -> MetricReading:
     """Return the measurement that decided.
 
     One metric is shown in its own unit. Several have none in common, so the largest
@@ -104,26 +104,28 @@ def reading(told: Told) -> Reading:
         if (found := result.calculation).ratio is not None
     ]
     if not shares:
-        return Reading(f"{len(metrics)} metrics", "%", None, 100.0)
+        return MetricReading(f"{len(metrics)} metrics", "%", None, 100.0)
     ratio, name = max(shares)
-    return Reading(f"{name} (largest of {len(metrics)})", "%", ratio * 100, 100.0)
+    return MetricReading(f"{name} (largest of {len(metrics)})", "%", ratio * 100, 100.0)
 
 
-def _own_unit(spec: MetricSpec, measured: Measured | None) -> Reading:
+def _own_unit(spec: MetricSpec, measured: Measured | None) -> MetricReading:
     status: MetricStatus | None = None
     if measured is not None and isinstance(measured.result, Valid):
         status = measured.result.status
     name = spec.name if not spec.container else f"{spec.name} of {spec.container}"
     if spec.average_utilization is not None:
         load = status.average_utilization if status is not None else None
-        return Reading(name, "%", load, spec.average_utilization)
+        return MetricReading(name, "%", load, spec.average_utilization)
     unit = {"memory": "B", "cpu": "cores"}.get(spec.name, "") if "Resource" in spec.type else ""
     if spec.average_value_milli is not None:
         found = status.average_value_milli if status is not None else None
-        return Reading(f"{name} per pod", unit, _whole(found), spec.average_value_milli / 1000)
+        return MetricReading(
+            f"{name} per pod", unit, _whole(found), spec.average_value_milli / 1000
+        )
     found = status.value_milli if status is not None else None
     wanted = spec.value_milli
-    return Reading(name, unit, _whole(found), None if wanted is None else wanted / 1000)
+    return MetricReading(name, unit, _whole(found), None if wanted is None else wanted / 1000)
 
 
 def _whole(milli: int | None) -> float | None:

@@ -42,7 +42,7 @@ class Row(Struct, frozen=True, rename="camel"):
     spark: Spark
 
 
-class Waiting(Struct, frozen=True, rename="camel"):
+class ShownWaiting(Struct, frozen=True, rename="camel"):
     """One reason that holds workloads back, and some of them."""
 
     reason: str
@@ -61,7 +61,7 @@ class Recent(Struct, frozen=True, rename="camel"):
     direction: Direction
 
 
-class Listing(Struct, frozen=True, rename="camel"):
+class ShownListing(Struct, frozen=True, rename="camel"):
     """One page of the list."""
 
     now: float
@@ -71,7 +71,7 @@ class Listing(Struct, frozen=True, rename="camel"):
     rows: Sequence[Row]
     counts: dict[State, int]
     namespaces: Sequence[str]
-    waiting: Sequence[Waiting]
+    waiting: Sequence[ShownWaiting]
     recent: Sequence[Recent]  # the newest first
     is_leader: bool
     bytes: int  # of all kept points
@@ -96,7 +96,7 @@ class Sizing(Struct, frozen=True, rename="camel"):
     recommended: Sequence[float]
 
 
-class Decision(Struct, frozen=True, rename="camel"):
+class ShownDecision(Struct, frozen=True, rename="camel"):
     """One mark on the timeline."""
 
     key: str  # to ask for its trace
@@ -115,7 +115,7 @@ class Detail(Struct, frozen=True, rename="camel"):
     scaling: Scaling | None
     cpu: Sizing | None  # cores
     memory: Sizing | None  # bytes
-    decisions: Sequence[Decision]  # the newest first
+    decisions: Sequence[ShownDecision]  # the newest first
     known_since: float | None
     sentences: Sequence[str]  # of the newest decision
     change: str
@@ -123,7 +123,7 @@ class Detail(Struct, frozen=True, rename="camel"):
     sizing_note: str  # why there is no usage to show; empty: there is
 
 
-class Told(Struct, frozen=True, rename="camel"):
+class ShownWords(Struct, frozen=True, rename="camel"):
     """One decision in words."""
 
     key: str
@@ -145,7 +145,7 @@ class RuleHealth(Struct, frozen=True, rename="camel"):
     problem: str
 
 
-class Health(Struct, frozen=True, rename="camel"):
+class ShownHealth(Struct, frozen=True, rename="camel"):
     """How the feed does."""
 
     now: float

@@ -30,7 +30,7 @@ _UNSIZED = frozenset({"NoPodsMatched", "TargetNotFound", "TargetNotTopmost",
 _RECENT_S = 60.0
 
 
-class Mark(Struct, frozen=True):
+class SizingMark(Struct, frozen=True):
     """Something that happened to the size of pods."""
 
     at: float
@@ -65,7 +65,7 @@ class Recommended(Struct, frozen=True):
     change: str = ""
 
 
-class Usage(Struct, frozen=True):
+class ContainerUsagePoint(Struct, frozen=True):
     """One resource on average over the pods, in cores or bytes. None: not known, or unlimited."""
 
     used: float | None = None
@@ -140,13 +140,13 @@ def usage(
     answer: PodSamples | None,
     pods: Sequence[PodView],
     target: float | None,
-) -> Usage:
+) -> ContainerUsagePoint:
     """Return the averages over ``pods``; usage over those that reported."""
     scale = 1000.0
     used = [sample.value_milli / scale for sample in answer.pods.values()] if answer else []
     requests = [_summed(pod, resource, of_limits=False) for pod in pods]
     limits = [_summed(pod, resource, of_limits=True) for pod in pods]
-    return Usage(_mean(used), _mean(requests), _mean(limits), target)
+    return ContainerUsagePoint(_mean(used), _mean(requests), _mean(limits), target)
 
 
 def _summed(pod: PodView, resource: str, *, of_limits: bool) -> float | None:

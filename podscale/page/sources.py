@@ -5,18 +5,18 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from hpa.traces import Traces
+from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.pods import PodStore
 from podscale.page.feedhealth import FeedSource
 from vpa.model.membership import VpaKey
-from vpa.sizing import Known
+from vpa.sizing import KnownSizing
 
 
 class Sized(Struct, frozen=True):
     """One VPA as the recommender and the updater see it now."""
 
-    known: Known
+    known: KnownSizing
     selector: str  # of its pods; empty: not known
 
 
@@ -32,10 +32,10 @@ class Vpas(Protocol):
         ...
 
 
-class Sources(Struct, frozen=True):
+class PageSources(Struct, frozen=True):
     """Everything the page reads. What does not run here is None."""
 
-    traces: Traces | None = None
+    traces: DecisionLog | None = None
     vpas: Vpas | None = None
     pods: PodStore | None = None
     provider: MetricsProvider | None = None

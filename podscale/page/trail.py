@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from hpa.catalog import Key
 from hpa.decide.decision import Trace
 from hpa.explain import explain
 from hpa.explain.reading import tell
-from hpa.traces import Traces
-from podscale.page.board import Rescale, Workload
+from hpa.history.decision_log import DecisionLog
+from hpa.loop.catalog import Key
+from podscale.page.board import Rescale, ShownWorkload
 from podscale.page.scaling import facts, size_after
-from podscale.page.shown import Decision, Direction, State, Told
-from podscale.page.sizing import Mark
+from podscale.page.shown import Direction, ShownDecision, ShownWords, State
+from podscale.page.sizing import SizingMark
 
 _REMEMBERED = 4096
 _SCALE = "scale-"
@@ -32,11 +32,11 @@ class Latest(Struct, frozen=True):
 class Trail:
     """Reads decisions. ``traces`` None: no HPA runs in this process."""
 
-    def __init__(self, traces: Callable[[], Traces | None]) -> None:
+    def __init__(self, traces: Callable[[], DecisionLog | None]) -> None:
         self._traces = traces
-        self._read: dict[tuple[Key, float], Decision] = {}
+        self._read: dict[tuple[Key, float], ShownDecision] = {}
 
-    def decisions(self, workload: Workload) -> list[Decision]:
+    def decisions(self, workload: ShownWorkload) -> list[ShownDecision]:
         """Return the marks of one workload, the newest first."""
         found = {mark.key: _of_mark(mark) for mark in workload.marks}
         for rescale in workload.rescales:
@@ -51,14 +51,14 @@ class Trail:
                     found.setdefault(decision.key, decision)
         return sorted(found.values(), key=lambda each: each.at, reverse=True)
 
-    def known_since(self, workload: Workload) -> float | None:
+    def known_since(self, workload: ShownWorkload) -> float | None:
         """Return since when decisions of the HPA are known."""
         traces = self._traces()
         if traces is None or not workload.hpa:
             return None
         return traces.known_since((workload.id[0], workload.hpa))
 
-    def latest(self, workload: Workload) -> Latest:
+    def latest(self, workload: ShownWorkload) -> Latest:
         """Return the newest decision in words."""
         traces = self._traces()
         trace = None
@@ -71,11 +71,11 @@ class Trail:
             return Latest(workload.vpa.sentences, workload.vpa.change)
         return Latest()
 
-    def told(self, workload: Workload, key: str) -> Told | None:
+    def told(self, workload: ShownWorkload, key: str) -> ShownWords | None:
         """Return one decision in words; None: it is not known any more."""
         for mark in workload.marks:
             if mark.key == key:
-                return Told(
+                return ShownWords(
                     key, mark.at, mark.title, mark.reason, mark.also, mark.sentences,
                     mark.change, dict(mark.facts),
                 )  # fmt: skip
@@ -86,7 +86,7 @@ class Trail:
         if trace is None:
             return _without_trace(workload, at)
         explained = explain(trace)
-        return Told(
+        return ShownWords(
             key,
             trace.now,
             _title(trace),
@@ -97,12 +97,14 @@ class Trail:
             {name: _plain(fact) for name, fact in explained.facts.items()},
         )
 
-    def _decision(self, traces: Traces, key: Key, at: float, reason: str) -> Decision | None:
+    def _decision(
+        self, traces: DecisionLog, key: Key, at: float, reason: str
+    ) -> ShownDecision | None:
         trace = traces.at(key, at)
         if trace is None:
             return None
         state = facts(trace, reason).state
-        made = Decision(_key(at), at, "scale", _title(trace), reason, _direction(trace, state))
+        made = ShownDecision(_key(at), at, "scale", _title(trace), reason, _direction(trace, state))
         if len(self._read) >= _REMEMBERED:
             self._read.clear()
         # A mark is read at a time when the same shape may still be the newest: what it
@@ -134,27 +136,29 @@ def _direction(trace: Trace, state: State) -> Direction:
     return "up" if after > before else "down"
 
 
-def _without_trace(workload: Workload, at: float) -> Told | None:
+def _without_trace(workload: ShownWorkload, at: float) -> ShownWords | None:
     for rescale in workload.rescales:
         if rescale.at == at:
             text = "How it came about is not known any more: only the last traces are kept."
-            return Told(
+            return ShownWords(
                 _key(at), at, rescale.title, rescale.reason, (), (text,), "", {}
             )  # fmt: skip
     return None
 
 
-def _of_rescale(rescale: Rescale) -> Decision:
+def _of_rescale(rescale: Rescale) -> ShownDecision:
     direction: Direction = "up" if rescale.after > rescale.before else "down"
-    return Decision(_key(rescale.at), rescale.at, "scale", rescale.title, rescale.reason, direction)
+    return ShownDecision(
+        _key(rescale.at), rescale.at, "scale", rescale.title, rescale.reason, direction
+    )
 
 
 def _key(at: float) -> str:
     return f"{_SCALE}{at!r}"
 
 
-def _of_mark(mark: Mark) -> Decision:
-    return Decision(mark.key, mark.at, mark.kind, mark.title, mark.reason, mark.direction)
+def _of_mark(mark: SizingMark) -> ShownDecision:
+    return ShownDecision(mark.key, mark.at, mark.kind, mark.title, mark.reason, mark.direction)
 
 
 def _time_of(key: str) -> float | None:

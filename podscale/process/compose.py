@@ -19,7 +19,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
-from podscale.kube.watching import Source
+from podscale.kube.watching import WatchSource
 from podscale.process import apiservices, clusters, rights
 from podscale.process.clusters import Targets
 from podscale.process.monitoring import monitored
@@ -38,7 +38,7 @@ from podscale.serving.api import ApiGroup, Route
 from podscale.serving.flags import Flags
 from podscale.serving.health import Health
 from podscale.serving.logs import Verbosity
-from podscale.serving.running import Clusters, Running, running
+from podscale.serving.running import Clusters, RunningServer, running
 from podscale.serving.selfmetrics import SelfMetrics
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ class Composed(Struct, frozen=True, eq=False):
     parts: dict[str, Part]
     apart: Sequence[Apart] = ()
     shared: Shared | None = None
-    server: Running | None = None
+    server: RunningServer | None = None
     health: Health | None = None
     monitors: Sequence[int] = ()  # ports of /metrics over plain HTTP, in the order of the parts
 
@@ -129,7 +129,7 @@ async def composed(
                 for address in _addresses(inside)
             ]
             routes = await enter(beside(shared)) if beside is not None else ()
-            server: Running | None = None
+            server: RunningServer | None = None
             served = _server_flags(inside)
             is_served = groups or routes
             if served and is_served and (port is not None or served.number("secure-port")):
@@ -188,7 +188,7 @@ def _shared(
 
 
 def _pods(shared: Shared) -> Reflector[Pod]:
-    sources = [Source(PODS, Pod, namespace=scope) for scope in shared.scopes]
+    sources = [WatchSource(PODS, Pod, namespace=scope) for scope in shared.scopes]
     return Reflector(shared.api, sources, shared.pods)
 
 

@@ -26,13 +26,12 @@ class Right(Struct, frozen=True):
     without: str
 
 
+class _ReviewStatus(Struct, frozen=True):
+    allowed: bool = False
+
+
 class _Answer(Struct, frozen=True):
-    class Status(Struct, frozen=True):
-        """Whether we may."""
-
-        allowed: bool = False
-
-    status: Status = Status()
+    status: _ReviewStatus = _ReviewStatus()
 
 
 async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:

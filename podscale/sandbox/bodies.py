@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from podscale.sandbox import patch, protobuf
 from podscale.sandbox.errors import bad_request, unsupported_media
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Object, Stored
 
 _JSON = "application/json"
@@ -20,7 +20,7 @@ _PATCHES = (patch.JSON, patch.MERGE, patch.STRATEGIC, patch.APPLY)
 _encode = msgspec.json.Encoder().encode
 
 
-class Page(Struct, frozen=True):
+class SandboxPage(Struct, frozen=True):
     """A continue token: where the next page starts, and what revision the list has."""
 
     rv: int
@@ -59,7 +59,7 @@ async def read_patch(request: web.BaseRequest, kind: str) -> Any:
 
 
 def encode_list(
-    resource: Resource, version: str, found: Sequence[Stored], metadata: Mapping[str, Any]
+    resource: SandboxResource, version: str, found: Sequence[Stored], metadata: Mapping[str, Any]
 ) -> bytes:
     api_version = resource.api_version(version)
     head = (
@@ -74,13 +74,13 @@ def encode_list(
     return b"%b%b]}" % (head, items)
 
 
-def write_page(page: Page) -> str:
+def write_page(page: SandboxPage) -> str:
     return base64.urlsafe_b64encode(_encode(page)).decode()
 
 
-def read_page(token: str) -> Page:
+def read_page(token: str) -> SandboxPage:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=Page)
+        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=SandboxPage)
     except (ValueError, msgspec.DecodeError):
         raise bad_request(f"invalid continue token: continue key is not valid: {token!r}") from None
 

@@ -12,7 +12,7 @@ from podscale.sandbox.kubelet import Kubelet, Timing
 from podscale.sandbox.load import Load
 from podscale.sandbox.server import SandboxServer
 from podscale.sandbox.storage import Object
-from podscale.sandbox.workloads import Workloads
+from podscale.sandbox.workloads import WorkloadControllers
 
 _CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 
@@ -31,7 +31,7 @@ class SandboxCluster:
         self.load = Load(server.objects, self.kubelet.kill_for_memory)
         for number in range(nodes):
             self.kubelet.add_node(f"node-{number + 1}")
-        self._workloads = Workloads(server.objects, self._create_pod)
+        self._workloads = WorkloadControllers(server.objects, self._create_pod)
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: web.ServerRunner | None = None
         self.metrics_url = ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from podscale.core.goquote import quote
 from podscale.sandbox.errors import invalid
-from podscale.sandbox.resource import Column, Registry, Resource, ScalePaths
+from podscale.sandbox.resource import Column, SandboxResource, SandboxResources, ScalePaths
 from podscale.sandbox.storage import Object
 
 _TYPE_META = ("apiVersion", "kind", "metadata")
@@ -24,7 +24,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def accept(registry: Registry, definition: Object, now: str) -> Object:
+def accept(registry: SandboxResources, definition: Object, now: str) -> Object:
     """Serve what ``definition`` describes, and return it with the status of an accepted CRD."""
     spec = definition["spec"]
     names = spec["names"]
@@ -49,13 +49,13 @@ def accept(registry: Registry, definition: Object, now: str) -> Object:
     return {**definition, "status": definition.get("status") or status}
 
 
-def _resource(spec: dict[str, Any]) -> Resource:
+def _resource(spec: dict[str, Any]) -> SandboxResource:
     names = spec["names"]
     served = [version for version in spec["versions"] if version.get("served", True)]
     stored = next((v for v in spec["versions"] if v.get("storage")), served[0])
     subresources = stored.get("subresources") or {}
     scale = subresources.get("scale")
-    return Resource(
+    return SandboxResource(
         spec["group"],
         stored["name"],
         names["plural"],
@@ -88,7 +88,7 @@ def _resource(spec: dict[str, Any]) -> Resource:
     )
 
 
-def conform(resource: Resource, content: Object) -> Object:
+def conform(resource: SandboxResource, content: Object) -> Object:
     """Return the object pruned and with defaults; raises ``ApiError`` 422."""
     schema = resource.schemas.get(resource.version)
     if not schema:

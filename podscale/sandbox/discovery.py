@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from podscale.sandbox.proxy import Aggregator
-from podscale.sandbox.resource import Registry, Resource
+from podscale.sandbox.resource import SandboxResource, SandboxResources
 from podscale.sandbox.storage import Object
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -24,10 +24,10 @@ _SELF_REVIEWS = (
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
-class Discovery:
+class SandboxDiscovery:
     """Builds the documents from the registry and the aggregated APIServices."""
 
-    def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
+    def __init__(self, registry: SandboxResources, aggregator: Aggregator) -> None:
         self._registry = registry
         self._aggregator = aggregator
 
@@ -91,8 +91,8 @@ class Discovery:
             "resources": entries,
         }
 
-    def _groups(self, *, core: bool) -> list[tuple[str, list[Resource]]]:
-        groups: dict[str, list[Resource]] = {}
+    def _groups(self, *, core: bool) -> list[tuple[str, list[SandboxResource]]]:
+        groups: dict[str, list[SandboxResource]] = {}
         for resource in self._registry:
             if (resource.group == "") == core:
                 groups.setdefault(resource.group, []).append(resource)
@@ -108,7 +108,7 @@ class Discovery:
             groups.setdefault(spec["group"], []).append(entry)
         return {group: [version for _, version in sorted(found)] for group, found in groups.items()}
 
-    def _versions(self, resources: Sequence[Resource]) -> list[str]:
+    def _versions(self, resources: Sequence[SandboxResource]) -> list[str]:
         served = [version for resource in resources for version in resource.served_versions]
         return list(dict.fromkeys(served)) or ["v1"]
 
@@ -116,7 +116,7 @@ class Discovery:
         entries = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
         return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
-    def _group(self, group: str, resources: Sequence[Resource]) -> Object:
+    def _group(self, group: str, resources: Sequence[SandboxResource]) -> Object:
         versions = []
         for version in self._versions(resources):
             entries = [_entry(r, version) for r in resources if version in r.served_versions]
@@ -172,7 +172,7 @@ def _decoded(body: bytes | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _subresources(resource: Resource) -> list[tuple[str, dict[str, str], list[str]]]:
+def _subresources(resource: SandboxResource) -> list[tuple[str, dict[str, str], list[str]]]:
     own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     found = []
     if resource.has_status:
@@ -190,7 +190,7 @@ def _subresources(resource: Resource) -> list[tuple[str, dict[str, str], list[st
     return found
 
 
-def _entry(resource: Resource, version: str) -> dict[str, Any]:
+def _entry(resource: SandboxResource, version: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": resource.plural,
         "responseKind": {"group": resource.group, "version": version, "kind": resource.kind},
@@ -210,7 +210,7 @@ def _entry(resource: Resource, version: str) -> dict[str, Any]:
     return entry
 
 
-def _legacy_entries(resource: Resource) -> list[dict[str, Any]]:
+def _legacy_entries(resource: SandboxResource) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": resource.plural,
         "singularName": resource.singular,

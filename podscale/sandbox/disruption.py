@@ -1,14 +1,14 @@
 """The disruption controller: the status of every PodDisruptionBudget follows its pods."""
 
 from podscale.sandbox.follow import changes
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.subresources import allowance
 
 
 class Disruption:
     """Counts again whenever pods or budgets of a namespace change."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: SandboxObjects) -> None:
         self._objects = objects
 
     async def run(self) -> None:

@@ -1,6 +1,6 @@
 """What the sandbox's API server answers when it does not do what was asked.
 
-One error, ``ApiError``, which is a ``Status`` object: reasons, codes and sentences are
+One error, ``SandboxApiError``, which is a ``Status`` object: reasons, codes and sentences are
 those of kube-apiserver, because clients read them.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 from podscale.core.goquote import quote
 
 
-class ApiError(Exception):
+class SandboxApiError(Exception):
     """A failed request: HTTP status, reason and message of the ``Status`` answered."""
 
     def __init__(
@@ -42,32 +42,32 @@ def _details(resource: str, name: str, **more: Any) -> dict[str, Any]:
     return {key: value for key, value in details.items() if value != ""}
 
 
-def not_found(resource: str, name: str) -> ApiError:
+def not_found(resource: str, name: str) -> SandboxApiError:
     """``resource`` is ``plural[.group]`` here and below."""
     message = f"{resource} {quote(name)} not found"
-    return ApiError(404, "NotFound", message, _details(resource, name))
+    return SandboxApiError(404, "NotFound", message, _details(resource, name))
 
 
-def already_exists(resource: str, name: str) -> ApiError:
+def already_exists(resource: str, name: str) -> SandboxApiError:
     message = f"{resource} {quote(name)} already exists"
-    return ApiError(409, "AlreadyExists", message, _details(resource, name))
+    return SandboxApiError(409, "AlreadyExists", message, _details(resource, name))
 
 
-def conflict(resource: str, name: str, why: str = "") -> ApiError:
+def conflict(resource: str, name: str, why: str = "") -> SandboxApiError:
     why = why or (
         "the object has been modified; please apply your changes to the latest version "
         "and try again"
     )
     message = f"Operation cannot be fulfilled on {resource} {quote(name)}: {why}"
-    return ApiError(409, "Conflict", message, _details(resource, name))
+    return SandboxApiError(409, "Conflict", message, _details(resource, name))
 
 
-def forbidden(resource: str, name: str, why: str) -> ApiError:
+def forbidden(resource: str, name: str, why: str) -> SandboxApiError:
     message = f"{resource} {quote(name)} is forbidden: {why}" if name else f"{resource} is {why}"
-    return ApiError(403, "Forbidden", message, _details(resource, name))
+    return SandboxApiError(403, "Forbidden", message, _details(resource, name))
 
 
-def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> ApiError:
+def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> SandboxApiError:
     """``causes`` are pairs of field and complaint."""
     shown = f"{kind}.{group}" if group else kind
     text = ", ".join(f"{field}: {complaint}" for field, complaint in causes)
@@ -82,47 +82,47 @@ def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> 
         ],
     }
     details = {key: value for key, value in details.items() if value != ""}
-    return ApiError(422, "Invalid", f"{shown} {quote(name)} is invalid: {text}", details)
+    return SandboxApiError(422, "Invalid", f"{shown} {quote(name)} is invalid: {text}", details)
 
 
-def bad_request(message: str) -> ApiError:
-    return ApiError(400, "BadRequest", message)
+def bad_request(message: str) -> SandboxApiError:
+    return SandboxApiError(400, "BadRequest", message)
 
 
-def expired(message: str = "The provided continue parameter is too old") -> ApiError:
-    return ApiError(410, "Expired", message)
+def expired(message: str = "The provided continue parameter is too old") -> SandboxApiError:
+    return SandboxApiError(410, "Expired", message)
 
 
-def method_not_allowed() -> ApiError:
+def method_not_allowed() -> SandboxApiError:
     message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message, {})
+    return SandboxApiError(405, "MethodNotAllowed", message, {})
 
 
-def unknown_path() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+def unknown_path() -> SandboxApiError:
+    return SandboxApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
+def unauthorized() -> SandboxApiError:
+    return SandboxApiError(401, "Unauthorized", "Unauthorized")
 
 
-def unsupported_media(accepted: str) -> ApiError:
+def unsupported_media(accepted: str) -> SandboxApiError:
     message = (
         "the body of the request was in an unknown format - accepted media types include: "
         + accepted
     )
-    return ApiError(415, "UnsupportedMediaType", message)
+    return SandboxApiError(415, "UnsupportedMediaType", message)
 
 
-def misdirected(host: str) -> ApiError:
+def misdirected(host: str) -> SandboxApiError:
     message = f"{quote(host)} is not this server's name: it listens on the loopback only"
-    return ApiError(421, "BadRequest", message)
+    return SandboxApiError(421, "BadRequest", message)
 
 
-def foreign_origin() -> ApiError:
-    return ApiError(403, "Forbidden", "web pages of other origins may not use this server")
+def foreign_origin() -> SandboxApiError:
+    return SandboxApiError(403, "Forbidden", "web pages of other origins may not use this server")
 
 
-def too_many_requests(message: str, retry_after_s: int = 1) -> ApiError:
+def too_many_requests(message: str, retry_after_s: int = 1) -> SandboxApiError:
     details = {"retryAfterSeconds": retry_after_s}
-    return ApiError(429, "TooManyRequests", message, details)
+    return SandboxApiError(429, "TooManyRequests", message, details)

@@ -37,7 +37,7 @@ class Fault(Struct, kw_only=True):
     hits: int = 0  # how often it has happened
 
 
-class Asked(Struct, frozen=True):
+class FaultTarget(Struct, frozen=True):
     """What a fault can look at in a request."""
 
     verb: str
@@ -75,7 +75,7 @@ class Faults:
         """Return what is set."""
         return list(self._faults)
 
-    def hit(self, asked: Asked) -> Fault | None:
+    def hit(self, asked: FaultTarget) -> Fault | None:
         """Return the first fault that applies to a request, counted, or None."""
         for fault in self._faults:
             if fault.kind != "mute" and fault.count != 0 and _applies(fault, asked):
@@ -84,12 +84,12 @@ class Faults:
                 return fault
         return None
 
-    def is_mute(self, asked: Asked) -> bool:
+    def is_mute(self, asked: FaultTarget) -> bool:
         """Return whether this watch must say nothing now."""
         return any(fault.kind == "mute" and _applies(fault, asked) for fault in self._faults)
 
 
-def _applies(fault: Fault, asked: Asked) -> bool:
+def _applies(fault: Fault, asked: FaultTarget) -> bool:
     verbs = fault.verbs
     if fault.kind == "conflict" and not verbs:
         verbs = _WRITES

@@ -7,7 +7,7 @@ from podscale.core import fields
 from podscale.core.fields import FieldRequirement, FieldSelectorError
 from podscale.core.goquote import quote
 from podscale.sandbox.errors import bad_request
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Object
 
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
@@ -30,7 +30,7 @@ _SELECTABLE = {
 }
 
 
-def read(text: str, resource: Resource) -> tuple[FieldRequirement, ...]:
+def read(text: str, resource: SandboxResource) -> tuple[FieldRequirement, ...]:
     """Return the requirements of ``fieldSelector=``; raises ``ApiError`` 400."""
     if not text:
         return ()

@@ -14,7 +14,7 @@ ADMIN_GROUP = "system:masters"
 _AUTHENTICATED = "system:authenticated"
 
 
-class User(Struct, frozen=True):
+class SandboxUser(Struct, frozen=True):
     """A user as authorization sees it."""
 
     name: str
@@ -22,19 +22,19 @@ class User(Struct, frozen=True):
     uid: str = ""
 
 
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ANONYMOUS = SandboxUser("system:anonymous", ("system:unauthenticated",))
 
 
-class Tokens:
+class SandboxTokens:
     """Bearer tokens that the sandbox gave out."""
 
     def __init__(self) -> None:
-        self._users: dict[str, User] = {}
+        self._users: dict[str, SandboxUser] = {}
 
     def issue(self, name: str, *groups: str) -> str:
         """Return a new token of a user."""
         token = secrets.token_urlsafe(24)
-        self._users[token] = User(name, (*groups, _AUTHENTICATED))
+        self._users[token] = SandboxUser(name, (*groups, _AUTHENTICATED))
         return token
 
     def issue_service_account(self, namespace: str, name: str) -> str:
@@ -42,14 +42,14 @@ class Tokens:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         return self.issue(f"system:serviceaccount:{namespace}:{name}", *groups)
 
-    def user(self, token: str) -> User | None:
+    def user(self, token: str) -> SandboxUser | None:
         """Return whose token it is, or None."""
         return self._users.get(token)
 
 
 def authenticate(
-    headers: Mapping[str, str], tokens: Tokens, certificate: Mapping[str, Any] | None
-) -> User:
+    headers: Mapping[str, str], tokens: SandboxTokens, certificate: Mapping[str, Any] | None
+) -> SandboxUser:
     """Return the user of a request; raises ``ApiError`` 401 for a token nobody issued."""
     kind, _, token = headers.get("Authorization", "").partition(" ")
     if token and ascii_lower(kind) == "bearer":
@@ -62,7 +62,7 @@ def authenticate(
         names = [value for key, value in subject if key == "commonName"]
         groups = [value for key, value in subject if key == "organizationName"]
         if names:
-            return User(names[0], (*groups, _AUTHENTICATED))
+            return SandboxUser(names[0], (*groups, _AUTHENTICATED))
     return ANONYMOUS
 
 

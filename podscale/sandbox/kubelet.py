@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core import quantity
-from podscale.sandbox.errors import ApiError
+from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.follow import changes
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.storage import Key, Object
 
 _PODS = ("", "pods")
@@ -27,7 +27,7 @@ class Timing(Struct, frozen=True):
 class Kubelet:
     """All nodes' kubelets, and the scheduler."""
 
-    def __init__(self, objects: Objects, timing: Timing | None = None) -> None:
+    def __init__(self, objects: SandboxObjects, timing: Timing | None = None) -> None:
         self._objects = objects
         self._timing = timing or Timing()
         self._timers: dict[tuple[Key, str], asyncio.TimerHandle] = {}
@@ -215,7 +215,7 @@ class Kubelet:
         status = {**(pod.get("status") or {}), **part}
         try:
             self._objects.update("pods", *key, {**pod, "status": status}, "status")
-        except ApiError:
+        except SandboxApiError:
             return  # gone in the meantime
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.selector import Selector
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.queues import Queue
 from podscale.sandbox.storage import Key, Object
 from podscale.sandbox.workloads import is_ready
@@ -32,7 +32,7 @@ class Traffic(Struct, frozen=True):
     leaks_until_bytes: float = math.inf  # then nothing more is leaked
 
 
-class Usage(Struct):
+class PretendedUsage(Struct):
     """One pod's counters and gauges."""
 
     requests: float = 0.0  # total
@@ -46,13 +46,15 @@ class Usage(Struct):
 class Load:
     """Usage of all running pods."""
 
-    def __init__(self, objects: Objects, kill: Callable[[Key], None] = lambda _key: None) -> None:
+    def __init__(
+        self, objects: SandboxObjects, kill: Callable[[Key], None] = lambda _key: None
+    ) -> None:
         """``kill`` takes the pods that have used more memory than they may."""
         self._objects = objects
         self._kill = kill
         self.queues: dict[str, Queue] = {}
         self._traffic: dict[str, Traffic] = {}
-        self._usage: dict[Key, Usage] = {}
+        self._usage: dict[Key, PretendedUsage] = {}
         self._last: float | None = None
 
     def set(self, name: str, traffic: Traffic) -> None:
@@ -68,7 +70,7 @@ class Load:
             for pod in self._objects.list("pods")
             if (pod.get("status") or {}).get("phase") == "Running"
         }
-        self._usage = {key: self._usage.get(key, Usage()) for key in running}
+        self._usage = {key: self._usage.get(key, PretendedUsage()) for key in running}
         for usage in self._usage.values():
             usage.rps = usage.cpu_cores = 0.0
         for traffic in self._traffic.values():
@@ -83,7 +85,7 @@ class Load:
                 self._usage[key].leaked_bytes = 0.0
                 self._kill(key)
 
-    def pods(self) -> Iterator[tuple[Object, Usage]]:
+    def pods(self) -> Iterator[tuple[Object, PretendedUsage]]:
         """Yield every running pod with its usage as of the last ``advance``."""
         for key, usage in self._usage.items():
             pod = self._objects.find("pods", *key)

@@ -12,7 +12,7 @@ import msgspec
 
 from podscale.core.labels import subdomain_problems
 from podscale.sandbox.errors import bad_request, invalid
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Object
 
 # Without vowels and without 0, 1, 3, so that names do not spell words.
@@ -27,7 +27,7 @@ def time_text(seconds: float) -> str:
 
 
 def prepare_create(
-    resource: Resource, namespace: str, body: Object, *, keeps_status: bool, now: str
+    resource: SandboxResource, namespace: str, body: Object, *, keeps_status: bool, now: str
 ) -> Object:
     """Return the object to store for a create request; raises ``ApiError``."""
     body = {
@@ -60,7 +60,9 @@ def prepare_create(
     return set_defaults(resource, body)
 
 
-def prepare_update(resource: Resource, old: Object, body: Object, subresource: str) -> Object:
+def prepare_update(
+    resource: SandboxResource, old: Object, body: Object, subresource: str
+) -> Object:
     """Return the object to store for an update, with the fields a client cannot write."""
     before = old["metadata"]
     if subresource == "status":
@@ -90,7 +92,7 @@ def _without(content: Object) -> Object:
     return {key: part for key, part in content.items() if key not in ("metadata", "status")}
 
 
-def _check_name(resource: Resource, name: str) -> None:
+def _check_name(resource: SandboxResource, name: str) -> None:
     if not name:
         causes = [("metadata.name", "Required value: name or generateName is required")]
         raise invalid(resource.kind, resource.group, name, causes)
@@ -101,7 +103,7 @@ def _check_name(resource: Resource, name: str) -> None:
         raise invalid(resource.kind, resource.group, name, causes)
 
 
-def set_defaults(resource: Resource, content: Object) -> Object:
+def set_defaults(resource: SandboxResource, content: Object) -> Object:
     """Return the object with the defaults that consumers of the sandbox rely on."""
     fill = _DEFAULTS.get((resource.group, resource.kind))
     if fill is None:

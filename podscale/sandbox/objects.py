@@ -18,16 +18,16 @@ from podscale.sandbox.errors import (
 )
 from podscale.sandbox.fieldvalues import matches_fields
 from podscale.sandbox.meta import prepare_create, prepare_update, time_text
-from podscale.sandbox.resource import Registry, Resource
+from podscale.sandbox.resource import SandboxResource, SandboxResources
 from podscale.sandbox.storage import Key, Object, Storage, Stored
 
 _CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
-class Objects:
+class SandboxObjects:
     """Create, read, update and delete, as kube-apiserver would."""
 
-    def __init__(self, storage: Storage, registry: Registry) -> None:
+    def __init__(self, storage: Storage, registry: SandboxResources) -> None:
         self.storage = storage
         self.registry = registry
         self.has_kubelet = False  # then deleted pods stay until the kubelet has stopped them
@@ -38,7 +38,7 @@ class Objects:
         """Return the sandbox's time as objects carry it."""
         return time_text(self.storage.wall())
 
-    def resource(self, kind: str, api_version: str = "") -> Resource:
+    def resource(self, kind: str, api_version: str = "") -> SandboxResource:
         """Return the resource of a kind (``Deployment``) or a plural (``deployments[.group]``)."""
         if api_version:
             found = self.registry.of_kind(api_version, kind)
@@ -61,17 +61,17 @@ class Objects:
         prepared["metadata"].update(kept)
         return self._store(resource, (namespace, prepared["metadata"]["name"]), prepared).object
 
-    def get(self, resource: Resource | str, namespace: str, name: str) -> Object:
+    def get(self, resource: SandboxResource | str, namespace: str, name: str) -> Object:
         """Return one object; raises ``ApiError`` 404."""
         return self.stored(self._of(resource), namespace, name).object
 
-    def find(self, resource: Resource | str, namespace: str, name: str) -> Object | None:
+    def find(self, resource: SandboxResource | str, namespace: str, name: str) -> Object | None:
         """Return one object or None."""
         resource = self._of(resource)
         found = self.storage.table(resource.group, resource.plural).objects.get((namespace, name))
         return found.object if found else None
 
-    def stored(self, resource: Resource, namespace: str, name: str) -> Stored:
+    def stored(self, resource: SandboxResource, namespace: str, name: str) -> Stored:
         table = self.storage.table(resource.group, resource.plural)
         found = table.objects.get((namespace, name))
         if found is None:
@@ -80,7 +80,7 @@ class Objects:
 
     def list(
         self,
-        resource: Resource | str,
+        resource: SandboxResource | str,
         namespace: str = "",
         label_selector: labels.Selector = labels.EVERYTHING,
         field_selector: Sequence[FieldRequirement] = (),
@@ -94,7 +94,7 @@ class Objects:
 
     def select(
         self,
-        resource: Resource,
+        resource: SandboxResource,
         namespace: str,
         label_selector: labels.Selector,
         field_selector: Sequence[FieldRequirement],
@@ -108,7 +108,7 @@ class Objects:
             if takes_all or is_selected(stored, label_selector, field_selector):
                 yield stored
 
-    def create(self, resource: Resource | str, namespace: str, body: Object) -> Stored:
+    def create(self, resource: SandboxResource | str, namespace: str, body: Object) -> Stored:
         """Create from a request's body."""
         resource = self._of(resource)
         prepared = prepare_create(
@@ -124,7 +124,7 @@ class Objects:
 
     def update(
         self,
-        resource: Resource | str,
+        resource: SandboxResource | str,
         namespace: str,
         name: str,
         body: Object,
@@ -152,7 +152,7 @@ class Objects:
 
     def delete(
         self,
-        resource: Resource | str,
+        resource: SandboxResource | str,
         namespace: str,
         name: str,
         *,
@@ -185,12 +185,12 @@ class Objects:
             return self._store(resource, old.key, {**old.object, "metadata": marked})
         return self._remove(resource, old.key, orphans=orphans)
 
-    def _store(self, resource: Resource, key: Key, content: Object) -> Stored:
+    def _store(self, resource: SandboxResource, key: Key, content: Object) -> Stored:
         if (resource.group, resource.plural) == _CRDS:
             content = crd.accept(self.registry, content, self.now_text())
         return self.storage.write(resource.group, resource.plural, key, content)
 
-    def _remove(self, resource: Resource, key: Key, *, orphans: bool = False) -> Stored:
+    def _remove(self, resource: SandboxResource, key: Key, *, orphans: bool = False) -> Stored:
         gone = self.storage.delete(resource.group, resource.plural, key)
         if (resource.group, resource.plural) == _CRDS:
             self._remove_custom(gone.object)
@@ -215,7 +215,7 @@ class Objects:
             self.storage.delete(group, plural, key)
         self.registry.remove(group, plural)
 
-    def _delete_namespace(self, resource: Resource, old: Stored) -> Stored:
+    def _delete_namespace(self, resource: SandboxResource, old: Stored) -> Stored:
         name = old.key[1]
         metadata = {**old.object["metadata"], "deletionTimestamp": self.now_text()}
         status = {"phase": "Terminating"}
@@ -228,7 +228,7 @@ class Objects:
                     self.delete(owned, *key, options={"gracePeriodSeconds": 0})
         return self._remove(resource, old.key)
 
-    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+    def _check_namespace(self, resource: SandboxResource, namespace: str, name: str) -> None:
         found = self.find("namespaces", "", namespace)
         if found is None:
             raise not_found("namespaces", namespace)
@@ -239,7 +239,7 @@ class Objects:
             )
             raise forbidden(resource.name, name, why)
 
-    def _waits_for_kubelet(self, resource: Resource, content: Object) -> bool:
+    def _waits_for_kubelet(self, resource: SandboxResource, content: Object) -> bool:
         if not self.has_kubelet or (resource.group, resource.kind) != ("", "Pod"):
             return False
         if (content["metadata"].get("deletionGracePeriodSeconds") or 1) == 0:
@@ -248,8 +248,8 @@ class Objects:
         has_node = bool((content.get("spec") or {}).get("nodeName"))
         return has_node and phase not in ("Succeeded", "Failed")
 
-    def _of(self, resource: Resource | str) -> Resource:
-        return resource if isinstance(resource, Resource) else self.resource(resource)
+    def _of(self, resource: SandboxResource | str) -> SandboxResource:
+        return resource if isinstance(resource, SandboxResource) else self.resource(resource)
 
 
 def is_selected(

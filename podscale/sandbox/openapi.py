@@ -8,7 +8,7 @@ its items one by one.
 
 from typing import Any
 
-from podscale.sandbox.resource import Registry, Resource
+from podscale.sandbox.resource import SandboxResource, SandboxResources
 from podscale.sandbox.storage import Object
 
 _PARAMETERS = [
@@ -25,7 +25,7 @@ V2_JSON: Object = {
 }
 
 
-def index(registry: Registry) -> Object:
+def index(registry: SandboxResources) -> Object:
     """Return /openapi/v3: the documents by group and version."""
     paths = {
         _prefix(resource.group, version): {
@@ -37,7 +37,7 @@ def index(registry: Registry) -> Object:
     return {"paths": paths}
 
 
-def document(registry: Registry, prefix: str) -> Object | None:
+def document(registry: SandboxResources, prefix: str) -> Object | None:
     """Return /openapi/v3/PREFIX (``apis/apps/v1``); None where nothing is served."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def document(registry: Registry, prefix: str) -> Object | None:
     }
 
 
-def _paths(resource: Resource, version: str) -> dict[str, Any]:
+def _paths(resource: SandboxResource, version: str) -> dict[str, Any]:
     prefix = f"/{_prefix(resource.group, version)}"
     middle = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"{prefix}{middle}/{resource.plural}"
@@ -88,7 +88,7 @@ def _paths(resource: Resource, version: str) -> dict[str, Any]:
     }
 
 
-def _kind(resource: Resource, version: str) -> dict[str, str]:
+def _kind(resource: SandboxResource, version: str) -> dict[str, str]:
     return {"group": resource.group, "version": version, "kind": resource.kind}
 
 

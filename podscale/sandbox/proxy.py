@@ -11,15 +11,15 @@ from aiohttp import web
 from msgspec import Struct
 
 from podscale.core.ascii_text import ascii_lower
-from podscale.sandbox.errors import ApiError
-from podscale.sandbox.identity import User
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.identity import SandboxUser
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.pki import Pki
 from podscale.sandbox.storage import Object
 
 # An APIService with this annotation is reached there, whatever its Service says.
 URL_ANNOTATION = "sandbox.podscale.io/url"
-AGGREGATOR = User("system:kube-aggregator", ("system:masters",))
+AGGREGATOR = SandboxUser("system:kube-aggregator", ("system:masters",))
 _HOP = frozenset(
     {"connection", "keep-alive", "te", "trailers", "transfer-encoding", "upgrade", "host"}
 )
@@ -37,7 +37,7 @@ class Upstream(Struct, frozen=True):
 class Aggregator:
     """Finds, asks and checks extension servers."""
 
-    def __init__(self, objects: Objects, pki: Pki) -> None:
+    def __init__(self, objects: SandboxObjects, pki: Pki) -> None:
         self._objects = objects
         self._pki = pki
         self._contexts: dict[bytes | None, ssl.SSLContext] = {}
@@ -69,7 +69,7 @@ class Aggregator:
         return service
 
     async def forward(
-        self, service: Object, request: web.BaseRequest, user: User
+        self, service: Object, request: web.BaseRequest, user: SandboxUser
     ) -> web.StreamResponse:
         """Pass a request on as ``user`` and stream the answer back."""
         headers = {
@@ -103,7 +103,7 @@ class Aggregator:
                 self._ask(service, "GET", path, AGGREGATOR, {"Accept": accept}, None) as answer,
             ):
                 return await answer.read() if answer.status == 200 else None
-        except (aiohttp.ClientError, OSError, TimeoutError, ApiError):
+        except (aiohttp.ClientError, OSError, TimeoutError, SandboxApiError):
             return None
 
     def _ask(
@@ -111,7 +111,7 @@ class Aggregator:
         service: Object,
         method: str,
         path: str,
-        user: User,
+        user: SandboxUser,
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Any:
@@ -189,8 +189,8 @@ def _annotated(service: Object) -> str:
     return str((service["metadata"].get("annotations") or {}).get(URL_ANNOTATION, ""))
 
 
-def _unavailable(why: str) -> ApiError:
-    return ApiError(503, "ServiceUnavailable", f"error trying to reach service: {why}")
+def _unavailable(why: str) -> SandboxApiError:
+    return SandboxApiError(503, "ServiceUnavailable", f"error trying to reach service: {why}")
 
 
 async def _stream(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:

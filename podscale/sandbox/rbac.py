@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from podscale.core import selector as labels
-from podscale.sandbox.identity import ADMIN_GROUP, User
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.identity import ADMIN_GROUP, SandboxUser
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.storage import Object
 
 # What the bootstrap roles system:discovery and system:public-info-viewer allow.
@@ -13,7 +13,9 @@ _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 _DISCOVERY = ("/api", "/apis", "/openapi")
 
 
-def is_allowed(objects: Objects, user: User, attributes: Mapping[str, Any]) -> tuple[bool, str]:
+def is_allowed(
+    objects: SandboxObjects, user: SandboxUser, attributes: Mapping[str, Any]
+) -> tuple[bool, str]:
     """Return whether RBAC allows, and why.
 
     ``attributes`` are those of a SubjectAccessReview: ``verb`` and ``path``, or ``verb``,
@@ -30,7 +32,7 @@ def is_allowed(objects: Objects, user: User, attributes: Mapping[str, Any]) -> t
     return False, ""
 
 
-def refusal(user: User, attributes: Mapping[str, Any]) -> str:
+def refusal(user: SandboxUser, attributes: Mapping[str, Any]) -> str:
     """Return the sentence of a 403, after ``is forbidden: `` or the path."""
     if (path := attributes.get("path")) is not None:
         return f'User "{user.name}" cannot {attributes["verb"]} path "{path}"'
@@ -48,7 +50,7 @@ def refusal(user: User, attributes: Mapping[str, Any]) -> str:
     )
 
 
-def _is_public(path: str, user: User) -> bool:
+def _is_public(path: str, user: SandboxUser) -> bool:
     if path in _PUBLIC:
         return True
     known = "system:authenticated" in user.groups
@@ -56,7 +58,7 @@ def _is_public(path: str, user: User) -> bool:
 
 
 def _bound(
-    objects: Objects, user: User, namespace: str
+    objects: SandboxObjects, user: SandboxUser, namespace: str
 ) -> Iterable[tuple[str, Sequence[Mapping[str, Any]]]]:
     for binding in objects.list("clusterrolebindings"):
         if _names(binding, user, ""):
@@ -70,7 +72,7 @@ def _bound(
             yield shown, _rules(objects, binding["roleRef"], namespace)
 
 
-def _names(binding: Object, user: User, namespace: str) -> bool:
+def _names(binding: Object, user: SandboxUser, namespace: str) -> bool:
     for subject in binding.get("subjects") or ():
         kind, name = subject.get("kind"), subject.get("name")
         if kind == "User" and name in (user.name, "*"):
@@ -85,7 +87,7 @@ def _names(binding: Object, user: User, namespace: str) -> bool:
 
 
 def _rules(
-    objects: Objects, reference: Mapping[str, str], namespace: str
+    objects: SandboxObjects, reference: Mapping[str, str], namespace: str
 ) -> Sequence[Mapping[str, Any]]:
     if reference["kind"] == "Role":
         role = objects.find("roles", namespace, reference["name"])

@@ -5,12 +5,12 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from podscale.sandbox.identity import User
+from podscale.sandbox.identity import SandboxUser
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class Target(Struct, frozen=True):
+class RequestedObject(Struct, frozen=True):
     """The resource named by a path; ``is_resource`` is False for all other paths."""
 
     path: str
@@ -33,13 +33,13 @@ class Request(Struct, frozen=True):
     """One request, read as far as routing, authorization and faults need it."""
 
     method: str
-    target: Target
+    target: RequestedObject
     query: Mapping[str, str]
-    user: User
+    user: SandboxUser
     verb: str
 
 
-def parse_path(path: str) -> Target:
+def parse_path(path: str) -> RequestedObject:
     """Return what a URL path names (apiserver's RequestInfo)."""
     segments = [unquote(part) for part in path.strip("/").split("/")]
     if segments[0] == "api" and len(segments) > 2:
@@ -47,7 +47,7 @@ def parse_path(path: str) -> Target:
     elif segments[0] == "apis" and len(segments) > 3:
         group, version, rest = segments[1], segments[2], segments[3:]
     else:
-        return Target(path)
+        return RequestedObject(path)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:
         namespace = rest[1]
@@ -55,14 +55,16 @@ def parse_path(path: str) -> Target:
         if len(rest) > 2 and rest[2] not in ("status", "finalize"):
             rest = rest[2:]
             if rest[0] == "namespaces":  # namespaces are not inside one
-                return Target(path, True, group, version, namespace)
+                return RequestedObject(path, True, group, version, namespace)
     plural, *more = rest
     name = more[0] if more else ""
     subresource = more[1] if len(more) > 1 else ""
-    return Target(path, True, group, version, namespace, plural, name, subresource, tuple(more[2:]))
+    return RequestedObject(
+        path, True, group, version, namespace, plural, name, subresource, tuple(more[2:])
+    )
 
 
-def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
+def verb_of(method: str, target: RequestedObject, query: Mapping[str, str]) -> str:
     """Return the RBAC verb."""
     if method in ("GET", "HEAD"):
         if not target.is_resource:

@@ -23,7 +23,7 @@ class Column(Struct, frozen=True):
     priority: int = 0
 
 
-class Resource(Struct, frozen=True, eq=False):
+class SandboxResource(Struct, frozen=True, eq=False):
     """One resource: how it is called, and which rules its objects follow."""
 
     group: str
@@ -63,19 +63,19 @@ class Resource(Struct, frozen=True, eq=False):
         return f"{self.group}/{version}" if self.group else version
 
 
-class Registry:
+class SandboxResources:
     """All resources by group and plural, and in discovery's order."""
 
     def __init__(self) -> None:
-        self._resources: dict[tuple[str, str], Resource] = {
+        self._resources: dict[tuple[str, str], SandboxResource] = {
             (resource.group, resource.plural): resource for resource in BUILTIN
         }
-        self._words: dict[str, Resource] = {}
+        self._words: dict[str, SandboxResource] = {}
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[SandboxResource]:
         return iter(self._resources.values())
 
-    def find(self, group: str, version: str, plural: str) -> Resource | None:
+    def find(self, group: str, version: str, plural: str) -> SandboxResource | None:
         """Return the resource of a URL, or None where that version does not serve it."""
         resource = self._resources.get((group, plural))
         if resource is None or version not in resource.served_versions:
@@ -86,10 +86,10 @@ class Registry:
         """Return whether any resource of that version is served."""
         return any(r.group == group and version in r.served_versions for r in self)
 
-    def named(self, group: str, plural: str) -> Resource | None:
+    def named(self, group: str, plural: str) -> SandboxResource | None:
         return self._resources.get((group, plural))
 
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+    def of_kind(self, api_version: str, kind: str) -> SandboxResource | None:
         """Return the resource whose objects carry ``apiVersion`` and ``kind``."""
         group, _, version = api_version.rpartition("/")
         for resource in self._resources.values():
@@ -97,7 +97,7 @@ class Registry:
                 return resource if version in resource.served_versions else None
         return None
 
-    def called(self, word: str) -> Resource | None:
+    def called(self, word: str) -> SandboxResource | None:
         """Return the resource of a kind, a plural, or ``plural.group``; the first that fits."""
         if not self._words:
             for resource in self._resources.values():
@@ -105,7 +105,7 @@ class Registry:
                     self._words.setdefault(name, resource)
         return self._words.get(word)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: SandboxResource) -> None:
         self._resources[resource.group, resource.plural] = resource
         self._words = {}
 
@@ -114,12 +114,12 @@ class Registry:
         self._words = {}
 
 
-def _core(plural: str, kind: str, **more: Any) -> Resource:
-    return Resource("", "v1", plural, kind, **more)
+def _core(plural: str, kind: str, **more: Any) -> SandboxResource:
+    return SandboxResource("", "v1", plural, kind, **more)
 
 
-def _apps(plural: str, kind: str, short: str, *, scales: bool = True) -> Resource:
-    return Resource(
+def _apps(plural: str, kind: str, short: str, *, scales: bool = True) -> SandboxResource:
+    return SandboxResource(
         "apps",
         "v1",
         plural,
@@ -132,15 +132,17 @@ def _apps(plural: str, kind: str, short: str, *, scales: bool = True) -> Resourc
     )
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> Resource:
-    return Resource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
+def _rbac(plural: str, kind: str, *, namespaced: bool) -> SandboxResource:
+    return SandboxResource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
 
 
-def _spec_status(group: str, version: str, plural: str, kind: str, **more: Any) -> Resource:
-    return Resource(group, version, plural, kind, has_status=True, has_generation=True, **more)
+def _spec_status(group: str, version: str, plural: str, kind: str, **more: Any) -> SandboxResource:
+    return SandboxResource(
+        group, version, plural, kind, has_status=True, has_generation=True, **more
+    )
 
 
-BUILTIN: tuple[Resource, ...] = (
+BUILTIN: tuple[SandboxResource, ...] = (
     _core("configmaps", "ConfigMap", short_names=("cm",)),
     _core("endpoints", "Endpoints", short_names=("ep",)),
     _core("events", "Event", short_names=("ev",)),
@@ -194,12 +196,12 @@ BUILTIN: tuple[Resource, ...] = (
     _spec_status(
         "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",)
     ),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease"),
-    Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",)),
-    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    SandboxResource("coordination.k8s.io", "v1", "leases", "Lease"),
+    SandboxResource("events.k8s.io", "v1", "events", "Event", short_names=("ev",)),
+    SandboxResource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     _spec_status("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",)),
-    Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
-    Resource(
+    SandboxResource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
+    SandboxResource(
         "storage.k8s.io",
         "v1",
         "storageclasses",
@@ -207,7 +209,7 @@ BUILTIN: tuple[Resource, ...] = (
         namespaced=False,
         short_names=("sc",),
     ),
-    Resource(
+    SandboxResource(
         "scheduling.k8s.io",
         "v1",
         "priorityclasses",
@@ -219,7 +221,7 @@ BUILTIN: tuple[Resource, ...] = (
     _rbac("rolebindings", "RoleBinding", namespaced=True),
     _rbac("clusterroles", "ClusterRole", namespaced=False),
     _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    Resource(
+    SandboxResource(
         "admissionregistration.k8s.io",
         "v1",
         "mutatingwebhookconfigurations",
@@ -227,7 +229,7 @@ BUILTIN: tuple[Resource, ...] = (
         namespaced=False,
         has_generation=True,
     ),
-    Resource(
+    SandboxResource(
         "admissionregistration.k8s.io",
         "v1",
         "validatingwebhookconfigurations",

@@ -7,7 +7,7 @@ from aiohttp import web
 from podscale.core.ascii_text import whole_number
 from podscale.sandbox import partial, patch, subresources, table
 from podscale.sandbox.bodies import (
-    Page,
+    SandboxPage,
     as_bytes,
     as_json,
     encode_list,
@@ -17,17 +17,17 @@ from podscale.sandbox.bodies import (
     write_page,
 )
 from podscale.sandbox.errors import (
-    ApiError,
+    SandboxApiError,
     bad_request,
     expired,
     method_not_allowed,
     unknown_path,
     unsupported_media,
 )
-from podscale.sandbox.identity import Tokens
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.identity import SandboxTokens
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.request import Request
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Key, Object, Stored
 from podscale.sandbox.streams import Watches, selectors
 from podscale.sandbox.webhooks import Admission
@@ -40,9 +40,9 @@ class Rest:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: SandboxObjects,
         admission: Admission,
-        tokens: Tokens,
+        tokens: SandboxTokens,
         watches: Watches,
     ) -> None:
         self._objects = objects
@@ -52,9 +52,9 @@ class Rest:
         self._applied: dict[tuple[str, str], Object] = {}  # (uid, manager) → what it applied
 
     async def answer(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.StreamResponse:
-        """Return the answer to a request for ``resource``; raises ``ApiError``."""
+        """Return the answer to a request for ``resource``; raises ``SandboxApiError``."""
         target = asked.target
         if target.subresource:
             return await self._subresource(resource, asked, request)
@@ -79,7 +79,9 @@ class Rest:
                 return self._delete_all(resource, asked, request)
         raise method_not_allowed()
 
-    def _list(self, resource: Resource, asked: Request, request: web.BaseRequest) -> web.Response:
+    def _list(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.Response:
         query = asked.query
         chosen, fields = selectors(resource, asked)
         limit = whole_number(query.get("limit", "")) or 0
@@ -97,7 +99,7 @@ class Rest:
         for stored in self._objects.select(resource, namespace, chosen, fields, after):
             if limit and len(found) == limit:
                 last = found[-1].key
-                metadata["continue"] = write_page(Page(revision, last[0], last[1]))
+                metadata["continue"] = write_page(SandboxPage(revision, last[0], last[1]))
                 if chosen.is_everything and not fields:
                     metadata["remainingItemCount"] = held.count(namespace, last)
                 break
@@ -113,7 +115,7 @@ class Rest:
         return as_bytes(encode_list(resource, asked.target.version, found, metadata))
 
     async def _create(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.Response:
         body = _checked(resource, await read_object(request))
         namespace = asked.target.namespace
@@ -126,18 +128,18 @@ class Rest:
         return as_bytes(self._encoded(resource, asked, stored), 201)
 
     async def _update(
-        self, resource: Resource, asked: Request, request: web.BaseRequest, subresource: str
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
     ) -> web.Response:
         body = _checked(resource, await read_object(request))
         namespace, name = _key(resource, asked)
         _check_name(body, name)
         if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
             message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise ApiError(422, "Invalid", f'{resource.name} "{name}" is invalid: {message}')
+            raise SandboxApiError(422, "Invalid", f'{resource.name} "{name}" is invalid: {message}')
         return await self._write(resource, asked, namespace, name, body, subresource)
 
     async def _patch(
-        self, resource: Resource, asked: Request, request: web.BaseRequest, subresource: str
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
         kind = request.content_type
@@ -158,14 +160,14 @@ class Rest:
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": revision}}
             try:
                 return await self._write(resource, asked, namespace, name, new, subresource)
-            except ApiError as error:
+            except SandboxApiError as error:
                 is_last = attempt == _PATCH_ATTEMPTS - 1
                 if error.reason != "Conflict" or _revision(given) or is_last:
                     raise
         raise AssertionError("unreachable")
 
     def _patched(
-        self, resource: Resource, asked: Request, old: Object, given: Any, kind: str
+        self, resource: SandboxResource, asked: Request, old: Object, given: Any, kind: str
     ) -> Object:
         new: Object
         if kind == patch.JSON:
@@ -184,7 +186,7 @@ class Rest:
 
     async def _write(
         self,
-        resource: Resource,
+        resource: SandboxResource,
         asked: Request,
         namespace: str,
         name: str,
@@ -201,7 +203,7 @@ class Rest:
         stored = self._objects.update(resource, namespace, name, body, status)
         return as_bytes(self._encoded(resource, asked, stored))
 
-    def _delete(self, resource: Resource, asked: Request, options: Object) -> web.Response:
+    def _delete(self, resource: SandboxResource, asked: Request, options: Object) -> web.Response:
         namespace, name = _key(resource, asked)
         old = self._objects.stored(resource, namespace, name)
         if asked.query.get("dryRun") or options.get("dryRun"):
@@ -217,7 +219,7 @@ class Rest:
         return as_bytes(self._encoded(resource, asked, stored))
 
     def _delete_all(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.Response:
         chosen, fields = selectors(resource, asked)
         namespace = asked.target.namespace if resource.namespaced else ""
@@ -228,7 +230,7 @@ class Rest:
         return as_bytes(encode_list(resource, asked.target.version, found, revision))
 
     async def _subresource(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.StreamResponse:
         namespace, name = _key(resource, asked)
         match asked.target.subresource, asked.verb:
@@ -262,7 +264,7 @@ class Rest:
         raise unknown_path()
 
     async def _scale(
-        self, resource: Resource, asked: Request, request: web.BaseRequest, verb: str
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
         scale = subresources.read_scale(resource, self._objects.get(resource, namespace, name))
@@ -284,7 +286,7 @@ class Rest:
         return as_json(subresources.read_scale(resource, stored.object))
 
     async def _resize(
-        self, resource: Resource, asked: Request, request: web.BaseRequest, verb: str
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
     ) -> web.Response:
         namespace, name = _key(resource, asked)
         pod = self._objects.get(resource, namespace, name)
@@ -307,7 +309,7 @@ class Rest:
         return as_json({"kind": "Status", "apiVersion": "v1", "status": "Success"}, status=201)
 
     def _one(
-        self, resource: Resource, asked: Request, request: web.BaseRequest, stored: Stored
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, stored: Stored
     ) -> web.Response:
         if table.is_wanted(request.headers.get("Accept", "")):
             metadata = {"resourceVersion": str(stored.revision)}
@@ -324,15 +326,15 @@ class Rest:
             return as_bytes(partial.encoded(stored))
         return as_bytes(self._encoded(resource, asked, stored))
 
-    def _encoded(self, resource: Resource, asked: Request, stored: Stored) -> bytes:
+    def _encoded(self, resource: SandboxResource, asked: Request, stored: Stored) -> bytes:
         return stored.encoded(resource.api_version(asked.target.version), resource.kind)
 
 
-def _key(resource: Resource, asked: Request) -> tuple[str, str]:
+def _key(resource: SandboxResource, asked: Request) -> tuple[str, str]:
     return (asked.target.namespace if resource.namespaced else "", asked.target.name)
 
 
-def _checked(resource: Resource, body: Object) -> Object:
+def _checked(resource: SandboxResource, body: Object) -> Object:
     kind, api_version = body.get("kind"), body.get("apiVersion")
     expected = [resource.api_version(version) for version in resource.served_versions]
     if (kind and kind != resource.kind) or (api_version and api_version not in expected):
@@ -360,7 +362,7 @@ def _manager(asked: Request) -> str:
     return asked.query.get("fieldManager", "")
 
 
-def _success(resource: Resource, content: Object) -> Object:
+def _success(resource: SandboxResource, content: Object) -> Object:
     metadata = content["metadata"]
     details = {
         "name": metadata["name"],

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from podscale.sandbox.errors import unknown_path
-from podscale.sandbox.identity import Tokens, User
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.identity import SandboxTokens, SandboxUser
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.rbac import is_allowed
-from podscale.sandbox.request import Target
+from podscale.sandbox.request import RequestedObject
 from podscale.sandbox.storage import Object
 
 _KINDS = {
@@ -25,10 +25,10 @@ def is_review(group: str, plural: str) -> bool:
 
 
 def answer(
-    objects: Objects,
-    tokens: Tokens,
-    asker: User,
-    target: Target,
+    objects: SandboxObjects,
+    tokens: SandboxTokens,
+    asker: SandboxUser,
+    target: RequestedObject,
     body: Object,
     *,
     enforces: bool,
@@ -41,13 +41,13 @@ def answer(
     body = {**body, "kind": kind, "apiVersion": f"{target.group}/v1"}
     if target.plural == "tokenreviews":
         return {**body, "status": _token(tokens, spec)}
-    user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+    user = SandboxUser(spec.get("user", ""), tuple(spec.get("groups") or ()))
     if target.plural == "selfsubjectaccessreviews":
         user = asker
     return {**body, "status": _access(objects, user, spec, enforces=enforces)}
 
 
-def _token(tokens: Tokens, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _token(tokens: SandboxTokens, spec: Mapping[str, Any]) -> dict[str, Any]:
     user = tokens.user(spec.get("token", ""))
     if user is None:
         return {"user": {}, "error": "[invalid bearer token]"}
@@ -59,7 +59,7 @@ def _token(tokens: Tokens, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _access(
-    objects: Objects, user: User, spec: Mapping[str, Any], *, enforces: bool
+    objects: SandboxObjects, user: SandboxUser, spec: Mapping[str, Any], *, enforces: bool
 ) -> dict[str, Any]:
     if not enforces:
         return {"allowed": True, "reason": "the sandbox does not enforce RBAC"}

@@ -11,9 +11,9 @@ from podscale.core.goquote import quote
 from podscale.core.loopback import is_elsewhere, is_loopback
 from podscale.sandbox import openapi, reviews
 from podscale.sandbox.bodies import read_object
-from podscale.sandbox.discovery import Discovery
+from podscale.sandbox.discovery import SandboxDiscovery
 from podscale.sandbox.errors import (
-    ApiError,
+    SandboxApiError,
     bad_request,
     conflict,
     expired,
@@ -22,12 +22,12 @@ from podscale.sandbox.errors import (
     too_many_requests,
     unknown_path,
 )
-from podscale.sandbox.faults import Asked, Fault, Faults
-from podscale.sandbox.identity import Tokens, authenticate, peer_certificate
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.faults import Fault, Faults, FaultTarget
+from podscale.sandbox.identity import SandboxTokens, authenticate, peer_certificate
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.proxy import Aggregator
 from podscale.sandbox.rbac import is_allowed, refusal
-from podscale.sandbox.request import Request, Target, parse_path, verb_of
+from podscale.sandbox.request import Request, RequestedObject, parse_path, verb_of
 from podscale.sandbox.rest import Rest
 from podscale.sandbox.storage import Object
 
@@ -41,11 +41,11 @@ class Routes:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: SandboxObjects,
         rest: Rest,
-        discovery: Discovery,
+        discovery: SandboxDiscovery,
         aggregator: Aggregator,
-        tokens: Tokens,
+        tokens: SandboxTokens,
         faults: Faults,
         *,
         host: str,
@@ -68,7 +68,7 @@ class Routes:
         """Answer one request; never raises for what a client can cause."""
         try:
             return await self._answer(request)
-        except ApiError as error:
+        except SandboxApiError as error:
             headers = {}
             retry = (error.details or {}).get("retryAfterSeconds")
             if retry:
@@ -185,15 +185,15 @@ class Routes:
             return
         sentence = refusal(asked.user, attributes)
         if not target.is_resource:
-            raise ApiError(403, "Forbidden", f"forbidden: {sentence}", {})
+            raise SandboxApiError(403, "Forbidden", f"forbidden: {sentence}", {})
         named = f"{target.resource} {quote(target.name)}" if target.name else target.resource
         details = {"name": target.name, "group": target.group, "kind": target.plural}
         kept = {key: value for key, value in details.items() if value}
-        raise ApiError(403, "Forbidden", f"{named} is forbidden: {sentence}", kept)
+        raise SandboxApiError(403, "Forbidden", f"{named} is forbidden: {sentence}", kept)
 
     async def _suffer(self, asked: Request, request: web.BaseRequest) -> None:
         target = asked.target
-        about = Asked(
+        about = FaultTarget(
             asked.verb,
             target.resource if target.is_resource else target.path,
             target.subresource,
@@ -212,7 +212,9 @@ class Routes:
                     "The apiserver is overloaded, please try again later.", int(fault.seconds)
                 )
             case "status":
-                raise ApiError(fault.code, "ServiceUnavailable", "the sandbox was told to fail")
+                raise SandboxApiError(
+                    fault.code, "ServiceUnavailable", "the sandbox was told to fail"
+                )
             case "conflict":
                 raise conflict(target.resource, target.name)
             case "gone":
@@ -220,7 +222,7 @@ class Routes:
             case "cut":
                 if request.transport is not None:
                     request.transport.abort()
-                raise ApiError(503, "ServiceUnavailable", "cut")
+                raise SandboxApiError(503, "ServiceUnavailable", "cut")
             case "hang":
                 await asyncio.Event().wait()
 
@@ -242,7 +244,7 @@ class Routes:
         return _json({"faults": msgspec.to_builtins(self._faults.all())})
 
 
-def _counted(target: Target) -> str:
+def _counted(target: RequestedObject) -> str:
     if not target.is_resource:
         return target.path
     return f"{target.resource}/{target.subresource}" if target.subresource else target.resource

@@ -15,13 +15,13 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from podscale.sandbox.discovery import Discovery
+from podscale.sandbox.discovery import SandboxDiscovery
 from podscale.sandbox.faults import Faults
-from podscale.sandbox.identity import ADMIN_GROUP, Tokens, User
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.identity import ADMIN_GROUP, SandboxTokens, SandboxUser
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.pki import Pki
 from podscale.sandbox.proxy import Aggregator
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.rest import Rest
 from podscale.sandbox.routes import Routes
 from podscale.sandbox.storage import Object, Storage
@@ -69,9 +69,9 @@ class SandboxServer:
         self._port = port
         self._tls = tls
         self.storage = Storage(history, wall)
-        self.registry = Registry()
-        self.objects = Objects(self.storage, self.registry)
-        self.tokens = Tokens()
+        self.registry = SandboxResources()
+        self.objects = SandboxObjects(self.storage, self.registry)
+        self.tokens = SandboxTokens()
         self.pki = Pki()
         self.admin_token = self.tokens.issue("kubernetes-admin", ADMIN_GROUP)
         self.faults = Faults(self.cut_watches, self.compact)
@@ -87,7 +87,7 @@ class SandboxServer:
         self._routes = Routes(
             self.objects,
             rest,
-            Discovery(self.registry, self._aggregator),
+            SandboxDiscovery(self.registry, self._aggregator),
             self._aggregator,
             self.tokens,
             self.faults,
@@ -167,7 +167,7 @@ class SandboxServer:
         """Create an object as ``user`` would over HTTP, admission webhooks included."""
         found = self.objects.resource(resource)
         body = await self._admission.admit(
-            found, "create", User(user), namespace, {"metadata": {}, **body}, None
+            found, "create", SandboxUser(user), namespace, {"metadata": {}, **body}, None
         )
         return self.objects.create(found, namespace, body).object
 

@@ -41,7 +41,7 @@ class Stored:
         return head + self.tail[1:] if self.tail != b"{}" else head[:-1] + b"}"
 
 
-class Change:
+class StoredChange:
     """One entry of the log: what became of an object, and what it was before."""
 
     __slots__ = ("_lines", "now", "revision", "type", "was")
@@ -64,12 +64,12 @@ class Change:
         return line
 
 
-class Table:
+class ObjectTable:
     """The objects of one resource in the order of their keys, and their newest changes."""
 
     def __init__(self, history: int) -> None:
         self.objects: dict[Key, Stored] = {}
-        self.log: deque[Change] = deque()
+        self.log: deque[StoredChange] = deque()
         self.compacted = 0  # changes up to this revision are gone
         self._keys: list[Key] = []
         self._history = history
@@ -94,7 +94,7 @@ class Table:
             start = max(start, bisect_right(self._keys, after))
         return range(start, end)
 
-    def record(self, change: Change) -> None:
+    def record(self, change: StoredChange) -> None:
         """Take over one change: the object, the order, the log, and whoever waits for it."""
         key = change.now.key
         if change.type == "DELETED":
@@ -134,7 +134,7 @@ class Table:
             at -= 1
         return self._begun + at
 
-    def since(self, position: int) -> list[Change] | None:
+    def since(self, position: int) -> list[StoredChange] | None:
         """Return the changes from a place on; None when some of them are forgotten."""
         if position < self._begun:
             return None
@@ -160,16 +160,16 @@ class Storage:
         self.wall = wall
         self.revision = 1
         self._history = history
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._tables: dict[tuple[str, str], ObjectTable] = {}
         self._dependents: dict[str, set[tuple[tuple[str, str], Key]]] = {}
 
-    def table(self, group: str, plural: str) -> Table:
+    def table(self, group: str, plural: str) -> ObjectTable:
         table = self._tables.get((group, plural))
         if table is None:
-            table = self._tables[group, plural] = Table(self._history)
+            table = self._tables[group, plural] = ObjectTable(self._history)
         return table
 
-    def tables(self) -> Iterator[tuple[tuple[str, str], Table]]:
+    def tables(self) -> Iterator[tuple[tuple[str, str], ObjectTable]]:
         yield from list(self._tables.items())
 
     def write(self, group: str, plural: str, key: Key, content: Object) -> Stored:
@@ -180,7 +180,7 @@ class Storage:
         content["metadata"]["resourceVersion"] = str(self.revision)
         now = Stored(key, content, self.revision)
         self._index((group, plural), was, now)
-        table.record(Change("ADDED" if was is None else "MODIFIED", now, was))
+        table.record(StoredChange("ADDED" if was is None else "MODIFIED", now, was))
         return now
 
     def delete(self, group: str, plural: str, key: Key) -> Stored:
@@ -191,7 +191,7 @@ class Storage:
         metadata = {**was.object["metadata"], "resourceVersion": str(self.revision)}
         now = Stored(key, {**was.object, "metadata": metadata}, self.revision)
         self._index((group, plural), was, None)
-        table.record(Change("DELETED", now, was))
+        table.record(StoredChange("DELETED", now, was))
         return now
 
     def dependents(self, uid: str) -> list[tuple[tuple[str, str], Key]]:

@@ -11,9 +11,9 @@ from podscale.core.ascii_text import whole_number
 from podscale.core.selector import SelectorError
 from podscale.sandbox import fieldvalues, partial, table
 from podscale.sandbox.errors import bad_request
-from podscale.sandbox.faults import Asked, Faults
+from podscale.sandbox.faults import Faults, FaultTarget
 from podscale.sandbox.request import Request
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Storage
 from podscale.sandbox.watch import Render, Watch, lines, timeout_of
 
@@ -35,7 +35,7 @@ class Watches:
         self._stop = asyncio.Event()
 
     async def answer(
-        self, resource: Resource, asked: Request, request: web.BaseRequest
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
     ) -> web.StreamResponse:
         """Stream events until the time-out, a cut, or the client's end."""
         watch = _read(resource, asked)
@@ -43,7 +43,7 @@ class Watches:
         render: Render | None = partial.line if partial.is_wanted(accept) else None
         if table.is_wanted(accept):
             render = table.renderer(resource, asked.target.version, asked.query, self._storage.wall)
-        about = Asked(
+        about = FaultTarget(
             "watch",
             asked.target.resource,
             "",
@@ -73,7 +73,7 @@ class Watches:
         return response
 
 
-def selectors(resource: Resource, asked: Request) -> tuple[labels.Selector, Any]:
+def selectors(resource: SandboxResource, asked: Request) -> tuple[labels.Selector, Any]:
     """Return the label and the field selector of a request; raises ``ApiError`` 400."""
     try:
         chosen = labels.parse(asked.query.get("labelSelector", ""))
@@ -82,7 +82,7 @@ def selectors(resource: Resource, asked: Request) -> tuple[labels.Selector, Any]
     return chosen, fieldvalues.read(asked.query.get("fieldSelector", ""), resource)
 
 
-def _read(resource: Resource, asked: Request) -> Watch:
+def _read(resource: SandboxResource, asked: Request) -> Watch:
     query, target = asked.query, asked.target
     chosen, fields = selectors(resource, asked)
     if target.name:

@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from podscale.core import selector as labels
-from podscale.sandbox.errors import ApiError, bad_request, conflict, invalid
+from podscale.sandbox.errors import SandboxApiError, bad_request, conflict, invalid
 from podscale.sandbox.fieldvalues import at
-from podscale.sandbox.identity import Tokens
-from podscale.sandbox.objects import Objects
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.identity import SandboxTokens
+from podscale.sandbox.objects import SandboxObjects
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Object, Stored
 
 _DISRUPTION = "DisruptionBudget"
 
 
-def read_scale(resource: Resource, content: Object) -> Object:
+def read_scale(resource: SandboxResource, content: Object) -> Object:
     """Return the ``Scale`` of an object."""
     paths = resource.scale
     if paths is None:
@@ -36,7 +36,7 @@ def read_scale(resource: Resource, content: Object) -> Object:
 
 
 def write_scale(
-    objects: Objects, resource: Resource, namespace: str, name: str, scale: Object
+    objects: SandboxObjects, resource: SandboxResource, namespace: str, name: str, scale: Object
 ) -> Stored:
     """Set the replicas an object wants, from a ``Scale``; returns the object."""
     paths = resource.scale
@@ -74,8 +74,8 @@ def _selector_text(value: Any) -> str:
     return str(labels.from_labels(value))  # a ReplicationController's plain map
 
 
-def evict(objects: Objects, namespace: str, name: str, eviction: Object) -> Object:
-    """Delete a pod if its PodDisruptionBudgets allow; raises ``ApiError`` 429 otherwise."""
+def evict(objects: SandboxObjects, namespace: str, name: str, eviction: Object) -> Object:
+    """Delete a pod if its PodDisruptionBudgets allow; raises ``SandboxApiError`` 429 otherwise."""
     pod = objects.get("pods", namespace, name)
     options = dict(eviction.get("deleteOptions") or {})
     if not _counts(pod):
@@ -93,7 +93,7 @@ def evict(objects: Objects, namespace: str, name: str, eviction: Object) -> Obje
             "This pod has more than one PodDisruptionBudget, which the eviction subresource "
             "does not support."
         )
-        raise ApiError(500, "InternalError", message)
+        raise SandboxApiError(500, "InternalError", message)
     for budget in budgets:
         _spend(objects, budget, pod)
     if not options.get("dryRun"):
@@ -108,7 +108,7 @@ def _counts(pod: Object) -> bool:
     return not pod["metadata"].get("deletionTimestamp")
 
 
-def _spend(objects: Objects, budget: Object, pod: Object) -> None:
+def _spend(objects: SandboxObjects, budget: Object, pod: Object) -> None:
     name, namespace = budget["metadata"]["name"], budget["metadata"]["namespace"]
     status = allowance(objects, budget)
     is_ready = any(
@@ -132,10 +132,10 @@ def _spend(objects: Objects, budget: Object, pod: Object) -> None:
         f"and has {status['currentHealthy']} currently"
     )
     cause = {"reason": _DISRUPTION, "message": explained}
-    raise ApiError(429, "TooManyRequests", message, {"causes": [cause]})
+    raise SandboxApiError(429, "TooManyRequests", message, {"causes": [cause]})
 
 
-def allowance(objects: Objects, budget: Object) -> dict[str, Any]:
+def allowance(objects: SandboxObjects, budget: Object) -> dict[str, Any]:
     """Return a budget's status as the disruption controller would count it now."""
     spec = budget["spec"]
     chosen = labels.from_wire(spec.get("selector"))
@@ -160,7 +160,7 @@ def allowance(objects: Objects, budget: Object) -> dict[str, Any]:
     }
 
 
-def _controlled(objects: Objects, pods: list[Object]) -> int:
+def _controlled(objects: SandboxObjects, pods: list[Object]) -> int:
     """Return how many pods the controllers of ``pods`` want: what percentages are of."""
     controllers: dict[str, int] = {}
     for pod in pods:
@@ -172,7 +172,7 @@ def _controlled(objects: Objects, pods: list[Object]) -> int:
     return sum(controllers.values())
 
 
-def _controller(objects: Objects, content: Object) -> Object | None:
+def _controller(objects: SandboxObjects, content: Object) -> Object | None:
     for owner in content["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             resource = objects.registry.of_kind(owner["apiVersion"], owner["kind"])
@@ -221,7 +221,7 @@ def resized(pod: Object, body: Object) -> Object:
     return given
 
 
-def request_token(tokens: Tokens, namespace: str, name: str, body: Object) -> Object:
+def request_token(tokens: SandboxTokens, namespace: str, name: str, body: Object) -> Object:
     """Return the ``TokenRequest`` with a token of the ServiceAccount."""
     spec = body.get("spec") or {}
     expires = datetime.now(UTC) + timedelta(seconds=spec.get("expirationSeconds") or 3600)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from podscale.sandbox.fieldvalues import at
-from podscale.sandbox.resource import Column, Resource
+from podscale.sandbox.resource import Column, SandboxResource
 from podscale.sandbox.storage import Object, Stored
 
 CONTENT_TYPE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -25,7 +25,7 @@ def is_wanted(accept: str) -> bool:
 
 
 def of_list(
-    resource: Resource,
+    resource: SandboxResource,
     version: str,
     found: Sequence[Stored],
     metadata: Mapping[str, Any],
@@ -45,7 +45,7 @@ def of_list(
 
 
 def renderer(
-    resource: Resource, version: str, query: Mapping[str, str], wall: Callable[[], float]
+    resource: SandboxResource, version: str, query: Mapping[str, str], wall: Callable[[], float]
 ) -> Callable[[str, Stored], bytes]:
     """Return what writes a watch event with a Table of one row."""
 
@@ -58,7 +58,7 @@ def renderer(
 
 
 def _row(
-    resource: Resource, version: str, stored: Stored, cells: Cells, include: str, now: float
+    resource: SandboxResource, version: str, stored: Stored, cells: Cells, include: str, now: float
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cells": [
@@ -86,7 +86,7 @@ def _definition(column: Column) -> dict[str, Any]:
     }
 
 
-def _printer(resource: Resource, version: str) -> tuple[Sequence[Column], Cells]:
+def _printer(resource: SandboxResource, version: str) -> tuple[Sequence[Column], Cells]:
     if resource.is_custom:
         custom = resource.columns.get(version) or (
             Column("Age", "date", ".metadata.creationTimestamp"),

@@ -10,10 +10,10 @@ from msgspec import Struct
 from podscale.core.ascii_text import whole_number
 from podscale.core.fields import FieldRequirement
 from podscale.core.selector import Selector
-from podscale.sandbox.errors import ApiError
+from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.objects import is_selected
-from podscale.sandbox.resource import Resource
-from podscale.sandbox.storage import Change, Storage, Stored, Table
+from podscale.sandbox.resource import SandboxResource
+from podscale.sandbox.storage import ObjectTable, Storage, Stored, StoredChange
 
 _encode = msgspec.json.Encoder().encode
 Render = Callable[[str, Stored], bytes]
@@ -22,7 +22,7 @@ Render = Callable[[str, Stored], bytes]
 class Watch(Struct, frozen=True):
     """What one watch wants to see."""
 
-    resource: Resource
+    resource: SandboxResource
     version: str
     namespace: str
     label_selector: Selector
@@ -90,7 +90,7 @@ class _Stream:
         self._watch = watch
         self._storage = storage
         self._render = render
-        self.table: Table = storage.table(watch.resource.group, watch.resource.plural)
+        self.table: ObjectTable = storage.table(watch.resource.group, watch.resource.plural)
         self.is_broken = False
         self._takes_all = (
             watch.label_selector.is_everything and not watch.field_selector and not watch.namespace
@@ -110,7 +110,7 @@ class _Stream:
         if not self._from_scratch:
             return b""
         found = [
-            self._line("ADDED", Change("ADDED", self.table.objects[key], None))
+            self._line("ADDED", StoredChange("ADDED", self.table.objects[key], None))
             for key in self.table.keys(self._watch.namespace)
             if self._is_seen(self.table.objects[key])
         ]
@@ -124,7 +124,7 @@ class _Stream:
         if changes is None:
             self.is_broken = True
             message = f"too old resource version: {self._watch.revision} ({self.table.compacted})"
-            error = ApiError(410, "Expired", message)
+            error = SandboxApiError(410, "Expired", message)
             return _encode({"type": "ERROR", "object": error.status()}) + b"\n"
         self._position += len(changes)
         return b"".join(
@@ -145,7 +145,7 @@ class _Stream:
         }
         return _encode({"type": "BOOKMARK", "object": content}) + b"\n"
 
-    def _type_for_us(self, change: Change) -> str | None:
+    def _type_for_us(self, change: StoredChange) -> str | None:
         if self._takes_all:
             return change.type
         is_seen = change.type != "DELETED" and self._is_seen(change.now)
@@ -160,7 +160,7 @@ class _Stream:
             return False
         return is_selected(stored, watch.label_selector, watch.field_selector)
 
-    def _line(self, kind: str, change: Change) -> bytes:
+    def _line(self, kind: str, change: StoredChange) -> bytes:
         if self._render is not None:
             return self._render(kind, change.now)
         return change.line(kind, self._api_version, self._watch.resource.kind)

@@ -11,10 +11,10 @@ import msgspec
 
 from podscale.core import selector as labels
 from podscale.sandbox import patch
-from podscale.sandbox.errors import ApiError
-from podscale.sandbox.identity import User
-from podscale.sandbox.objects import Objects
-from podscale.sandbox.resource import Resource
+from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.identity import SandboxUser
+from podscale.sandbox.objects import SandboxObjects
+from podscale.sandbox.resource import SandboxResource
 from podscale.sandbox.storage import Object
 
 _OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}
@@ -23,7 +23,7 @@ _OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}
 class Admission:
     """Sends objects through the MutatingWebhookConfigurations that match them."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: SandboxObjects) -> None:
         self._objects = objects
         self._session: aiohttp.ClientSession | None = None
 
@@ -38,15 +38,15 @@ class Admission:
 
     async def admit(
         self,
-        resource: Resource,
+        resource: SandboxResource,
         operation: str,
-        user: User,
+        user: SandboxUser,
         namespace: str,
         content: Object,
         old: Object | None,
         subresource: str = "",
     ) -> Object:
-        """Return ``content`` as the webhooks want it; raises ``ApiError`` where one refuses."""
+        """Return ``content`` as the webhooks want it; raises ``SandboxApiError``."""
         name = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
         for configuration in self._objects.list(name):
             for webhook in configuration.get("webhooks") or ():
@@ -60,7 +60,7 @@ class Admission:
     def _matches(
         self,
         webhook: Mapping[str, Any],
-        resource: Resource,
+        resource: SandboxResource,
         operation: str,
         namespace: str,
         content: Object,
@@ -86,13 +86,15 @@ class Admission:
             if webhook.get("failurePolicy", "Fail") == "Ignore":
                 return content
             message = f'Internal error occurred: failed calling webhook "{name}": {error}'
-            raise ApiError(500, "InternalError", message) from None
+            raise SandboxApiError(500, "InternalError", message) from None
         response = answer.get("response") or {}
         if not response.get("allowed"):
             status = response.get("status") or {}
             why = status.get("message") or "without explanation"
             message = f'admission webhook "{name}" denied the request: {why}'
-            raise ApiError(status.get("code") or 403, status.get("reason") or "Forbidden", message)
+            raise SandboxApiError(
+                status.get("code") or 403, status.get("reason") or "Forbidden", message
+            )
         if not response.get("patch"):
             return content
         operations = msgspec.json.decode(base64.b64decode(response["patch"]))
@@ -137,7 +139,7 @@ class Admission:
 
 
 def _rule_matches(
-    rule: Mapping[str, Any], resource: Resource, operation: str, subresource: str
+    rule: Mapping[str, Any], resource: SandboxResource, operation: str, subresource: str
 ) -> bool:
     def covers(allowed: Sequence[str], value: str) -> bool:
         return "*" in allowed or value in allowed
@@ -156,9 +158,9 @@ def _rule_matches(
 
 
 def _review(
-    resource: Resource,
+    resource: SandboxResource,
     operation: str,
-    user: User,
+    user: SandboxUser,
     namespace: str,
     content: Object,
     old: Object | None,

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from podscale.sandbox.errors import ApiError
+from podscale.sandbox.errors import SandboxApiError
 from podscale.sandbox.follow import changes
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.storage import Key, Object
 
 CreatePod = Callable[[str, Object], Awaitable[object]]
@@ -30,10 +30,10 @@ _REVISION = "deployment.kubernetes.io/revision"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Workloads:
+class WorkloadControllers:
     """Reconciles whatever changed."""
 
-    def __init__(self, objects: Objects, create_pod: CreatePod) -> None:
+    def __init__(self, objects: SandboxObjects, create_pod: CreatePod) -> None:
         self._objects = objects
         self._create_pod = create_pod
 
@@ -127,7 +127,7 @@ class Workloads:
         for _, name in zip(range(missing), (n for n in names if n not in taken), strict=False):
             try:
                 await self._create_pod(metadata["namespace"], _pod(owner, name))
-            except ApiError:  # refused by admission, or the old pod of that name still stops
+            except SandboxApiError:  # refused by admission, or the old pod of that name still stops
                 is_done = False
                 break
         if missing < 0:

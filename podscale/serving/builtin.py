@@ -10,8 +10,8 @@ from prometheus_client import generate_latest
 from podscale.core.ascii_text import whole_number
 from podscale.serving import openapi, status
 from podscale.serving.api import Answered, ApiGroup, ApiRequest, ApiResponse, Handler, Route
-from podscale.serving.discovery import Discovery, Document
-from podscale.serving.health import ENDPOINTS, Endpoint, Health, Report
+from podscale.serving.discovery import Document, ServedDiscovery
+from podscale.serving.health import ENDPOINTS, Endpoint, Health, HealthReport
 from podscale.serving.logs import Verbosity
 from podscale.serving.negotiate import JSON, discovery_version, takes_gzip
 from podscale.serving.selfmetrics import SelfMetrics
@@ -67,7 +67,7 @@ def _constant(response: ApiResponse) -> Handler:
 
 
 def _discovery_routes(groups: Sequence[ApiGroup], port: Callable[[], int]) -> Iterable[Route]:
-    discovery = Discovery(groups)
+    discovery = ServedDiscovery(groups)
 
     def document(
         key: str, content_type: str
@@ -166,7 +166,7 @@ def _single(health: Health, endpoint: Endpoint) -> Handler:
     return handle
 
 
-def _text(report: Report) -> ApiResponse:
+def _text(report: HealthReport) -> ApiResponse:
     headers = (("X-Content-Type-Options", "nosniff"),)
     return ApiResponse(report.text.encode(), report.status, UNSET, _TEXT, headers)
 

@@ -44,7 +44,7 @@ class _Sorted(Struct, frozen=True):
     aggregated: dict[str, Pieces]  # version → the encoded entries of its discovery v2
 
 
-class Discovery:
+class ServedDiscovery:
     """The documents of a server's groups."""
 
     def __init__(self, groups: Sequence[ApiGroup]) -> None:

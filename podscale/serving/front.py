@@ -41,7 +41,7 @@ from podscale.serving.negotiate import (
 )
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status, StatusError
-from podscale.serving.target import Target, parse_target
+from podscale.serving.target import RequestTarget, parse_target
 from podscale.serving.transformed import transformed
 from podscale.serving.user import ANONYMOUS_USER, User
 
@@ -75,7 +75,7 @@ class _Exchange(Struct, frozen=True, gc=False):
     """One request on its way through the chain."""
 
     request: HttpRequest
-    target: Target
+    target: RequestTarget
     media: Media | Status
     handler: Handler | None
     methods: tuple[str, ...]  # what the handler takes; empty: it says itself
@@ -140,7 +140,7 @@ class Front:
         return route.body_limit if route is not None and method in route.methods else SMALL_BODY
 
     def _exchange(
-        self, request: HttpRequest, target: Target, started: float
+        self, request: HttpRequest, target: RequestTarget, started: float
     ) -> tuple[_Exchange, bool]:
         info = target.info
         group = self._groups.get((info.group, info.version)) if info.is_resource else None
@@ -278,7 +278,9 @@ class Front:
         self._count(exchange.request, exchange.target, outcome, started)
         return outcome
 
-    def _count(self, request: HttpRequest, target: Target, reply: Reply, started: float) -> None:
+    def _count(
+        self, request: HttpRequest, target: RequestTarget, reply: Reply, started: float
+    ) -> None:
         seconds = asyncio.get_running_loop().time() - started
         self._metrics.requests.observe(
             request.method, target.info, reply.status, seconds, len(reply.body)

@@ -15,18 +15,18 @@ Endpoint = Literal["healthz", "livez", "readyz"]
 ENDPOINTS: tuple[Endpoint, ...] = ("healthz", "livez", "readyz")
 
 
-class Verdict(Struct, frozen=True):
+class HealthVerdict(Struct, frozen=True):
     """The state of one check. The note is public: no addresses, no names of secrets."""
 
     is_ok: bool = True
     note: str = ""
 
 
-OK = Verdict()
-Check = Callable[[], Verdict]
+OK = HealthVerdict()
+Check = Callable[[], HealthVerdict]
 
 
-class Report(Struct, frozen=True):
+class HealthReport(Struct, frozen=True):
     """The answer of a health endpoint, always text/plain."""
 
     status: int
@@ -57,7 +57,7 @@ class Health:
 
     def report(
         self, endpoint: Endpoint, *, is_verbose: bool = False, excluded: Sequence[str] = ()
-    ) -> Report:
+    ) -> HealthReport:
         """Return the state of one endpoint, leaving out the checks named in ``excluded``."""
         lines: list[str] = []
         failed = False
@@ -76,27 +76,27 @@ class Health:
             if name not in checks
         ]
         if failed:
-            return Report(500, "\n".join([*lines, f"{endpoint} check failed", ""]))
+            return HealthReport(500, "\n".join([*lines, f"{endpoint} check failed", ""]))
         if is_verbose:
-            return Report(200, "\n".join([*lines, f"{endpoint} check passed", ""]))
-        return Report(200, "ok")
+            return HealthReport(200, "\n".join([*lines, f"{endpoint} check passed", ""]))
+        return HealthReport(200, "ok")
 
-    def single(self, endpoint: Endpoint, name: str) -> Report | None:
+    def single(self, endpoint: Endpoint, name: str) -> HealthReport | None:
         """Return the state of one check; None when there is none of that name."""
         check = self._checks(endpoint).get(name)
         if check is None:
             return None
         verdict = _run(check)
         if verdict.is_ok:
-            return Report(200, "ok")
-        return Report(500, f"internal server error: {verdict.note or 'check failed'}\n")
+            return HealthReport(200, "ok")
+        return HealthReport(500, f"internal server error: {verdict.note or 'check failed'}\n")
 
     def _checks(self, endpoint: Endpoint) -> Mapping[str, Check]:
         return self._ready if endpoint == "readyz" else self._live
 
 
-def _run(check: Check) -> Verdict:
+def _run(check: Check) -> HealthVerdict:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - a broken check is a failed check, not a 500 page
-        return Verdict(False, f"check raised {type(error).__name__}")
+        return HealthVerdict(False, f"check raised {type(error).__name__}")

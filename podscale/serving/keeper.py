@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import Api
-from podscale.kube.errors import Conflict, KubeError, ObjectNotFound
+from podscale.kube.errors import KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.resource import SECRETS
 from podscale.serving.authority import (
     DEFAULT_TIMES,
@@ -133,7 +133,7 @@ class CertificateKeeper:
                 SECRETS.path(self._namespace, self._secret),
                 body=self._encode(wanted, version),
             )
-        except Conflict:
+        except WriteConflict:
             return  # another replica was faster; the next look sees its work
         structlog.get_logger().info(
             "ServingAuthorityAdvanced", has_successor=wanted.successor is not None
@@ -169,7 +169,7 @@ class CertificateKeeper:
         path = SECRETS.path(self._namespace)
         try:
             await self._api.request("POST", path, body=self._encode(state, ""), timeout_s=10.0)
-        except Conflict:
+        except WriteConflict:
             # Two replicas start together: the other's CA is as good as ours.
             found, _ = await self._read()
             if found is None:

@@ -34,14 +34,14 @@ class _Field(Struct, frozen=True):
     is_wanted: bool  # False: every other value is
 
 
-class Page(Struct, frozen=True):
+class ObjectPage(Struct, frozen=True):
     """A part of a list, and its ListMeta."""
 
     keys: Sequence[Key]
     metadata: Mapping[str, Any]
 
 
-class Listed(Struct, frozen=True):
+class ListSelection(Struct, frozen=True):
     """What one list request asks for."""
 
     namespace: str  # empty: all
@@ -60,22 +60,22 @@ class Listed(Struct, frozen=True):
             and self.labels.matches(labels or {})
         )
 
-    def page(self, keys: Sequence[Key]) -> Page:
+    def page(self, keys: Sequence[Key]) -> ObjectPage:
         """Return the page of ``keys``, all that are asked for in any order, by name."""
         ordered = sorted(keys)
         if self.after is not None:
             ordered = [key for key in ordered if key > self.after]
         if not self.limit or len(ordered) <= self.limit:
-            return Page(ordered, {})
+            return ObjectPage(ordered, {})
         shown = ordered[: self.limit]
         metadata: dict[str, Any] = {"continue": _token(shown[-1])}
         if not (self.labels.requirements or self.fields):
             # As the API server, which cannot count what a selector leaves.
             metadata["remainingItemCount"] = len(ordered) - self.limit
-        return Page(shown, metadata)
+        return ObjectPage(shown, metadata)
 
 
-def listed(request: ApiRequest) -> Listed | Status:
+def listed(request: ApiRequest) -> ListSelection | Status:
     """Return what ``request`` asks for, or the 400."""
     text = request.parameter("limit")
     limit = whole_number(text) if text else 0
@@ -88,7 +88,7 @@ def listed(request: ApiRequest) -> Listed | Status:
     except ValueError as error:
         return status.bad_request(str(error))
     info = request.info
-    return Listed(info.namespace, info.name, labels, fields, max(limit, 0), after)
+    return ListSelection(info.namespace, info.name, labels, fields, max(limit, 0), after)
 
 
 async def made(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from podscale.kube.wire import format_time
-from podscale.serving.health import OK, Verdict
+from podscale.serving.health import OK, HealthVerdict
 
 
 class Heartbeat:
@@ -41,7 +41,7 @@ class Heartbeat:
         """Whether somebody runs the loop now."""
         return self._last is not None
 
-    def __call__(self) -> Verdict:
+    def __call__(self) -> HealthVerdict:
         """Return whether it came round in time, and since when it did not."""
         if self._last is None:
             return OK
@@ -74,7 +74,7 @@ class Rounds:
         finally:
             del self._began[this]
 
-    def __call__(self) -> Verdict:
+    def __call__(self) -> HealthVerdict:
         """Return whether the oldest round may still be under way, and since when it is not."""
         oldest = next(iter(self._began.values()), None)
         if oldest is None:
@@ -82,8 +82,10 @@ class Rounds:
         return _judged(self._clock() - oldest, self._allowed_s, self._wall())
 
 
-def _judged(age_s: float, allowed_s: float, wall_s: float) -> Verdict:
+def _judged(age_s: float, allowed_s: float, wall_s: float) -> HealthVerdict:
     if age_s <= allowed_s:
         return OK
     since = format_time(wall_s - age_s)
-    return Verdict(False, f"stuck since {since}: {age_s:.0f} s, where {allowed_s:.0f} are allowed")
+    return HealthVerdict(
+        False, f"stuck since {since}: {age_s:.0f} s, where {allowed_s:.0f} are allowed"
+    )

@@ -22,8 +22,8 @@ from podscale.serving.certificate_files import ServingFiles, read_files, self_si
 from podscale.serving.flags import Flags
 from podscale.serving.front import Front
 from podscale.serving.health import Health
-from podscale.serving.http.limits import Limits
-from podscale.serving.http.server import Server
+from podscale.serving.http.limits import ServerLimits
+from podscale.serving.http.server import HttpServer
 from podscale.serving.keeper import CertificateKeeper
 from podscale.serving.logs import Verbosity
 from podscale.serving.selfmetrics import SelfMetrics
@@ -42,10 +42,10 @@ class Clusters(Struct, frozen=True):
     authorization: Api | None = None
 
 
-class Running(Struct, frozen=True):
+class RunningServer(Struct, frozen=True):
     """A server that is listening."""
 
-    server: Server
+    server: HttpServer
     port: int  # 0: --secure-port=0, nothing is served
     tls: ServingTls
     trust: TrustSource
@@ -71,8 +71,8 @@ async def running(
     verbosity: Verbosity,
     keeper: CertificateKeeper | None = None,
     port: int | None = None,
-    limits: Limits | None = None,
-) -> AsyncIterator[Running]:
+    limits: ServerLimits | None = None,
+) -> AsyncIterator[RunningServer]:
     """Serve while the block runs.
 
     ``flags`` hold ``flag_table.API_SERVER``; ``port`` overrides --secure-port, and 0 here
@@ -118,7 +118,7 @@ async def running(
         metrics,
         timeout_s=flags.seconds("request-timeout"),
     )
-    server = Server(
+    server = HttpServer(
         front.respond,
         limits=limits or _limits(flags),
         body_limit=front.body_limit,
@@ -145,7 +145,7 @@ async def running(
             if keeper is not None and files.pair is None:
                 tasks.append(background.create_task(keeper.run(tls)))
             delay_s = flags.seconds("shutdown-delay-duration")
-            yield Running(server, listening[0], tls, trust, delay_s)
+            yield RunningServer(server, listening[0], tls, trust, delay_s)
         except BaseException as error:  # noqa: BLE001 - raised below, outside the task groups
             failure = error
         finally:
@@ -181,8 +181,8 @@ def _authenticator(
     return Authenticator(trust.current, reviews, metrics)
 
 
-def _limits(flags: Flags) -> Limits:
-    return Limits(
+def _limits(flags: Flags) -> ServerLimits:
+    return ServerLimits(
         reading=flags.number("max-requests-inflight"),
         mutating=flags.number("max-mutating-requests-inflight"),
     )

@@ -27,7 +27,7 @@ _CERTIFICATE_BUCKETS = (
 )  # fmt: skip
 
 
-class Server(Protocol):
+class ServerFigures(Protocol):
     """What the listener counts for itself."""
 
     reading: int
@@ -69,7 +69,7 @@ class SelfMetrics:
         self.delegated_authn = _Delegated(self.registry, "authn", "TokenReviews")
         self.delegated_authz = _Delegated(self.registry, "authz", "SubjectAccessReviews")
 
-    def watch(self, server: Server, not_after: Callable[[], float]) -> None:
+    def watch(self, server: ServerFigures, not_after: Callable[[], float]) -> None:
         """Expose what the server knows anyway; read at every scrape."""
         self.registry.register(_Live(server, not_after))
 
@@ -85,7 +85,7 @@ class _Log(Collector):
 
 
 class _Live(Collector):
-    def __init__(self, server: Server, not_after: Callable[[], float]) -> None:
+    def __init__(self, server: ServerFigures, not_after: Callable[[], float]) -> None:
         self._server = server
         self._not_after = not_after
 

@@ -24,7 +24,7 @@ _PART_BYTES = 64  # of a path, and of a query, as objects
 _PARAMETER_BYTES = 256
 
 
-class Target(Struct, frozen=True, gc=False):
+class RequestTarget(Struct, frozen=True, gc=False):
     """Path, query and what they mean."""
 
     path: str  # decoded
@@ -36,10 +36,10 @@ class Target(Struct, frozen=True, gc=False):
 
 
 # HPAs repeat the same few hundred bytes every 15 s: some 5,000 at a time.
-_known: BoundedCache[tuple[str, str], Target] = BoundedCache(16 * 1024 * 1024)
+_known: BoundedCache[tuple[str, str], RequestTarget] = BoundedCache(16 * 1024 * 1024)
 
 
-def parse_target(method: str, target: str) -> Target:
+def parse_target(method: str, target: str) -> RequestTarget:
     """Return the parts of a target in origin form. Never raises."""
     key = method, target
     found = _known.get(key)
@@ -49,7 +49,7 @@ def parse_target(method: str, target: str) -> Target:
     return found
 
 
-def _size(target: str, parsed: Target) -> int:
+def _size(target: str, parsed: RequestTarget) -> int:
     texts = sum(map(len, parsed.query.values()))
     return (
         2 * getsizeof(target)
@@ -60,29 +60,29 @@ def _size(target: str, parsed: Target) -> int:
     )
 
 
-def _parse(method: str, target: str) -> Target:
+def _parse(method: str, target: str) -> RequestTarget:
     raw_path, _, raw_query = target.partition("?")
     if len(raw_path) > _LONGEST_PATH:
-        return Target("", {}, RequestInfo(False, "", method.lower()), is_too_long=True)
+        return RequestTarget("", {}, RequestInfo(False, "", method.lower()), is_too_long=True)
     path = unquote(raw_path)
     if raw_query.count("&") >= _MOST_PARAMETERS or raw_query.count("%") > _MOST_ESCAPES:
         limits = f"{_MOST_PARAMETERS} query parameters or {_MOST_ESCAPES} escapes in them"
         many = status.bad_request(f"more than {limits}")
-        return Target(path, {}, request_info(method, path, {}), refusal=many)
+        return RequestTarget(path, {}, request_info(method, path, {}), refusal=many)
     query = _parameters(raw_query) if raw_query else {}
     info = request_info(method, path, query)
     texts = query.get("timeout")
     if not texts or not texts[0]:
-        return Target(path, query, info)
+        return RequestTarget(path, query, info)
     try:
         if len(texts[0]) > _LONGEST_TIMEOUT:
             raise DurationError(f"longer than {_LONGEST_TIMEOUT} characters")
         seconds = parse_go(texts[0])
     except DurationError as error:
         text = f"invalid timeout specified in the request URL - {error}"
-        return Target(path, query, info, None, status.bad_request(text))
+        return RequestTarget(path, query, info, None, status.bad_request(text))
     # Kubernetes reads timeout=0 as "the default", and so a negative one here.
-    return Target(path, query, info, seconds if seconds > 0 else None)
+    return RequestTarget(path, query, info, seconds if seconds > 0 else None)
 
 
 def _parameters(raw: str) -> Mapping[str, Sequence[str]]:

@@ -24,7 +24,7 @@ _MOST_BYTES = 8 * 1024 * 1024
 _REFUSED_TTL_S = 10.0
 
 
-class Verdict(Struct, frozen=True):
+class TokenVerdict(Struct, frozen=True):
     """The outcome of one review; no user: not authenticated."""
 
     user: User | None
@@ -74,24 +74,24 @@ class TokenReviews:
         self._clock = clock
         # Keys are keyed hashes: a memory dump of ours must not be a list of tokens.
         self._key = secrets.token_bytes(32)
-        self._known: BoundedCache[bytes, tuple[float, Verdict]] = BoundedCache(
+        self._known: BoundedCache[bytes, tuple[float, TokenVerdict]] = BoundedCache(
             _MOST_BYTES, age_s=2 * max(ttl_s, _REFUSED_TTL_S)
         )
-        self._asking: Flights[bytes, Verdict] = Flights()
+        self._asking: Flights[bytes, TokenVerdict] = Flights()
 
-    def cached(self, token: str) -> Verdict | None:
+    def cached(self, token: str) -> TokenVerdict | None:
         """Return a verdict that still holds."""
         found = self._known.get(self._hashed(token))
         if found is None or found[0] <= self._clock():
             return None
         return found[1]
 
-    async def review(self, token: str) -> Verdict:
+    async def review(self, token: str) -> TokenVerdict:
         """Return the API server's verdict; one request for all who ask at the same time."""
         hashed = self._hashed(token)
         return await self._asking.run(hashed, lambda: self._ask(token, hashed))
 
-    async def _ask(self, token: str, hashed: bytes) -> Verdict:
+    async def _ask(self, token: str, hashed: bytes) -> TokenVerdict:
         started = self._clock()
         code = "<error>"
         try:
@@ -107,10 +107,10 @@ class TokenReviews:
             if isinstance(error, ApiError):
                 code = str(error.status)
             structlog.get_logger().warning("TokenReviewFailed", error=str(error))
-            return Verdict(None)
+            return TokenVerdict(None)
         finally:
             self._metrics.delegated_authn.observe(code, self._clock() - started)
-        verdict = Verdict(_user(answer.user) if answer.authenticated else None)
+        verdict = TokenVerdict(_user(answer.user) if answer.authenticated else None)
         if answer.error and not answer.authenticated:
             # The API server could not judge, as while its own webhook is away.
             structlog.get_logger().info("TokenNotJudged", error=answer.error)

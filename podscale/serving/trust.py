@@ -18,7 +18,7 @@ from podscale.core.ascii_text import ascii_lower
 from podscale.kube.api import Api
 from podscale.kube.errors import KubeError
 from podscale.kube.resource import CONFIG_MAPS
-from podscale.kube.watching import Changes, Page, Source, happenings
+from podscale.kube.watching import Changes, WatchPage, WatchSource, happenings
 from podscale.kube.wire import ObjectMeta, decode
 from podscale.serving.chain import parse_bundle
 from podscale.serving.flags import Flags
@@ -142,7 +142,7 @@ class TrustSource:
             await asyncio.sleep(_AGAIN_S)
 
     async def _follow(self, api: Api) -> None:
-        source = Source(
+        source = WatchSource(
             CONFIG_MAPS,
             AuthenticationConfig,
             namespace=NAMESPACE,
@@ -150,7 +150,7 @@ class TrustSource:
         )
         async for happening in happenings(api, source):
             found: list[AuthenticationConfig] = []
-            if isinstance(happening, Page):
+            if isinstance(happening, WatchPage):
                 found = list(happening.items)
             elif isinstance(happening, Changes):
                 found = [item for kind, item in happening.events if kind != "DELETED"]

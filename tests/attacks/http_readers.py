@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from podscale.serving.http.parser import Parser
-from podscale.serving.http.request import Refusal
+from podscale.serving.http.request import RequestRefusal
 from tests.cluster.golang import FLAGS, Go, built_once
 
 OURS = Path(__file__).parent / "go" / "httpreader"
@@ -39,7 +39,7 @@ def read_here(stream: bytes) -> Reading:
     parser, found = Parser(), []
     parser.feed(stream)
     while (item := parser.next()) is not None:
-        if isinstance(item, Refusal):
+        if isinstance(item, RequestRefusal):
             return Reading(found, str(item.status.code), item.status.message)
         found.append(Read(item.method, item.target, item.body, not item.keeps_alive))
         if not item.keeps_alive:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
 
-from adapter.parts import RuleLister
-from adapter.relist import Relister, RelistOptions
+from adapter.adapter import RuleLister
+from adapter.discovery.relist import Relister, RelistOptions
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from tests.unit.adapter.world import rules

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapter import config
-from adapter.lints import TOO_MANY_LABELS, Known, lint
-from adapter.rules_api import told
+from adapter.apis.rules_api import told
+from adapter.doctor.lints import TOO_MANY_LABELS, KnownMetrics, lint
+from adapter.rules import config
 from podscale.feed.series import MOST_SHAPES
 from tests.attacks.lists import (
     EXPOSED,
@@ -175,7 +175,7 @@ async def test_what_is_not_looked_at_is_told_by_name():
         crowded = told((await relisted(url)).states["rules[0]"]).crowded
     assert crowded == (NAME,)
     parsed = config.parse(RULES, "rules.yaml")
-    known = Known(crowded={"rules[0]": crowded})
+    known = KnownMetrics(crowded={"rules[0]": crowded})
     (found,) = [f for f in lint(parsed, rules(RULES), known) if f.lint == TOO_MANY_LABELS]
     assert NAME in found.reason
     assert found.subject == "rules[0]"

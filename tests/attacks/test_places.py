@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.serving.api import ApiRequest, ApiResponse
-from podscale.serving.http.limits import Limits
-from podscale.serving.http.server import Server
-from podscale.serving.running import Running
+from podscale.serving.http.limits import ServerLimits
+from podscale.serving.http.server import HttpServer
+from podscale.serving.running import RunningServer
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.http.test_connection import Echo, connected
 from tests.unit.serving.kit import Pki, ScriptedApi, Shop, Wire, flags_for, serving, wire
 
-LIMITS = Limits(header_s=0.5, body_s=0.5, idle_s=1.5)
+LIMITS = ServerLimits(header_s=0.5, body_s=0.5, idle_s=1.5)
 SWEEP_S = 1.0
 SLACK_S = 3.0
 ASKED = f"GET {PODS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin\r\n\r\n".encode()
@@ -88,7 +88,7 @@ def test_between_whole_requests_a_deadline_moves_once_a_phase(
 
 async def _drip(steps: list[tuple[bytes, float]]) -> None:
     echo = Echo()
-    async with Server(echo) as server:
+    async with HttpServer(echo) as server:
         at = 1000.0
         server._now = lambda: at
         connection, _line = connected(server)
@@ -110,7 +110,7 @@ async def _drip(steps: list[tuple[bytes, float]]) -> None:
 class Crowd:
     """Clients of a server with few places."""
 
-    def __init__(self, running: Running, pki: Pki, stack: AsyncExitStack) -> None:
+    def __init__(self, running: RunningServer, pki: Pki, stack: AsyncExitStack) -> None:
         self.running = running
         self._pki = pki
         self._stack = stack
@@ -136,7 +136,7 @@ async def crowd(tmp_path: Path, pki: Pki, api: ScriptedApi) -> AsyncIterator[Cro
 
     shop.answer = hang
     flags = flags_for(tmp_path, pki)
-    async with serving(flags, api, shop, limits=Limits(connections=8)) as running:
+    async with serving(flags, api, shop, limits=ServerLimits(connections=8)) as running:
         async with AsyncExitStack() as stack:
             yield Crowd(running, pki, stack)
             hanging.set()

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter import bodies, usage_bodies
-from adapter.readings import Origin, external, pods, single
+from adapter.apis import bodies, usage_bodies
+from adapter.queries.readings import Origin, external, pods, single
 from podscale.core.metrics import Stale
 from podscale.core.rfc3339 import rfc3339
 from podscale.feed import snapshot
@@ -17,9 +17,9 @@ from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
 from podscale.feed.history import Ask, _Request
 from podscale.feed.options import PrometheusOptions
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.session import MOST_INTERIM
-from podscale.feed.snapshot import Rows
+from podscale.feed.snapshot import SnapshotRows
 from tests.attacks.lists import longest_turn_s
 from tests.unit.feed.prometheus import vector
 
@@ -187,8 +187,8 @@ async def test_the_history_follows_no_redirect_to_another_origin():
 ABSURD = (
     "1e15", "1e300", "-1", "-62135596801", "253402300800", "31690708000000000000", "1e400", "-1e400"
 )  # fmt: skip
-PLAN = Plan("custom", "r", "m", KeyLabels("namespace", "pod"), lambda *_: "m")
-EXTERNAL = Plan("external", "r", "m", KeyLabels("namespace"), lambda *_: "m")
+PLAN = QueryPlan("custom", "r", "m", KeyLabels("namespace", "pod"), lambda *_: "m")
+EXTERNAL = QueryPlan("external", "r", "m", KeyLabels("namespace"), lambda *_: "m")
 ORIGIN = Origin("m", "rules[0]")
 
 
@@ -210,7 +210,7 @@ async def test_an_answer_of_an_absurd_time_is_none(written, is_raw):
     1e15, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), NOW_S + 7_200.0, 253402300800.0,
 ])  # fmt: skip
 def test_a_sample_of_an_absurd_time_is_stale_and_its_neighbour_is_not(time_s, limit_s):
-    rows = Rows(NOW_S)
+    rows = SnapshotRows(NOW_S)
     for name in ("liar", "honest"):
         rows.names.append(name)
         rows.objects[name] = len(rows.values)
@@ -223,7 +223,7 @@ def test_a_sample_of_an_absurd_time_is_stale_and_its_neighbour_is_not(time_s, li
     assert isinstance(answer, Stale)
     for sample in listed.pods.values():
         bodies.timestamp(int(sample.time_s))
-    outer = Rows(NOW_S, stamps={"": time_s})
+    outer = SnapshotRows(NOW_S, stamps={"": time_s})
     outer.names.append("")
     outer.labels.append({})
     outer.append(1.0, NOW_S)
@@ -237,5 +237,5 @@ def test_a_sample_of_an_absurd_time_is_stale_and_its_neighbour_is_not(time_s, li
 def test_every_time_can_be_written(time_s):
     written = rfc3339(time_s)
     assert len(written) == len("2026-11-21T10:00:00Z") or time_s < -1e14
-    measured = usage_bodies.Measured("a", "b", {}, {}, time_s)
+    measured = usage_bodies.MeasuredUsage("a", "b", {}, {}, time_s)
     assert usage_bodies.single(measured, "1m", NOW_S)["timestamp"] == written

@@ -8,7 +8,7 @@ import pytest
 
 from vpa.admission.resources import container_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import EvictionRequirement, LimitRangeItem, Pod, Vpa, decode
+from vpa.model.objects import EvictionRequirement, LimitRangeItem, SizedPod, Vpa, decode
 from vpa.model.ooms import from_last_state
 from vpa.model.quantities import resource_list
 from vpa.model.recommendation import RecommendationTrace
@@ -20,7 +20,7 @@ FEW, MANY = 300, 3_000
 AMOUNTS = {"cpu": "250m", "memory": "200Mi"}
 
 
-def pod_and_vpa(count: int) -> tuple[Pod, Vpa]:
+def pod_and_vpa(count: int) -> tuple[SizedPod, Vpa]:
     names = [f"c{number}" for number in range(count)]
     killed = {"reason": "OOMKilled", "finishedAt": "2026-03-02T00:00:00Z"}
     running: dict[str, Any] = {
@@ -38,33 +38,33 @@ def pod_and_vpa(count: int) -> tuple[Pod, Vpa]:
         "spec": {"resourcePolicy": {"containerPolicies": policies}},
         "status": {"recommendation": {"containerRecommendations": known}},
     }
-    return decode(pod, Pod), decode(vpa, Vpa)
+    return decode(pod, SizedPod), decode(vpa, Vpa)
 
 
-def capping(pod: Pod, vpa: Vpa) -> object:
+def capping(pod: SizedPod, vpa: Vpa) -> object:
     item = LimitRangeItem(max=resource_list({"cpu": "1000"}))
     return cap_for_pod(vpa, pod, LimitRanges(item, item))
 
 
-def resources(pod: Pod, vpa: Vpa) -> object:
+def resources(pod: SizedPod, vpa: Vpa) -> object:
     policy, known = vpa.spec.resource_policy, vpa.status.recommendation
     return container_resources(pod, policy, known, None, include_unrecommended=True)
 
 
-def priority(pod: Pod, vpa: Vpa) -> object:
+def priority(pod: SizedPod, vpa: Vpa) -> object:
     return due(pod, vpa, vpa.status.recommendation, UpdaterSettings(), 2e9)
 
 
-def requirements(pod: Pod, vpa: Vpa) -> object:
+def requirements(pod: SizedPod, vpa: Vpa) -> object:
     grows = EvictionRequirement(("cpu",), "TargetHigherThanRequests")
     return unmet(pod, vpa.status.recommendation, [grows])
 
 
-def ooms(pod: Pod, vpa: Vpa) -> object:
+def ooms(pod: SizedPod, vpa: Vpa) -> object:
     return from_last_state(pod)
 
 
-def publishing(pod: Pod, vpa: Vpa) -> object:
+def publishing(pod: SizedPod, vpa: Vpa) -> object:
     before = vpa.status.recommendation
     assert before is not None
     trace = RecommendationTrace(before, {}, (), 0)
@@ -72,7 +72,9 @@ def publishing(pod: Pod, vpa: Vpa) -> object:
 
 
 @pytest.mark.parametrize("step", [capping, resources, priority, requirements, ooms, publishing])
-def test_what_is_done_for_a_pod_is_linear_in_its_containers(step: Callable[[Pod, Vpa], object]):
+def test_what_is_done_for_a_pod_is_linear_in_its_containers(
+    step: Callable[[SizedPod, Vpa], object],
+):
     def cost(count: int) -> float:
         taken = []
         for _ in range(3):

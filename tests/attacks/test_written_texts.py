@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide.conversion import (
     BEHAVIOR,
     CONDITIONS,
@@ -25,8 +26,7 @@ from hpa.decide.conversion import (
     to_v2,
 )
 from hpa.decide.options import MOST_PROBLEMS, read_options
-from hpa.objects import Autoscaler, to_decide
-from hpa.shards import MOST_READ_BYTES, history_records
+from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SYNC_PERIOD
 from podscale.kube.objects.cluster import ConfigMap
@@ -36,7 +36,7 @@ from vpa.explain import admitted
 from vpa.model import open_windows, postprocess
 from vpa.model.annotations import ANNOTATIONS, VpaSettings, settings_from
 from vpa.model.checkpoint import CheckpointError, check_histogram, from_wire
-from vpa.model.objects import Metadata, Pod
+from vpa.model.objects import SizedPod, VpaMetadata
 from vpa.updater import pace, spending
 from vpa.updater.act import INFEASIBLE
 from vpa.updater.observe import remembered_recommendation
@@ -121,8 +121,8 @@ def _earlier_version(text: str) -> None:
         return
 
 
-def _pod(key: str, text: str) -> Pod:
-    return Pod(Metadata(name="web-0", annotations={key: text}))
+def _pod(key: str, text: str) -> SizedPod:
+    return SizedPod(VpaMetadata(name="web-0", annotations={key: text}))
 
 
 def _vpa_settings(text: str) -> None:

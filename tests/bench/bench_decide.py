@@ -12,9 +12,15 @@ from collections.abc import Callable
 from hpa.decide import Decision, Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import HPA, Behavior, MetricSelector, MetricSpec, ObjectReference
+from hpa.decide.spec import HPA, Behavior, MetricObject, MetricSelector, MetricSpec
 from hpa.explain import explain, first_reason
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from tests.bench.figures import Figures
@@ -32,7 +38,7 @@ def hpa(index: int, *, behavior: bool) -> HPA:
     return HPA(
         f"team-{index % 20}",
         f"web-{index}",
-        ObjectReference("Deployment", f"web-{index}", "apps/v1"),
+        MetricObject("Deployment", f"web-{index}", "apps/v1"),
         100,
         (
             MetricSpec("Pods", "requests", average_value_milli=100_000),
@@ -45,11 +51,11 @@ def hpa(index: int, *, behavior: bool) -> HPA:
 
 
 def pods(index: int) -> Pods:
-    template = PodTemplate((ContainerRequest("app", {"cpu": 500, "memory": 10**11}),))
+    template = DecidedPodTemplate((ContainerRequest("app", {"cpu": 500, "memory": 10**11}),))
     return Pods(
         tuple(f"web-{index}-{pod}" for pod in range(PODS)),
-        bytes([Phase.RUNNING] * PODS),
-        bytes([Ready.TRUE] * PODS),
+        bytes([DecidedPhase.RUNNING] * PODS),
+        bytes([DecidedReadiness.TRUE] * PODS),
         bytes(PODS),
         (NOW - 9_000.0,) * PODS,
         (NOW - 8_990.0,) * PODS,

@@ -24,7 +24,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
-from podscale.kube.watching import Source
+from podscale.kube.watching import WatchSource
 from podscale.kube.wire import ListOf, decode, encode
 from tests.bench.figures import Figures, resident_mb
 
@@ -243,7 +243,7 @@ def bytes_per_pod(figures: Figures) -> None:
 
     async def fill() -> PodStore:
         store = PodStore()
-        task = asyncio.create_task(Reflector(Script([]), Source(PODS, Pod), store).run())
+        task = asyncio.create_task(Reflector(Script([]), WatchSource(PODS, Pod), store).run())
         await store.wait_synced()
         task.cancel()
         await asyncio.wait({task})
@@ -267,7 +267,7 @@ async def churn(figures: Figures) -> None:
     size = sum(len(line) for lines in seconds for line in lines) / count
     before_mb = resident_mb(os.getpid())
     script, store = Script(seconds), PodStore()
-    task = asyncio.create_task(Reflector(script, Source(PODS, Pod), store).run())
+    task = asyncio.create_task(Reflector(script, WatchSource(PODS, Pod), store).run())
     began = time.process_time()
     await store.wait_synced()
     figures.note(

@@ -23,7 +23,7 @@ from tests.bench.vpa_fleet import START as FLEET_START
 from tests.bench.vpa_fleet import Fleet
 from vpa.model import buckets
 from vpa.model.histograms import HistogramMatrix
-from vpa.model.reading import DeadBand, Reader
+from vpa.model.reading import DeadBand, ModelReader
 from vpa.model.saving import SaveBand, Saver
 from vpa.model.status import recommendation_wire
 
@@ -64,7 +64,7 @@ def main() -> int:
 def whole_pass(figures: Figures) -> None:
     """Measure passes in which every status is due, which only young VPAs are all at once."""
     fleet = Fleet(10_000, 10)
-    reader, saver = Reader(fleet.cluster), Saver(fleet.cluster)
+    reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
     slowest, saves = 0.0, 0
     gc.collect()
     gc.freeze()  # as the processes do after their first sync
@@ -91,7 +91,7 @@ def whole_pass(figures: Figures) -> None:
 def requests(figures: Figures) -> None:
     """Count what passes over noisy usage would write in the third hour of the second day."""
     fleet = Fleet(FEWER, 10)
-    reader, saver = Reader(fleet.cluster), Saver(fleet.cluster)
+    reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
     writes, begin, end = 0, 26 * 60, 27 * 60
     for minute in range(end):
         now = FLEET_START + minute * 60.0

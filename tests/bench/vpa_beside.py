@@ -258,7 +258,7 @@ def _checkpoint(
 
 
 def _histogram(
-    layout: buckets.Layout, values: Sequence[float], total: float, reference: str
+    layout: buckets.BucketLayout, values: Sequence[float], total: float, reference: str
 ) -> dict[str, Any]:
     counts = np.bincount(layout.find(np.array(values)))
     weights = np.round(counts * 10_000 / counts.max()).astype(int)

@@ -19,10 +19,10 @@ from podscale.kube.api import Response
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from podscale.kube.store import Store
-from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode, encode
 from vpa.stored import StoredEvent, StoredVpa
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 NAMESPACES = 50
 CONTAINERS = ("app", "side")
@@ -61,7 +61,7 @@ class Cast:
 
     def __init__(self, vpas: int, pods: int) -> None:
         self.api = Yes()
-        self.stores = Stores(self.api, None)  # type: ignore[arg-type] # no kind is asked for
+        self.stores = VpaStores(self.api, None)  # type: ignore[arg-type] # no kind is asked for
         self.evictions: Store[StoredEvent] = Store()
         self.now = START
         self._random = np.random.default_rng(7)
@@ -145,7 +145,7 @@ def meta(namespace: str, name: str) -> dict[str, Any]:
 
 def fill(store: Any, items: Iterable[Any]) -> None:
     """Let a store have listed these objects."""
-    store.apply(Listing(), scope="", now=0.0)
-    store.apply(Page(list(items), "1"), scope="", now=0.0)
-    store.apply(Listed("1"), scope="", now=0.0)
+    store.apply(ListedState(), scope="", now=0.0)
+    store.apply(WatchPage(list(items), "1"), scope="", now=0.0)
+    store.apply(ListPage("1"), scope="", now=0.0)
     store.apply(Alive("1", 1e12), scope="", now=0.0)

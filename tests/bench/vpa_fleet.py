@@ -6,7 +6,7 @@ import numpy as np
 
 from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, decode
 
@@ -19,7 +19,7 @@ class Fleet:
     """``vpas`` VPAs over ``pods`` pods each, two containers a pod."""
 
     def __init__(self, vpas: int, pods: int, seed: int = 7) -> None:
-        self.cluster = Cluster()
+        self.cluster = ClusterModel()
         self._random = np.random.default_rng(seed)
         self._namespaces: list[str] = []
         self._pods: list[str] = []

@@ -25,9 +25,9 @@ from tests.bench.vpa_past import CONTAINERS, END_S, STEP_S, queries
 from vpa import flags as common
 from vpa.admission import flags as flags_
 from vpa.admission.webhook import Webhook
-from vpa.model.cluster import Cluster
-from vpa.recommender.past import Loaded, Past, Span, load
-from vpa.stores import Stores
+from vpa.model.cluster import ClusterModel
+from vpa.recommender.past import HistorySpan, Loaded, UsagePast, load
+from vpa.stores import VpaStores
 
 CONSTANT = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "constant", "allowed": True}}  # fmt: skip
@@ -65,8 +65,8 @@ class History:
 
     async def _read(self, days: float) -> Loaded:
         return await load(
-            Past(PrometheusOptions(url=self._prometheus), *queries()),
-            Span(days * 86400.0, STEP_S), Cluster(), END_S,
+            UsagePast(PrometheusOptions(url=self._prometheus), *queries()),
+            HistorySpan(days * 86400.0, STEP_S), ClusterModel(), END_S,
             lambda _, pod: {"app": pod.rpartition("-")[0]}, lambda _: None,
         )  # fmt: skip
 
@@ -82,7 +82,7 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
     async with connect(common.target(flags), user_agent=user_agent("admission")) as api:
         discovery, metrics = Discovery(api), SelfMetrics()
         await discover(discovery)
-        stores = Stores(api, discovery, needs_pods=False)
+        stores = VpaStores(api, discovery, needs_pods=False)
         webhook = Webhook(
             stores, Nobody(), boost=flags_.boost(flags), gates=flags_.gates(flags),
             deadline_s=flags.seconds("review-deadline"),

@@ -6,13 +6,13 @@ from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import Phase, Pods, Ready
-from hpa.decide.spec import ObjectReference
+from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
+from hpa.decide.spec import MetricObject
 from hpa.explain import first_reason
-from hpa.traces import Traces
+from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
-from podscale.page.part import Page
-from podscale.page.sources import Sources
+from podscale.page.part import PagePart
+from podscale.page.sources import PageSources
 from tests.browser.scenes import SHOP, START
 
 PASSES = 12
@@ -22,8 +22,8 @@ class Crowd:
     """A page and the traces under it."""
 
     def __init__(self) -> None:
-        self.traces = Traces(first_reason)
-        self.page = Page(Sources(self.traces), wall=lambda: START + PASSES * 15.0)
+        self.traces = DecisionLog(first_reason)
+        self.page = PagePart(PageSources(self.traces), wall=lambda: START + PASSES * 15.0)
         self.traces.follower = self.page.board
 
 
@@ -34,12 +34,13 @@ def crowd(count: int, *, passes: int = 1) -> Crowd:
         name, namespace = f"app-{index:04}", f"team-{index % 100:02}"
         hpa = structs.replace(
             SHOP, namespace=namespace, name=name,
-            target=ObjectReference("Deployment", name, "apps/v1"),
+            target=MetricObject("Deployment", name, "apps/v1"),
         )  # fmt: skip
         size = chance.randint(2, 6)
         names = tuple(f"{name}-{pod}" for pod in range(size))
         pods = Pods(
-            names, bytes([Phase.RUNNING] * size), bytes([Ready.TRUE] * size), bytes(size),
+            names, bytes([DecidedPhase.RUNNING] * size),
+            bytes([DecidedReadiness.TRUE] * size), bytes(size),
             (START - 9e3,) * size, (START - 8e3,) * size, (0,) * size,
         )  # fmt: skip
         for each in range(passes):

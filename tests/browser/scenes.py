@@ -10,16 +10,16 @@ from typing import Any
 
 from msgspec import structs
 
-from adapter.listing import Listing, Source
-from adapter.registry import RelistFailure, RuleState
+from adapter.discovery.listing import MetricSource, RuleListing
+from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.stages import Stage
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import Phase, Pods, Ready
+from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
 from hpa.decide.reading import UP
-from hpa.decide.spec import HPA, Behavior, MetricSpec, ObjectReference, Policy, Rules
+from hpa.decide.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
 from hpa.explain import first_reason
-from hpa.traces import Traces
+from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import (
     Answer,
     ExternalSample,
@@ -35,27 +35,27 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.wire import decode, encode
 from podscale.page.feedhealth import FeedSource
-from podscale.page.part import Page
-from podscale.page.sources import Sized, Sources
+from podscale.page.part import PagePart
+from podscale.page.sources import PageSources, Sized
 from tests.unit.adapter.world import rules
-from vpa.explain.recommendation import Measured, TargetState
+from vpa.explain.recommendation import MeasuredBasis, TargetState
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa
 from vpa.model.objects import decode as decode_object
 from vpa.model.recommendation import (
-    ContainerUsage,
     RecommendationTrace,
+    RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,
     recommend,
 )
-from vpa.sizing import Known, PodDecision
+from vpa.sizing import KnownSizing, PodDecision
 from vpa.updater.decide import Act, UpdateDecision
 
 START = 1_795_000_000.0
 STEP_S = 15.0
 SHOP = HPA(
-    "shop", "web", ObjectReference("Deployment", "web", "apps/v1"), 10,
+    "shop", "web", MetricObject("Deployment", "web", "apps/v1"), 10,
     (MetricSpec("Pods", "http_requests_per_second", target_type="AverageValue",
                 average_value_milli=12_000),),
     min_replicas=2,
@@ -65,7 +65,7 @@ SHOP = HPA(
     ),
 )  # fmt: skip
 QUEUE = HPA(
-    "jobs", "consumer", ObjectReference("Deployment", "consumer", "apps/v1"), 20,
+    "jobs", "consumer", MetricObject("Deployment", "consumer", "apps/v1"), 20,
     (MetricSpec("External", "queue_messages_ready", target_type="AverageValue",
                 average_value_milli=30_000),),
     min_replicas=0,
@@ -99,12 +99,13 @@ class Autoscaled:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.hpa.name}-{n}" for n in range(self.size))
 
-    def step(self, traces: Traces, now: float) -> None:
+    def step(self, traces: DecisionLog, now: float) -> None:
         """Decide, write, conclude: one pass."""
         hpa, size = self.hpa, self.size
         rows = len(self.names)
         pods = Pods(
-            self.names, bytes([Phase.RUNNING] * rows), bytes([Ready.TRUE] * rows), bytes(rows),
+            self.names, bytes([DecidedPhase.RUNNING] * rows),
+            bytes([DecidedReadiness.TRUE] * rows), bytes(rows),
             (now - 9e3,) * rows, (now - 8e3,) * rows, (0,) * rows,
         )  # fmt: skip
         scale = Scale(size, size, f"app={hpa.name}")
@@ -168,7 +169,7 @@ class Worker:
         self.now = now
         self._known = self._make()
 
-    def _make(self) -> Known:
+    def _make(self) -> KnownSizing:
         cpu, memory = self.target
         trace = self._trace(cpu, memory)
         entry = {"containerName": "app", "target": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}}
@@ -183,7 +184,7 @@ class Worker:
             },
             Vpa,
         )
-        measured = Measured(40.0 + (self.now - START) / 60.0, START, self.now)
+        measured = MeasuredBasis(40.0 + (self.now - START) / 60.0, START, self.now)
         kills = int((self.now - START) // 700.0)
         at = START + 700.0 * kills + 30.0
         decision = UpdateDecision("resize", ("OutsideBounds",), {"resource": "memory"})
@@ -191,7 +192,7 @@ class Worker:
             PodDecision(f"worker-{index}", at, decision, Act(at, True, decision))
             for index in range(2 if kills else 0)
         ]
-        return Known(
+        return KnownSizing(
             vpa, self.now, TargetState(True), "default", True, ("app",), trace,
             {("app", "cpu"): measured, ("app", "memory"): measured}, tuple(resized),
         )  # fmt: skip
@@ -201,7 +202,7 @@ class Worker:
             "cpu": ResourceUsage((0.02, cpu / 1150.0, 0.4), 0.6),
             "memory": ResourceUsage((8e7, memory * _MEBI / 1.15, 1e9), 0.6),
         }
-        return recommend([ContainerUsage("app", usages)], RecommenderSettings())
+        return recommend([RecommendedUsage("app", usages)], RecommenderSettings())
 
 
 class Usage:
@@ -256,11 +257,11 @@ class Feed:
         states = []
         for index, rule in enumerate(self._rules):
             exposed = {
-                ("pods", f"metric_{n}"): Source(rule, f"series_{n}") for n in range(index + 1)
+                ("pods", f"metric_{n}"): MetricSource(rule, f"series_{n}") for n in range(index + 1)
             }
             down = RelistFailure(Stage.PROMETHEUS_UNREACHABLE, "Prometheus refuses the connection")
             is_down = index == 1 and 1380 <= self.now - START < 1440
-            listing = Listing(rule, exposed, {}, {}, 9)
+            listing = RuleListing(rule, exposed, {}, {}, 9)
             failure = down if is_down else None
             states.append(RuleState(rule, listing, self.now - 3.0 * (index + 1), failure))
         return states
@@ -282,15 +283,15 @@ class Played:
 
     def __init__(self) -> None:
         self.now = START
-        self.traces = Traces(first_reason)
+        self.traces = DecisionLog(first_reason)
         self.worker = Worker()
         self.shop = Autoscaled(SHOP, 2, shop_answer)
         self.queue = Autoscaled(QUEUE, 1, queue_answer)
         self.usage = Usage(self.shop, self.queue, self.worker)
         self.pods = PodStore()
         self.feed = Feed()
-        self.page = Page(
-            Sources(
+        self.page = PagePart(
+            PageSources(
                 self.traces,
                 self.worker,
                 self.pods,

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 from msgspec import structs
 
+from hpa.cluster.objects import Autoscaler, to_decide
+from hpa.cluster.podcolumns import SelectedPods
 from hpa.decide import (
     Observation,
     Outcome,
@@ -28,11 +30,9 @@ from hpa.decide import (
 )
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.decide.spec import HPA, Condition, Status
-from hpa.objects import Autoscaler, to_decide
-from hpa.offline import settings_for
-from hpa.podcolumns import Columns
-from hpa.questions import admitted, questions
+from hpa.decide.spec import HPA, Condition, HpaStatus
+from hpa.loop.questions import admitted, questions
+from hpa.offline.evaluation import settings_for
 from podscale.core.metrics import Question
 from podscale.core.selector import parse
 from podscale.kube.api import Method, Response
@@ -42,7 +42,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import DEPLOYMENTS, NAMESPACES, STATEFUL_SETS
 from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Listed, Listing, Page
+from podscale.kube.watching import ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode
 from tests.cluster.beside_passes import Pass
 from tests.cluster.beside_stage import Told
@@ -236,10 +236,10 @@ class Replay:
         if key not in self._columns:
             store = PodStore(keep_annotations=())
             items = [decode(json.dumps(each).encode(), Pod) for each in states]
-            for happening in (Listing(), Page(items, "1"), Listed("1")):
+            for happening in (ListedState(), WatchPage(items, "1"), ListPage("1")):
                 store.apply(happening, scope="", now=0.0)  # type: ignore[arg-type]
             found = store.select(self._namespace, parse(f"app={self._name}"))
-            self._columns[key] = Columns(lambda _ns, owner: owner).of(self._namespace, found)
+            self._columns[key] = SelectedPods(lambda _ns, owner: owner).of(self._namespace, found)
         return self._columns[key]
 
     def _differences(
@@ -318,7 +318,7 @@ def _distinct(pasts: list[Past]) -> list[Past]:
     return list(kept.values())[:_MOST_PASTS]
 
 
-def _status_differences(written: Status, ours: Status) -> list[str]:
+def _status_differences(written: HpaStatus, ours: HpaStatus) -> list[str]:
     found = []
     for name in ("current_replicas", "desired_replicas", "metrics", "observed_generation"):
         theirs, mine = getattr(written, name), getattr(ours, name)

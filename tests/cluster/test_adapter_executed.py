@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapter import config_gen
-from adapter.config import parse
-from adapter.errors import ConfigInvalid, QueryError
-from adapter.rules import Rule, compile_rules
+from adapter.errors import ConfigInvalid, RuleQueryError
+from adapter.rules import config_gen
+from adapter.rules.config import parse
+from adapter.rules.ruleset import Rule, compile_rules
 from podscale.core import quantity, selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
@@ -116,7 +116,7 @@ def ours(asked: Json) -> Told:
         return Told("", False, None, False, failed=str(error))
     try:
         return OURS[asked["kind"]](rule, asked)
-    except (QueryError, selector.SelectorError) as error:
+    except (RuleQueryError, selector.SelectorError) as error:
         return Told("", False, None, False, failed=str(error))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpa.offline import settings_for
+from hpa.offline.evaluation import settings_for
 from tests.cluster.beside_cast import BEHAVIORS, Role, cast, kinds
 from tests.cluster.beside_passes import passes
 from tests.cluster.beside_replay import Replay, Report

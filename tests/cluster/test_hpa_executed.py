@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide import conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
-from hpa.decide.spec import Condition, Status
-from hpa.scale_selector import NotConvertible, converted
-from hpa.traces import Traces
+from hpa.decide.spec import Condition, HpaStatus
+from hpa.history.decision_log import DecisionLog
 from tests.cluster import executed
 from tests.cluster.hpa_situations import situation
 from tests.conformance import hpa_inputs as given
@@ -84,7 +84,7 @@ def decided(inputs: Case, like: list[Case], release: str) -> Iterator[Case]:
             done = conclude(decision, outcome, NOW)
         is_sent = decision.replicas is not None and outcome.scale == "written"
         past = done.past
-        traces = Traces(lambda _trace: "")
+        traces = DecisionLog(lambda _trace: "")
         traces.put(KEY, done.trace)
         yield {
             "current_replicas": done.status.current_replicas,
@@ -132,7 +132,7 @@ def _only_of(later: Case) -> Case:
     return {name: later.get(name) for name in _OF_A_PASS}
 
 
-def _earlier(past: Past, status: Status, by_s: float) -> tuple[Past, Status]:
+def _earlier(past: Past, status: HpaStatus, by_s: float) -> tuple[Past, HpaStatus]:
     """Return them as they are so much later: the clock of a pass always shows ``NOW``."""
     moved = [
         None if each is None else tuple(replace(entry, at=entry.at - by_s) for entry in each)

@@ -11,18 +11,24 @@ from podscale.core import selector
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.connect import Target, connect
 from podscale.kube.discovery import Discovery
-from podscale.kube.errors import Conflict, Forbidden, ObjectNotFound, Unprocessable, Unreachable
+from podscale.kube.errors import (
+    ApiUnreachable,
+    Forbidden,
+    ObjectNotFound,
+    Unprocessable,
+    WriteConflict,
+)
 from podscale.kube.events import Recorder
 from podscale.kube.lease import Elector, LeaseTimes, Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.scale import Scale, Workload
+from podscale.kube.objects.scale import WireScale, Workload
 from podscale.kube.ondemand import OnDemand
 from podscale.kube.pods import Phase, PodStore, Ready
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from podscale.kube.store import Store
-from podscale.kube.watching import Rhythm, Source
+from podscale.kube.watching import Rhythm, WatchSource
 from podscale.kube.wire import decode, encode
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
@@ -62,7 +68,7 @@ async def test_the_pod_store_follows_a_real_deployment(plane: Plane) -> None:
     with plane.namespace() as namespace:
         store = PodStore()
         async with connected(plane.admin_kubeconfig) as api:
-            source = Source(PODS, Pod, rhythm=QUICK)
+            source = WatchSource(PODS, Pod, rhythm=QUICK)
             async with beside(Reflector(api, source, store).run()):
                 plane.apply(deployment("web", namespace, replicas=5))
                 web = selector.parse("app=web")
@@ -107,7 +113,7 @@ async def test_own_writes_are_visible_at_once_and_conflicts_are_told(plane: Plan
         plane.apply(deployment("web", namespace, replicas=1))
         store = Store[Workload]()
         async with connected(plane.admin_kubeconfig) as api:
-            source = Source(DEPLOYMENTS, Workload, rhythm=QUICK)
+            source = WatchSource(DEPLOYMENTS, Workload, rhythm=QUICK)
             async with beside(Reflector(api, source, store).run()):
                 await until("it is listed", lambda: store.get(namespace, "web") is not None)
                 path = DEPLOYMENTS.path(namespace, "web")
@@ -128,7 +134,9 @@ async def test_own_writes_are_visible_at_once_and_conflicts_are_told(plane: Plan
                         "metadata": {
                             "name": "web",
                             "namespace": namespace,
-                            "resourceVersion": decode(answer.body, Scale).metadata.resource_version,
+                            "resourceVersion": decode(
+                                answer.body, WireScale
+                            ).metadata.resource_version,
                         },
                         "spec": {"replicas": 2},
                     }
@@ -137,10 +145,10 @@ async def test_own_writes_are_visible_at_once_and_conflicts_are_told(plane: Plan
                 return body
 
             for _ in range(5):  # the Deployment's controller writes beside us
-                with suppress(Conflict):
+                with suppress(WriteConflict):
                     body = await scaled()
                     break
-            with pytest.raises(Conflict):
+            with pytest.raises(WriteConflict):
                 await api.request("PUT", target, body=body)
             with pytest.raises(ObjectNotFound):
                 await api.request("GET", DEPLOYMENTS.path(namespace, "nope"))
@@ -245,7 +253,7 @@ async def test_rights_that_lack_are_forbidden_and_lists_replace_watches(plane: P
                 await api.request("GET", PODS.path(namespace))
             rhythm = Rhythm(backoff_s=0.05, poll_s=0.3)
             store = Store[Workload]((namespace,))
-            source = Source(CONFIG_MAPS, Workload, namespace=namespace, rhythm=rhythm)
+            source = WatchSource(CONFIG_MAPS, Workload, namespace=namespace, rhythm=rhythm)
             async with beside(Reflector(api, source, store).run()):
                 await until("it polls", lambda: store.freshness().is_polling)
                 plane.kubectl("create", "configmap", "-n", namespace, "late")
@@ -260,13 +268,13 @@ async def test_the_store_survives_a_restart_of_the_api_server(
         plane.apply(deployment("web", namespace, replicas=3))
         store = PodStore()
         async with connected(plane.admin_kubeconfig) as api:
-            source = Source(PODS, Pod, rhythm=QUICK)
+            source = WatchSource(PODS, Pod, rhythm=QUICK)
             async with beside(Reflector(api, source, store).run()):
                 await until("three pods", lambda: len(store.select_all(namespace)) == 3)
                 await asyncio.to_thread(plane.apiserver.stop)
                 await until("it knows", lambda: not store.is_current())
                 assert len(store.select_all(namespace)) == 3
-                with pytest.raises(Unreachable):
+                with pytest.raises(ApiUnreachable):
                     await api.request("GET", PODS.path(namespace), timeout_s=2)
                 await asyncio.to_thread(plane.restart_apiserver)
                 await until("it follows again", store.is_current, 90)

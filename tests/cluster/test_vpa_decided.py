@@ -11,12 +11,12 @@ from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
 from tests.conformance.vpa_shared import decoded, seconds
-from vpa.model.objects import Pod, Recommendation, Vpa, decode
+from vpa.model.objects import SizedPod, Vpa, VpaRecommendation, decode
 from vpa.model.quantities import resource_list
 from vpa.updater import resize
-from vpa.updater.decide import LoopView, PodView, UpdateDecision, decide_update
-from vpa.updater.disruption import Group, Owner, OwnerSize, budget_for
-from vpa.updater.pace import Pace
+from vpa.updater.decide import LoopView, UpdateDecision, UpdatedPod, decide_update
+from vpa.updater.disruption import Owner, OwnerSize, PodGroup, budget_for
+from vpa.updater.pace import DisruptionPace
 from vpa.updater.priority import UpdaterSettings
 
 SHORT, LONG = 400, 5_000
@@ -49,7 +49,7 @@ def _due(random: Random) -> dict[str, Json]:
 
 def _decided(inputs: Json) -> tuple[UpdateDecision, str]:
     """Return the decision, and the name of what it rightly differs by."""
-    pods = [decode(each, Pod) for each in inputs["pods"]]
+    pods = [decode(each, SizedPod) for each in inputs["pods"]]
     pod, vpa = pods[inputs["selected_pod"]], decode(inputs["vpa"], Vpa)
     settings = UpdaterSettings(
         min_replicas=inputs["min_replicas_flag"],
@@ -60,18 +60,18 @@ def _decided(inputs: Json) -> tuple[UpdateDecision, str]:
     size = OwnerSize(replicas=inputs["configured_replicas"])
     budget = budget_for(pods, vpa, {Owner("ReplicationController", "rc"): size}, settings)
     now, refused = seconds(inputs["now"]), inputs["infeasible_attempts_by_pod_uid"] or {}
-    view = PodView(
+    view = UpdatedPod(
         pod=pod,
         vpa=vpa,
         resize_since_s=now - seconds(inputs["last_in_place_attempt"]),
-        was_refused=decoded(refused.get(pod.metadata.uid), Recommendation),
+        was_refused=decoded(refused.get(pod.metadata.uid), VpaRecommendation),
     )
-    found = decide_update(view, budget, LoopView(now=now, lease=None), settings, Pace())
+    found = decide_update(view, budget, LoopView(now=now, lease=None), settings, DisruptionPace())
     group = budget.group(pod)
     asks = pod.spec.containers[0].resources.requests
     if found.action == "resize" and resize.state_of(pod) != "ResizeNone" and asks != SIZE:
         return found, "a resize that nobody wants any more is revised (D4)"
-    if isinstance(group, Group) and group.only_unboosts and "TooFewReplicas" in found.reasons:
+    if isinstance(group, PodGroup) and group.only_unboosts and "TooFewReplicas" in found.reasons:
         return found, "a group too small that is kept for its boosts"
     return found, ""
 

@@ -26,11 +26,11 @@ from tests.cluster.vpa_sample_draws import (
 from tests.conformance.vpa_sample_cases import shown_checkpoint
 from tests.conformance.vpa_shared import seconds
 from vpa.model.checkpoint import Checkpoint, from_wire, to_wire
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, decode
 from vpa.model.ooms import Oom
-from vpa.model.reading import Reader
+from vpa.model.reading import ModelReader
 
 _NAMESPACE = "default"
 _VPAS = (
@@ -92,7 +92,7 @@ class _Life:
         self._open(0.0)
 
     def _open(self, now: float) -> None:
-        self.cluster = Cluster()
+        self.cluster = ClusterModel()
         for name, selected in self._selectors.items():
             target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
             vpa = {
@@ -169,7 +169,7 @@ def _weighed(saved: Checkpoint, at: float) -> dict[str, Json]:
 def _lived(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     life = _Life(i["selectors"])
     taken = [accepted for each in i["steps"] for accepted in life.step(each)]
-    reader = Reader(life.cluster)
+    reader = ModelReader(life.cluster)
     estimates = reader.read()
     found: dict[str, Json] = {}
     at = seconds(i["at"])

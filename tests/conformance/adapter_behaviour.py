@@ -13,15 +13,15 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from adapter import flags as adapter_flags
-from adapter import schemas
-from adapter.relist import Relister, RelistOptions
+from adapter.apis import schemas
+from adapter.discovery.relist import Relister, RelistOptions
 from adapter.selfmetrics import AdapterMetrics
 from podscale.core.metrics import Unavailable
 from podscale.feed.client import PrometheusClient
-from podscale.feed.credentials import Credentials
+from podscale.feed.credentials import PrometheusCredentials
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions, PrometheusOptions
-from podscale.feed.plan import Demand, KeyLabels, Plan
+from podscale.feed.plan import Demand, KeyLabels, QueryPlan
 from podscale.kube.errors import NoMatch
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
@@ -131,7 +131,7 @@ async def test_a8_ca(row, files):
             name = key if written == "valid" else "broken"
             words.append(f"--prometheus-{flag}={files / name}")
     options = adapter_flags.prometheus_options(parse(*words))
-    credentials = Credentials(options)
+    credentials = PrometheusCredentials(options)
     if outcome.startswith("error"):
         with pytest.raises((OSError, ValueError)):
             await credentials.refresh()
@@ -221,7 +221,7 @@ def test_a11_normalisation(row):
 
 
 def wanted(name):
-    plan = Plan("external", name, "s", KeyLabels(), lambda _matchers, _values: name)
+    plan = QueryPlan("external", name, "s", KeyLabels(), lambda _matchers, _values: name)
     return Demand(plan)
 
 

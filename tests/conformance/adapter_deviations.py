@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
-from adapter import mapping
+from adapter.discovery import mapping
 from podscale.core import quantity, selector
 from podscale.core.quantity import format_milli
 from podscale.kube.wire import format_time

@@ -6,17 +6,18 @@ from typing import Any
 
 from aiohttp import web
 
-from adapter import config_gen, mapping
-from adapter.config import Config
-from adapter.config import parse as parse_config
-from adapter.inquiry import ask
-from adapter.plans import Plans
-from adapter.registry import is_namespaced
-from adapter.relist import Relister, RelistOptions
-from adapter.rules import RuleSet, compile_rules
-from adapter.usage import Amounts, Usage
+from adapter.discovery import mapping
+from adapter.discovery.registry import is_namespaced
+from adapter.discovery.relist import Relister, RelistOptions
+from adapter.queries.inquiry import ask
+from adapter.queries.plans import Plans
+from adapter.queries.usage import Amounts, UsageByRules
+from adapter.rules import config_gen
+from adapter.rules.config import Config
+from adapter.rules.config import parse as parse_config
+from adapter.rules.ruleset import RuleSet, compile_rules
 from podscale.core import duration, selector
-from podscale.feed.client import PrometheusClient, Series
+from podscale.feed.client import PrometheusClient, SeriesAnswer
 from podscale.feed.feed import Feed
 from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.kube.restmapper import Mapper
@@ -31,14 +32,14 @@ class GivenSeries:
         self._series = series
         self.asked: list[tuple[str, float]] = []
 
-    async def series(self, match: str, start_s: float) -> Series:
+    async def series(self, match: str, start_s: float) -> SeriesAnswer:
         """Return names and label names."""
         self.asked.append((match, start_s))
         found: dict[str, set[frozenset[str]]] = {}
         for name, labels in self._series.get(match, []):
             found.setdefault(name, set()).add(frozenset(labels))
         names = {name: frozenset(shapes) for name, shapes in found.items()}
-        return Series(names, sum(map(len, found.values())))
+        return SeriesAnswer(names, sum(map(len, found.values())))
 
 
 def extensions_mapper() -> Mapper:
@@ -135,7 +136,7 @@ async def measured(row: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     host, port = runner.addresses[0][:2]
     options = PrometheusOptions(url=f"http://{host}:{port}")
     feed_options = FeedOptions(is_coalescing=False, with_sample_timestamps=False)
-    usage = Usage(lambda: rules.resource, None, Plans())  # type: ignore[arg-type]
+    usage = UsageByRules(lambda: rules.resource, None, Plans())  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     try:
         async with PrometheusClient(options) as client, Feed(client, feed_options) as feed:

@@ -5,8 +5,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adapter import config_gen
-from adapter.config import (
+from adapter.discovery.labels import ResourceLabels
+from adapter.discovery.mapping import ResourceMapper
+from adapter.errors import ConfigInvalid
+from adapter.rules import config_gen
+from adapter.rules.config import (
     Config,
     GroupResource,
     NameMapping,
@@ -14,11 +17,8 @@ from adapter.config import (
     RuleConfig,
     SeriesFilter,
 )
-from adapter.config import parse as parse_config
-from adapter.errors import ConfigInvalid
-from adapter.labels import ResourceLabels
-from adapter.mapping import Mapper
-from adapter.rules import RuleSet, compile_rules
+from adapter.rules.config import parse as parse_config
+from adapter.rules.ruleset import RuleSet, compile_rules
 from podscale.core import duration
 from podscale.kube.restmapper import Mapper as RestMapper
 
@@ -41,7 +41,9 @@ def mapping(template: str, overrides: dict[str, Any] | None) -> ResourceMapping:
     )
 
 
-def labels_of(template: str, overrides: dict[str, Any] | None, mapper: Mapper) -> ResourceLabels:
+def labels_of(
+    template: str, overrides: dict[str, Any] | None, mapper: ResourceMapper
+) -> ResourceLabels:
     """Return the compiled ``resources`` of a row."""
     return ResourceLabels(mapping(template, overrides), mapper)
 
@@ -51,12 +53,12 @@ def filters_of(entries: Iterable[dict[str, str]] | None) -> tuple[SeriesFilter, 
     return tuple(SeriesFilter(e.get("is", ""), e.get("isNot", "")) for e in entries or ())
 
 
-def compiled(rules: Sequence[RuleConfig], mapper: Mapper) -> RuleSet:
+def compiled(rules: Sequence[RuleConfig], mapper: ResourceMapper) -> RuleSet:
     """Compile rules as a file with these rules would be."""
     return compile_rules(parse_config(file(rules)), mapper)
 
 
-def refused(text: str, mapper: Mapper) -> str | None:
+def refused(text: str, mapper: ResourceMapper) -> str | None:
     """Return why a file is refused, ``None`` when it is not."""
     try:
         compile_rules(parse_config(text), mapper)

@@ -15,7 +15,7 @@ import uvloop
 from aiohttp import web
 
 from adapter import flags as adapter_flags
-from adapter.parts import Adapter
+from adapter.adapter import Adapter
 from podscale.core.metrics import MetricsProvider
 from podscale.serving import flags as serving_flags
 from tests.conformance.adapter_world import (

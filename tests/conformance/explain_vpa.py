@@ -10,17 +10,12 @@ from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import seconds
-from vpa.admission.matching import Candidate, Controller, target_of
+from vpa.admission.matching import Candidate, OwningController, target_of
 from vpa.admission.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
 from vpa.explain.admission import ValueQuestion, explain_admission
-from vpa.explain.explanation import WORDS, Explanation, explanation
-from vpa.explain.recommendation import (
-    AmountQuestion,
-    Measured,
-    TargetState,
-    explain_amount,
-)
+from vpa.explain.explanation import WORDS, SizingExplanation, explanation
+from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.update import explain_update
 from vpa.model.annotations import HalfLives
 from vpa.model.estimator import Bound
@@ -28,17 +23,17 @@ from vpa.model.held import holding
 from vpa.model.nodes import NodeShape
 from vpa.model.objects import (
     LimitRangeItem,
-    Pod,
-    Recommendation,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     controller_of,
     decode,
 )
 from vpa.model.policy import Windows
-from vpa.model.recommendation import ContainerUsage, recommend
-from vpa.updater.decide import LoopView, Pdb, PodView, decide_update
+from vpa.model.recommendation import RecommendedUsage, recommend
+from vpa.updater.decide import LoopView, Pdb, UpdatedPod, decide_update
 from vpa.updater.disruption import Owner, OwnerSize, budget_for
-from vpa.updater.lease import Lease
+from vpa.updater.lease import AdmissionLease
 from vpa.updater.pace import pace_of
 from vpa.updater.priority import UpdaterSettings
 
@@ -61,7 +56,7 @@ def check(case: Case) -> None:
         assert _same(value, found.decision[name]), f"{name}: {found.decision}"
 
 
-def explain_vpa(case: Case) -> Explanation:
+def explain_vpa(case: Case) -> SizingExplanation:
     """Return the explanation of the case's question."""
     run = {
         "vpa-recommendation": _recommendation,
@@ -88,7 +83,7 @@ def _number(value: Json) -> float | None:
         return None
 
 
-def _recommendation(i: dict[str, Json]) -> Explanation:
+def _recommendation(i: dict[str, Json]) -> SizingExplanation:
     vpa = decode(i["vpa"], Vpa)
     ask = i["ask"]
     question = AmountQuestion(ask["container"], ask["resource"], ask["field"])
@@ -110,7 +105,7 @@ def _recommendation(i: dict[str, Json]) -> Explanation:
         for resource, value, at in series(entry["series"], entry.get("ooms", [])):
             sampled.feed(resource, value, at)
         containers[entry["name"]] = sampled
-        usages.append(ContainerUsage(entry["name"], sampled.usage(settings)))
+        usages.append(RecommendedUsage(entry["name"], sampled.usage(settings)))
     trace = recommend(
         usages,
         settings,
@@ -129,9 +124,9 @@ def _recommendation(i: dict[str, Json]) -> Explanation:
     )
 
 
-def _measured(question: AmountQuestion, sampled: Sampled | None, settings: Any) -> Measured:
+def _measured(question: AmountQuestion, sampled: Sampled | None, settings: Any) -> MeasuredBasis:
     if sampled is None:
-        return Measured()
+        return MeasuredBasis()
     span = sampled.aggregates.cpu_span
     held = None
     if question.resource == "memory":
@@ -142,7 +137,7 @@ def _measured(question: AmountQuestion, sampled: Sampled | None, settings: Any) 
     first, last = float(span.first[0]), float(span.last[0])
     known = bool(np.isfinite(first))
     samples = float(span.samples[0])
-    return Measured(samples, first if known else None, last if known else None, held)
+    return MeasuredBasis(samples, first if known else None, last if known else None, held)
 
 
 def _target_state(vpa: Vpa, targets: list[dict[str, Json]]) -> TargetState:
@@ -162,21 +157,21 @@ class _Owners:
     def __init__(self, owners: list[dict[str, Json]]) -> None:
         self.known = {(o["kind"], o["name"]): o for o in owners}
 
-    def topmost(self, pod: Pod) -> Controller | None:
+    def topmost(self, pod: SizedPod) -> OwningController | None:
         owner = controller_of(pod)
         if owner is None:
             return None
         kind, name = owner.kind, owner.name
         while (entry := self.known.get((kind, name))) and entry["controller"]:
             kind, name = entry["controller"]["kind"], entry["controller"]["name"]
-        return Controller(pod.metadata.namespace, kind, name)
+        return OwningController(pod.metadata.namespace, kind, name)
 
     def selector(self, kind: str, name: str) -> selector.Selector | None:
         entry = self.known.get((kind, name))
         text = entry.get("selector") if entry is not None else None
         return selector.parse(text) if text else None
 
-    def candidates(self, pod: Pod, vpas: list[Vpa]) -> list[Candidate]:
+    def candidates(self, pod: SizedPod, vpas: list[Vpa]) -> list[Candidate]:
         top = self.topmost(pod)
         return [
             Candidate(vpa, self.selector(top.kind, top.name))
@@ -210,10 +205,10 @@ def _updater_settings(flags: dict[str, Json], gates: dict[str, bool]) -> Updater
     )
 
 
-def _update(i: dict[str, Json]) -> Explanation:
+def _update(i: dict[str, Json]) -> SizingExplanation:
     now = seconds(i["now"])
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
-    pods = [decode(pod, Pod) for pod in i["pods"]]
+    pods = [decode(pod, SizedPod) for pod in i["pods"]]
     owners = _Owners(i["owners"])
     pod = next(pod for pod in pods if pod.metadata.name == i["ask"]["pod"])
     matching = [
@@ -236,7 +231,7 @@ def _update(i: dict[str, Json]) -> Explanation:
     settings = _updater_settings(i["flags"], i["feature_gates"])
     lease, pdb = i["lease"], i["pdb"]
     refused = _refused((i.get("infeasible_records") or {}).get(pod.metadata.name))
-    view = PodView(
+    view = UpdatedPod(
         pod=pod,
         vpa=vpa,
         rivals=tuple(other for other in matching if other is not vpa),
@@ -247,7 +242,7 @@ def _update(i: dict[str, Json]) -> Explanation:
     )
     loop = LoopView(
         now=now,
-        lease=Lease(lease["name"], None, now - lease["renew_age_s"]) if lease else None,
+        lease=AdmissionLease(lease["name"], None, now - lease["renew_age_s"]) if lease else None,
         lease_timeout_s=flag_seconds(i["flags"], "admission-controller-status-lease-timeout", 60),
     )
     pace = pace_of(vpa.metadata.annotations)
@@ -255,14 +250,14 @@ def _update(i: dict[str, Json]) -> Explanation:
     return explain_update(decide_update(view, budget, loop, settings, pace))
 
 
-def _refused(record: Json) -> Recommendation | None:
+def _refused(record: Json) -> VpaRecommendation | None:
     # What was refused: a recommendation, or targets by container.
     if record is None:
         return None
     if "containerRecommendations" in record:
-        return decode(record, Recommendation)
+        return decode(record, VpaRecommendation)
     entries = [{"containerName": name, "target": target} for name, target in record.items()]
-    return decode({"containerRecommendations": entries}, Recommendation)
+    return decode({"containerRecommendations": entries}, VpaRecommendation)
 
 
 def _pdb(pdb: dict[str, Json] | None) -> Pdb | None:
@@ -279,8 +274,8 @@ def _ranges(i: dict[str, Json]) -> LimitRanges:
     return LimitRanges(item("container_limit_range"), item("pod_limit_range"))
 
 
-def _admission(i: dict[str, Json]) -> Explanation:
-    pod = decode(i["pod"], Pod)
+def _admission(i: dict[str, Json]) -> SizingExplanation:
+    pod = decode(i["pod"], SizedPod)
     vpas = [decode(vpa, Vpa) for vpa in i["vpas"]]
     owners = _Owners(i["owners"])
     ask = i["ask"]

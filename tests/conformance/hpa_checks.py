@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from hpa.cluster.overlapping_hpas import OverlappingHpas
+from hpa.cluster.statuses import changes
 from hpa.decide import conclude, decide, replay
 from hpa.decide.answers import summed
 from hpa.decide.decision import Conclusion
@@ -14,11 +16,9 @@ from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio
 from hpa.decide.replicas import NO_MATCH, by_average_value, usage_per_pod
 from hpa.decide.requests import RequestProblem, requests_of
 from hpa.decide.settings import acts_at_once
-from hpa.decide.spec import HPA, MetricSpec, MetricStatus, ObjectReference, Status
+from hpa.decide.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
 from hpa.decide.stabilization import stabilize, stabilize_down
 from hpa.decide.variation import ACTUAL
-from hpa.rivals import Rivals
-from hpa.statuses import changes
 from podscale.core.quantity import format_milli
 from podscale.core.selector import parse
 from tests.conformance import hpa_inputs as given
@@ -33,7 +33,7 @@ def tolerance(inputs: Case) -> Tolerance:
 def measured(case: Case, spec: MetricSpec, answer: Any, current: int) -> Valid | Invalid:
     inputs = case["inputs"]
     listed = given.pods(inputs["pods"], [inputs.get("resource", "cpu")])
-    hpa = HPA("test-namespace", "test-hpa", ObjectReference("Deployment", "web"), 10, (spec,))
+    hpa = HPA("test-namespace", "test-hpa", MetricObject("Deployment", "web"), 10, (spec,))
     scale = Scale(current, current, "name=test-pod")
     pass_ = Measuring(
         Observation(hpa, scale, listed, (answer,)),
@@ -103,7 +103,7 @@ def pods_metric(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def object_value(case: Case, inputs: Case, expected: Case) -> None:
-    described = ObjectReference("Deployment", "some-deployment", "apps/v1")
+    described = MetricObject("Deployment", "some-deployment", "apps/v1")
     target = inputs["target_value"]
     spec = MetricSpec("Object", "qps", described=described, target_type="Value", value_milli=target)
     answer = given.object_answer(inputs["usage"])
@@ -268,7 +268,7 @@ def shown_events(events: Any) -> list[dict[str, Any]]:
 
 def build_quantity(case: Case, inputs: Case, expected: Case) -> None:
     metric = MetricStatus("Resource", inputs["resource"], average_value_milli=inputs["raw_milli"])
-    built: Any = changes(Status(), Status(metrics=(metric,)))["currentMetrics"]
+    built: Any = changes(HpaStatus(), HpaStatus(metrics=(metric,)))["currentMetrics"]
     text = format_milli(expected["milli_value"], expected["format"])
     assert built[0]["resource"]["current"] == {"averageValue": text}
 
@@ -280,7 +280,7 @@ def update_enqueue(case: Case, inputs: Case, expected: Case) -> None:
 
 
 def selector_store(case: Case, inputs: Case, expected: Case) -> None:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     does = {"put_if_absent": rivals.add, "put_if_present": rivals.change, "delete": rivals.drop}
     results = []
     for operation, namespace, hpa, *selector in inputs["operations"]:

@@ -20,18 +20,24 @@ from hpa.decide.observation import (
     ScaleUnreadable,
 )
 from hpa.decide.options import read_options
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
 from hpa.decide.reading import DOWN, UP, read_behavior, read_rules
 from hpa.decide.settings import Gates, Settings
 from hpa.decide.spec import (
     HPA,
     Condition,
+    HpaStatus,
+    MetricObject,
     MetricSelector,
     MetricSpec,
     MetricStatus,
-    ObjectReference,
     Rules,
-    Status,
 )
 from podscale.core import metrics as core
 from podscale.core.selector import SelectorError, parse
@@ -40,7 +46,12 @@ NOW = 1_750_000_000.0
 ZERO_TIME = -62_135_596_800.0
 LABELS = {"name": "test-pod"}
 
-_READY = {True: Ready.TRUE, False: Ready.FALSE, "unknown": Ready.UNKNOWN, "absent": Ready.ABSENT}
+_READY = {
+    True: DecidedReadiness.TRUE,
+    False: DecidedReadiness.FALSE,
+    "unknown": DecidedReadiness.UNKNOWN,
+    "absent": DecidedReadiness.ABSENT,
+}
 _GATES = {
     "HPAScaleToZero": "scale_to_zero",
     "HPAConfigurableTolerance": "configurable_tolerance",
@@ -100,7 +111,7 @@ def settings(case: Mapping[str, Any]) -> Settings:
     )
 
 
-def template(pod: Mapping[str, Any], resources: Sequence[str]) -> PodTemplate:
+def template(pod: Mapping[str, Any], resources: Sequence[str]) -> DecidedPodTemplate:
     def amounts(milli: int | None) -> dict[str, int]:
         return {} if milli is None else dict.fromkeys(resources, milli)
 
@@ -124,7 +135,7 @@ def template(pod: Mapping[str, Any], resources: Sequence[str]) -> PodTemplate:
             for name, milli in pod.get("requests", {}).items()
         ]
     level = dict(pod.get("pod_level_other_requests", {})) | amounts(pod.get("pod_level_request"))
-    return PodTemplate(tuple(containers), level, amounts(pod.get("overhead")))
+    return DecidedPodTemplate(tuple(containers), level, amounts(pod.get("overhead")))
 
 
 def owner_of(pod: Mapping[str, Any], target: str) -> str:
@@ -136,7 +147,7 @@ def pods(listed: Sequence[Mapping[str, Any]], resources: Sequence[str], target: 
     owners = sorted({owner_of(pod, target) for pod in listed})
     return Pods(
         names=tuple(pod["name"] for pod in listed),
-        phase=bytes(Phase[pod.get("phase", "Running").upper()] for pod in listed),
+        phase=bytes(DecidedPhase[pod.get("phase", "Running").upper()] for pod in listed),
         ready=bytes(_READY[pod.get("ready", True)] for pod in listed),
         deleted=bytes(bool(pod.get("deleted")) for pod in listed),
         started=tuple(at(pod.get("start_age_s", "zero")) for pod in listed),
@@ -216,7 +227,7 @@ def metric(written: Mapping[str, Any]) -> MetricSpec:
         written.get("resource") or written.get("metric", ""),
         container=written.get("container", ""),
         described=described
-        and ObjectReference(described["kind"], described["name"], described["apiVersion"]),
+        and MetricObject(described["kind"], described["name"], described["apiVersion"]),
         selector=selector(written.get("selector")),
         target_type=target.get("type", ""),
         value_milli=target.get("value"),
@@ -267,7 +278,7 @@ def recommendations(
     return tuple(Recommendation(each["replicas"], at(each["age_s"]) or NOW) for each in written)
 
 
-def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> Status:
+def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> HpaStatus:
     scaled = written.get("lastScaleTime_age_s")
     conditions = tuple(
         Condition(each["type"], each["status"], each["reason"], each.get("message", ""), ZERO_TIME)
@@ -277,7 +288,7 @@ def status(written: Mapping[str, Any], specs: Sequence[MetricSpec]) -> Status:
         metric_status(each, spec)
         for each, spec in zip(written.get("currentMetrics", []), specs, strict=False)
     ]
-    return Status(
+    return HpaStatus(
         written["currentReplicas"],
         written["desiredReplicas"],
         None if scaled is None else at(scaled),
@@ -311,7 +322,7 @@ def hpa(inputs: Mapping[str, Any]) -> HPA:
     return HPA(
         namespace=written.get("namespace", "test-namespace"),
         name=written.get("name", "test-hpa"),
-        target=ObjectReference(target["kind"], target.get("name", "web"), version),
+        target=MetricObject(target["kind"], target.get("name", "web"), version),
         min_replicas=1 if minimum is None else minimum,
         max_replicas=written["maxReplicas"],
         metrics=specs,

@@ -10,12 +10,14 @@ import time
 
 import pytest
 
-from adapter import config, config_gen, mapping, values
-from adapter.errors import ConfigInvalid, QueryError
-from adapter.filters import NameFilter
-from adapter.labels import LabelProblem
-from adapter.naming import Namer
-from adapter.queries import QueryTemplate
+from adapter.discovery import mapping
+from adapter.discovery.labels import LabelProblem
+from adapter.discovery.naming import Namer
+from adapter.errors import ConfigInvalid, RuleQueryError
+from adapter.queries import values
+from adapter.queries.promql import QueryTemplate
+from adapter.rules import config, config_gen
+from adapter.rules.filters import NameFilter
 from podscale.core import duration, gotemplate, quantity, selector
 from podscale.feed import client
 from podscale.feed import series as feed_series
@@ -173,7 +175,7 @@ def test_resource_to_label(row):
         return
     labels = pure.labels_of(template, overrides, MAPPER)
     if error:
-        with pytest.raises(QueryError):
+        with pytest.raises(RuleQueryError):
             labels.label(key)
         return
     assert labels.label(key) == label
@@ -190,7 +192,7 @@ def test_custom_query(row):
     query = QueryTemplate(template, labels)
     wanted = parsed_selector(metric_selector)
     if error:
-        with pytest.raises(QueryError):
+        with pytest.raises(RuleQueryError):
             query.build(series, key, namespace, names or (), wanted, extra or ())
         return
     assert query.build(series, key, namespace, names or (), wanted, extra or ()) == expected
@@ -207,7 +209,7 @@ def test_external_query(row):
     query = QueryTemplate(template, labels, is_namespaced=namespaced)
     wanted = parsed_selector(metric_selector)
     if error:
-        with pytest.raises(QueryError):
+        with pytest.raises(RuleQueryError):
             query.build_external(series, namespace, wanted)
         return
     assert query.build_external(series, namespace, wanted) == expected

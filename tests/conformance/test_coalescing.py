@@ -10,9 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from podscale.core import gotemplate
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.proof import prove
-from podscale.feed.prover.tree import Aggregation, Binary, Call, Selector, Subquery, parse
+from podscale.feed.prover.tree import (
+    Aggregation,
+    Binary,
+    FunctionCall,
+    Subquery,
+    VectorSelector,
+    parse,
+)
 from podscale.feed.prover.verdict import Widened
 from tests.conformance.cases import document, params
 from tests.integration.prometheus import PrometheusServer
@@ -43,16 +50,16 @@ def plan_of(template, api, labels, matchers=(), series="ser"):
             }
         )
 
-    return Plan(api, template, series, key, render, tuple(matchers))
+    return QueryPlan(api, template, series, key, render, tuple(matchers))
 
 
 def unordered(node):
     """The tree with matchers and label lists sorted: their order means nothing."""
     match node:
-        case Selector():
+        case VectorSelector():
             order = sorted(node.matchers, key=lambda m: (m.label, m.op, m.value))
             return replace(node, matchers=tuple(order))
-        case Call():
+        case FunctionCall():
             return replace(node, arguments=tuple(map(unordered, node.arguments)))
         case Subquery():
             return replace(node, operand=unordered(node.operand))

@@ -1,4 +1,4 @@
-"""Every situation of ``doctor.yaml``: the stage, the rule and the words the doctor must say."""
+"""Every situation of ``diagnosis.yaml``: the stage, the rule and the words the doctor must say."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapter import doctor, mapping
-from adapter.evidence import (
+from adapter.discovery import mapping
+from adapter.doctor import diagnosis
+from adapter.doctor.evidence import (
     Access,
-    Asked,
+    AskedEvidence,
     Given,
     Point,
     Rejected,
@@ -70,17 +71,19 @@ def failure(answer: Mapping[str, Any]) -> Given:
 def test_the_first_failing_stage_is_named(case):
     inputs, expected = case["inputs"], case["expected"]
     around = surroundings(inputs)
-    answers = doctor.Answers(
+    answers = diagnosis.Answers(
         [series(entry) for entry in inputs["series"]],
         [series(entry) for entry in inputs.get("series_without_start", [])],
         [result(pair) for pair in inputs["query_answers"]],
     )
-    asked = Asked(**inputs["asked"])
+    asked = AskedEvidence(**inputs["asked"])
     # As the command does: pod, Pods and deployments are written too.
     resolved = mapping.resolve(Mapper(around.resources), *mapping.split(asked.resource))
     if resolved is not None:
         asked = replace(asked, resource=resolved.group_resource)
-    found = doctor.run(doctor.diagnose(inputs["config"], asked, around, "rules.yaml"), answers)
+    found = diagnosis.run(
+        diagnosis.diagnose(inputs["config"], asked, around, "rules.yaml"), answers
+    )
     assert (found.stage, found.rule) == (expected["stage"], expected["rule"]), found.text
     text = found.text.lower()
     assert [words for words in expected["must_mention"] if str(words).lower() not in text] == []

@@ -18,19 +18,19 @@ from vpa.admission.patch import (
 from vpa.admission.resources import (
     ContainerResources,
     PodResources,
-    Unavailable,
+    ResourcesUnavailable,
     container_resources,
     pod_resources,
 )
 from vpa.capping.processor import LimitRanges
 from vpa.model.objects import (
-    Condition,
-    Container,
-    ContainerStatus,
-    Pod,
-    PodSpec,
-    PodStatus,
+    SizedContainer,
+    SizedContainerStatus,
+    SizedPod,
+    SizedPodSpec,
+    SizedPodStatus,
     Vpa,
+    VpaCondition,
     VpaSpec,
     decode,
 )
@@ -65,31 +65,31 @@ def parsed_updates(text: str) -> Json:
 
 
 def admission_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = admission_patch(decode(i["pod"], Pod), decode(i["vpa"], Vpa), ranges(i), _boost(i))
+    found = admission_patch(decode(i["pod"], SizedPod), decode(i["vpa"], Vpa), ranges(i), _boost(i))
     # What the API server would refuse is not sent.
-    return {"patches": [] if isinstance(found, Unavailable) else shown_patches(found)}
+    return {"patches": [] if isinstance(found, ResourcesUnavailable) else shown_patches(found)}
 
 
-def ready_pod(pod: Pod, ready_for_s: float | None) -> tuple[Pod, float]:
+def ready_pod(pod: SizedPod, ready_for_s: float | None) -> tuple[SizedPod, float]:
     """Return the pod with a Ready condition of that age, and the time of now."""
     now = 2e9
     if ready_for_s is None:
         return pod, now
     since = datetime.fromtimestamp(now - ready_for_s).astimezone()
-    ready = Condition("Ready", "True", last_transition_time=since)
-    status = PodStatus(
+    ready = VpaCondition("Ready", "True", last_transition_time=since)
+    status = SizedPodStatus(
         pod.status.phase,
         pod.status.start_time,
         (*(pod.status.conditions or ()), ready),
         pod.status.container_statuses,
     )
-    return Pod(pod.metadata, pod.spec, status), now
+    return SizedPod(pod.metadata, pod.spec, status), now
 
 
 def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod, now = ready_pod(decode(i["pod"], Pod), i.get("ready_for_s"))
+    pod, now = ready_pod(decode(i["pod"], SizedPod), i.get("ready_for_s"))
     found = resize_patch(pod, decode(i["vpa"], Vpa), ranges(i), now)
-    if isinstance(found, Unavailable):  # what the API server would refuse is not sent
+    if isinstance(found, ResourcesUnavailable):  # what the API server would refuse is not sent
         return {"resize_patches": [], "annotation_patches": []}
     return {
         "resize_patches": [entry.wire() for entry in found.resize],
@@ -98,10 +98,12 @@ def inplace_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def container_resources_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    statuses = (decode(i["container_status"], ContainerStatus),) if i["container_status"] else ()
-    pod = Pod(
-        spec=PodSpec(containers=(decode(i["container"], Container),)),
-        status=PodStatus(container_statuses=statuses),
+    statuses = (
+        (decode(i["container_status"], SizedContainerStatus),) if i["container_status"] else ()
+    )
+    pod = SizedPod(
+        spec=SizedPodSpec(containers=(decode(i["container"], SizedContainer),)),
+        status=SizedPodStatus(container_statuses=statuses),
     )
     vpa = decode(i["vpa"], Vpa)
     found = container_resources(
@@ -116,11 +118,11 @@ def container_resources_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str
 
 
 def admission_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    limits: LimitRanges | Unavailable = ranges(i)
+    limits: LimitRanges | ResourcesUnavailable = ranges(i)
     if i["limit_range_error"]:
-        limits = Unavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
-    found = pod_resources(decode(i["pod"], Pod), decode(i["vpa"], Vpa), limits)
-    if isinstance(found, Unavailable):
+        limits = ResourcesUnavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
+    found = pod_resources(decode(i["pod"], SizedPod), decode(i["vpa"], Vpa), limits)
+    if isinstance(found, ResourcesUnavailable):
         return {"error": True}
     only = found.containers[0]
     return {
@@ -131,9 +133,9 @@ def admission_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
     }
 
 
-def calculated(i: dict[str, Json]) -> PodResources | Unavailable:
+def calculated(i: dict[str, Json]) -> PodResources | ResourcesUnavailable:
     if i.get("provider_error"):
-        return Unavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
+        return ResourcesUnavailable("LimitRangesUnknown", "the LimitRanges were not read yet")
     return PodResources(
         tuple(
             ContainerResources(resource_list(r["requests"]), resource_list(r["limits"]))
@@ -145,16 +147,16 @@ def calculated(i: dict[str, Json]) -> PodResources | Unavailable:
 
 def resource_patch_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = Vpa(metadata=decode({"name": i["vpa_name"]}, type(Vpa().metadata)))
-    return _patched(resource_patch(decode(i["pod"], Pod), vpa, calculated(i), BoostSettings()))
+    return _patched(resource_patch(decode(i["pod"], SizedPod), vpa, calculated(i), BoostSettings()))
 
 
 def startup_boost_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
-    return _patched(resource_patch(decode(i["pod"], Pod), vpa, calculated(i), _boost(i)))
+    return _patched(resource_patch(decode(i["pod"], SizedPod), vpa, calculated(i), _boost(i)))
 
 
-def _patched(found: list[PatchEntry] | Unavailable) -> dict[str, Json]:
-    if isinstance(found, Unavailable):
+def _patched(found: list[PatchEntry] | ResourcesUnavailable) -> dict[str, Json]:
+    if isinstance(found, ResourcesUnavailable):
         return {"error": True, "patches": []}
     return {"error": False, "patches": shown_patches(found)}
 
@@ -170,14 +172,14 @@ def observed_containers_parse(i: dict[str, Json], e: dict[str, Json]) -> dict[st
 
 
 def match_vpa_for_pod(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode(i["pod"], Pod)
+    pod = decode(i["pod"], SizedPod)
     labels = selector.parse(i["label_selector_of_target"])
     index = matching.TargetIndex(matching.Candidate(decode(vpa, Vpa), labels) for vpa in i["vpas"])
     owners = [owner for owner in pod.metadata.owner_references or () if owner.controller]
     controller = None
     if owners:
         namespace = pod.metadata.namespace
-        controller = matching.Controller(namespace, owners[0].kind, owners[0].name)
+        controller = matching.OwningController(namespace, owners[0].kind, owners[0].name)
     found = matching.match_at_admission(pod, controller, index)
     return {"vpa": found.chosen.vpa.metadata.name if found.chosen is not None else None}
 
@@ -202,7 +204,7 @@ def validate_vpa(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 def gate_grandfathering(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     on = i["gate_enabled"]
-    gates = validation.Gates(
+    gates = validation.VpaGates(
         in_place=on and i["gate"] == "InPlace",
         cpu_startup_boost=on and i["gate"] == "CPUStartupBoost",
         per_vpa_config=on and i["gate"] == "PerVPAConfig",

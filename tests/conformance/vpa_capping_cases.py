@@ -10,10 +10,10 @@ from vpa.capping.processor import LimitRanges, cap_for_pod
 from vpa.model.objects import (
     ContainerRecommendation,
     LimitRangeItem,
-    Pod,
-    Recommendation,
     ResourcePolicy,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     container_policy,
     decode,
 )
@@ -55,16 +55,16 @@ def apply_vpa_policy(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
             lower_bound=bounded(entry, entry.lower_bound),
             upper_bound=bounded(entry, entry.upper_bound),
         )
-        for entry in decode(given, Recommendation).container_recommendations or ()
+        for entry in decode(given, VpaRecommendation).container_recommendations or ()
     )
-    return {"recommendation": shown_recommendation(Recommendation(entries))}
+    return {"recommendation": shown_recommendation(VpaRecommendation(entries))}
 
 
 def apply_pod_limit_range(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     entries = [decode(entry, ContainerRecommendation) for entry in i["recommendations"]]
     bounds = {entry.container_name: entry.target or ResourceList() for entry in entries}
     found = apply_pod_range(
-        i["resource"], bounds, decode(i["pod"], Pod), decode(i["limit_range"], LimitRangeItem)
+        i["resource"], bounds, decode(i["pod"], SizedPod), decode(i["limit_range"], LimitRangeItem)
     )
     return {
         "recommendations": [
@@ -82,7 +82,7 @@ def ranges(i: dict[str, Json]) -> LimitRanges:
 
 
 def capping(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = cap_for_pod(decode(i["vpa"], Vpa), decode(i["pod"], Pod), ranges(i))
+    found = cap_for_pod(decode(i["vpa"], Vpa), decode(i["pod"], SizedPod), ranges(i))
     return {
         "recommendation": shown_recommendation(found.recommendation),
         "annotations": {name: sorted(found.notes(name)) for name in found.caps},

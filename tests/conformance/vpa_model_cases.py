@@ -10,20 +10,16 @@ from vpa.model.aggregates import Aggregates
 from vpa.model.histograms import Floats
 from vpa.model.objects import (
     ContainerPolicy,
-    Pod,
-    Recommendation,
     ResourcePolicy,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     decode,
 )
 from vpa.model.policy import Windows, settings_of
 from vpa.model.postprocess import integer_cpu, integer_cpu_containers, whole_cores
 from vpa.model.quantities import resource_list, wire
-from vpa.model.recommendation import (
-    ContainerUsage,
-    RecommenderSettings,
-    recommend,
-)
+from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, recommend
 
 
 def _confidence(i: dict[str, Json]) -> Floats:
@@ -81,7 +77,7 @@ def flag_seconds(flags: dict[str, Json], name: str, default: float) -> float:
 def recommender_settings(config: dict[str, Json], flags: dict[str, Json]) -> RecommenderSettings:
     """Return settings from a case's config (upstream's struct) or from flags by name."""
 
-    def of(name: str) -> estimator.Settings:
+    def of(name: str) -> estimator.EstimatorSettings:
         def fraction(bound: str, default: float) -> float:
             key = {
                 "target": f"target_{name}_percentile",
@@ -99,7 +95,7 @@ def recommender_settings(config: dict[str, Json], flags: dict[str, Json]) -> Rec
             f"confidence_interval_{name}_s",
             flag_seconds(flags, f"confidence-interval-{name}", 86400),
         )
-        return estimator.Settings(
+        return estimator.EstimatorSettings(
             percentiles=estimator.Percentiles(
                 fraction("lower", 0.5), fraction("target", 0.9), fraction("upper", 0.95)
             ),
@@ -152,7 +148,7 @@ def recommendation(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         for resource, value, at in series(entry["series"], entry.get("ooms", [])):
             sampled.feed(resource, value, at)
         usage = sampled.usage(settings)
-        usages.append(ContainerUsage(entry["name"], usage))
+        usages.append(RecommendedUsage(entry["name"], usage))
         known[entry["name"]] = max((r.confidence for r in usage.values()), default=0.0)
         if "controlled_resources" in entry:
             policies.append(
@@ -288,7 +284,7 @@ def status_conditions(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
 def cpu_integer_post_processor(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
     found = integer_cpu(
-        decode(i["recommendation"], Recommendation),
+        decode(i["recommendation"], VpaRecommendation),
         integer_cpu_containers(vpa.metadata.annotations),
     )
     return {"recommendation": shown_recommendation(found)}
@@ -309,11 +305,11 @@ def _shown_oom(oom: ooms.Oom) -> dict[str, Json]:
 
 
 def oom_from_pod_update(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = ooms.from_pod_update(decode(i["old_pod"], Pod), decode(i["new_pod"], Pod))
+    found = ooms.from_pod_update(decode(i["old_pod"], SizedPod), decode(i["new_pod"], SizedPod))
     assert len(found) <= 1
     return {"oom": _shown_oom(found[0]) if found else None}
 
 
 def oom_from_eviction_event(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = ooms.from_eviction(decode(i["event"], ooms.Event))
+    found = ooms.from_eviction(decode(i["event"], ooms.OomEvent))
     return {"ooms": [_shown_oom(oom) for oom in found]}

@@ -22,7 +22,7 @@ REASONS = frozenset(
 )
 
 
-def layout(options: dict[str, Json]) -> buckets.Layout:
+def layout(options: dict[str, Json]) -> buckets.BucketLayout:
     if options["type"] == "linear":
         return buckets.linear(
             width=options["bucket_size"], maximum=options["max"], epsilon=options["epsilon"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from podscale.core import quantity
 from vpa.model.histograms import ZERO_TIME
-from vpa.model.objects import Recommendation, decode
+from vpa.model.objects import VpaRecommendation, decode
 from vpa.model.status import recommendation_wire
 
 Json = Any
@@ -33,7 +33,7 @@ def stamp(time_s: float) -> float | None:
     return None if time_s in (ZERO_TIME, math.inf) else time_s
 
 
-def shown_recommendation(found: Recommendation | None) -> Json:
+def shown_recommendation(found: VpaRecommendation | None) -> Json:
     return recommendation_wire(found) if found is not None else None
 
 

@@ -12,22 +12,18 @@ from vpa.admission.boost import expired
 from vpa.admission.patch import (
     resize_entries,
 )
-from vpa.admission.resources import (
-    ContainerResources,
-    PodResources,
-    Unavailable,
-)
+from vpa.admission.resources import ContainerResources, PodResources, ResourcesUnavailable
 from vpa.capping.processor import cap_for_pod
 from vpa.model.objects import (
-    Condition,
     ContainerPolicy,
     EvictionRequirement,
-    Pod,
-    PodStatus,
-    Recommendation,
     ResourcePolicy,
+    SizedPod,
+    SizedPodStatus,
     StartupBoost,
     Vpa,
+    VpaCondition,
+    VpaRecommendation,
     VpaSpec,
     decode,
     requests_and_limits,
@@ -36,8 +32,8 @@ from vpa.model.quantities import lower, resource_list, wire
 from vpa.updater import modes, pace, priority, requirements, resize
 from vpa.updater.decide import Pdb
 from vpa.updater.disruption import Budget, Owner, OwnerSize, budget_for
-from vpa.updater.disruption import Group as ReplicaGroup
-from vpa.updater.lease import Lease
+from vpa.updater.disruption import PodGroup as ReplicaGroup
+from vpa.updater.lease import AdmissionLease
 from vpa.updater.priority import UpdaterSettings
 
 
@@ -51,7 +47,7 @@ def _shown_priority(rank: priority.Priority) -> dict[str, Json]:
 
 def update_priority(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
-    return _shown_priority(priority.priority(decode(i["pod"], Pod), vpa.status.recommendation))
+    return _shown_priority(priority.priority(decode(i["pod"], SizedPod), vpa.status.recommendation))
 
 
 def priority_less(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -63,8 +59,8 @@ def priority_less(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def has_lower_recommendation(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    before = decoded(i["last_attempt"], Recommendation)
-    return {"result": priority.has_lower(before, decoded(i["new"], Recommendation))}
+    before = decoded(i["last_attempt"], VpaRecommendation)
+    return {"result": priority.has_lower(before, decoded(i["new"], VpaRecommendation))}
 
 
 def has_lower_resource(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -72,7 +68,7 @@ def has_lower_resource(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json
 
 
 def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode(i["pod"], Pod)
+    pod = decode(i["pod"], SizedPod)
     requests, limits = requests_and_limits(pod, i["container"])
     known = (*pod.spec.containers, *(pod.status.container_statuses or ()))
     present = any(container.name == i["container"] for container in known)
@@ -86,7 +82,7 @@ def effective_resources(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 def eviction_requirements(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     wanted = [decode(entry, EvictionRequirement) for entry in i["eviction_requirements"] or []]
     found = requirements.unmet(
-        decode(i["pod"], Pod), decoded(i["recommendation"], Recommendation), wanted
+        decode(i["pod"], SizedPod), decoded(i["recommendation"], VpaRecommendation), wanted
     )
     return {"admit": found is None}
 
@@ -101,14 +97,14 @@ def update_queue(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
         in_place=True,
     )
     refused = {
-        uid: decode(entry, Recommendation)
+        uid: decode(entry, VpaRecommendation)
         for uid, entry in (i.get("infeasible_attempts_by_pod_uid") or {}).items()
     }
     queued, ranked = {}, []
     policy = vpa.spec.update_policy
     wanted = policy.eviction_requirements if policy is not None else None
     for raw in i["pods"]:
-        pod = decode(raw, Pod)
+        pod = decode(raw, SizedPod)
         capped = cap_for_pod(vpa, pod, ranges(i)).recommendation
         if priority.was_tried(vpa, capped, refused.get(pod.metadata.uid)):
             continue
@@ -132,22 +128,22 @@ def _owner_size(kind: str, configured: int) -> OwnerSize:
 class Group:
     """One replica group in one loop, with the clock of its resizes."""
 
-    def __init__(self, pods: list[Pod], vpa: Vpa, i: dict[str, Json], settings: Json) -> None:
+    def __init__(self, pods: list[SizedPod], vpa: Vpa, i: dict[str, Json], settings: Json) -> None:
         self.pods, self.vpa, self.settings = pods, vpa, settings
         kind = i.get("owner_kind", "ReplicationController")
         sizes = {Owner(kind, "rc"): _owner_size(kind, i["configured_replicas"])}
         self.budget: Budget = budget_for(pods, vpa, sizes, settings)
         self.seen: dict[str, float] = {}
 
-    def since(self, pod: Pod, now: float) -> float:
+    def since(self, pod: SizedPod, now: float) -> float:
         if resize.state_of(pod) == "ResizeNone":
             return 0.0
         return now - self.seen.setdefault(pod.metadata.name, now)
 
-    def can_evict(self, pod: Pod, now: float) -> bool:
+    def can_evict(self, pod: SizedPod, now: float) -> bool:
         return resize.can_evict(pod, self.budget, self.since(pod, now))
 
-    def evict(self, pod: Pod, now: float) -> bool:
+    def evict(self, pod: SizedPod, now: float) -> bool:
         if not self.can_evict(pod, now):
             return False
         group = self.budget.group(pod)
@@ -156,7 +152,7 @@ class Group:
         return True
 
     def can_in_place(
-        self, pod: Pod, now: float, *, has_recommendation: bool = True, tried: bool = False
+        self, pod: SizedPod, now: float, *, has_recommendation: bool = True, tried: bool = False
     ) -> str:
         return resize.can_update_in_place(
             pod,
@@ -168,11 +164,11 @@ class Group:
             since_s=self.since(pod, now),
         ).decision
 
-    def can_unboost(self, pod: Pod, now: float) -> bool:
+    def can_unboost(self, pod: SizedPod, now: float) -> bool:
         settings = replace(self.settings, cpu_startup_boost=True)
         return resize.can_unboost(pod, self.budget, expired(pod, self.vpa, now), settings)
 
-    def in_place(self, pod: Pod) -> bool:
+    def in_place(self, pod: SizedPod) -> bool:
         group = self.budget.group(pod)
         if not isinstance(group, ReplicaGroup):
             return False
@@ -197,7 +193,7 @@ def _updater(i: dict[str, Json], *, in_place: bool) -> UpdaterSettings:
 
 
 def disruption_group(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pods = [decode(pod, Pod) for pod in i["pods"]]
+    pods = [decode(pod, SizedPod) for pod in i["pods"]]
     mode = i["update_mode"]
     group = Group(pods, _vpa(i, mode), i, _updater(i, in_place=True))
     now = seconds(i["now"])
@@ -232,7 +228,7 @@ def disruption_sequence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
             raw["status"]["conditions"] = [described["resize_condition"]]
         if described.get("boosted"):
             raw["metadata"]["annotations"] = {"vpaCpuStartupBoost/c": ""}
-        pods.append(decode(raw, Pod))
+        pods.append(decode(raw, SizedPod))
     settings = _updater(i, in_place=i.get("in_place_gate", False))
     group = Group(pods, _vpa(i, i["update_mode"]), i, settings)
     results: list[Json] = []
@@ -253,7 +249,7 @@ def disruption_sequence(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 
 def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pods = [decode(pod, Pod) for pod in i["pods"]]
+    pods = [decode(pod, SizedPod) for pod in i["pods"]]
     vpa = decode(i["vpa"], Vpa)
     settings = _updater(i, in_place=True)
     of_group = _vpa({}, i["group_update_mode"])
@@ -262,7 +258,7 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     pod, now = pods[i["selected_pod"]], seconds(i["now"])
     group.seen[pod.metadata.name] = seconds(i["last_in_place_attempt"])
     refused = {
-        uid: decode(entry, Recommendation)
+        uid: decode(entry, VpaRecommendation)
         for uid, entry in (i["infeasible_attempts_by_pod_uid"] or {}).items()
     }
     found = vpa.status.recommendation
@@ -279,7 +275,7 @@ def can_in_place(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    def pod(number: int) -> Pod:
+    def pod(number: int) -> SizedPod:
         raw: dict[str, Json] = {
             "metadata": {
                 "name": f"pod-{number}",
@@ -291,7 +287,7 @@ def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
         }
         if number == 0:
             raw["status"]["conditions"] = i["conditions"]
-        return decode(raw, Pod)
+        return decode(raw, SizedPod)
 
     pods = [pod(number) for number in range(3)]
     settings = UpdaterSettings(in_place=True)
@@ -301,14 +297,14 @@ def can_in_place_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Jso
 
 
 def resize_status(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    return {"status": resize.resize_state([decode(c, Condition) for c in i["conditions"]])}
+    return {"status": resize.resize_state([decode(c, VpaCondition) for c in i["conditions"]])}
 
 
 def non_disruptive_resize(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    return {"result": resize.is_non_disruptive(decode(i["pod"], Pod))}
+    return {"result": resize.is_non_disruptive(decode(i["pod"], SizedPod))}
 
 
-def _in_place(decision: str) -> tuple[Pod, dict[str, Json]]:
+def _in_place(decision: str) -> tuple[SizedPod, dict[str, Json]]:
     """Return a pod that is due and gets this in-place decision, and what is known of it."""
     if decision == "InPlaceApproved":
         return worlds.pod(), {}
@@ -355,18 +351,20 @@ def lease_validity(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     def at(age: float | None) -> float | None:
         return now - age if age is not None else None
 
-    lease = Lease("vpa-admission-controller", at(i["creation_age_s"]), at(i["renew_age_s"]))
+    lease = AdmissionLease(
+        "vpa-admission-controller", at(i["creation_age_s"]), at(i["renew_age_s"])
+    )
     return {"valid": lease.is_alive(now, i["timeout_s"])}
 
 
 def boost_expiry(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod = decode({"metadata": {"annotations": i["annotations"]}}, Pod)
+    pod = decode({"metadata": {"annotations": i["annotations"]}}, SizedPod)
     ready, now = i["ready_condition"], 2e9
     if ready is not None:
         age = ready["age_s"]
         since = None if isinstance(age, str) else datetime.fromtimestamp(now - age).astimezone()
-        state = Condition("Ready", ready["status"], last_transition_time=since)
-        pod = Pod(pod.metadata, pod.spec, PodStatus(conditions=(state,)))
+        state = VpaCondition("Ready", ready["status"], last_transition_time=since)
+        pod = SizedPod(pod.metadata, pod.spec, SizedPodStatus(conditions=(state,)))
     vpa = Vpa(
         spec=VpaSpec(
             startup_boost=decoded(i["startup_boost"], StartupBoost),
@@ -379,13 +377,13 @@ def boost_expiry(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def inplace_resource_patch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    pod, now = ready_pod(decode(i["pod"], Pod), i["pod_ready_for_s"])
+    pod, now = ready_pod(decode(i["pod"], SizedPod), i["pod_ready_for_s"])
     vpa = decode(i["vpa"], Vpa)
     wanted = calculated(i)
     assert isinstance(wanted, PodResources)
     off = (vpa.spec.update_policy is not None) and vpa.spec.update_policy.update_mode == "Off"
     computed = tuple(ContainerResources() for _ in wanted.containers) if off else wanted.containers
     found = resize_entries(pod, vpa, computed, expired(pod, vpa, now))
-    if isinstance(found, Unavailable):
+    if isinstance(found, ResourcesUnavailable):
         return {"error": True, "patches": []}
     return {"error": False, "patches": [entry.wire() for entry in found]}

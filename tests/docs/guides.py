@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from adapter import config_gen
+from adapter.rules import config_gen
 from tests.docs.blocks import ROOT, Failed, Shell, blocks
 from tests.integration.launched import PROGRAM, stub_prometheus
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from hpa.controller import Controller, Options
+from hpa.cluster.objects import Autoscaler
+from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.explain import first_reason
-from hpa.objects import Autoscaler
-from hpa.passes import Limits
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.decision_log import DecisionLog
+from hpa.loop.controller import Controller, Options
+from hpa.loop.passes import PassLimits
 from hpa.selfmetrics import HpaMetrics
-from hpa.shards import Shards
-from hpa.stores import Stores
-from hpa.traces import Traces
 from podscale.core import metrics as core
 from podscale.core.metrics import Answer, Question
 from podscale.kube.fenced import Fenced
@@ -25,7 +25,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import DEPLOYMENTS
-from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode
 from tests.faults.hpa_weather import NS, Given, Line, Weather
 from tests.unit.hpa.world import KnownKinds, Silent, in_columns, pod_object
@@ -37,7 +37,7 @@ MAX_AGE_S = 60.0
 class Measured:
     """A ``MetricsProvider`` that says what the script made true, or fails."""
 
-    def __init__(self, weather: Weather, replica: str, stores: Stores) -> None:
+    def __init__(self, weather: Weather, replica: str, stores: HpaStores) -> None:
         self._weather, self._replica, self._stores = weather, replica, stores
         self.ratio: dict[str, float] = {}  # by HPA: what is measured, as a share of the target
         self.faults = 0.0
@@ -127,7 +127,7 @@ class Replica:
         self.name = name
         self._weather, self._wall = weather, wall
         self.line = Line(weather, name)
-        self.stores = Stores((), PodStore(keep_annotations=()))
+        self.stores = HpaStores((), PodStore(keep_annotations=()))
         self.measured = Measured(weather, name, self.stores)
         self.measured.wall = wall
         loop = asyncio.get_running_loop()
@@ -144,12 +144,12 @@ class Replica:
             kinds,
             self.measured,
             structs.replace(settings, metric_max_age_s=MAX_AGE_S),
-            Options(limits=Limits(answer_timeout_s=_ANSWER_TIMEOUT_S)),
+            Options(limits=PassLimits(answer_timeout_s=_ANSWER_TIMEOUT_S)),
             mapper=lambda: kinds.mapper,
             recorder=Silent(),  # type: ignore[arg-type]
             metrics=self.metrics,
-            traces=Traces(first_reason),
-            shards=Shards(fenced, "podscale", "hpa"),
+            traces=DecisionLog(first_reason),
+            shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
             wall=wall,
             steady=loop.time,
         )
@@ -199,7 +199,12 @@ class Replica:
 def _list(store: Any, kind: Any, items: list[dict[str, Any]], world: Weather, at: float) -> None:
     found = [decode(msgspec.json.encode(each), kind) for each in items]
     version = str(world.version)
-    for happening in (Listing(), Page(found, version), Listed(version), Alive(version, 1e12)):
+    for happening in (
+        ListedState(),
+        WatchPage(found, version),
+        ListPage(version),
+        Alive(version, 1e12),
+    ):
         store.apply(happening, scope="", now=at)
 
 

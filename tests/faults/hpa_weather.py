@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from podscale.kube.api import Method, Response
 from podscale.kube.errors import (
-    Conflict,
+    ApiUnreachable,
     Forbidden,
     ObjectNotFound,
     ServerFailed,
     Unprocessable,
-    Unreachable,
+    WriteConflict,
 )
 from tests.unit.hpa.world import NS, World, history_of, writer
 
@@ -243,13 +243,13 @@ class Weather(World):
         is_lease = "/leases" in path
         choices: tuple[Exception | str, ...] = (
             ServerFailed(500, "InternalError", "etcd is unwell"),
-            Unreachable("connection reset"),
+            ApiUnreachable("connection reset"),
             ServerFailed(503, "ServiceUnavailable", "overloaded"),
         )
         if method != "GET" and not is_lease and "configmaps" not in path:
             choices = (
                 *choices,
-                Conflict(409, "Conflict", "the object has been modified"),
+                WriteConflict(409, "Conflict", "the object has been modified"),
                 Forbidden(403, "Forbidden", "not today"),
                 Unprocessable(422, "Invalid", "not like this"),
                 "lost",
@@ -262,7 +262,7 @@ class Weather(World):
                 raise ObjectNotFound(404, "NotFound", LEASE)
             return self.lease
         if method == "POST" and self.lease is not None:
-            raise Conflict(409, "AlreadyExists", LEASE)
+            raise WriteConflict(409, "AlreadyExists", LEASE)
         if method == "PUT":
             if self.lease is None:
                 raise ObjectNotFound(404, "NotFound", LEASE)
@@ -304,7 +304,7 @@ class Line:
             async with asyncio.timeout(timeout_s):
                 return await self._send(method, path, body, guard)
         except TimeoutError:
-            raise Unreachable("the deadline passed", is_timeout=True) from None
+            raise ApiUnreachable("the deadline passed", is_timeout=True) from None
 
     async def _send(
         self, method: Method, path: str, body: bytes | None, guard: Callable[[], None] | None
@@ -336,7 +336,7 @@ class Line:
         answer = weather.take(method, path, sent, self._replica)
         raw = msgspec.json.encode(answer)
         if fate == "lost":
-            raise Unreachable("connection reset after the request was sent")
+            raise ApiUnreachable("connection reset after the request was sent")
         return Response(200, {}, raw)
 
     def stream(

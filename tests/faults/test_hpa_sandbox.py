@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hpa.controller import Options
 from hpa.decide import Settings
-from hpa.flags import Choice
+from hpa.flags import HpaChoice
+from hpa.loop.controller import Options
+from hpa.loop.passes import PassLimits
 from hpa.part import HpaPart
-from hpa.passes import Limits
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
 from podscale.kube.connect import Target, connect
 from podscale.kube.discovery import Discovery
@@ -90,9 +90,9 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
         async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="hpa-test") as api:
             discovery, pods = Discovery(api), PodStore(keep_annotations=())
             load = Load(pods)
-            chosen = Choice(
+            chosen = HpaChoice(
                 settings=Settings(sync_period_s=0.5),
-                options=Options(limits=Limits(answer_timeout_s=2.0)),
+                options=Options(limits=PassLimits(answer_timeout_s=2.0)),
                 mode="replace", source="api", namespaces=(), selector="",
                 times=LeaseTimes(3.0, 2.0, 0.3), lease="hpa", lease_namespace=NS,
             )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from hpa.decide import Settings
 from podscale.kube.api import Method
-from podscale.kube.errors import Unreachable
+from podscale.kube.errors import ApiUnreachable
 from tests.faults.hpa_replica import Replica
 from tests.faults.hpa_run import EPOCH
 from tests.faults.hpa_weather import NS, Line, Weather
@@ -272,7 +272,7 @@ async def test_a_leader_that_follows_itself_moves_no_event_twice_with_its_clock(
     fate, is_over = stage.weather.fate, False
 
     def no_renewal(method: Method, path: str) -> Exception | str | None:
-        refused = Unreachable("no way to the Lease")
+        refused = ApiUnreachable("no way to the Lease")
         return refused if "/leases" in path and not is_over else fate(method, path)
 
     # From here on histories are stored, and the Lease is not renewed.
@@ -326,7 +326,7 @@ async def test_the_judge_goes_on_judging_after_a_lost_answer() -> None:
         await line.request("PUT", path, body=msgspec.json.encode(sent))
 
     weather.fate = fated("lost")  # type: ignore[method-assign,assignment]
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         await grow(8)
     weather.fate = fated(None)  # type: ignore[method-assign,assignment]
     assert weather.judge.found == []

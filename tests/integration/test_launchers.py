@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import config_gen
 from adapter import flags as adapter_flags
+from adapter.rules import config_gen
 from podscale.serving import flag_table, flags
 from tests.integration.launched import ACCOUNT, NAMESPACE, PROGRAM, Launched
 from tests.integration.upstream_arguments import INSTALLATIONS, Installation

@@ -266,7 +266,7 @@ class Elsewhere:
 async def test_a_plugins_metric_scales_an_hpa_of_the_same_process(
     command: str, ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapter.sources.load", lambda: [Elsewhere()])
+    monkeypatch.setattr("adapter.apis.sources.load", lambda: [Elsewhere()])
     objects = ground.server.objects
     labels = {"app": "web"}
     objects.create("deployments", "default", {

@@ -11,8 +11,8 @@ from podscale.core import selector
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.load import Load, Traffic
-from podscale.sandbox.objects import Objects
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.objects import SandboxObjects
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.server import SandboxServer
 from podscale.sandbox.storage import Storage
 
@@ -220,7 +220,7 @@ async def test_the_exporter_shows_each_pods_share(cluster):
 
 
 def test_cpu_stops_at_the_limit_and_unready_pods_get_nothing():
-    objects = Objects(Storage(), Registry())
+    objects = SandboxObjects(Storage(), SandboxResources())
     for name, is_up in (("a", "True"), ("b", "False")):
         limits = {"limits": {"cpu": "500m"}}
         objects.put(

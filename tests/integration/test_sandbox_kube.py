@@ -16,7 +16,7 @@ from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
-from podscale.kube.watching import Rhythm, Source
+from podscale.kube.watching import Rhythm, WatchSource
 from podscale.kube.wire import PartialObjectMetadata
 from podscale.sandbox.faults import Fault
 from podscale.sandbox.server import SandboxServer
@@ -54,7 +54,7 @@ async def api(server: SandboxServer, tmp_path) -> AsyncIterator[Api]:
 
 
 @asynccontextmanager
-async def reflected(api: Api, source: Source, store: object) -> AsyncIterator[None]:
+async def reflected(api: Api, source: WatchSource, store: object) -> AsyncIterator[None]:
     task = asyncio.create_task(Reflector(api, source, store).run())  # type: ignore[arg-type]
     try:
         yield
@@ -75,7 +75,7 @@ def web(store: PodStore) -> set[str]:
 
 async def test_the_pod_store_follows_through_cuts_compactions_and_errors(api, server):
     store = PodStore()
-    async with reflected(api, Source(PODS, Pod, rhythm=QUICK), store):
+    async with reflected(api, WatchSource(PODS, Pod, rhythm=QUICK), store):
         await until(store.is_current)
         assert len(web(store)) == 20
         assert server.counts["list", "pods"] == 3  # pages of seven
@@ -100,7 +100,7 @@ async def test_the_pod_store_follows_through_cuts_compactions_and_errors(api, se
 
 async def test_metadata_is_watched_without_the_rest(api, server):
     store = MetadataStore()
-    source = Source(PODS, PartialObjectMetadata, metadata_only=True, rhythm=QUICK)
+    source = WatchSource(PODS, PartialObjectMetadata, metadata_only=True, rhythm=QUICK)
     async with reflected(api, source, store):
         await until(store.is_current)
         assert store.labels("default", "p03") == {"app": "web"}

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from podscale.sandbox.promql.head import Head
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.server import StandIn
 from podscale.sandbox.promql.values import NAME, label_set
 from tests.integration.prometheus import PrometheusServer
@@ -71,8 +71,8 @@ def difference(ours: Any, theirs: Any) -> str:
     return ""
 
 
-def head_of(data: Any) -> Head:
-    head = Head(retention_ms=2**60)
+def head_of(data: Any) -> SeriesHead:
+    head = SeriesHead(retention_ms=2**60)
     for each in data:
         labels = label_set({**each.labels, NAME: each.name})
         for time, value in each.samples:

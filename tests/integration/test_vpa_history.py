@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from adapter.config import parse
-from adapter.past import past_queries
-from adapter.rules import compile_rules
+from adapter.queries.past import past_queries
+from adapter.rules.config import parse
+from adapter.rules.ruleset import compile_rules
 from podscale.core import quantity, selector
 from podscale.core.metrics import ContainerColumns
 from podscale.feed.options import PrometheusOptions
@@ -23,21 +23,21 @@ from tests.integration.crane import Series, openmetrics, traces
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
 from vpa.model import buckets
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, decode
-from vpa.model.reading import Reader
+from vpa.model.reading import ModelReader
 from vpa.recommender import flags as flags_
 from vpa.recommender import history_flags
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
-from vpa.recommender.past import Past, PastQuery, Span
+from vpa.recommender.past import HistorySpan, PastQuery, UsagePast
 
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
 DAYS, COUNT = (2.0, 3) if IS_SHORT else (8.0, 10)
 END_S = 1_772_409_600
 STEP_S = 300
-SPAN = Span(DAYS * 86400.0, STEP_S)
+SPAN = HistorySpan(DAYS * 86400.0, STEP_S)
 NAMES = """
     resources:
       overrides: {namespace: {resource: namespace}, pod: {resource: pod}, node: {resource: node}}
@@ -64,7 +64,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def started(
-    small: Stage, find_past: Callable[[], Past], span: Span = SPAN
+    small: Stage, find_past: Callable[[], UsagePast], span: HistorySpan = SPAN
 ) -> AsyncIterator[RecommenderPart]:
     part = RecommenderPart(
         small.api, small.stores(), small.usage, Options(interval_s=0.2, history=span),
@@ -79,16 +79,16 @@ async def started(
         await asyncio.wait({task})
 
 
-def by_rules(small: Stage, url: str) -> Callable[[], Past]:
+def by_rules(small: Stage, url: str) -> Callable[[], UsagePast]:
     rules = compile_rules(parse(RULES), small.discovery.mapper).resource
 
-    def past() -> Past:
+    def past() -> UsagePast:
         found = past_queries(rules, ["default"])
         cpu, memory = (
             tuple(PastQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
             for queries in (found.cpu, found.memory)
         )
-        return Past(PrometheusOptions(url=url), cpu, memory)
+        return UsagePast(PrometheusOptions(url=url), cpu, memory)
 
     return past
 
@@ -127,7 +127,7 @@ async def deployed(small: Stage, series: Sequence[Series]) -> None:
 
 def fed_live(one: Series, samples: Sequence[tuple[float, float, float]], minutes: float) -> Bounds:
     """Return what the model says that takes each sample when it is made."""
-    cluster = Cluster()
+    cluster = ClusterModel()
     key = VpaKey("default", one.name)
     raw = {"metadata": {"name": key.name, "namespace": key.namespace},
            "spec": {"targetRef": {"kind": "Deployment", "name": one.name}}}  # fmt: skip
@@ -139,7 +139,7 @@ def fed_live(one: Series, samples: Sequence[tuple[float, float, float]], minutes
             ContainerColumns(*named, np.array([cores]), np.array([memory]), np.array([at]), at),
             minutes,
         )
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     trace = reader.recommendation(reader.read(), key)
     (entry,) = trace.recommendation.container_recommendations or ()
     return {
@@ -149,7 +149,9 @@ def fed_live(one: Series, samples: Sequence[tuple[float, float, float]], minutes
     }
 
 
-def asked_live(server: PrometheusServer, past: Past) -> dict[str, list[tuple[float, float, float]]]:
+def asked_live(
+    server: PrometheusServer, past: UsagePast
+) -> dict[str, list[tuple[float, float, float]]]:
     """Ask instant queries at each step, as a recommender that had been there."""
     found: dict[str, dict[float, list[float]]] = {}
     for at in np.arange(END_S - SPAN.length_s, END_S + 1, STEP_S):
@@ -259,10 +261,10 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
     small.objects.update("verticalpodautoscalers", "default", "web",
                          {**web, "status": {"recommendation": before}}, "status")  # fmt: skip
 
-    def find() -> Past:
+    def find() -> UsagePast:
         return by_rules(small, places[-1])()
 
-    async with started(small, find, Span(7200.0, STEP_S)) as part:
+    async with started(small, find, HistorySpan(7200.0, STEP_S)) as part:
         await small.until(lambda: told(small, "web") is not None, 90.0)
         condition = told(small, "web")
         assert condition is not None
@@ -302,7 +304,7 @@ async def test_an_empty_history_of_pods_that_run_is_asked_for_again_and_changes_
                          {**web, "status": {"recommendation": before}}, "status")  # fmt: skip
     urls: list[str] = []
 
-    def find() -> Past:
+    def find() -> UsagePast:
         return by_rules(small, urls[-1])()
 
     async with (
@@ -310,7 +312,7 @@ async def test_an_empty_history_of_pods_that_run_is_asked_for_again_and_changes_
         seeded(directory(tmp_path / "own"), [made(120)]) as own,
     ):
         urls.append(other.url)
-        async with started(small, find, Span(7200.0, STEP_S)):
+        async with started(small, find, HistorySpan(7200.0, STEP_S)):
             await small.until(lambda: told(small, "web") is not None, 90.0)
             condition = told(small, "web")
             assert condition is not None
@@ -330,7 +332,7 @@ async def test_a_new_cluster_has_no_history_and_starts_without_it(small, tmp_pat
     small.usage.now = END_S
     async with (
         seeded(tmp_path, [made(120, "other")]) as server,
-        started(small, by_rules(small, server.url), Span(7200.0, STEP_S)),
+        started(small, by_rules(small, server.url), HistorySpan(7200.0, STEP_S)),
     ):
         await small.until(lambda: bounds(small.vpa().get("status") or {}) is not None, 90.0)
     assert told(small, "web")["status"] == "True"
@@ -340,7 +342,7 @@ async def test_a_rule_that_asks_nonsense_is_a_condition_not_an_end(small, tmp_pa
     one = made(10)
     await deployed(small, [one])
 
-    def find() -> Past:
+    def find() -> UsagePast:
         return past_queries(None, ["default"])  # type: ignore[return-value]
 
     async with started(small, find):

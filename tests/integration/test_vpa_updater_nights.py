@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import ServerFailed, TooManyRequests, Unreachable
+from podscale.kube.errors import ApiUnreachable, ServerFailed, TooManyRequests
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, running, uids
 from tests.integration.vpa_stage import Stage
@@ -23,7 +23,7 @@ from tests.integration.vpa_weather import (
 )
 from vpa.model.membership import VpaKey
 from vpa.updater.flags import Options
-from vpa.updater.pace import RateLimit
+from vpa.updater.pace import EvictionRate
 from vpa.updater.part import UpdaterPart
 from vpa.updater.priority import UpdaterSettings
 
@@ -32,7 +32,7 @@ __all__ = ["small"]
 # Loops are run by hand.
 SLOW = Options(interval_s=60.0, lease="", settings=UpdaterSettings(in_place=True))
 RATED = Options(
-    60.0, lease="", rate=RateLimit(2.0, 1)
+    60.0, lease="", rate=EvictionRate(2.0, 1)
 )  # an eviction, and half a second to the next
 AT_ONCE = {"gracePeriodSeconds": 0}
 SILENT = ServerFailed(500, "InternalError", "etcdserver: request timed out")
@@ -93,7 +93,7 @@ async def night(
 
 @pytest.mark.parametrize("is_shown", [True, False])
 @pytest.mark.parametrize("error", [SILENT, ServerFailed(504, "Timeout", "late"),
-                                   Unreachable("reset")])  # fmt: skip
+                                   ApiUnreachable("reset")])  # fmt: skip
 async def test_an_eviction_without_an_answer_counts_and_ends_the_turn_of_its_group(
     small, error, is_shown
 ):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.errors import Forbidden, TooManyRequests, Unprocessable, Unreachable
+from podscale.kube.errors import ApiUnreachable, Forbidden, TooManyRequests, Unprocessable
 from podscale.kube.wire import StatusCause
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, events, requests, running, uids
@@ -25,7 +25,7 @@ from tests.integration.vpa_weather import (
 )
 from vpa.updater.act import INFEASIBLE
 from vpa.updater.flags import Options
-from vpa.updater.pace import SPENT, RateLimit
+from vpa.updater.pace import SPENT, EvictionRate
 from vpa.updater.priority import UpdaterSettings
 
 __all__ = ["small"]
@@ -119,7 +119,7 @@ async def test_an_eviction_whose_answer_is_lost_counts_against_the_budget(small)
     weather = Weather(small)
     # It neither arrives nor is refused: the pod lives on, and may yet go.
     weather.refuse = lambda method, path: (
-        Unreachable("timed out", is_timeout=True) if is_eviction(method, path) else None
+        ApiUnreachable("timed out", is_timeout=True) if is_eviction(method, path) else None
     )
     async with updating(small, weather, once) as part:
         await small.until(lambda: weather.sent["POST eviction"] == 1)
@@ -152,7 +152,7 @@ async def test_nothing_is_disturbed_that_cannot_be_counted(small):
     before = await running(small, 6)
     weather = Weather(small)
     weather.refuse = lambda method, path: (
-        Unreachable("gone") if method == "PATCH" and "verticalpodautoscalers" in path else None
+        ApiUnreachable("gone") if method == "PATCH" and "verticalpodautoscalers" in path else None
     )
     async with updating(small, weather) as part:
         await small.until(loops(part)(5))
@@ -200,7 +200,7 @@ async def test_a_rate_that_is_slower_than_the_loops_is_kept_and_nobody_starves(s
     await small.until(lambda: small.ready() == 4)
     weather = Weather(small)
     # No pod comes back sized, so the first VPA alone could use the rate up for ever.
-    slow = Options(interval_s=0.1, lease="", rate=RateLimit(2.0, 1))
+    slow = Options(interval_s=0.1, lease="", rate=EvictionRate(2.0, 1))
     async with updating(small, weather, slow):
         begun = asyncio.get_running_loop().time()
         await small.until(lambda: len({told(each) for each in events(small, "EvictedPod")}) == 2)
@@ -218,7 +218,7 @@ async def test_a_resize_that_fails_evicts_nobody_and_one_that_is_refused_does(sm
     before = await running(small)
     weather = Weather(small)
     weather.refuse = lambda method, path: (
-        Unreachable("timed out", is_timeout=True) if is_resize(method, path) else None
+        ApiUnreachable("timed out", is_timeout=True) if is_resize(method, path) else None
     )
     async with updating(small, weather) as part:
         await small.until(lambda: weather.sent["PATCH resize"] > 0)
@@ -284,7 +284,7 @@ async def test_a_vpa_that_changes_within_its_turn_disturbs_no_more(small, how):
     await running(small, 6)
     weather = Weather(small)
     # One turn evicts three pods in ten seconds; the second one must see what happened.
-    slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
+    slow = Options(interval_s=20.0, lease="", rate=EvictionRate(2.0, 1))
     async with updating(small, weather, slow) as part:
         await small.until(lambda: part.updater.heartbeat.is_expected)
         turn = asyncio.create_task(part.updater.once())
@@ -307,7 +307,7 @@ async def test_a_window_that_closes_within_a_loop_is_closed(small):
     await running(small, 6)
     weather = Weather(small)
     monday = 1_773_054_000.0 - 3600.0  # 2026-03-09T10:00:00Z
-    slow = Options(interval_s=20.0, lease="", rate=RateLimit(2.0, 1))
+    slow = Options(interval_s=20.0, lease="", rate=EvictionRate(2.0, 1))
     async with updating(small, weather, slow) as part:
         await small.until(lambda: part.updater.heartbeat.is_expected)
         part.updater.wall = lambda: monday + (3600.0 if weather.sent["POST eviction"] else 3599.0)

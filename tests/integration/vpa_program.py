@@ -22,7 +22,7 @@ from vpa.model.reading import DeadBand
 from vpa.model.saving import SaveBand
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 SPEED = 60.0
 OPTIONS = Options(
@@ -33,7 +33,7 @@ OPTIONS = Options(
 class Ripple:
     """Usage of every running container, by the clock."""
 
-    def __init__(self, stores: Stores, t0: float, *, is_down: bool) -> None:
+    def __init__(self, stores: VpaStores, t0: float, *, is_down: bool) -> None:
         self._stores = stores
         self._t0 = t0
         self._is_down = is_down
@@ -64,7 +64,7 @@ async def main(kubeconfig: str, t0: str, *words: str) -> None:
     async with connect(Target(kubeconfig=kubeconfig), user_agent="test") as api:
         discovery = Discovery(api)
         await discovery.refresh()
-        stores = Stores(api, discovery)
+        stores = VpaStores(api, discovery)
         usage = Ripple(stores, float(t0), is_down="down" in words)
         part = RecommenderPart(
             api, stores, usage, OPTIONS, CollectorRegistry(), lease=None, rhythm=RHYTHM,

@@ -17,7 +17,7 @@ from podscale.kube.watching import Rhythm
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK = Timing(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
@@ -67,8 +67,8 @@ class Stage:
         self.objects = cluster.server.objects
         self.usage = Usage(cluster)
 
-    def stores(self, **more: Any) -> Stores:
-        return Stores(self.api, self.discovery, **more)
+    def stores(self, **more: Any) -> VpaStores:
+        return VpaStores(self.api, self.discovery, **more)
 
     def vpa(self, name: str = "web") -> dict[str, Any]:
         return self.objects.get("verticalpodautoscalers", "default", name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.errors import Unreachable
+from podscale.kube.errors import ApiUnreachable
 from tests.integration.vpa_stage import RHYTHM, Stage, stage
 from vpa.updater.flags import Options
 from vpa.updater.part import UpdaterPart
@@ -35,7 +35,7 @@ class Weather:
         self.sent: Counter[str] = Counter()
         self.refuse: Callable[[str, str], Exception | None] = lambda _method, _path: None
         self.lose: Callable[[str, str], bool] = lambda _method, _path: False
-        self.instead: Exception = Unreachable("the answer was lost", is_timeout=True)
+        self.instead: Exception = ApiUnreachable("the answer was lost", is_timeout=True)
 
     async def request(self, method: Any, path: str, **more: Any) -> Any:
         self.sent[f"{method} {path.rpartition('/')[2]}"] += 1

@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 
 from adapter import part
-from adapter.parts import Adapter
+from adapter.adapter import Adapter
 from podscale.core.metrics import MetricsProvider
 from podscale.process.compose import composed
 from podscale.serving.flags import Flags
 from podscale.serving.logs import Verbosity
-from podscale.serving.running import Running
+from podscale.serving.running import RunningServer
 
 
 class ServedAdapter(Struct, frozen=True):
     """A running adapter and its server."""
 
     adapter: Adapter
-    server: Running
+    server: RunningServer
 
 
 @asynccontextmanager

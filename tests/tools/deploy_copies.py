@@ -83,7 +83,7 @@ def _vpa() -> str:
 
 def _default_rules() -> str:
     # rules.default of prometheus-adapter's chart: the rules of its config-gen.
-    from adapter.config_gen import default_yaml
+    from adapter.rules.config_gen import default_yaml
 
     text = default_yaml("5m", "")
     rules = {"rules": yaml.safe_load(text)["rules"]}

@@ -10,10 +10,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from podscale.serving.certificates import KeyPair
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 
-def hindrance(stores: Stores, pair: KeyPair, bundle: bytes, now: float) -> str:
+def hindrance(stores: VpaStores, pair: KeyPair, bundle: bytes, now: float) -> str:
     """Return what keeps pods from being sized, "" if nothing does.
 
     ``pair`` is what we serve, ``bundle`` the caBundle (PEM) that it is registered with, b""

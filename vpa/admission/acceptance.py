@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from podscale.core.quantity import NANO, Quantity
-from vpa.admission.resources import ContainerResources, Unavailable
+from vpa.admission.resources import ContainerResources, ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import Container, LimitRangeItem, Pod, Resources
+from vpa.model.objects import LimitRangeItem, Resources, SizedContainer, SizedPod
 from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, is_in_range, of
 
 REFUSED = "PatchWouldBeRefused"
 _MOST_ANNOTATIONS = 256 * 1024  # bytes of names and values, TotalAnnotationSizeLimitB
 
 
-def patched(container: Container, wanted: ContainerResources) -> Resources:
+def patched(container: SizedContainer, wanted: ContainerResources) -> Resources:
     """Return the container's resources with ``wanted`` written into its spec."""
     own = container.resources
     return Resources(
@@ -29,8 +29,8 @@ def patched(container: Container, wanted: ContainerResources) -> Resources:
 
 
 def refused(
-    pod: Pod, wanted: Sequence[ContainerResources], ranges: LimitRanges
-) -> Unavailable | None:
+    pod: SizedPod, wanted: Sequence[ContainerResources], ranges: LimitRanges
+) -> ResourcesUnavailable | None:
     """Return why the API server would refuse the pod with ``wanted`` set, None if it would not.
 
     The reason is LimitRangeMax or LimitRangeMin where a LimitRange says no, else ``REFUSED``.
@@ -42,21 +42,23 @@ def refused(
     for container, sets, resources in zip(containers, wanted, after, strict=True):
         text = _of_container(container, sets, resources)
         if text:
-            return Unavailable(REFUSED, f"container {container.name}: {text}")
+            return ResourcesUnavailable(REFUSED, f"container {container.name}: {text}")
     text = _of_pod(pod, after)
-    return Unavailable(REFUSED, text) if text else _of_ranges(pod, after, ranges)
+    return ResourcesUnavailable(REFUSED, text) if text else _of_ranges(pod, after, ranges)
 
 
-def refused_annotations(pod: Pod, added: Mapping[str, str]) -> Unavailable | None:
+def refused_annotations(pod: SizedPod, added: Mapping[str, str]) -> ResourcesUnavailable | None:
     """Return why the pod could not carry these annotations as well, None if it could."""
     after = {**(pod.metadata.annotations or {}), **added}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in after.items())
     if size <= _MOST_ANNOTATIONS:
         return None
-    return Unavailable(REFUSED, f"annotations: {size} bytes, of at most {_MOST_ANNOTATIONS}")
+    return ResourcesUnavailable(
+        REFUSED, f"annotations: {size} bytes, of at most {_MOST_ANNOTATIONS}"
+    )
 
 
-def _of_container(container: Container, wanted: ContainerResources, after: Resources) -> str:
+def _of_container(container: SizedContainer, wanted: ContainerResources, after: Resources) -> str:
     own = container.resources
     for field, listed, present in (
         ("request", wanted.requests, own.requests),
@@ -76,7 +78,7 @@ def _of_container(container: Container, wanted: ContainerResources, after: Resou
     return ""
 
 
-def _of_pod(pod: Pod, after: Sequence[Resources]) -> str:
+def _of_pod(pod: SizedPod, after: Sequence[Resources]) -> str:
     requests, limits = pod.spec.resources.requests or EMPTY, pod.spec.resources.limits or EMPTY
     if not requests and not limits:
         return ""
@@ -90,7 +92,9 @@ def _of_pod(pod: Pod, after: Sequence[Resources]) -> str:
     return ""
 
 
-def _of_ranges(pod: Pod, after: Sequence[Resources], ranges: LimitRanges) -> Unavailable | None:
+def _of_ranges(
+    pod: SizedPod, after: Sequence[Resources], ranges: LimitRanges
+) -> ResourcesUnavailable | None:
     if ranges.container is not None:
         for container, resources in zip(pod.spec.containers, after, strict=True):
             found = _outside(f"container {container.name}", resources, ranges.container)
@@ -103,7 +107,7 @@ def _of_ranges(pod: Pod, after: Sequence[Resources], ranges: LimitRanges) -> Una
 
 
 def _totals(
-    pod: Pod, after: Sequence[Resources], field: Literal["requests", "limits"]
+    pod: SizedPod, after: Sequence[Resources], field: Literal["requests", "limits"]
 ) -> ResourceList:
     # Containers and sidecars together, or the one init container that asks for more.
     init = pod.spec.init_containers or ()
@@ -121,7 +125,7 @@ def _totals(
     return totals
 
 
-def _outside(what: str, resources: Resources, item: LimitRangeItem) -> Unavailable | None:
+def _outside(what: str, resources: Resources, item: LimitRangeItem) -> ResourcesUnavailable | None:
     for name in RESOURCES:
         request = (resources.requests or EMPTY).get(name)
         limit = (resources.limits or EMPTY).get(name)
@@ -129,16 +133,16 @@ def _outside(what: str, resources: Resources, item: LimitRangeItem) -> Unavailab
         for value in (request, limit):
             if value is not None and most.nano > 0 and value.nano > most.nano:
                 text = f"{name} of {what} would exceed max {most} of the LimitRange"
-                return Unavailable("LimitRangeMax", text)
+                return ResourcesUnavailable("LimitRangeMax", text)
             if value is not None and value.nano < least.nano:
                 text = f"{name} of {what} would be below min {least} of the LimitRange"
-                return Unavailable("LimitRangeMin", text)
+                return ResourcesUnavailable("LimitRangeMin", text)
         ratio = of(item.max_limit_request_ratio, name)
         if request is None or limit is None or ratio.nano <= 0:
             continue
         if limit.nano * NANO > ratio.nano * request.nano:
             text = f"{name} of {what}: limit {limit} is more than {ratio} times {request}"
-            return Unavailable(REFUSED, f"{text}, which the LimitRange forbids")
+            return ResourcesUnavailable(REFUSED, f"{text}, which the LimitRange forbids")
     return None
 
 

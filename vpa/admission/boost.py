@@ -13,10 +13,10 @@ from podscale.core.quantity import MICRO, Quantity, QuantityError
 from vpa.admission.resources import ContainerResources
 from vpa.capping.limits import proportional_limit
 from vpa.model.objects import (
-    Container,
     ObjectError,
-    Pod,
     Resources,
+    SizedContainer,
+    SizedPod,
     StartupBoost,
     Vpa,
     amount,
@@ -44,7 +44,7 @@ def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
 
 
 def boosted(
-    container: Container, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
+    container: SizedContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
 ) -> ContainerResources | BoostInvalid | None:
     """Return the resources with CPU raised; None without a boost. ``max_cpu`` 0: no cap."""
     boost = boost_of(vpa, container.name)
@@ -70,7 +70,7 @@ def boosted(
     return ContainerResources(ResourceList({**resources.requests, "cpu": cpu}), limits)
 
 
-def original_resources(container: Container) -> str:
+def original_resources(container: SizedContainer) -> str:
     """Return the annotation's value: the container's own CPU and memory, as JSON."""
     kept = {
         field: wire({name: listed[name] for name in RESOURCES if name in listed})
@@ -82,7 +82,7 @@ def original_resources(container: Container) -> str:
     return msgspec.json.encode(kept).decode()
 
 
-def read_original(pod: Pod, container: str) -> Resources | ObjectError | None:
+def read_original(pod: SizedPod, container: str) -> Resources | ObjectError | None:
     """Return the resources that the boost's annotation keeps; None without annotation."""
     text = (pod.metadata.annotations or {}).get(ANNOTATION_PREFIX + container)
     if text is None:
@@ -101,7 +101,7 @@ def is_boosted(annotations: Mapping[str, str] | None) -> bool:
     return any(key.startswith(ANNOTATION_PREFIX) for key in annotations or {})
 
 
-def expired(pod: Pod, vpa: Vpa, now: float) -> list[str]:
+def expired(pod: SizedPod, vpa: Vpa, now: float) -> list[str]:
     """Return the annotations whose boost is over: the pod is Ready for longer than the
     container's durationSeconds, or at once where that is 0.
     """

@@ -10,7 +10,7 @@ from podscale.serving.flags import parse as parse_flags
 from podscale.serving.service import service_of
 from vpa.admission.patch import BoostSettings
 from vpa.admission.registration import Registration
-from vpa.admission.validation import Gates
+from vpa.admission.validation import VpaGates
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.quantities import is_in_range
@@ -87,9 +87,9 @@ def boost(flags: Flags) -> BoostSettings:
     return BoostSettings(gate(flags, "CPUStartupBoost"), cap)
 
 
-def gates(flags: Flags) -> Gates:
+def gates(flags: Flags) -> VpaGates:
     """Return the feature gates."""
-    return Gates(
+    return VpaGates(
         gate(flags, "InPlace"), gate(flags, "CPUStartupBoost"), gate(flags, "PerVPAConfig")
     )
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from podscale.core.selector import Selector
-from vpa.model.objects import Pod, Vpa, has_startup_boost, update_mode
+from vpa.model.objects import SizedPod, Vpa, has_startup_boost, update_mode
 
 
-class Controller(Struct, frozen=True):
+class OwningController(Struct, frozen=True):
     """The topmost well-known or scalable owner of a pod."""
 
     namespace: str
@@ -39,8 +39,8 @@ class TargetIndex:
     """VPAs by the target they name; replaced entry by entry as objects change."""
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
-        self._by_target: dict[Controller, dict[str, Candidate]] = {}
-        self._targets: dict[tuple[str, str], Controller] = {}
+        self._by_target: dict[OwningController, dict[str, Candidate]] = {}
+        self._targets: dict[tuple[str, str], OwningController] = {}
         self._in_namespace: Counter[str] = Counter()
         for candidate in candidates:
             self.put(candidate)
@@ -72,17 +72,17 @@ class TargetIndex:
         """Return whether any VPA of the namespace has a target."""
         return namespace in self._in_namespace
 
-    def of(self, controller: Controller) -> Sequence[Candidate]:
+    def of(self, controller: OwningController) -> Sequence[Candidate]:
         """Return the VPAs that name this controller."""
         return tuple(self._by_target.get(controller, {}).values())
 
 
-def target_of(vpa: Vpa) -> Controller | None:
+def target_of(vpa: Vpa) -> OwningController | None:
     """Return what the VPA points to."""
     target = vpa.spec.target_ref
     if target is None:
         return None
-    return Controller(vpa.metadata.namespace, target.kind, target.name)
+    return OwningController(vpa.metadata.namespace, target.kind, target.name)
 
 
 def match(pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate]) -> Match:
@@ -100,7 +100,9 @@ def match(pod_labels: Mapping[str, str] | None, candidates: Sequence[Candidate])
     return Match(matching[0] if matching else None, tuple(matching[1:]))
 
 
-def match_at_admission(pod: Pod, controller: Controller | None, index: TargetIndex) -> Match:
+def match_at_admission(
+    pod: SizedPod, controller: OwningController | None, index: TargetIndex
+) -> Match:
     """Return the VPA that patches a new pod; a pod without a controller has none."""
     if controller is None:
         return Match(None)

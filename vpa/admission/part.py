@@ -21,9 +21,9 @@ from podscale.process.monitoring import monitored
 from podscale.process.part import ApartKind
 from podscale.serving.api import Route
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, Verdict
+from podscale.serving.health import Health, HealthVerdict
 from podscale.serving.logs import Verbosity
-from podscale.serving.running import Clusters, Running, running
+from podscale.serving.running import Clusters, RunningServer, running
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.service import service_of
 from vpa import flags as common_flags
@@ -32,7 +32,7 @@ from vpa.admission.ability import hindrance
 from vpa.admission.certificate import WebhookCertificate
 from vpa.admission.registration import Registration, StatusLease, keep_registered, register
 from vpa.admission.webhook import MOST_BODY, Webhook
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class AdmissionMetrics:
 class AdmissionPart:
     """A running webhook."""
 
-    def __init__(self, server: Running, stores: Stores, webhook: Webhook) -> None:
+    def __init__(self, server: RunningServer, stores: VpaStores, webhook: Webhook) -> None:
         self.server = server
         self.stores = stores
         self.webhook = webhook
@@ -88,7 +88,7 @@ async def admitting(
     ):
         discovery = Discovery(api)
         await discover(discovery)
-        stores = Stores(
+        stores = VpaStores(
             api,
             discovery,
             namespaces=common_flags.namespaces(flags),
@@ -104,7 +104,11 @@ async def admitting(
         )
         health.add_readiness(
             "vpas-synced",
-            lambda: Verdict() if stores.is_synced else Verdict(False, "VPAs are not listed yet"),
+            lambda: (
+                HealthVerdict()
+                if stores.is_synced
+                else HealthVerdict(False, "VPAs are not listed yet")
+            ),
         )
         namespace = await asyncio.to_thread(own_namespace, "kube-system")
         served = await asyncio.to_thread(flags_.serving, flags)
@@ -180,7 +184,7 @@ def _certificate(flags: Flags, api: Api, namespace: str) -> WebhookCertificate |
     )
 
 
-def _registration(flags: Flags, namespace: str, server: Running) -> Registration:
+def _registration(flags: Flags, namespace: str, server: RunningServer) -> Registration:
     wanted = flags_.registration(flags, namespace)
     if wanted.url and not flags.text("webhook-port"):
         wanted = structs.replace(wanted, url=f"{wanted.url}:{server.port}")
@@ -191,8 +195,8 @@ async def _registered(
     flags: Flags,
     api: Api,
     namespace: str,
-    stores: Stores,
-    server: Running,
+    stores: VpaStores,
+    server: RunningServer,
     trust: _Trust,
 ) -> None:
     # From then on pods wait for our answers. Where the VPA's CRDs are missing this waits for
@@ -212,7 +216,7 @@ async def _registered(
 
 
 async def _alive(
-    flags: Flags, api: Api, namespace: str, stores: Stores, server: Running, trust: _Trust
+    flags: Flags, api: Api, namespace: str, stores: VpaStores, server: RunningServer, trust: _Trust
 ) -> None:
     lease = StatusLease(
         api,

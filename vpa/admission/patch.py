@@ -22,19 +22,12 @@ from vpa.admission.boost import (
 from vpa.admission.resources import (
     ContainerResources,
     PodResources,
-    Unavailable,
+    ResourcesUnavailable,
     pod_resources,
     too_large,
 )
 from vpa.capping.processor import NO_RANGES, LimitRanges
-from vpa.model.objects import (
-    ObjectError,
-    Pod,
-    Vpa,
-    is_off,
-    requests_and_limits,
-    update_mode,
-)
+from vpa.model.objects import ObjectError, SizedPod, Vpa, is_off, requests_and_limits, update_mode
 from vpa.model.quantities import EMPTY, ZERO, ResourceList
 
 UPDATES = "vpaUpdates"
@@ -75,21 +68,21 @@ class ResizePatch(Struct, frozen=True):
 
 
 def admission_patch(
-    pod: Pod,
+    pod: SizedPod,
     vpa: Vpa,
-    ranges: LimitRanges | Unavailable,
+    ranges: LimitRanges | ResourcesUnavailable,
     boost: BoostSettings,
-    resources: PodResources | Unavailable | None = None,
-) -> list[PatchEntry] | Unavailable:
+    resources: PodResources | ResourcesUnavailable | None = None,
+) -> list[PatchEntry] | ResourcesUnavailable:
     """Return the whole patch of a new pod; Unavailable lets it pass unchanged.
 
     ``resources`` are ``pod_resources``, where they are known already. A new pod has no status
     but what its creator wrote, which the API server drops: there is none here either.
     """
-    pod = Pod(pod.metadata, pod.spec)
+    pod = SizedPod(pod.metadata, pod.spec)
     resources = resources or pod_resources(pod, vpa, ranges)
     entries = resource_patch(pod, vpa, resources, boost, _ranges(ranges))
-    if isinstance(entries, Unavailable):
+    if isinstance(entries, ResourcesUnavailable):
         return entries
     first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
     observed = _SEPARATOR.join(container.name for container in pod.spec.containers)
@@ -98,14 +91,14 @@ def admission_patch(
 
 
 def resource_patch(
-    pod: Pod,
+    pod: SizedPod,
     vpa: Vpa,
-    resources: PodResources | Unavailable,
+    resources: PodResources | ResourcesUnavailable,
     boost: BoostSettings,
     ranges: LimitRanges = NO_RANGES,
-) -> list[PatchEntry] | Unavailable:
+) -> list[PatchEntry] | ResourcesUnavailable:
     """Return the entries of requests, limits and boost, and the annotation that names them."""
-    if isinstance(resources, Unavailable):
+    if isinstance(resources, ResourcesUnavailable):
         return resources
     off = update_mode(vpa) == "Off"
     entries: list[PatchEntry] = []
@@ -121,7 +114,7 @@ def resource_patch(
                 continue
             raised = boosted(container, vpa, wanted, boost.max_cpu)
             if isinstance(raised, BoostInvalid):
-                return Unavailable("StartupBoostInvalid", raised.message)
+                return ResourcesUnavailable("StartupBoostInvalid", raised.message)
             if raised is not None:
                 wanted = raised
                 key = ANNOTATION_PREFIX + container.name
@@ -138,8 +131,8 @@ def resource_patch(
 
 
 def resize_patch(
-    pod: Pod, vpa: Vpa, ranges: LimitRanges | Unavailable, now: float
-) -> ResizePatch | Unavailable:
+    pod: SizedPod, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
+) -> ResizePatch | ResourcesUnavailable:
     """Return the patches of an in-place update; without a change nothing is resized.
 
     Containers still boosted are left alone, those whose boost is over get the
@@ -149,15 +142,15 @@ def resize_patch(
     if large is not None:
         return large
     over = expired(pod, vpa, now)
-    resources: PodResources | Unavailable = PodResources(
+    resources: PodResources | ResourcesUnavailable = PodResources(
         tuple(ContainerResources() for _ in pod.spec.containers), {}
     )
     if update_mode(vpa) != "Off":
         resources = pod_resources(pod, vpa, ranges)
-    if isinstance(resources, Unavailable):
+    if isinstance(resources, ResourcesUnavailable):
         return resources
     resize = resize_entries(pod, vpa, resources.containers, over, _ranges(ranges))
-    if isinstance(resize, Unavailable):
+    if isinstance(resize, ResourcesUnavailable):
         return resize
     first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
     removals = [PatchEntry("remove", _annotation_path(key)) for key in over]
@@ -166,12 +159,12 @@ def resize_patch(
 
 
 def resize_entries(
-    pod: Pod,
+    pod: SizedPod,
     vpa: Vpa,
     wanted: Sequence[ContainerResources],
     over: Sequence[str],
     ranges: LimitRanges = NO_RANGES,
-) -> list[PatchEntry] | Unavailable:
+) -> list[PatchEntry] | ResourcesUnavailable:
     """Return the entries for ``pods/resize``: only what differs from the pod's spec.
 
     Upstream sends amounts that are in force already (D11); the API server answers them
@@ -187,7 +180,7 @@ def resize_entries(
         if key in ended:
             original = read_original(pod, container.name)
             if isinstance(original, ObjectError):
-                return Unavailable("StartupBoostInvalid", str(original))
+                return ResourcesUnavailable("StartupBoostInvalid", str(original))
             if not target.requests and not target.limits and original is not None:
                 target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
         elif key in (pod.metadata.annotations or {}) or update_mode(vpa) == "Off":
@@ -240,7 +233,7 @@ def observed_containers(annotations: Mapping[str, str] | None) -> frozenset[str]
 
 
 def _container_patch(
-    pod: Pod, index: int, wanted: ContainerResources
+    pod: SizedPod, index: int, wanted: ContainerResources
 ) -> tuple[list[PatchEntry], list[str]]:
     requests, limits = requests_and_limits(pod, pod.spec.containers[index].name)
     entries = [
@@ -267,8 +260,8 @@ def _map_patch(
     ]
 
 
-def _ranges(ranges: LimitRanges | Unavailable) -> LimitRanges:
-    return NO_RANGES if isinstance(ranges, Unavailable) else ranges
+def _ranges(ranges: LimitRanges | ResourcesUnavailable) -> LimitRanges:
+    return NO_RANGES if isinstance(ranges, ResourcesUnavailable) else ranges
 
 
 def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:

@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import Api
-from podscale.kube.errors import Conflict, Forbidden, KubeError, ObjectNotFound
+from podscale.kube.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
 from podscale.kube.objects.cluster import Lease
 from podscale.kube.resource import LEASES, MUTATING_WEBHOOKS
 from podscale.kube.wire import decode, encode, format_micro_time
@@ -101,7 +101,7 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
                 await api.request(
                     "POST", MUTATING_WEBHOOKS.path(), body=encode(body), timeout_s=_TIMEOUT_S
                 )
-            except Conflict:
+            except WriteConflict:
                 continue
             except Forbidden as error:
                 raise KubeError(
@@ -119,7 +119,7 @@ async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
             await api.request(
                 "PUT", path, body=encode({**body, "metadata": metadata}), timeout_s=_TIMEOUT_S
             )
-        except (Conflict, ObjectNotFound):
+        except (WriteConflict, ObjectNotFound):
             continue
         return
     raise KubeError(f"{CONFIGURATION} is written by somebody else all the time")
@@ -201,7 +201,7 @@ class StatusLease:
         try:
             answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
         except ObjectNotFound:
-            with suppress(Conflict):  # another replica was faster, and just as alive
+            with suppress(WriteConflict):  # another replica was faster, and just as alive
                 await self._api.request(
                     "POST",
                     LEASES.path(self._namespace),
@@ -210,7 +210,7 @@ class StatusLease:
                 )
             return
         version = decode(answer.body, Lease).metadata.resource_version
-        with suppress(Conflict):
+        with suppress(WriteConflict):
             await self._api.request(
                 "PUT", path, body=encode(self._body(version)), timeout_s=_TIMEOUT_S
             )

@@ -11,10 +11,10 @@ from vpa.capping.limits import proportional_limits
 from vpa.capping.processor import Capped, LimitRanges, cap_for_pod
 from vpa.model.objects import (
     LimitRangeItem,
-    Pod,
-    Recommendation,
     ResourcePolicy,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     controlled_values,
     requests_and_limits,
     update_mode,
@@ -37,7 +37,7 @@ class PodResources(Struct, frozen=True):
     capped: Capped = Capped(None)  # what they were computed from
 
 
-class Unavailable(Struct, frozen=True):
+class ResourcesUnavailable(Struct, frozen=True):
     """The resources cannot be computed now; the pod passes unchanged."""
 
     reason: str  # stable CamelCase token
@@ -47,20 +47,20 @@ class Unavailable(Struct, frozen=True):
 MOST_CONTAINERS = 100  # of a pod that is sized: others must not wait for the work
 
 
-def too_large(pod: Pod) -> Unavailable | None:
+def too_large(pod: SizedPod) -> ResourcesUnavailable | None:
     """Return why a pod is left as it is whatever its VPA says, None if it is not."""
     count = len(pod.spec.containers)
     if count <= MOST_CONTAINERS:
         return None
-    return Unavailable(
+    return ResourcesUnavailable(
         "TooManyContainers", f"{count} containers; pods are sized up to {MOST_CONTAINERS}"
     )
 
 
 def container_resources(
-    pod: Pod,
+    pod: SizedPod,
     policy: ResourcePolicy | None,
-    recommendation: Recommendation | None,
+    recommendation: VpaRecommendation | None,
     item: LimitRangeItem | None,
     *,
     include_unrecommended: bool,
@@ -93,10 +93,10 @@ def container_resources(
 
 
 def pod_resources(
-    pod: Pod, vpa: Vpa, ranges: LimitRanges | Unavailable
-) -> PodResources | Unavailable:
+    pod: SizedPod, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable
+) -> PodResources | ResourcesUnavailable:
     """Return what admission or a resize sets; empty entries without a recommendation."""
-    if isinstance(ranges, Unavailable):
+    if isinstance(ranges, ResourcesUnavailable):
         return ranges
     large = too_large(pod)
     if large is not None:

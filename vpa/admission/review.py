@@ -15,7 +15,7 @@ from vpa.admission.validation import (
     REQUIRED,
     TOO_MANY,
     UNSUPPORTED,
-    FieldError,
+    VpaFieldError,
 )
 
 API_VERSION = "admission.k8s.io/v1"
@@ -33,7 +33,7 @@ _CAUSES: Mapping[str, str] = {  # metav1.CauseType by field.ErrorType
 NULL = Raw(b"null")
 
 
-class GroupResource(Struct, frozen=True):
+class ReviewedResource(Struct, frozen=True):
     """What kind of object is asked about."""
 
     group: str = ""
@@ -44,7 +44,7 @@ class ReviewRequest(Struct, frozen=True, rename="camel"):
     """One object on its way into the cluster; it is read when it is known to matter."""
 
     uid: str = ""
-    resource: GroupResource = GroupResource()
+    resource: ReviewedResource = ReviewedResource()
     namespace: str = ""
     operation: str = ""
     object: Raw = NULL
@@ -60,16 +60,16 @@ class Review(Struct, frozen=True, rename="camel"):
     request: ReviewRequest | None = None
 
 
-class Answer(Struct, frozen=True):
+class ReviewAnswer(Struct, frozen=True):
     """What goes back: a patch, or a refusal by field."""
 
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()
-    errors: Sequence[FieldError] = ()
+    errors: Sequence[VpaFieldError] = ()
     outcome: str = "skipped"  # applied, skipped or error: counted
 
 
-UNCHANGED = Answer()
+UNCHANGED = ReviewAnswer()
 
 
 def request_of_unread(body: bytes) -> ReviewRequest | None:
@@ -81,7 +81,7 @@ def request_of_unread(body: bytes) -> ReviewRequest | None:
     return ReviewRequest(uid=found[1].decode()) if found is not None else None
 
 
-def reviewed(asked: ReviewRequest, answer: Answer) -> dict[str, Any]:
+def reviewed(asked: ReviewRequest, answer: ReviewAnswer) -> dict[str, Any]:
     """Return the AdmissionReview that answers."""
     response: dict[str, Any] = {"uid": asked.uid, "allowed": not answer.errors}
     if answer.errors:

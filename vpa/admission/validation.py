@@ -33,7 +33,7 @@ NOT_NEGATIVE = "must be greater than or equal to 0"  # Kubernetes' words
 UPDATE_MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
 
 
-class Gates(Struct, frozen=True):
+class VpaGates(Struct, frozen=True):
     """Feature gates of upstream's components."""
 
     in_place: bool = False
@@ -51,7 +51,7 @@ class Options(Struct, frozen=True):
     existing_resources: frozenset[str] = frozenset()
 
 
-class FieldError(Struct, frozen=True):
+class VpaFieldError(Struct, frozen=True):
     """One finding; ``type`` is one of Kubernetes's."""
 
     field: str
@@ -62,11 +62,11 @@ class FieldError(Struct, frozen=True):
 class Validation(Struct, frozen=True):
     """All findings about one object."""
 
-    errors: tuple[FieldError, ...]
+    errors: tuple[VpaFieldError, ...]
     warnings: tuple[str, ...]
 
 
-def options_for(old: Vpa | None, gates: Gates) -> Options:
+def options_for(old: Vpa | None, gates: VpaGates) -> Options:
     """Return the options for a new object, or for an update of ``old``.
 
     A gated field that the stored object uses stays legal, or it could not be edited.
@@ -109,10 +109,10 @@ def uses_per_vpa_config(old: Vpa | None) -> bool:
 
 def validate(spec: VpaSpec, options: Options) -> Validation:
     """Return everything that is wrong with ``spec``, in the order of its fields."""
-    errors: list[FieldError] = []
+    errors: list[VpaFieldError] = []
     warnings: list[str] = []
     if spec.target_ref is None and options.is_create:
-        errors.append(FieldError("spec.targetRef", REQUIRED, "name the controller to size"))
+        errors.append(VpaFieldError("spec.targetRef", REQUIRED, "name the controller to size"))
     if spec.update_policy is not None:
         _update_policy(spec.update_policy, options, errors, warnings)
     for index, policy in enumerate(container_policies(spec.resource_policy)):
@@ -121,24 +121,24 @@ def validate(spec: VpaSpec, options: Options) -> Validation:
     if spec.startup_boost is not None:
         errors.extend(_startup_boost("spec.startupBoost", spec.startup_boost, options))
     if len(spec.recommenders or ()) > 1:
-        errors.append(FieldError("spec.recommenders", TOO_MANY, "at most one recommender"))
+        errors.append(VpaFieldError("spec.recommenders", TOO_MANY, "at most one recommender"))
     return Validation(tuple(errors), tuple(warnings))
 
 
-def validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldError]:
+def validate_annotations(annotations: Mapping[str, str] | None) -> list[VpaFieldError]:
     """Return what is wrong with annotations of our own: unknown names, unreadable values."""
     found = [
-        FieldError(f"metadata.annotations[{mistake.annotation}]", INVALID, mistake.message)
+        VpaFieldError(f"metadata.annotations[{mistake.annotation}]", INVALID, mistake.message)
         for mistake in settings_from(annotations, VpaSettings())[1]
     ]
     try:
         pace_of(annotations)
     except PaceError as error:
         name = WINDOWS if WINDOWS in str(error) else PER_DAY
-        found.append(FieldError(f"metadata.annotations[{name}]", INVALID, str(error)))
+        found.append(VpaFieldError(f"metadata.annotations[{name}]", INVALID, str(error)))
     known = {*ANNOTATIONS, WINDOWS, PER_DAY, SPENT}  # the last one is the updater's to write
     found.extend(
-        FieldError(f"metadata.annotations[{key}]", UNSUPPORTED, "there is no such setting")
+        VpaFieldError(f"metadata.annotations[{key}]", UNSUPPORTED, "there is no such setting")
         for key in sorted(annotations or {})
         if key.startswith(PREFIX) and key not in known
     )
@@ -153,24 +153,24 @@ def defaults(spec: VpaSpec) -> list[Mapping[str, Any]]:
 
 
 def _update_policy(
-    policy: UpdatePolicy, options: Options, errors: list[FieldError], warnings: list[str]
+    policy: UpdatePolicy, options: Options, errors: list[VpaFieldError], warnings: list[str]
 ) -> None:
     path = "spec.updatePolicy"
     mode = policy.update_mode
     if mode is None:
         errors.append(
-            FieldError(f"{path}.updateMode", REQUIRED, "an updatePolicy needs its updateMode")
+            VpaFieldError(f"{path}.updateMode", REQUIRED, "an updatePolicy needs its updateMode")
         )
     elif mode not in UPDATE_MODES:
         text = f"{mode!r} is not one of {', '.join(UPDATE_MODES)}"
-        errors.append(FieldError(f"{path}.updateMode", UNSUPPORTED, text))
+        errors.append(VpaFieldError(f"{path}.updateMode", UNSUPPORTED, text))
     elif mode == "Auto":
         warnings.append(f"{path}: mode Auto is deprecated and acts as Recreate; name the mode")
     elif mode == "InPlace" and not options.in_place:
         text = "mode InPlace needs the feature gate InPlace of the admission webhook"
-        errors.append(FieldError(f"{path}.updateMode", FORBIDDEN, text))
+        errors.append(VpaFieldError(f"{path}.updateMode", FORBIDDEN, text))
     if policy.min_replicas is not None and policy.min_replicas <= 0:
-        errors.append(FieldError(f"{path}.minReplicas", INVALID, "must be at least 1"))
+        errors.append(VpaFieldError(f"{path}.minReplicas", INVALID, "must be at least 1"))
     seconds = policy.evict_after_oom_seconds
     if seconds is not None:
         errors.extend(_gated_number(f"{path}.evictAfterOOMSeconds", seconds, 1, options))
@@ -180,25 +180,25 @@ def _container_policy(
     path: str,
     policy: ContainerPolicy,
     options: Options,
-    errors: list[FieldError],
+    errors: list[VpaFieldError],
     warnings: list[str],
 ) -> None:
     if not policy.container_name:
-        errors.append(FieldError(f"{path}.containerName", REQUIRED, "name a container, or *"))
+        errors.append(VpaFieldError(f"{path}.containerName", REQUIRED, "name a container, or *"))
     if policy.mode is not None and policy.mode not in ("Auto", "Off"):
-        errors.append(FieldError(f"{path}.mode", UNSUPPORTED, "must be Auto or Off"))
+        errors.append(VpaFieldError(f"{path}.mode", UNSUPPORTED, "must be Auto or Off"))
     lowest, highest = policy.min_allowed or EMPTY, policy.max_allowed or EMPTY
     for resource, least in lowest.items():
         errors.extend(_amount(f"{path}.minAllowed[{resource}]", resource, least))
         most = highest.get(resource)
         if most is not None and most.nano < least.nano:
             text = f"{most} is less than minAllowed, {least}"
-            errors.append(FieldError(f"{path}.maxAllowed[{resource}]", INVALID, text))
+            errors.append(VpaFieldError(f"{path}.maxAllowed[{resource}]", INVALID, text))
     for resource, most in highest.items():
         errors.extend(_amount(f"{path}.maxAllowed[{resource}]", resource, most))
     if policy.mode == "Off" and policy.controlled_values == "RequestsAndLimits":
         text = "a container with mode Off has no controlledValues"
-        errors.append(FieldError(f"{path}.controlledValues", FORBIDDEN, text))
+        errors.append(VpaFieldError(f"{path}.controlledValues", FORBIDDEN, text))
     for index, resource in enumerate(policy.controlled_resources or ()):
         if resource in RESOURCES:
             continue
@@ -206,7 +206,7 @@ def _container_policy(
         if resource in options.existing_resources:
             warnings.append(f"{field}: {resource!r} has no effect; only cpu and memory have")
         else:
-            errors.append(FieldError(field, UNSUPPORTED, f"{resource!r} is not cpu or memory"))
+            errors.append(VpaFieldError(field, UNSUPPORTED, f"{resource!r} is not cpu or memory"))
     least_values = {"oomBumpUpRatio": 1, "oomMinBumpUp": 0}
     for name, value in _gated(policy):
         if value is not None:
@@ -227,53 +227,53 @@ def _gated(policy: ContainerPolicy) -> tuple[tuple[str, str | int | float | None
 
 def _gated_number(
     field: str, value: str | int | float, least: int, options: Options
-) -> list[FieldError]:
+) -> list[VpaFieldError]:
     if not options.per_vpa_config:
         text = "needs the feature gate PerVPAConfig of the admission webhook"
-        return [FieldError(field, FORBIDDEN, text)]
+        return [VpaFieldError(field, FORBIDDEN, text)]
     try:
         # Upstream compares thousandths, which are rounded up: 0.9999 is enough for 1.
         small = amount(value).milli < least * 1000
     except QuantityError as error:
-        return [FieldError(field, INVALID, str(error))]
-    return [FieldError(field, INVALID, f"must be at least {least}")] if small else []
+        return [VpaFieldError(field, INVALID, str(error))]
+    return [VpaFieldError(field, INVALID, f"must be at least {least}")] if small else []
 
 
-def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[FieldError]:
+def _startup_boost(path: str, boost: StartupBoost, options: Options) -> list[VpaFieldError]:
     if not options.cpu_startup_boost:
         text = "needs the feature gate CPUStartupBoost of the admission webhook"
-        return [FieldError(path, FORBIDDEN, text)]
+        return [VpaFieldError(path, FORBIDDEN, text)]
     cpu = boost.cpu
     if cpu is None:
         return []
     path += ".cpu"
     if cpu.type == "Factor":
         if cpu.factor is None:
-            return [FieldError(f"{path}.factor", REQUIRED, "type Factor needs it")]
+            return [VpaFieldError(f"{path}.factor", REQUIRED, "type Factor needs it")]
         text = "must be at least 1"
-        return [FieldError(f"{path}.factor", INVALID, text)] if cpu.factor < 1 else []
+        return [VpaFieldError(f"{path}.factor", INVALID, text)] if cpu.factor < 1 else []
     if cpu.type == "Quantity":
         if cpu.quantity is None:
-            return [FieldError(f"{path}.quantity", REQUIRED, "type Quantity needs it")]
+            return [VpaFieldError(f"{path}.quantity", REQUIRED, "type Quantity needs it")]
         try:
             return _amount(f"{path}.quantity", "cpu", amount(cpu.quantity))
         except QuantityError as error:
-            return [FieldError(f"{path}.quantity", INVALID, str(error))]
+            return [VpaFieldError(f"{path}.quantity", INVALID, str(error))]
     kind = UNSUPPORTED if cpu.type else REQUIRED
-    return [FieldError(f"{path}.type", kind, "must be Factor or Quantity")]
+    return [VpaFieldError(f"{path}.type", kind, "must be Factor or Quantity")]
 
 
-def _amount(field: str, resource: str, value: Quantity) -> list[FieldError]:
+def _amount(field: str, resource: str, value: Quantity) -> list[VpaFieldError]:
     # The schema takes every quantity; a container cannot have every one.
     if value.nano < 0:
-        return [FieldError(field, INVALID, f"{value} {NOT_NEGATIVE}")]
+        return [VpaFieldError(field, INVALID, f"{value} {NOT_NEGATIVE}")]
     if not is_in_range(resource, value):
         most = of_units(resource, INT64_MAX, "DecimalSI")
-        return [FieldError(field, INVALID, f"{value} must be less than or equal to {most}")]
+        return [VpaFieldError(field, INVALID, f"{value} must be less than or equal to {most}")]
     if resource == "cpu" and value.nano % MICRO:
-        return [FieldError(field, INVALID, f"{value} is not a whole number of milli-cores")]
+        return [VpaFieldError(field, INVALID, f"{value} is not a whole number of milli-cores")]
     if resource == "memory" and value.nano % NANO:
-        return [FieldError(field, INVALID, f"{value} is not a whole number of bytes")]
+        return [VpaFieldError(field, INVALID, f"{value} is not a whole number of bytes")]
     return []
 
 

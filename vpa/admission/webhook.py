@@ -22,21 +22,21 @@ from podscale.serving.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.acceptance import refused_annotations
 from vpa.admission.matching import Candidate, Match, TargetIndex, match_at_admission
 from vpa.admission.patch import BoostSettings, admission_patch, annotation, annotations_of
-from vpa.admission.resources import MOST_CONTAINERS, Unavailable, pod_resources
+from vpa.admission.resources import MOST_CONTAINERS, ResourcesUnavailable, pod_resources
 from vpa.admission.review import (
     API_VERSION,
     NULL,
     UNCHANGED,
-    Answer,
     Review,
+    ReviewAnswer,
     ReviewRequest,
     request_of_unread,
     reviewed,
 )
 from vpa.admission.validation import (
     INVALID,
-    FieldError,
-    Gates,
+    VpaFieldError,
+    VpaGates,
     defaults,
     options_for,
     validate,
@@ -45,10 +45,10 @@ from vpa.admission.validation import (
 from vpa.explain import admitted
 from vpa.explain.admission import Admitted
 from vpa.model.membership import VpaKey
-from vpa.model.objects import ObjectError, Pod, TargetRef, Vpa
+from vpa.model.objects import ObjectError, SizedPod, TargetRef, Vpa
 from vpa.pages import Pages
 from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ _FEW = 8  # containers that are sized at once, whatever else is under way
 _PODS, _VPAS = ("", "pods"), ("autoscaling.k8s.io", "verticalpodautoscalers")
 
 
-class Observer(Protocol):
+class ReviewObserver(Protocol):
     """Who counts."""
 
     def admitted(self, resource: str, outcome: str, seconds: float) -> None:
@@ -71,11 +71,11 @@ class Webhook:
 
     def __init__(
         self,
-        stores: Stores,
-        observer: Observer,
+        stores: VpaStores,
+        observer: ReviewObserver,
         *,
         boost: BoostSettings,
-        gates: Gates,
+        gates: VpaGates,
         deadline_s: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -114,7 +114,7 @@ class Webhook:
         self._observer.admitted(name, answer.outcome, self._clock() - begun)
         return ApiResponse(value=reviewed(asked, answer))
 
-    async def match(self, pod: Pod, meta: ObjectMeta) -> Match:
+    async def match(self, pod: SizedPod, meta: ObjectMeta) -> Match:
         """Return the VPA that decides about a pod."""
         controller = await self._stores.workloads.topmost(
             meta.namespace, meta.controller, asks=True
@@ -123,7 +123,7 @@ class Webhook:
             await self._resolve(self._index.of(controller))
         return match_at_admission(pod, controller, self._index)
 
-    async def _answer(self, asked: ReviewRequest) -> Answer:
+    async def _answer(self, asked: ReviewRequest) -> ReviewAnswer:
         place = (asked.resource.group, asked.resource.resource)
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -133,13 +133,13 @@ class Webhook:
                     return self._vpa(asked)
         except TimeoutError:
             _log.warning("let through unchanged", reason="Deadline", namespace=asked.namespace)
-            return Answer(outcome="error")
+            return ReviewAnswer(outcome="error")
         except Exception:  # noqa: BLE001 - a defect of ours must not keep pods from starting
             _log.exception("let through unchanged", namespace=asked.namespace)
-            return Answer(outcome="error")
+            return ReviewAnswer(outcome="error")
         return UNCHANGED
 
-    async def _pod(self, asked: ReviewRequest) -> Answer:
+    async def _pod(self, asked: ReviewRequest) -> ReviewAnswer:
         if not self._index.is_used_in(asked.namespace):
             return UNCHANGED
         try:
@@ -153,11 +153,11 @@ class Webhook:
                 return await self._sized(asked)
         except (ObjectError, msgspec.DecodeError) as error:
             _log.warning("pod not read", namespace=asked.namespace, error=str(error))
-            return Answer(outcome="error")
+            return ReviewAnswer(outcome="error")
 
-    async def _sized(self, asked: ReviewRequest) -> Answer:
+    async def _sized(self, asked: ReviewRequest) -> ReviewAnswer:
         pod = decode_pod(asked.object)
-        pod = Pod(pod.metadata, pod.spec)  # the status is its creator's invention
+        pod = SizedPod(pod.metadata, pod.spec)  # the status is its creator's invention
         meta = decode(asked.object, PartialObjectMetadata).metadata
         # The object may not carry its namespace yet; the request does.
         meta = msgspec.structs.replace(meta, namespace=asked.namespace)
@@ -167,33 +167,33 @@ class Webhook:
             # Whose pod it is would have to be known: it may go unsized where it should not.
             _log.warning("let through unchanged", reason="OwnerUnknown",
                          namespace=asked.namespace, error=str(error))  # fmt: skip
-            return Answer(outcome="error")
+            return ReviewAnswer(outcome="error")
         if found.chosen is None:
             return UNCHANGED
         vpa, ranges = found.chosen.vpa, self._stores.ranges(asked.namespace)
         resources = pod_resources(pod, vpa, ranges)
         await _turn(pod)
         entries = admission_patch(pod, vpa, ranges, self._boost, resources)
-        if isinstance(entries, Unavailable):
+        if isinstance(entries, ResourcesUnavailable):
             _log.warning("pod not patched", reason=entries.reason, message=entries.message,
                          namespace=asked.namespace, vpa=vpa.metadata.name)  # fmt: skip
-            return Answer(outcome="error")
+            return ReviewAnswer(outcome="error")
         await _turn(pod)
         reasons = await _reasons(pod, vpa, Admitted(pod, vpa, ranges, self._boost, resources))
         told = [*entries, annotation(admitted.REASONS, reasons)] if reasons is not None else entries
         if refused_annotations(pod, annotations_of(told)) is not None:
             told = entries
-        return Answer([entry.wire() for entry in told], outcome="applied")
+        return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
 
-    def _vpa(self, asked: ReviewRequest) -> Answer:
+    def _vpa(self, asked: ReviewRequest) -> ReviewAnswer:
         if policies_of(asked.object) > MOST_CONTAINERS:
             text = f"not checked: more than {MOST_CONTAINERS} container policies"
-            return Answer(warnings=[text], outcome="skipped")
+            return ReviewAnswer(warnings=[text], outcome="skipped")
         try:
             new = _read(asked.object)
         except ObjectError as error:
-            unread = FieldError(error.field or "spec", INVALID, error.reason)
-            return Answer(errors=[unread], outcome="error")
+            unread = VpaFieldError(error.field or "spec", INVALID, error.reason)
+            return ReviewAnswer(errors=[unread], outcome="error")
         if new is None:
             return UNCHANGED
         old: Vpa | None = None
@@ -205,8 +205,8 @@ class Webhook:
         found = validate(new.spec, options_for(old, self._gates))
         errors = [*found.errors, *validate_annotations(new.metadata.annotations)]
         if errors:
-            return Answer(errors=errors, warnings=found.warnings, outcome="error")
-        return Answer(defaults(new.spec), found.warnings, outcome="applied")
+            return ReviewAnswer(errors=errors, warnings=found.warnings, outcome="error")
+        return ReviewAnswer(defaults(new.spec), found.warnings, outcome="applied")
 
     async def _resolve(self, candidates: Sequence[Candidate]) -> None:
         # The selector of a target may change without the VPA: looked up when it is needed.
@@ -240,13 +240,13 @@ def _read(raw: Raw) -> Vpa | None:
         raise ObjectError.of(error, "") from error
 
 
-async def _turn(pod: Pod) -> None:
+async def _turn(pod: SizedPod) -> None:
     # Whoever waits, and the deadline, come before the next step of a large pod.
     if len(pod.spec.containers) > _FEW:
         await asyncio.sleep(0)
 
 
-async def _reasons(pod: Pod, vpa: Vpa, view: Admitted) -> str | None:
+async def _reasons(pod: SizedPod, vpa: Vpa, view: Admitted) -> str | None:
     writer = admitted.AnnotationWriter(vpa.metadata.name, view)
     for number, container in enumerate(pod.spec.containers, 1):
         if not writer.add(container.name):

@@ -12,8 +12,8 @@ from vpa.capping.limits import proportional_limit
 from vpa.model.objects import (
     ContainerRecommendation,
     LimitRangeItem,
-    Pod,
     ResourcePolicy,
+    SizedPod,
     is_off,
     requests_and_limits,
 )
@@ -26,7 +26,7 @@ Bounds = Mapping[str, ResourceList]
 def apply_pod_range(
     resource: str,
     bounds: Bounds,
-    pod: Pod,
+    pod: SizedPod,
     item: LimitRangeItem,
     fixed: frozenset[str] = frozenset(),
 ) -> dict[str, ResourceList]:
@@ -62,7 +62,7 @@ def apply_pod_range(
 
 
 def with_missing(
-    entries: Sequence[ContainerRecommendation], pod: Pod, policy: ResourcePolicy | None
+    entries: Sequence[ContainerRecommendation], pod: SizedPod, policy: ResourcePolicy | None
 ) -> list[ContainerRecommendation]:
     """Return the entries, and one with its present requests for every container without.
 

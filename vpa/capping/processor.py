@@ -16,10 +16,10 @@ from vpa.model.objects import (
     ContainerPolicy,
     ContainerRecommendation,
     LimitRangeItem,
-    Pod,
-    Recommendation,
     ResourcePolicy,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     container_policy,
     controlled_values,
     is_off,
@@ -42,7 +42,7 @@ NO_RANGES = LimitRanges()
 class Capped(Struct, frozen=True):
     """The recommendation of one pod, and what changed its targets, by container."""
 
-    recommendation: Recommendation | None
+    recommendation: VpaRecommendation | None
     caps: Mapping[str, tuple[Cap, ...]] = {}
     pod_range: frozenset[tuple[str, str]] = frozenset()  # (container, resource) it changed
 
@@ -54,7 +54,7 @@ class Capped(Struct, frozen=True):
 _UPPER, _TARGET, _LOWER = "upper_bound", "target", "lower_bound"
 
 
-def cap_for_pod(vpa: Vpa, pod: Pod, ranges: LimitRanges) -> Capped:
+def cap_for_pod(vpa: Vpa, pod: SizedPod, ranges: LimitRanges) -> Capped:
     """Return the VPA's recommendation as it applies to ``pod``.
 
     Containers that the pod does not have are dropped, and so are those with mode Off:
@@ -63,7 +63,7 @@ def cap_for_pod(vpa: Vpa, pod: Pod, ranges: LimitRanges) -> Capped:
     policy = vpa.spec.resource_policy
     recommendation = vpa.status.recommendation
     if recommendation is None:
-        return Capped(None if policy is None else Recommendation(container_recommendations=()))
+        return Capped(None if policy is None else VpaRecommendation(container_recommendations=()))
     present = {container.name for container in pod.spec.containers}
     entries = [
         entry
@@ -81,11 +81,11 @@ def cap_for_pod(vpa: Vpa, pod: Pod, ranges: LimitRanges) -> Capped:
         results.append(result)
         if found:
             caps[entry.container_name] = tuple(found)
-    return Capped(Recommendation(container_recommendations=tuple(results)), caps, changed)
+    return Capped(VpaRecommendation(container_recommendations=tuple(results)), caps, changed)
 
 
 def _within_pod_range(
-    entries: list[ContainerRecommendation], pod: Pod, item: LimitRangeItem
+    entries: list[ContainerRecommendation], pod: SizedPod, item: LimitRangeItem
 ) -> list[ContainerRecommendation]:
     bounds: dict[str, dict[str, ResourceList]] = {}
     for field in (_UPPER, _TARGET, _LOWER):
@@ -123,7 +123,7 @@ def _changed(
 
 def _capped_entry(
     entry: ContainerRecommendation,
-    pod: Pod,
+    pod: SizedPod,
     item: LimitRangeItem | None,
     policy: ResourcePolicy | None,
 ) -> tuple[ContainerRecommendation, list[Cap]]:

@@ -12,14 +12,19 @@ from podscale.core.quantity import Quantity
 from vpa.admission.boost import BoostInvalid, boost_of, boosted
 from vpa.admission.matching import Candidate, acts_at_admission, match
 from vpa.admission.patch import BoostSettings
-from vpa.admission.resources import ContainerResources, PodResources, Unavailable, pod_resources
+from vpa.admission.resources import (
+    ContainerResources,
+    PodResources,
+    ResourcesUnavailable,
+    pod_resources,
+)
 from vpa.capping.limitranges import Cap
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.explain.explanation import Explanation, Fact, Facts, explanation
+from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
 from vpa.model.objects import (
-    Pod,
-    Recommendation,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     container_policy,
     controlled_values,
     is_off,
@@ -44,11 +49,11 @@ class ValueQuestion(Struct, frozen=True):
 
 def explain_admission(
     question: ValueQuestion,
-    pod: Pod,
+    pod: SizedPod,
     candidates: Sequence[Candidate],
     ranges: LimitRanges,
     boost: BoostSettings,
-) -> Explanation:
+) -> SizingExplanation:
     """Return why admission set that value; ``candidates`` name the pod's controller."""
     acting = [entry for entry in candidates if acts_at_admission(entry.vpa)]
     found = match(pod.metadata.labels, acting)
@@ -69,11 +74,11 @@ class Admitted:
 
     def __init__(
         self,
-        pod: Pod,
+        pod: SizedPod,
         vpa: Vpa,
         ranges: LimitRanges,
         boost: BoostSettings,
-        found: PodResources | Unavailable | None = None,
+        found: PodResources | ResourcesUnavailable | None = None,
     ) -> None:
         """``found`` is ``pod_resources``, where it is known already."""
         self._pod, self._vpa, self._ranges, self._boost = pod, vpa, ranges, boost
@@ -82,13 +87,15 @@ class Admitted:
         for number, each in enumerate(pod.spec.containers):
             self._containers.setdefault(each.name, number)
 
-    def explain(self, question: ValueQuestion) -> Explanation:
+    def explain(self, question: ValueQuestion) -> SizingExplanation:
         """Return why one value is what it is."""
         resources = self.resources(question.container)
         value = _value(resources.set, question)
         decision: Facts = {"value": str(value) if value is not None else None}
         raised = resources.boosted and question.resource == "cpu"
-        capped = Capped(None) if isinstance(self._found, Unavailable) else self._found.capped
+        capped = (
+            Capped(None) if isinstance(self._found, ResourcesUnavailable) else self._found.capped
+        )
         reasons, facts = _reasons(
             question, self._pod, self._vpa, self._ranges, capped, resources, raised
         )
@@ -124,7 +131,7 @@ def _value(resources: ContainerResources, question: ValueQuestion) -> Quantity |
 
 def _reasons(
     question: ValueQuestion,
-    pod: Pod,
+    pod: SizedPod,
     vpa: Vpa,
     ranges: LimitRanges,
     capped: Capped,
@@ -154,7 +161,7 @@ def _reasons(
     reasons += [cap.reason for cap in caps]
     facts += [_cap_facts(cap) for cap in caps]
     _add_pod_range(question, capped, ranges, reasons, facts)
-    recommendation = vpa.status.recommendation or Recommendation()
+    recommendation = vpa.status.recommendation or VpaRecommendation()
     recommended = recommendation.of(question.container)
     target = (recommended.target if recommended is not None else None) or EMPTY
     facts.append({"recommended": str(of(target, question.resource))})

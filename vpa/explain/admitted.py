@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from vpa.explain.admission import Admitted, ValueQuestion
-from vpa.explain.explanation import Explanation, explanation
+from vpa.explain.explanation import SizingExplanation, explanation
 from vpa.model.quantities import RESOURCES
 
 REASONS = "podscale.io/admission"
@@ -26,13 +26,13 @@ class Value(Struct, frozen=True):
     facts: Mapping[str, Any]
 
 
-class Told(Struct, frozen=True):
+class AdmittedStory(Struct, frozen=True):
     """What one annotation says."""
 
     vpa: str
     containers: Mapping[str, Mapping[str, Value]]  # by name, then "cpu request", ...
 
-    def explanations(self) -> list[tuple[str, str, Explanation]]:
+    def explanations(self) -> list[tuple[str, str, SizingExplanation]]:
         """Return container, value's name and explanation, in their order."""
         return [
             (container, name, explanation(value.reasons, [value.facts], {"value": value.value}))
@@ -68,17 +68,17 @@ class AnnotationWriter:
 
     def value(self) -> str | None:
         """Return the annotation; None if it would be too long."""
-        text = msgspec.json.encode(Told(self._vpa, self._containers)).decode()
+        text = msgspec.json.encode(AdmittedStory(self._vpa, self._containers)).decode()
         return text if len(text) <= _MOST_BYTES else None
 
 
-def read(annotations: Mapping[str, str] | None) -> Told | None:
+def read(annotations: Mapping[str, str] | None) -> AdmittedStory | None:
     """Return what the webhook wrote; None where it wrote nothing that can be read."""
     text = (annotations or {}).get(REASONS)
     # Whoever may make pods may write it, too: longer, or nested deeper, it is not the webhook's.
     if text is None or len(text) > _MOST_BYTES:
         return None
     try:
-        return msgspec.json.decode(text, type=Told)
+        return msgspec.json.decode(text, type=AdmittedStory)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

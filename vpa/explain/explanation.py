@@ -12,7 +12,7 @@ Fact = str | int | float | bool | None
 Facts = Mapping[str, Fact]
 
 
-class Explanation(Struct, frozen=True):
+class SizingExplanation(Struct, frozen=True):
     """Why one thing is as it is."""
 
     reasons: tuple[str, ...]  # the first one is named first
@@ -42,13 +42,15 @@ def sentence(reason: str) -> str:
     return words.means if words is not None else reason
 
 
-def explanation(reasons: Sequence[str], facts: Sequence[Facts], decision: Facts) -> Explanation:
+def explanation(
+    reasons: Sequence[str], facts: Sequence[Facts], decision: Facts
+) -> SizingExplanation:
     """Return the explanation; of facts with one name the earlier ones count."""
     merged: dict[str, Fact] = {}
     for some in facts:
         for name, fact in some.items():
             merged.setdefault(name, fact)
-    return Explanation(tuple(dict.fromkeys(reasons)), merged, decision)
+    return SizingExplanation(tuple(dict.fromkeys(reasons)), merged, decision)
 
 
 WORDS: Mapping[str, Words] = {

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from podscale.core.rfc3339 import rfc3339
-from vpa.explain.explanation import Explanation, Fact, Facts, explanation
+from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
 from vpa.model.estimator import Bound, Derivation
 from vpa.model.objects import Vpa, container_policy, is_off
 from vpa.model.policy import Windows, settings_of
@@ -28,7 +28,7 @@ class TargetState(Struct, frozen=True):
     has_selector: bool = True
 
 
-class Measured(Struct, frozen=True):
+class MeasuredBasis(Struct, frozen=True):
     """How much is known of the container asked for."""
 
     samples: float = 0.0
@@ -53,8 +53,8 @@ def explain_amount(
     recommender: str,
     pods_matched: bool,
     trace: RecommendationTrace | None,
-    measured: Measured,
-) -> Explanation:
+    measured: MeasuredBasis,
+) -> SizingExplanation:
     """Return why the VPA's status has that amount; ``trace`` None: nothing is known at all."""
     gate = _gate(question, vpa, target, recommender, pods_matched, trace)
     if gate is not None:
@@ -111,8 +111,8 @@ def _explained(
     question: AmountQuestion,
     trace: RecommendationTrace,
     amount: AmountTrace,
-    measured: Measured,
-) -> Explanation:
+    measured: MeasuredBasis,
+) -> SizingExplanation:
     resource = question.resource
     estimate, estimate_facts = _estimate(amount.derivation, measured.held_by, trace.containers)
     steps = amount.steps
@@ -165,7 +165,7 @@ def _step_facts(step: Step) -> Facts:
     return facts
 
 
-def _history_facts(derivation: Derivation, measured: Measured) -> Facts:
+def _history_facts(derivation: Derivation, measured: MeasuredBasis) -> Facts:
     facts: dict[str, Fact] = {
         "percentile": derivation.fraction,
         "margin": derivation.margin,

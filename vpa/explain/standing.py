@@ -11,9 +11,9 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
 from podscale.kube.wire import format_time
-from vpa.explain.explanation import Explanation, Fact
+from vpa.explain.explanation import Fact, SizingExplanation
 from vpa.model.conditions import HISTORY_LOST
-from vpa.model.objects import Condition, Vpa
+from vpa.model.objects import Vpa, VpaCondition
 from vpa.model.quantities import units
 
 # Their amounts leave the status with the next write.
@@ -21,7 +21,7 @@ _LEAVES = frozenset({"ContainerModeOff", "ResourceNotControlled"})
 _TELLING = frozenset({"LowConfidence", "ConfigUnsupported", "AnnotationInvalid"})
 
 
-class Standing(Struct, frozen=True):
+class SizingState(Struct, frozen=True):
     """Why nothing goes below what is published yet; both empty: nothing holds it."""
 
     until_s: Mapping[tuple[str, str], float] = {}  # by container and resource: history lost
@@ -38,8 +38,8 @@ def published(vpa: Vpa, container: str, resource: str) -> Quantity | None:
 
 
 def as_published(
-    found: Explanation, vpa: Vpa, container: str, resource: str, standing: Standing
-) -> Explanation:
+    found: SizingExplanation, vpa: Vpa, container: str, resource: str, standing: SizingState
+) -> SizingExplanation:
     """Return the explanation of the amount that is published.
 
     ``found`` explains what is known now, which becomes the fact ``estimate`` where it differs;
@@ -64,7 +64,7 @@ def as_published(
         "amount": units(resource, present),
         "value": str(present),
     }
-    return Explanation(found.reasons, {**found.facts, **facts}, decision)
+    return SizingExplanation(found.reasons, {**found.facts, **facts}, decision)
 
 
 def sentence_of(facts: Mapping[str, Fact], estimate: str) -> str:
@@ -103,7 +103,7 @@ def change_of(facts: Mapping[str, Fact], otherwise: str) -> str:
     return otherwise
 
 
-def telling(vpa: Vpa) -> list[Condition]:
+def telling(vpa: Vpa) -> list[VpaCondition]:
     """Return the conditions of the status that say why amounts are not what they seem."""
     return [
         each

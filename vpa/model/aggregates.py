@@ -32,7 +32,7 @@ class Read(Struct, frozen=True):
     measured: NDArray[np.bool_]
 
 
-class Span:
+class SampleSpan:
     """First and last sample and their number, per column. Empty: first inf, last ZERO_TIME.
 
     A sample counts 1, as upstream counts, or the minutes that it covers where it says so:
@@ -56,7 +56,7 @@ class Span:
         self.last[columns] = ZERO_TIME
         self.samples[columns] = 0.0
 
-    def merge(self, into: Columns, other: "Span", columns: Columns) -> None:
+    def merge(self, into: Columns, other: "SampleSpan", columns: Columns) -> None:
         """Add the samples of ``columns`` of ``other``, pairwise."""
         self.first[into] = np.minimum(self.first[into], other.first[columns])
         self.last[into] = np.maximum(self.last[into], other.last[columns])
@@ -87,8 +87,8 @@ class Aggregates:
     ) -> None:
         self.cpu = HistogramMatrix(buckets.CPU, cpu_half_life_s, capacity)
         self.memory = HistogramMatrix(buckets.MEMORY, memory_half_life_s, capacity)
-        self.cpu_span = Span(capacity)
-        self.memory_span = Span(capacity)
+        self.cpu_span = SampleSpan(capacity)
+        self.memory_span = SampleSpan(capacity)
         self.created = np.zeros(capacity)
         self.kept_s = np.zeros(capacity)  # how long a silent aggregate is kept
         self.highest_peak = np.zeros(capacity)  # bytes, since the column was opened

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from podscale.core import duration, quantity
 from podscale.core.duration import DurationError
 from podscale.core.quantity import QuantityError
-from vpa.model.estimator import Percentiles, Settings
+from vpa.model.estimator import EstimatorSettings, Percentiles
 from vpa.model.policy import Mistake
 from vpa.model.recommendation import RecommenderSettings
 
@@ -102,7 +102,7 @@ class _Given:
             return default
 
 
-def _estimator(given: _Given, resource: str, default: Settings) -> Settings:
+def _estimator(given: _Given, resource: str, default: EstimatorSettings) -> EstimatorSettings:
     before = default.percentiles
     percentiles = Percentiles(
         lower=given.read(f"{resource}-lower-bound-percentile", _fraction, before.lower),
@@ -114,7 +114,7 @@ def _estimator(given: _Given, resource: str, default: Settings) -> Settings:
         given.mistakes.append(Mistake(f"{PREFIX}{resource}-target-percentile", text))
         percentiles = before
     margin = given.read("margin-fraction", _share, default.margin)
-    return Settings(
+    return EstimatorSettings(
         percentiles=percentiles,
         margin=given.read(f"{resource}-margin-fraction", _share, margin),
         confidence_interval_s=given.read(

@@ -24,7 +24,7 @@ class LayoutError(ValueError):
 
 
 @dataclass(frozen=True, eq=True)
-class Layout:
+class BucketLayout:
     """Buckets ``0 .. count-1``; the last one has no end. Made by ``exponential`` or ``linear``."""
 
     kind: Literal["exponential", "linear"]
@@ -57,7 +57,7 @@ class Layout:
         return math.floor(math.log(grown) / math.log(self.ratio))
 
 
-def exponential(*, first: float, ratio: float, maximum: float, epsilon: float) -> Layout:
+def exponential(*, first: float, ratio: float, maximum: float, epsilon: float) -> BucketLayout:
     """Return buckets of widths ``first * ratio**n`` up to ``maximum``; raises LayoutError."""
     if first <= 0.0 or ratio <= 1.0 or maximum <= 0.0 or epsilon <= 0.0:
         raise LayoutError("an exponential layout needs first, maximum, epsilon > 0 and ratio > 1")
@@ -68,7 +68,7 @@ def exponential(*, first: float, ratio: float, maximum: float, epsilon: float) -
     return _layout("exponential", first, ratio, count, epsilon, starts)
 
 
-def linear(*, width: float, maximum: float, epsilon: float) -> Layout:
+def linear(*, width: float, maximum: float, epsilon: float) -> BucketLayout:
     """Return buckets of one ``width`` up to ``maximum``; raises LayoutError."""
     if width <= 0.0 or maximum <= 0.0 or epsilon <= 0.0:
         raise LayoutError("a linear layout needs width, maximum and epsilon > 0")
@@ -83,10 +83,10 @@ def _layout(
     count: int,
     epsilon: float,
     computed: NDArray[np.floating[Any]],
-) -> Layout:
+) -> BucketLayout:
     starts: NDArray[np.float64] = computed.astype(np.float64)
     ends = np.append(starts[1:], starts[-1])
-    return Layout(kind, first, ratio, count, epsilon, starts, ends)
+    return BucketLayout(kind, first, ratio, count, epsilon, starts, ends)
 
 
 CPU = exponential(first=0.01, ratio=1.05, maximum=1000.0, epsilon=1e-4)  # cores

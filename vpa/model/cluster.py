@@ -29,7 +29,7 @@ from vpa.model.presence import Presence
 from vpa.model.samples import Containers, PeakWindow
 
 
-class Cluster:
+class ClusterModel:
     """All that the recommender remembers."""
 
     def __init__(

@@ -41,7 +41,7 @@ class Percentiles(Struct, frozen=True):
         return self.lower if bound == "lowerBound" else self.upper
 
 
-class Settings(Struct, frozen=True):
+class EstimatorSettings(Struct, frozen=True):
     """The estimators' parameters of one resource: flags, or annotations of a VPA."""
 
     percentiles: Percentiles = Percentiles()
@@ -109,7 +109,7 @@ def estimate(
     usage: Floats,
     known: Floats,
     minimum: Amounts | int,
-    settings: Settings,
+    settings: EstimatorSettings,
 ) -> Amounts:
     """Return one bound of many containers; ``usage`` is its percentile, cores or bytes."""
     wanted = with_margin(amounts(resource, usage), settings.margin)
@@ -119,7 +119,12 @@ def estimate(
 
 
 def derive(
-    resource: str, bound: Bound, usage: float, known: float, minimum: int, settings: Settings
+    resource: str,
+    bound: Bound,
+    usage: float,
+    known: float,
+    minimum: int,
+    settings: EstimatorSettings,
 ) -> Derivation:
     """Return the steps behind one amount of ``estimate``: the same arithmetic on one number,
     without arrays, because a pass may publish a hundred thousand amounts.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpa.model.aggregates import Aggregates
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import Columns
 from vpa.model.membership import VpaKey
 from vpa.model.merged import merged
@@ -20,7 +20,7 @@ Named = tuple[VpaKey, str]  # a VPA and a container name
 class Groups:
     """Follows a cluster; ``number`` changes whenever the groups do."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterModel) -> None:
         self._cluster = cluster
         self.number = -1
         self.keys: list[Named] = []

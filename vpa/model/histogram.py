@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.checkpoint import HistogramCheckpoint, load_histogram, save_histograms
 from vpa.model.histograms import ZERO_TIME, HistogramMatrix
 
@@ -15,7 +15,7 @@ class Histogram:
         self.columns = np.array([column], dtype=np.intp)
 
     @classmethod
-    def alone(cls, layout: Layout, half_life_s: float | None) -> "Histogram":
+    def alone(cls, layout: BucketLayout, half_life_s: float | None) -> "Histogram":
         """Return an empty histogram in a matrix of its own."""
         matrix = HistogramMatrix(layout, half_life_s, capacity=1)
         return cls(matrix, int(matrix.allocate()[0]))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpa.model import gomath
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.cursors import Cursors
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ class HistogramMatrix:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: BucketLayout,
         half_life_s: float | None,
         capacity: int = 256,
         tracked: Sequence[float] = (),

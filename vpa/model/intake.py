@@ -16,7 +16,7 @@ from vpa.model.policy import Windows
 from vpa.model.samples import Containers, as_rows
 
 
-class Observer(Protocol):
+class IntakeObserver(Protocol):
     """Another recommender that learns from the same samples."""
 
     def observe(
@@ -29,7 +29,7 @@ class Intake:
     """Adds samples to the rows and aggregates of one model."""
 
     def __init__(self, aggregates: Aggregates, rows: Containers) -> None:
-        self.observer: Observer | None = None
+        self.observer: IntakeObserver | None = None
         self._aggregates = aggregates
         self._rows = rows
 

@@ -30,23 +30,23 @@ class Resources(Struct, frozen=True):
     limits: ResourceList | None = None
 
 
-class ResizePolicy(Struct, frozen=True, rename="camel"):
+class ContainerResizePolicy(Struct, frozen=True, rename="camel"):
     """What happens to the container when one resource is resized."""
 
     resource_name: str = ""
     restart_policy: str = "NotRequired"
 
 
-class Container(Struct, frozen=True, rename="camel"):
+class SizedContainer(Struct, frozen=True, rename="camel"):
     """One container of a pod's spec."""
 
     name: str = ""
     resources: Resources = Resources()
-    resize_policy: tuple[ResizePolicy, ...] | None = None
+    resize_policy: tuple[ContainerResizePolicy, ...] | None = None
     restart_policy: str | None = None  # "Always" on an init container makes it a sidecar
 
 
-class Terminated(Struct, frozen=True, rename="camel"):
+class ContainerTermination(Struct, frozen=True, rename="camel"):
     """A finished run of a container."""
 
     reason: str = ""
@@ -59,10 +59,10 @@ class ContainerRun(Struct, frozen=True):
 
     running: dict[str, Any] | None = None
     waiting: dict[str, Any] | None = None
-    terminated: Terminated | None = None
+    terminated: ContainerTermination | None = None
 
 
-class ContainerStatus(Struct, frozen=True, rename="camel"):
+class SizedContainerStatus(Struct, frozen=True, rename="camel"):
     """What the kubelet reports of one container."""
 
     name: str = ""
@@ -72,7 +72,7 @@ class ContainerStatus(Struct, frozen=True, rename="camel"):
     last_state: ContainerRun = ContainerRun()
 
 
-class Condition(Struct, frozen=True, rename="camel"):
+class VpaCondition(Struct, frozen=True, rename="camel"):
     """A status condition of any object."""
 
     type: str = ""
@@ -82,7 +82,7 @@ class Condition(Struct, frozen=True, rename="camel"):
     last_transition_time: datetime | None = None
 
 
-class OwnerReference(Struct, frozen=True, rename="camel"):
+class PodOwner(Struct, frozen=True, rename="camel"):
     """An owner; ``controller`` is absent more often than false."""
 
     kind: str = ""
@@ -91,7 +91,7 @@ class OwnerReference(Struct, frozen=True, rename="camel"):
     controller: bool | None = None
 
 
-class Metadata(Struct, frozen=True, rename="camel"):
+class VpaMetadata(Struct, frozen=True, rename="camel"):
     """``metadata``; ``annotations`` None is absent, which a JSON patch has to know."""
 
     name: str = ""
@@ -101,35 +101,35 @@ class Metadata(Struct, frozen=True, rename="camel"):
     generation: int = 0  # counts changes of the spec
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    owner_references: tuple[PodOwner, ...] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
 
 
-class PodSpec(Struct, frozen=True, rename="camel"):
+class SizedPodSpec(Struct, frozen=True, rename="camel"):
     """``spec`` of a pod."""
 
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[SizedContainer, ...] = ()
+    init_containers: tuple[SizedContainer, ...] | None = None
     resources: Resources = Resources()  # of the pod as a whole
 
 
-class PodStatus(Struct, frozen=True, rename="camel"):
+class SizedPodStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a pod."""
 
     phase: str = ""
     start_time: datetime | None = None
-    conditions: tuple[Condition, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
+    conditions: tuple[VpaCondition, ...] | None = None
+    container_statuses: tuple[SizedContainerStatus, ...] | None = None
 
 
-class Pod(Struct, frozen=True, dict=True):
+class SizedPod(Struct, frozen=True, dict=True):
     """A pod."""
 
-    metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    metadata: VpaMetadata = VpaMetadata()
+    spec: SizedPodSpec = SizedPodSpec()
+    status: SizedPodStatus = SizedPodStatus()
 
     @cached_property
     def present(self) -> Mapping[str, tuple[str, Resources]]:
@@ -243,7 +243,7 @@ class ContainerRecommendation(Struct, frozen=True, rename="camel"):
     uncapped_target: ResourceList | None = None
 
 
-class Recommendation(Struct, frozen=True, rename="camel", dict=True):
+class VpaRecommendation(Struct, frozen=True, rename="camel", dict=True):
     """``status.recommendation``."""
 
     container_recommendations: tuple[ContainerRecommendation, ...] | None = None
@@ -263,15 +263,15 @@ class Recommendation(Struct, frozen=True, rename="camel", dict=True):
 class VpaStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a VerticalPodAutoscaler."""
 
-    recommendation: Recommendation | None = None
-    conditions: tuple[Condition, ...] | None = None
+    recommendation: VpaRecommendation | None = None
+    conditions: tuple[VpaCondition, ...] | None = None
     observed_generation: int | None = None
 
 
 class Vpa(Struct, frozen=True):
     """A VerticalPodAutoscaler."""
 
-    metadata: Metadata = Metadata()
+    metadata: VpaMetadata = VpaMetadata()
     spec: VpaSpec = VpaSpec()
     status: VpaStatus = VpaStatus()
 
@@ -334,19 +334,19 @@ def amount(value: Amount) -> Quantity:
 
 
 def requests_and_limits(
-    pod: Pod, container: str
+    pod: SizedPod, container: str
 ) -> tuple[ResourceList | None, ResourceList | None]:
     """Return what the container has now; both are None where neither is written."""
     _, found = pod.present.get(container, ("", Resources()))
     return found.requests, found.limits
 
 
-def source_of_requests(pod: Pod, container: str) -> str:
+def source_of_requests(pod: SizedPod, container: str) -> str:
     """Return where ``requests_and_limits`` finds a container's, in upstream's words; or ""."""
     return pod.present[container][0] if container in pod.present else ""
 
 
-def controller_of(pod: Pod) -> OwnerReference | None:
+def controller_of(pod: SizedPod) -> PodOwner | None:
     """Return the controlling owner. Entries that do not say ``controller`` are not one."""
     for owner in pod.metadata.owner_references or ():
         if owner.controller:
@@ -354,7 +354,7 @@ def controller_of(pod: Pod) -> OwnerReference | None:
     return None
 
 
-def condition(pod: Pod, kind: str) -> Condition | None:
+def condition(pod: SizedPod, kind: str) -> VpaCondition | None:
     """Return the condition of that type."""
     for entry in pod.status.conditions or ():
         if entry.type == kind:

@@ -12,9 +12,9 @@ from msgspec import Struct
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from vpa.model.objects import (
-    ContainerStatus,
-    Pod,
-    Terminated,
+    ContainerTermination,
+    SizedContainerStatus,
+    SizedPod,
     requests_and_limits,
     source_of_requests,
 )
@@ -49,7 +49,7 @@ class EventMetadata(Struct, frozen=True, rename="camel"):
     creation_timestamp: datetime | None = None
 
 
-class Event(Struct, frozen=True, rename="camel"):
+class OomEvent(Struct, frozen=True, rename="camel"):
     """A core/v1 Event, as far as evictions are told by it."""
 
     reason: str = ""
@@ -57,7 +57,7 @@ class Event(Struct, frozen=True, rename="camel"):
     metadata: EventMetadata = EventMetadata()
 
 
-def from_pod_update(before: Pod, after: Pod) -> list[Oom]:
+def from_pod_update(before: SizedPod, after: SizedPod) -> list[Oom]:
     """Return the kills that happened between two versions of a pod, by container.
 
     Either the container is now terminated by one, or it has been restarted meanwhile and
@@ -90,7 +90,7 @@ def from_pod_update(before: Pod, after: Pod) -> list[Oom]:
     return ooms
 
 
-def from_last_state(pod: Pod) -> list[Oom]:
+def from_last_state(pod: SizedPod) -> list[Oom]:
     """Return kills that a pod still shows as its containers' last run.
 
     For a pod first seen after the kill: after a restart, or when its update was missed.
@@ -109,7 +109,7 @@ def from_last_state(pod: Pod) -> list[Oom]:
     return ooms
 
 
-def from_eviction(event: Event) -> list[Oom]:
+def from_eviction(event: OomEvent) -> list[Oom]:
     """Return the kills of an eviction for memory; none if its lists do not fit together."""
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []
@@ -133,7 +133,9 @@ def from_eviction(event: Event) -> list[Oom]:
     return ooms
 
 
-def _kill(before: ContainerStatus, after: ContainerStatus) -> tuple[Terminated, bool] | None:
+def _kill(
+    before: SizedContainerStatus, after: SizedContainerStatus
+) -> tuple[ContainerTermination, bool] | None:
     restarted = after.restart_count > before.restart_count
     now, last = after.state.terminated, after.last_state.terminated
     if now is not None and now.reason == _KILLED:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from vpa.model.aggregates import Aggregates, Span
+from vpa.model.aggregates import Aggregates, SampleSpan
 from vpa.model.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
 from vpa.model.histograms import ZERO_TIME, Columns
 from vpa.model.merged import merged
@@ -105,7 +105,7 @@ def checkpoints_of(
 def encode(
     containers: Containers,
     rows: Mapping[str, int],
-    span: Span,
+    span: SampleSpan,
     columns: Columns,
     at: str,
     now: float,
@@ -205,7 +205,7 @@ def resume(
     containers.resume(row, window)
 
 
-def _fill(span: Span, column: int, first: float, last: float, samples: float) -> None:
+def _fill(span: SampleSpan, column: int, first: float, last: float, samples: float) -> None:
     span.first[column] = first
     span.last[column] = last
     span.samples[column] = samples

@@ -6,7 +6,7 @@ Only one today: CPU in whole cores, asked for by annotation and enabled by flag.
 from collections.abc import Mapping
 
 from podscale.core.quantity import NANO, Quantity
-from vpa.model.objects import ContainerRecommendation, Recommendation
+from vpa.model.objects import ContainerRecommendation, VpaRecommendation
 from vpa.model.quantities import ResourceList
 
 _PREFIX = "vpa-post-processor.kubernetes.io/"
@@ -25,11 +25,11 @@ def integer_cpu_containers(annotations: Mapping[str, str] | None) -> frozenset[s
     )
 
 
-def integer_cpu(recommendation: Recommendation, containers: frozenset[str]) -> Recommendation:
+def integer_cpu(recommendation: VpaRecommendation, containers: frozenset[str]) -> VpaRecommendation:
     """Return the recommendation with every CPU amount of ``containers`` in whole cores."""
     if not containers:
         return recommendation
-    return Recommendation(
+    return VpaRecommendation(
         container_recommendations=tuple(
             _rounded(entry) if entry.container_name in containers else entry
             for entry in recommendation.container_recommendations or ()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vpa.model import estimator
 from vpa.model.aggregates import Aggregates, Read
 from vpa.model.autopilot.recommender import Autopilot
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.estimator import BOUNDS
 from vpa.model.groups import Groups, Named
 from vpa.model.histograms import Columns, Floats
@@ -22,8 +22,8 @@ from vpa.model.nodes import NodeShape
 from vpa.model.pacing import paced
 from vpa.model.quantities import RESOURCES
 from vpa.model.recommendation import (
-    ContainerUsage,
     RecommendationTrace,
+    RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,
     minimum,
@@ -44,11 +44,11 @@ class Estimates(Struct, frozen=True):
     measured: NDArray[np.bool_]  # (containers, resources)
     amounts: Amounts  # before rounding and caps; -1 where nothing was measured
 
-    def usages(self, key: VpaKey) -> list[ContainerUsage]:
+    def usages(self, key: VpaKey) -> list[RecommendedUsage]:
         """Return what is known of the containers of one VPA."""
         start = self.first.get(key, 0)
         return [
-            ContainerUsage(
+            RecommendedUsage(
                 self.keys[row][1],
                 {
                     resource: ResourceUsage(
@@ -87,10 +87,10 @@ class DeadBand(Struct, frozen=True):
     age_s: float = 600.0
 
 
-class Reader:
+class ModelReader:
     """Reads a cluster pass after pass and remembers what was published."""
 
-    def __init__(self, cluster: Cluster, autopilot: Autopilot | None = None) -> None:
+    def __init__(self, cluster: ClusterModel, autopilot: Autopilot | None = None) -> None:
         self._cluster = cluster
         self._autopilot = autopilot
         self._groups = Groups(cluster)

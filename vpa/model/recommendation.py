@@ -18,8 +18,8 @@ from vpa.model.nodes import NodeCap, NodeShape, cap_to_nodes
 from vpa.model.objects import (
     ContainerPolicy,
     ContainerRecommendation,
-    Recommendation,
     ResourcePolicy,
+    VpaRecommendation,
     container_policy,
     is_off,
 )
@@ -31,8 +31,8 @@ from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, units
 class RecommenderSettings(Struct, frozen=True):
     """Flags of the recommender, or what a VPA's annotations make of them."""
 
-    cpu: estimator.Settings = estimator.Settings()
-    memory: estimator.Settings = estimator.Settings()
+    cpu: estimator.EstimatorSettings = estimator.EstimatorSettings()
+    memory: estimator.EstimatorSettings = estimator.EstimatorSettings()
     min_cpu_milli: float = 25.0  # of a pod
     min_memory_mb: float = 250.0
     round_cpu_milli: int = 1
@@ -41,7 +41,7 @@ class RecommenderSettings(Struct, frozen=True):
     integer_cpu: bool = False  # whether the annotation for whole cores is heeded
     max_allowed: ResourceList = ResourceList()  # cluster-wide
 
-    def of(self, resource: str) -> estimator.Settings:
+    def of(self, resource: str) -> estimator.EstimatorSettings:
         """Return the estimators' settings of one resource."""
         return self.cpu if resource == "cpu" else self.memory
 
@@ -53,7 +53,7 @@ class ResourceUsage(Struct, frozen=True):
     confidence: float
 
 
-class ContainerUsage(Struct, frozen=True):
+class RecommendedUsage(Struct, frozen=True):
     """What is known of one container; a resource without a sample is absent."""
 
     name: str
@@ -89,7 +89,7 @@ class AmountTrace(Struct, frozen=True, gc=False):
 class RecommendationTrace(Struct, frozen=True):
     """A recommendation and its derivation: (container, resource, bound) to trace."""
 
-    recommendation: Recommendation
+    recommendation: VpaRecommendation
     amounts: Mapping[tuple[str, str, Bound], AmountTrace]
     no_samples: tuple[str, ...]  # containers that match and were never measured
     containers: int  # the minimum of the pod was divided by
@@ -104,7 +104,7 @@ def minimum(resource: str, settings: RecommenderSettings, containers: int) -> in
 
 
 def recommend(
-    usages: Sequence[ContainerUsage],
+    usages: Sequence[RecommendedUsage],
     settings: RecommenderSettings,
     *,
     policy: ResourcePolicy | None = None,
@@ -150,7 +150,7 @@ def recommend(
         if entry.target is not None or entry.container_name in uncontrolled
     )
     return RecommendationTrace(
-        recommendation=Recommendation(container_recommendations=entries),
+        recommendation=VpaRecommendation(container_recommendations=entries),
         amounts=traces,
         no_samples=tuple(usage.name for usage in wanted if not usage.resources),
         containers=len(wanted),

@@ -24,7 +24,7 @@ MEMORY_WEIGHT = 1.0
 _REMEMBERED = 8  # windows of a container that an explanation can name
 
 
-class Sink(Protocol):
+class SampleSink(Protocol):
     """Where samples go: the histograms of one resource."""
 
     def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
@@ -144,7 +144,7 @@ class Containers:
         self.oom_peak[row] = window.oom_peak
         self.last_memory[row] = window.last_memory_s
 
-    def add_cpu(self, sink: Sink, rows: Columns, cores: Floats, times: Floats) -> Mask:
+    def add_cpu(self, sink: SampleSink, rows: Columns, cores: Floats, times: Floats) -> Mask:
         """Add one sample per row; return which were taken.
 
         Negative, infinite and NaN usage is refused, and so is a sample that is not newer
@@ -156,14 +156,14 @@ class Containers:
         self.last_cpu[taken] = at
         return accepted
 
-    def add_memory(self, sink: Sink, rows: Columns, used: Floats, times: Floats) -> Mask:
+    def add_memory(self, sink: SampleSink, rows: Columns, used: Floats, times: Floats) -> Mask:
         """Add one sample per row; return which were taken, also where the peak stayed."""
         accepted = _usable(used) & (times >= self.last_memory[rows]) & _first_of_row(rows)
         self._take(sink, rows[accepted], used[accepted], times[accepted], self.memory_peak)
         return accepted
 
     def add_oom(
-        self, sink: Sink, row: int, requested: int, time_s: float, windows: Windows
+        self, sink: SampleSink, row: int, requested: int, time_s: float, windows: Windows
     ) -> int | None:
         """Add what the container would have needed; return those bytes, None if too old.
 
@@ -188,7 +188,9 @@ class Containers:
                 del kept[min(kept)]
         return needed
 
-    def _take(self, sink: Sink, rows: Columns, used: Floats, times: Floats, peaks: Floats) -> None:
+    def _take(
+        self, sink: SampleSink, rows: Columns, used: Floats, times: Floats, peaks: Floats
+    ) -> None:
         self.last_memory[rows] = times
         fresh = self.window_end[rows] == ZERO_TIME
         self.window_end[rows[fresh]] = times[fresh]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vpa.model import buckets
 from vpa.model.checkpoint import HEAVIEST, normalised
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Groups, Named
 from vpa.model.pacing import paced, share
 
@@ -38,7 +38,7 @@ class SaveBand(Struct, frozen=True):
 class Saver:
     """Remembers what was saved, in the resolution of a checkpoint."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterModel) -> None:
         self._cluster = cluster
         self._groups = Groups(cluster)
         self._keys: list[Named] = []

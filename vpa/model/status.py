@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
-from vpa.model.objects import Condition, ContainerRecommendation, Recommendation, VpaStatus
+from vpa.model.objects import ContainerRecommendation, VpaCondition, VpaRecommendation, VpaStatus
 from vpa.model.quantities import ResourceList, wire
 from vpa.model.recommendation import RecommendationTrace
 
 
-def recommendation_wire(recommendation: Recommendation) -> dict[str, Any]:
+def recommendation_wire(recommendation: VpaRecommendation) -> dict[str, Any]:
     """Return ``status.recommendation``; bounds that were never published are left out."""
     entries = recommendation.container_recommendations or ()
     return {"containerRecommendations": [_entry(entry) for entry in entries]}
 
 
 def status_wire(
-    recommendation: Recommendation | None, conditions: Sequence[Condition], generation: int | None
+    recommendation: VpaRecommendation | None,
+    conditions: Sequence[VpaCondition],
+    generation: int | None,
 ) -> dict[str, Any]:
     """Return ``status``; without a recommendation the field is absent, as upstream has it."""
     status: dict[str, Any] = {"conditions": [_condition(entry) for entry in conditions]}
@@ -61,7 +63,7 @@ def _entry(entry: ContainerRecommendation) -> dict[str, Any]:
     return {"containerName": entry.container_name, **shown}
 
 
-def _condition(condition: Condition) -> dict[str, Any]:
+def _condition(condition: VpaCondition) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": condition.type, "status": condition.status}
     if condition.last_transition_time is not None:
         time = condition.last_transition_time.astimezone(UTC)

@@ -15,11 +15,11 @@ import structlog
 from msgspec import Struct
 
 from podscale.kube.api import JSON_PATCH, Api
-from podscale.kube.errors import Conflict, KubeError, NotLeading, ObjectNotFound
+from podscale.kube.errors import KubeError, NotLeading, ObjectNotFound, WriteConflict
 from podscale.kube.resource import VPA_CHECKPOINTS, VPAS
 from podscale.kube.wire import ListOf, decode, encode
 from vpa.model.checkpoint import Checkpoint, CheckpointError, from_wire, to_wire
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.model.membership import VpaKey
 from vpa.model.open_windows import ANNOTATION
@@ -64,7 +64,7 @@ class Checkpoints:
         self._sent: set[Named] = set()  # creations without an answer: they may have come about
         self.loaded_until: dict[tuple[str, str], float] = {}  # namespace, container: last write
 
-    async def load(self, cluster: Cluster, now: float) -> int:
+    async def load(self, cluster: ClusterModel, now: float) -> int:
         """Put what earlier processes have learned into the model; return how many loaded.
 
         Damaged ones are logged and left out. Raises ``KubeError`` when they cannot be listed;
@@ -78,7 +78,7 @@ class Checkpoints:
             _log.warning("no checkpoints: their CRD is not installed")
         return loaded
 
-    async def load_late(self, cluster: Cluster, now: float) -> None:
+    async def load_late(self, cluster: ClusterModel, now: float) -> None:
         """Load what belongs to VPAs that were not in the model before; never raises
         ``KubeError``: what cannot be read now is read in the next pass.
         """
@@ -147,7 +147,7 @@ class Checkpoints:
             deleted += 1
         return deleted
 
-    def _load(self, cluster: Cluster, stored: StoredCheckpoint, now: float) -> int:
+    def _load(self, cluster: ClusterModel, stored: StoredCheckpoint, now: float) -> int:
         named = _named(stored)
         meta = stored.metadata
         if named is None:
@@ -175,7 +175,7 @@ class Checkpoints:
         self.loaded_until[place] = max(self.loaded_until.get(place, at), at)
         return 1
 
-    async def _load_one(self, cluster: Cluster, named: Named, now: float) -> None:
+    async def _load_one(self, cluster: ClusterModel, named: Named, now: float) -> None:
         place = named[0].namespace, self._known[named].name
         try:
             stored = await self._get(*place)
@@ -211,7 +211,7 @@ class Checkpoints:
                 body=encode(body),
                 timeout_s=_TIMEOUT_S,
             )
-        except Conflict as error:
+        except WriteConflict as error:
             if error.reason != "AlreadyExists":
                 raise
             if not was_sent:

@@ -5,21 +5,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from podscale.core.metrics import ContainerColumns
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, update_mode
 from vpa.model.quantities import EMPTY, RESOURCES
-from vpa.model.reading import Estimates, Reader
+from vpa.model.reading import Estimates, ModelReader
 from vpa.recommender.quality import Codes, Kind, Quality
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 
 class Comparing:
     """For one term of leadership; ``follow`` after statuses were written."""
 
-    def __init__(self, quality: Quality, cluster: Cluster, reader: Reader, stores: Stores) -> None:
+    def __init__(
+        self, quality: Quality, cluster: ClusterModel, reader: ModelReader, stores: VpaStores
+    ) -> None:
         self._quality = quality
         self._cluster = cluster
         self._reader = reader

@@ -13,7 +13,7 @@ from vpa.flags import COMMON, gate, leader_election
 from vpa.flags import problems as common_problems
 from vpa.model.annotations import HalfLives, VpaSettings
 from vpa.model.autopilot.recommender import AutopilotSettings, CpuGoal, MemoryGoal, Method
-from vpa.model.estimator import Percentiles, Settings
+from vpa.model.estimator import EstimatorSettings, Percentiles
 from vpa.model.nodes import NodeShape
 from vpa.model.policy import Windows
 from vpa.model.quantities import ResourceList, is_in_range
@@ -22,7 +22,7 @@ from vpa.model.recommendation import RecommenderSettings
 from vpa.model.saving import SaveBand
 from vpa.recommender import history_flags
 from vpa.recommender.history_flags import HISTORY
-from vpa.recommender.past import Span
+from vpa.recommender.past import HistorySpan
 from vpa.recommender.shapes import read_shapes
 
 _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
@@ -132,7 +132,7 @@ class Options(Struct, frozen=True):
     autopilot_name: str = "autopilot"  # empty: no VPA is autopilot's
     autopilot: AutopilotSettings = AutopilotSettings()
     shapes: tuple[NodeShape, ...] = ()  # of --cap-to-nodes=FILE
-    history: Span = Span()
+    history: HistorySpan = HistorySpan()
     sample_minutes: float | None = None  # what a sample covers; None: its source does not say
     namespaces: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()  # namespaces
@@ -238,8 +238,8 @@ def _is_file(flags: Flags) -> bool:
 
 
 def _settings(flags: Flags) -> RecommenderSettings:
-    def of(resource: str) -> Settings:
-        return Settings(
+    def of(resource: str) -> EstimatorSettings:
+        return EstimatorSettings(
             Percentiles(
                 flags.seconds(f"recommendation-lower-bound-{resource}-percentile"),
                 flags.seconds(f"target-{resource}-percentile"),

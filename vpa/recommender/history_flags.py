@@ -8,7 +8,7 @@ from podscale.core.showable import shown_url
 from podscale.feed.options import PrometheusOptions
 from podscale.serving.flags import Flag, Flags
 from vpa.model.history import HistoryFlags, InvalidDuration, history_queries
-from vpa.recommender.past import Past, PastQuery, PodLabels, Span
+from vpa.recommender.past import HistorySpan, PastQuery, PodLabels, UsagePast
 
 _UNUSED = "history has a deadline per slice of time"
 
@@ -53,15 +53,15 @@ def problems(flags: Flags) -> list[str]:
     return found
 
 
-def span(flags: Flags) -> Span:
+def span(flags: Flags) -> HistorySpan:
     """Return how far back and how dense."""
-    return Span(
+    return HistorySpan(
         duration.parse_prometheus(flags.text("history-length")),
         round(duration.parse_prometheus(flags.text("history-resolution"))),
     )
 
 
-def past(flags: Flags) -> Past:
+def past(flags: Flags) -> UsagePast:
     """Return upstream's queries, by upstream's flags; raises ``ValueError``."""
     asked = HistoryFlags(
         length=flags.text("history-length"),
@@ -90,7 +90,7 @@ def past(flags: Flags) -> Past:
         )
         for each in queries[:2]
     )
-    return Past(_prometheus(flags), (cpu,), (memory,), _labels(asked))
+    return UsagePast(_prometheus(flags), (cpu,), (memory,), _labels(asked))
 
 
 def _labels(asked: HistoryFlags) -> PodLabels | None:

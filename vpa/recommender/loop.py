@@ -19,14 +19,14 @@ from podscale.kube.lease import Term
 from podscale.kube.pods import PodView
 from podscale.kube.store import Store
 from podscale.serving.liveness import Heartbeat
-from vpa.explain.standing import Standing
+from vpa.explain.standing import SizingState
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.objects import TargetRef, Vpa, update_mode
 from vpa.model.ooms import Oom
-from vpa.model.reading import Estimates, Reader
+from vpa.model.reading import Estimates, ModelReader
 from vpa.model.recommendation import RecommendationTrace
 from vpa.recommender.checkpoints import Checkpoints
 from vpa.recommender.comparing import Comparing
@@ -45,7 +45,7 @@ from vpa.recommender.starting import (
     told,
 )
 from vpa.stored import StoredEvent
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.targets import Resolved
 
 _log = structlog.get_logger()
@@ -70,7 +70,7 @@ class Recommender:
     def __init__(
         self,
         api: Api,
-        stores: Stores,
+        stores: VpaStores,
         evictions: Store[StoredEvent],
         provider: MetricsProvider,
         options: Options,
@@ -98,12 +98,12 @@ class Recommender:
 
     def _begin(self) -> None:
         options = self.options
-        self.cluster = Cluster(
+        self.cluster = ClusterModel(
             options.settings, options.windows, per_vpa_config=options.per_vpa_config
         )
         self._autopilot = Autopilot(options.autopilot)
         AutopilotFeed(self.cluster, self._autopilot)
-        self.reader = Reader(self.cluster, self._autopilot)
+        self.reader = ModelReader(self.cluster, self._autopilot)
         self._checkpoints = Checkpoints(self._api, self._stores.scopes, options.ignored)
         now = self._wall()
         self._saving = Saving(
@@ -174,7 +174,7 @@ class Recommender:
         return self._api
 
     @property
-    def stores(self) -> Stores:
+    def stores(self) -> VpaStores:
         """The watches it decides by."""
         return self._stores
 
@@ -184,7 +184,7 @@ class Recommender:
             return None
         return self._publisher.trace(self.estimates, key)
 
-    def standing(self, key: VpaKey) -> Standing:
+    def standing(self, key: VpaKey) -> SizingState:
         """Return what keeps the amounts of a VPA's status from being lowered."""
         return self._publisher.standing(key)
 

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.conditions import HISTORY_LOST
 from vpa.model.entries import VpaEntry
 from vpa.model.membership import VpaKey
-from vpa.model.objects import ContainerRecommendation, Recommendation, Vpa, container_policy
+from vpa.model.objects import ContainerRecommendation, Vpa, VpaRecommendation, container_policy
 from vpa.model.policy import allowed, capped
 from vpa.model.quantities import RESOURCES, ResourceList
-from vpa.model.reading import Reader
+from vpa.model.reading import ModelReader
 
 _DAY_S = 86400.0
 # Clocks differ, and the first sample may be stamped after the condition that it caused.
@@ -29,7 +29,7 @@ Place = tuple[str, str]  # container and resource
 class Held(Struct, frozen=True):
     """Amounts below which nothing is published yet, and why."""
 
-    amounts: Recommendation
+    amounts: VpaRecommendation
     message: str
     until_s: Mapping[Place, float]  # when a day will be known again
 
@@ -38,7 +38,7 @@ class _Published(Struct, frozen=True):
     # What a VPA's status said when this process met it.
     at_s: float
     since_s: float | None  # when RecommendationProvided became true
-    recommendation: Recommendation
+    recommendation: VpaRecommendation
     was_known: frozenset[Place]  # of which anything had been loaded
     was_lost: bool  # an earlier process said so, and may have stored its first samples since
 
@@ -49,10 +49,10 @@ class _Published(Struct, frozen=True):
         return begins_s > self.at_s - _APART_S  # older than our meeting: it was loaded late
 
 
-class Lost:
+class LostHistory:
     """What was published of each VPA, until it is shown that its history is there."""
 
-    def __init__(self, cluster: Cluster, reader: Reader) -> None:
+    def __init__(self, cluster: ClusterModel, reader: ModelReader) -> None:
         self._cluster, self._reader = cluster, reader
         self._met: dict[VpaKey, str] = {}  # by uid: one that is made anew has lost nothing
         self._open: dict[VpaKey, tuple[_Published, set[Place]]] = {}
@@ -77,7 +77,7 @@ class Lost:
             if not places or begins is None:
                 continue
             known = frozenset(place for place in places if begins.of(key, *place) is not None)
-            recommendation = Recommendation(container_recommendations=entries)
+            recommendation = VpaRecommendation(container_recommendations=entries)
             since_s, was_lost = _provided_since(vpa), _was_lost(vpa)
             found = _Published(now, since_s, recommendation, known, was_lost)
             self._open[key] = found, places
@@ -116,7 +116,7 @@ class Lost:
         self._open.pop(key, None)
 
 
-def _held(entry: VpaEntry, published: Recommendation, lost: Mapping[Place, float]) -> Held:
+def _held(entry: VpaEntry, published: VpaRecommendation, lost: Mapping[Place, float]) -> Held:
     amounts = []
     resources: dict[str, set[str]] = {}
     for container, resource in lost:
@@ -132,7 +132,7 @@ def _held(entry: VpaEntry, published: Recommendation, lost: Mapping[Place, float
     )
     message = f"history is lost, nothing goes below what was published before: {told}"
     until_s = {place: first_s + _DAY_S for place, first_s in lost.items()}
-    return Held(Recommendation(container_recommendations=tuple(amounts)), message, until_s)
+    return Held(VpaRecommendation(container_recommendations=tuple(amounts)), message, until_s)
 
 
 def _fitted(
@@ -157,7 +157,7 @@ def _fitted(
     )
 
 
-def _entries(recommendation: Recommendation | None) -> tuple[ContainerRecommendation, ...]:
+def _entries(recommendation: VpaRecommendation | None) -> tuple[ContainerRecommendation, ...]:
     return (recommendation.container_recommendations if recommendation else None) or ()
 
 

@@ -14,11 +14,11 @@ from podscale.kube.own_pod import leader_label_of
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import EVENTS
 from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, Source
+from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
 from podscale.process.part import PartKind, Shared, Work
 from podscale.serving.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, Verdict
+from podscale.serving.health import Health, HealthVerdict
 from vpa import flags as common_flags
 from vpa import sizing
 from vpa.decisions_api import SizingApi
@@ -26,17 +26,17 @@ from vpa.recommender import flags as flags_
 from vpa.recommender import history_flags
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
-from vpa.recommender.past import Past
+from vpa.recommender.past import UsagePast
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.starting import FindPast
 from vpa.stored import StoredEvent
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater.loop import Updater
 from vpa.updater.part import UpdaterPart
 from vpa.watches import stores_of
 
 # Says where the history of usage is, from the source of live usage and the namespaces.
-PastOf = Callable[[MetricsProvider, Sequence[str]], Past]
+PastOf = Callable[[MetricsProvider, Sequence[str]], UsagePast]
 
 
 class RecommenderPart:
@@ -45,7 +45,7 @@ class RecommenderPart:
     def __init__(
         self,
         api: Api,
-        stores: Stores,
+        stores: VpaStores,
         provider: MetricsProvider,
         options: Options,
         registry: CollectorRegistry,
@@ -116,12 +116,12 @@ class RecommenderPart:
         text = "VPAs and pods are not listed yet"
         health.add_readiness(
             "vpas-synced",
-            lambda: Verdict() if self.stores.is_synced else Verdict(False, text),
+            lambda: HealthVerdict() if self.stores.is_synced else HealthVerdict(False, text),
         )
 
     async def _watch_evictions(self) -> None:
         sources = [
-            Source(
+            WatchSource(
                 EVENTS,
                 StoredEvent,
                 namespace=scope,
@@ -173,7 +173,7 @@ def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> Par
 
 
 def find_past(
-    flags: Flags, provider: MetricsProvider, stores: Stores, past_of: PastOf | None
+    flags: Flags, provider: MetricsProvider, stores: VpaStores, past_of: PastOf | None
 ) -> FindPast | None:
     """Return what reads history at the start; None: checkpoints are the start."""
     if flags.text("storage") != "prometheus":
@@ -183,6 +183,6 @@ def find_past(
     return lambda: past_of(provider, _namespaces(stores))
 
 
-def _namespaces(stores: Stores) -> list[str]:
+def _namespaces(stores: VpaStores) -> list[str]:
     # Of all pods, not only where a VPA is: one that comes later finds its history.
     return sorted({view.namespace for view in stores.pods.select_all().views()})

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from podscale.feed.history import HistoryColumns, HistoryReader, HistorySlice
 from podscale.feed.options import PrometheusOptions
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.entries import ContainerKey
 from vpa.model.histograms import Floats
 
@@ -50,7 +50,7 @@ class PodLabels(Struct, frozen=True):
     prefix: str
 
 
-class Past(Struct, frozen=True):
+class UsagePast(Struct, frozen=True):
     """What is read, and where."""
 
     prometheus: PrometheusOptions
@@ -59,7 +59,7 @@ class Past(Struct, frozen=True):
     labels: PodLabels | None = None
 
 
-class Span(Struct, frozen=True):
+class HistorySpan(Struct, frozen=True):
     """How far back, and how dense."""
 
     length_s: float = 8 * 86400.0
@@ -86,9 +86,9 @@ LabelsOf = Callable[[str, str], Labels | None]  # of a pod, by namespace and nam
 
 
 async def load(
-    past: Past,
-    span: Span,
-    cluster: Cluster,
+    past: UsagePast,
+    span: HistorySpan,
+    cluster: ClusterModel,
     now: float,
     labels_of: LabelsOf,
     progress: Callable[[float], None],
@@ -117,7 +117,9 @@ async def load(
 class _Replay:
     # History on its way into one model.
 
-    def __init__(self, cluster: Cluster, span: Span, now: float, labels_of: LabelsOf) -> None:
+    def __init__(
+        self, cluster: ClusterModel, span: HistorySpan, now: float, labels_of: LabelsOf
+    ) -> None:
         self._cluster, self._span, self._now = cluster, span, now
         self._labels_of = labels_of
         self.start_s = now - span.length_s

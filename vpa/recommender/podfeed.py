@@ -9,7 +9,7 @@ from collections.abc import Callable
 from podscale.kube.change import Change
 from podscale.kube.pods import Phase, PodStore, PodView
 from podscale.kube.store import Store
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.ooms import Oom, from_eviction, from_last_state, from_pod_update
 from vpa.stored import StoredEvent, event_of, pod_of
 
@@ -47,7 +47,7 @@ class PodFeed:
         self._ooms.clear()
 
     def load(
-        self, cluster: Cluster, now: float, wanted: Callable[[PodView], bool]
+        self, cluster: ClusterModel, now: float, wanted: Callable[[PodView], bool]
     ) -> list[tuple[str, str]]:
         """Put new and changed pods into the model; return those to ``remove`` later."""
         gone = []
@@ -59,7 +59,7 @@ class PodFeed:
         self._changed.clear()
         return gone
 
-    def remove(self, cluster: Cluster, gone: list[tuple[str, str]]) -> None:
+    def remove(self, cluster: ClusterModel, gone: list[tuple[str, str]]) -> None:
         """Take out pods that have gone and did not come back meanwhile."""
         for namespace, name in gone:
             if not self._pods.exists(namespace, name):
@@ -94,7 +94,7 @@ class PodFeed:
             self._ooms += from_eviction(event_of(change.new))
 
 
-def put(cluster: Cluster, view: PodView, now: float) -> None:
+def put(cluster: ClusterModel, view: PodView, now: float) -> None:
     """Put one pod into the model: its containers, init containers left out."""
     names = [container.name for container in view.template.containers]
     is_active = view.phase not in (Phase.SUCCEEDED, Phase.FAILED)

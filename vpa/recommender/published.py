@@ -11,9 +11,9 @@ from vpa.model.conditions import History, conditions, told
 from vpa.model.entries import VpaEntry
 from vpa.model.objects import (
     ContainerRecommendation,
-    Recommendation,
     ResourcePolicy,
     Vpa,
+    VpaRecommendation,
     container_policy,
     is_off,
 )
@@ -73,11 +73,11 @@ def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
 
 def with_kept(
     trace: RecommendationTrace,
-    before: Recommendation | None,
+    before: VpaRecommendation | None,
     policy: ResourcePolicy | None,
     *,
     is_young: bool = False,
-) -> Recommendation:
+) -> VpaRecommendation:
     """Return the new entries, completed from those published before, sorted by name."""
     new = {e.container_name: e for e in trace.recommendation.container_recommendations or ()}
     silent = set(trace.no_samples)
@@ -88,14 +88,14 @@ def with_kept(
         entry = new.get(name) or ContainerRecommendation(name)
         new[name] = _completed(entry, old, _controlled(policy, old), is_young=is_young)
     entries = (new[name] for name in sorted(new))
-    return Recommendation(
+    return VpaRecommendation(
         container_recommendations=tuple(entry for entry in entries if entry.target is not None)
     )
 
 
 def _not_below(
-    new: Recommendation, floor: Recommendation, policy: ResourcePolicy | None
-) -> Recommendation:
+    new: VpaRecommendation, floor: VpaRecommendation, policy: ResourcePolicy | None
+) -> VpaRecommendation:
     def raised(entry: ContainerRecommendation) -> ContainerRecommendation:
         least = floor.of(entry.container_name)
         if least is None:
@@ -103,7 +103,7 @@ def _not_below(
         return _completed(entry, least, _controlled(policy, entry), is_young=True)
 
     entries = new.container_recommendations or ()
-    return Recommendation(container_recommendations=tuple(raised(entry) for entry in entries))
+    return VpaRecommendation(container_recommendations=tuple(raised(entry) for entry in entries))
 
 
 def _controlled(policy: ResourcePolicy | None, entry: ContainerRecommendation) -> tuple[str, ...]:

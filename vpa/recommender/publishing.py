@@ -16,23 +16,23 @@ from podscale.kube.api import JSON_PATCH, Api
 from podscale.kube.errors import KubeError, NotLeading
 from podscale.kube.resource import VPAS
 from podscale.kube.wire import decode, encode
-from vpa.explain.standing import Standing
-from vpa.model.cluster import Cluster
+from vpa.explain.standing import SizingState
+from vpa.model.cluster import ClusterModel
 from vpa.model.conditions import History
 from vpa.model.entries import VpaEntry
 from vpa.model.membership import VpaKey
 from vpa.model.nodes import NodeShape
 from vpa.model.objects import Vpa
-from vpa.model.reading import Estimates, Reader
+from vpa.model.reading import Estimates, ModelReader
 from vpa.model.recommendation import RecommendationTrace
 from vpa.model.status import says_the_same
 from vpa.recommender.flags import Options
-from vpa.recommender.lost import Held, Lost
+from vpa.recommender.lost import Held, LostHistory
 from vpa.recommender.published import status_of, with_history
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
 from vpa.stored import StoredVpa
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
@@ -58,9 +58,9 @@ class Publisher:
     def __init__(
         self,
         api: Api,
-        cluster: Cluster,
-        reader: Reader,
-        stores: Stores,
+        cluster: ClusterModel,
+        reader: ModelReader,
+        stores: VpaStores,
         options: Options,
         metrics: RecommenderMetrics,
         shapes_of: ShapesOf,
@@ -76,7 +76,7 @@ class Publisher:
         self._asked_at: dict[VpaKey, float] = {}
         self._moved: set[VpaKey] = set()  # what their statuses say is of another workload
         self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
-        self.lost = Lost(cluster, reader)
+        self.lost = LostHistory(cluster, reader)
         self._told: set[VpaKey] = set()  # of what was lost
         self._held_now: Mapping[VpaKey, Held] = {}  # as of the last pass
 
@@ -138,10 +138,10 @@ class Publisher:
         shapes = self._shapes_of(self._cluster.vpas[key])
         return self._reader.recommendation(estimates, key, shapes)
 
-    def standing(self, key: VpaKey) -> Standing:
+    def standing(self, key: VpaKey) -> SizingState:
         """Return what keeps the amounts of a VPA's status from being lowered."""
         held = self._held_now.get(key)
-        return Standing({} if held is None else held.until_s, self._reader.is_young(key))
+        return SizingState({} if held is None else held.until_s, self._reader.is_young(key))
 
     def moved(self, key: VpaKey) -> None:
         """Keep nothing of what was published: the VPA now means another workload's pods."""

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from podscale.kube.errors import KubeError, NotLeading
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.model.membership import VpaKey
 from vpa.model.saving import Saver
@@ -15,7 +15,7 @@ from vpa.recommender.checkpoints import Checkpoints
 from vpa.recommender.flags import Options
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.recommender.workers import each
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
@@ -25,9 +25,9 @@ class Saving:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterModel,
         checkpoints: Checkpoints,
-        stores: Stores,
+        stores: VpaStores,
         options: Options,
         metrics: RecommenderMetrics,
         now: float,

@@ -18,7 +18,7 @@ from podscale.kube.change import Change
 from podscale.kube.objects.cluster import Node
 from podscale.kube.pods import Phase
 from vpa.model.nodes import NodeShape, largest
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _FRESH_S = 600.0  # how long the share of DaemonSets is believed
 _TYPE = "node.kubernetes.io/instance-type"
@@ -49,7 +49,7 @@ def read_shapes(file: Path) -> tuple[NodeShape, ...]:
 class Shapes:
     """The shapes that settings name: ``off``, ``existing``, ``file``."""
 
-    def __init__(self, stores: Stores, of_file: tuple[NodeShape, ...]) -> None:
+    def __init__(self, stores: VpaStores, of_file: tuple[NodeShape, ...]) -> None:
         self._stores = stores
         self._of_file = of_file
         self._existing: tuple[NodeShape, ...] = ()

@@ -13,22 +13,22 @@ import structlog
 
 from podscale.feed.errors import QueryError
 from podscale.kube.errors import KubeError, NotLeading
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.conditions import History
 from vpa.model.entries import VpaEntry
 from vpa.recommender.checkpoints import Checkpoints
 from vpa.recommender.flags import Options
 from vpa.recommender.kin import Kin
-from vpa.recommender.past import Labels, Past, load
-from vpa.stores import Stores
+from vpa.recommender.past import Labels, UsagePast, load
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
-FindPast = Callable[[], Past]  # raises ValueError for rules that cannot be asked
+FindPast = Callable[[], UsagePast]  # raises ValueError for rules that cannot be asked
 FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0
 
 
-async def from_checkpoints(checkpoints: Checkpoints, cluster: Cluster, now: float) -> int:
+async def from_checkpoints(checkpoints: Checkpoints, cluster: ClusterModel, now: float) -> int:
     """Load all checkpoints, however long it takes until they can be listed."""
     pause_s = FIRST_PAUSE_S
     while True:
@@ -48,8 +48,8 @@ async def from_checkpoints(checkpoints: Checkpoints, cluster: Cluster, now: floa
 
 async def from_prometheus(
     find: FindPast,
-    cluster: Cluster,
-    stores: Stores,
+    cluster: ClusterModel,
+    stores: VpaStores,
     options: Options,
     now: float,
     progress: Callable[[float], None],
@@ -80,7 +80,7 @@ async def from_prometheus(
     return None
 
 
-def _is_known_otherwise(cluster: Cluster) -> bool:
+def _is_known_otherwise(cluster: ClusterModel) -> bool:
     # A VPA without pods may well have no history: those of a new cluster, or at rest.
     published = {key: entry.vpa.status.recommendation for key, entry in cluster.vpas.items()}
     return any(
@@ -89,7 +89,7 @@ def _is_known_otherwise(cluster: Cluster) -> bool:
     )
 
 
-def told(cluster: Cluster, entry: VpaEntry) -> History:
+def told(cluster: ClusterModel, entry: VpaEntry) -> History:
     """Return what history told of one VPA."""
     spans = cluster.aggregates.cpu_span, cluster.aggregates.memory_span
     parts = []
@@ -105,7 +105,7 @@ def told(cluster: Cluster, entry: VpaEntry) -> History:
 
 
 def _labels_of(
-    cluster: Cluster, stores: Stores, *, only_wanted: bool
+    cluster: ClusterModel, stores: VpaStores, *, only_wanted: bool
 ) -> Callable[[str, str], Labels | None]:
     kin = Kin(stores.workloads)
 

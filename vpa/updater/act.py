@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from podscale.kube.api import JSON_PATCH, MERGE_PATCH, Api
 from podscale.kube.errors import (
+    ApiUnreachable,
     BadRequest,
-    Conflict,
     Forbidden,
     KubeError,
     MethodNotAllowed,
@@ -19,7 +19,7 @@ from podscale.kube.errors import (
     ServerFailed,
     TooManyRequests,
     Unprocessable,
-    Unreachable,
+    WriteConflict,
 )
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
@@ -27,12 +27,12 @@ from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.resource import PODS, VPAS
 from podscale.kube.wire import decode, encode
 from vpa.admission.patch import PatchEntry, ResizePatch, resize_patch
-from vpa.admission.resources import Unavailable
+from vpa.admission.resources import ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import ObjectError, Pod, Recommendation, Vpa
+from vpa.model.objects import ObjectError, SizedPod, Vpa, VpaRecommendation
 from vpa.model.status import recommendation_wire
 from vpa.stored import decode_pod
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 _log = structlog.get_logger()
 
@@ -59,15 +59,15 @@ class Acted(Struct, frozen=True):
     message: str = ""
 
 
-class Actor:
+class PodDisruptor:
     """Acts on pods through a connection that the Lease fences."""
 
-    def __init__(self, api: Api, stores: Stores, recorder: Recorder) -> None:
+    def __init__(self, api: Api, stores: VpaStores, recorder: Recorder) -> None:
         self._api = api
         self._stores = stores
         self._recorder = recorder
 
-    async def evict(self, pod: Pod, vpa: Vpa) -> Acted:
+    async def evict(self, pod: SizedPod, vpa: Vpa) -> Acted:
         """Evict through the API server, which asks the PodDisruptionBudgets."""
         meta = pod.metadata
         body = {
@@ -86,7 +86,7 @@ class Actor:
             )
         except NotLeading:
             raise
-        except (ObjectNotFound, Conflict) as error:  # a conflict: another one has the name
+        except (ObjectNotFound, WriteConflict) as error:  # a conflict: another one has the name
             return Acted("gone", error.message)
         except TooManyRequests as refused:
             is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
@@ -102,7 +102,13 @@ class Actor:
         return Acted("done")
 
     async def resize(
-        self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float, *, only_unboost: bool = False
+        self,
+        pod: SizedPod,
+        vpa: Vpa,
+        ranges: LimitRanges,
+        now: float,
+        *,
+        only_unboost: bool = False,
     ) -> Acted:
         """Resize in place, from the pod as it is now.
 
@@ -113,7 +119,7 @@ class Actor:
             if present is None:
                 return Acted("gone")
             patch = resize_patch(present, vpa, ranges, now)
-            if isinstance(patch, Unavailable):
+            if isinstance(patch, ResourcesUnavailable):
                 return Acted("failed", patch.message)
             ended = [entry for entry in patch.annotations if entry.op == "remove"]
             if only_unboost and not ended:
@@ -135,7 +141,7 @@ class Actor:
             self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
         return acted
 
-    async def unmark(self, pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
+    async def unmark(self, pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
         """Remove the annotations of boosts that are over and taken back; failing costs a try."""
         try:
             present = await self._read(pod)
@@ -152,25 +158,25 @@ class Actor:
         if ended:
             await self._mark(present, ended)
 
-    async def remember_infeasible(self, pod: Pod, recommendation: Recommendation) -> None:
+    async def remember_infeasible(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
         """Write on the pod which size its node could not give; failing costs another try."""
         text = msgspec.json.encode(recommendation_wire(recommendation)).decode()
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid, "annotations": {INFEASIBLE: text}}}
         await self._patch(pod, encode(body), MERGE_PATCH)
 
-    def tell_skipped(self, pod: Pod) -> None:
+    def tell_skipped(self, pod: SizedPod) -> None:
         """Say that a pod is not tried again."""
         text = "The node cannot give the recommended resources; waiting for a lower target."
         self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizeSkipped", text)
 
-    async def _read(self, pod: Pod) -> Pod | None:
+    async def _read(self, pod: SizedPod) -> SizedPod | None:
         path = PODS.path(pod.metadata.namespace, pod.metadata.name)
         answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
         present = decode_pod(answer.body)
         return present if present.metadata.uid == pod.metadata.uid else None
 
-    async def _resize(self, pod: Pod, patch: ResizePatch) -> Acted:
+    async def _resize(self, pod: SizedPod, patch: ResizePatch) -> Acted:
         meta = pod.metadata
         try:
             answer = await self._api.request(
@@ -197,11 +203,11 @@ class Actor:
         await self._mark(pod, patch.annotations)
         return Acted("done")
 
-    async def _mark(self, pod: Pod, entries: Sequence[PatchEntry]) -> None:
+    async def _mark(self, pod: SizedPod, entries: Sequence[PatchEntry]) -> None:
         body = encode([_same(pod), *(entry.wire() for entry in entries)])
         await self._patch(pod, body, JSON_PATCH)
 
-    async def _patch(self, pod: Pod, body: bytes, kind: str) -> None:
+    async def _patch(self, pod: SizedPod, body: bytes, kind: str) -> None:
         meta = pod.metadata
         try:
             answer = await self._api.request(
@@ -227,17 +233,17 @@ class Actor:
             _log.warning("answer not read", error=str(error))
 
 
-def _same(pod: Pod) -> dict[str, object]:
+def _same(pod: SizedPod) -> dict[str, object]:
     return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
 
 
 def _is_open(error: KubeError) -> bool:
     # A refused connection is no answer as well: what went out before it broke is not known.
     # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
-    return isinstance(error, Unreachable | ServerFailed)
+    return isinstance(error, ApiUnreachable | ServerFailed)
 
 
-def _about_pod(pod: Pod) -> ObjectReference:
+def _about_pod(pod: SizedPod) -> ObjectReference:
     meta = pod.metadata
     return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
 

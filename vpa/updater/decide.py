@@ -11,15 +11,15 @@ from msgspec import Struct
 from podscale.core.quantity import Quantity
 from vpa.admission.acceptance import REFUSED, refused
 from vpa.admission.matching import seniority
-from vpa.admission.resources import ContainerResources, Unavailable, pod_resources
+from vpa.admission.resources import ContainerResources, ResourcesUnavailable, pod_resources
 from vpa.capping.processor import Capped, LimitRanges
-from vpa.model.objects import Pod, Recommendation, Vpa, requests_and_limits, update_mode
+from vpa.model.objects import SizedPod, Vpa, VpaRecommendation, requests_and_limits, update_mode
 from vpa.model.quantities import EMPTY, ResourceList
 from vpa.updater import preflight, priority, requirements, resize
-from vpa.updater.disruption import Budget, Group, TooFew
-from vpa.updater.lease import Lease
+from vpa.updater.disruption import Budget, PodGroup, TooFew
+from vpa.updater.lease import AdmissionLease
 from vpa.updater.modes import Action, updates, wants_in_place
-from vpa.updater.pace import Pace
+from vpa.updater.pace import DisruptionPace
 from vpa.updater.priority import Due, UpdaterSettings
 
 Fact = str | int | float | bool | None
@@ -32,15 +32,15 @@ class Pdb(Struct, frozen=True):
     refuses: bool
 
 
-class PodView(Struct, frozen=True):
+class UpdatedPod(Struct, frozen=True):
     """One pod and what surrounds it, as seen in this loop."""
 
-    pod: Pod
+    pod: SizedPod
     vpa: Vpa
     rivals: tuple[Vpa, ...] = ()  # other VPAs that match the pod
     ranges: LimitRanges = LimitRanges()
     resize_since_s: float = 0.0  # for how long the updater has seen the pod's resize
-    was_refused: Recommendation | None = None  # a size that the node could not give
+    was_refused: VpaRecommendation | None = None  # a size that the node could not give
     allocatable: Mapping[str, Quantity] | None = None  # of the pod's node
     pdb: Pdb | None = None
     disrupted_today: int = 0  # pods of this VPA
@@ -52,7 +52,7 @@ class LoopView(Struct, frozen=True):
     """What is the same for all pods of the loop."""
 
     now: float
-    lease: Lease | None  # None: the check is switched off
+    lease: AdmissionLease | None  # None: the check is switched off
     lease_timeout_s: float = 60.0
     present: float | None = None  # where the loop has lasted: windows close meanwhile
 
@@ -77,7 +77,11 @@ class Act(Struct, frozen=True):
 
 
 def decide_update(
-    view: PodView, budget: Budget, loop: LoopView, settings: UpdaterSettings, pace: Pace
+    view: UpdatedPod,
+    budget: Budget,
+    loop: LoopView,
+    settings: UpdaterSettings,
+    pace: DisruptionPace,
 ) -> UpdateDecision:
     """Return the decision about one pod; ``budget`` counts what this loop has begun.
 
@@ -97,10 +101,10 @@ def decide_update(
     older = _older(vpa, view.rivals)
     if older is not None:
         return _no("OlderVpaWins", {"vpa": older.metadata.name})
-    if not (vpa.status.recommendation or Recommendation()).container_recommendations:
+    if not (vpa.status.recommendation or VpaRecommendation()).container_recommendations:
         return _no("NoRecommendation", {})
     wanted = pod_resources(pod, vpa, view.ranges)
-    if isinstance(wanted, Unavailable):
+    if isinstance(wanted, ResourcesUnavailable):
         return _no("NoRecommendation", {"message": wanted.message})
     capped = wanted.capped
     if not changes(pod, wanted.containers):
@@ -124,7 +128,7 @@ def decide_update(
         facts["resources"] = resources
         return _no("EvictionRequirementNotMet", {**facts, **why}, due.reason)
     group = budget.group(pod)
-    if not isinstance(group, Group):
+    if not isinstance(group, PodGroup):
         return _no("TooFewReplicas", {**_group_facts(group), **why}, due.reason)
     held = view.held_by or pace.allows(
         loop.now if loop.present is None else loop.present, view.disrupted_today
@@ -137,7 +141,7 @@ def decide_update(
     return gate.evict()
 
 
-def changes(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
+def changes(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would have other requests or limits than it has now."""
     return any(
         _differ(*requests_and_limits(pod, container.name), resources)
@@ -145,7 +149,7 @@ def changes(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
     )
 
 
-def asks_anew(pod: Pod, wanted: Sequence[ContainerResources]) -> bool:
+def asks_anew(pod: SizedPod, wanted: Sequence[ContainerResources]) -> bool:
     """Return whether any container would get other requests or limits than its spec asks
     for, which are those of the last resize.
     """
@@ -160,14 +164,14 @@ class _Gate:
 
     def __init__(
         self,
-        view: PodView,
+        view: UpdatedPod,
         budget: Budget,
-        group: Group,
+        group: PodGroup,
         settings: UpdaterSettings,
         due: Due,
         why: Mapping[str, Fact],
         wanted: tuple[ContainerResources, ...],
-        capped: Recommendation | None,
+        capped: VpaRecommendation | None,
     ) -> None:
         self.view, self.budget, self.group = view, budget, group
         self.settings, self.due, self.why, self.wanted = settings, due, why, wanted
@@ -320,12 +324,12 @@ def _older(vpa: Vpa, rivals: Sequence[Vpa]) -> Vpa | None:
     return min(older, key=seniority) if older else None
 
 
-def _group_facts(group: Group | TooFew | None) -> dict[str, Fact]:
+def _group_facts(group: PodGroup | TooFew | None) -> dict[str, Fact]:
     if group is None:
         return {"live": 0}
     facts: dict[str, Fact] = {"live": group.live, "required": group.required}
     facts["owner"] = f"{group.owner.kind}/{group.owner.name}"
-    if isinstance(group, Group):
+    if isinstance(group, PodGroup):
         facts |= {
             "configured": group.configured,
             "replicas": group.configured,

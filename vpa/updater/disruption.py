@@ -11,7 +11,7 @@ from math import inf
 from msgspec import Struct
 
 from vpa.admission.boost import is_boosted
-from vpa.model.objects import Pod, Vpa, controller_of, update_mode
+from vpa.model.objects import SizedPod, Vpa, controller_of, update_mode
 from vpa.updater.priority import UpdaterSettings
 
 # Kinds whose desired size is known to be written in the object.
@@ -32,7 +32,7 @@ class OwnerSize(Struct, frozen=True):
     desired: int | None = None  # status.desiredNumberScheduled of a DaemonSet
 
 
-class Group(Struct, frozen=True):
+class PodGroup(Struct, frozen=True):
     """A group at the begin of the loop."""
 
     owner: Owner
@@ -58,24 +58,24 @@ class TooFew(Struct, frozen=True):
 class Budget:
     """The groups of one VPA during one loop, and what was done to them so far."""
 
-    def __init__(self, groups: Mapping[Owner, Group | TooFew]) -> None:
+    def __init__(self, groups: Mapping[Owner, PodGroup | TooFew]) -> None:
         self.groups = groups
         self._disrupted: dict[Owner, int] = {}
         self._lost: dict[Owner, int] = {}
         self._least: dict[Owner, float] = {}
 
-    def group(self, pod: Pod) -> Group | TooFew | None:
+    def group(self, pod: SizedPod) -> PodGroup | TooFew | None:
         """Return the pod's group; None for a pod without a controller."""
         controller = controller_of(pod)
         if controller is None:
             return None
         return self.groups.get(Owner(controller.kind, controller.name))
 
-    def disrupted(self, group: Group) -> int:
+    def disrupted(self, group: PodGroup) -> int:
         """Return how many pods of the group this loop has evicted or begun to resize."""
         return self._disrupted.get(group.owner, 0)
 
-    def allows(self, group: Group) -> bool:
+    def allows(self, group: PodGroup) -> bool:
         """Return whether one more running pod may go down."""
         begun = self.disrupted(group)
         running = group.running - self.lost(group)
@@ -84,11 +84,11 @@ class Budget:
         alone = group.tolerance == 0 and begun == 0 and running == configured
         return running - begun > configured - group.tolerance or alone
 
-    def lost(self, group: Group) -> int:
+    def lost(self, group: PodGroup) -> int:
         """Return how many of its running pods the group has lost by others since."""
         return self._lost.get(group.owner, 0)
 
-    def recount(self, group: Group, lost: int, configured: int | None) -> None:
+    def recount(self, group: PodGroup, lost: int, configured: int | None) -> None:
         """Take in what became of the group since the loop began; None: nobody can say.
 
         What came back meanwhile counts in the next loop.
@@ -96,14 +96,14 @@ class Budget:
         self._lost[group.owner] = lost
         self._least[group.owner] = inf if configured is None else configured
 
-    def began(self, group: Group, pod: Pod, *, in_place: bool) -> None:
+    def began(self, group: PodGroup, pod: SizedPod, *, in_place: bool) -> None:
         """Count an eviction or an in-place update; evicting a pending pod costs nothing."""
         if in_place or pod.status.phase != "Pending":
             self._disrupted[group.owner] = self.disrupted(group) + 1
 
 
 def budget_for(
-    pods: Sequence[Pod], vpa: Vpa, sizes: Mapping[Owner, OwnerSize], settings: UpdaterSettings
+    pods: Sequence[SizedPod], vpa: Vpa, sizes: Mapping[Owner, OwnerSize], settings: UpdaterSettings
 ) -> Budget:
     """Return the budget of the VPA's live pods; ``sizes`` of their direct controllers."""
     policy = vpa.spec.update_policy
@@ -112,13 +112,13 @@ def budget_for(
         required = policy.min_replicas
     in_place = update_mode(vpa) in ("InPlace", "InPlaceOrRecreate")
     skips_count = in_place and settings.skip_disruption_budget
-    members: dict[Owner, list[Pod]] = {}
+    members: dict[Owner, list[SizedPod]] = {}
     for pod in pods:
         controller = controller_of(pod)
         # A pod that nobody would replace is never touched.
         if controller is not None:
             members.setdefault(Owner(controller.kind, controller.name), []).append(pod)
-    groups: dict[Owner, Group | TooFew] = {}
+    groups: dict[Owner, PodGroup | TooFew] = {}
     for owner, live in members.items():
         small = len(live) < required
         is_unboosting = any(is_boosted(pod.metadata.annotations) for pod in live)
@@ -131,7 +131,7 @@ def budget_for(
             groups[owner] = TooFew(owner, len(live), required, "OwnerUnknown")
             continue
         pending = sum(pod.status.phase == "Pending" for pod in live)
-        groups[owner] = Group(
+        groups[owner] = PodGroup(
             owner=owner,
             live=len(live),
             pending=pending,

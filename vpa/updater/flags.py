@@ -5,7 +5,7 @@ from msgspec import Struct
 from podscale.serving.flags import Flag, Flags
 from vpa.flags import COMMON, gate, leader_election
 from vpa.flags import problems as common_problems
-from vpa.updater.pace import RateLimit, rate_limit
+from vpa.updater.pace import EvictionRate, rate_limit
 from vpa.updater.priority import UpdaterSettings
 
 UPSTREAM: tuple[Flag, ...] = (
@@ -40,7 +40,7 @@ class Options(Struct, frozen=True):
 
     interval_s: float = 60.0
     settings: UpdaterSettings = UpdaterSettings()
-    rate: RateLimit = RateLimit(None, 0)
+    rate: EvictionRate = EvictionRate(None, 0)
     lease: str = "vpa-admission-controller"  # "": not looked at
     lease_namespace: str = "kube-system"
     lease_timeout_s: float = 60.0

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Lease(Struct, frozen=True):
+class AdmissionLease(Struct, frozen=True):
     """The Lease that the admission webhook renews; unix seconds, None: never."""
 
     name: str

@@ -18,19 +18,19 @@ from vpa.admission.boost import is_boosted
 from vpa.admission.matching import Candidate
 from vpa.model.membership import VpaKey
 from vpa.model.objects import update_mode
-from vpa.stores import Stores
-from vpa.updater.act import Actor
+from vpa.stores import VpaStores
+from vpa.updater.act import PodDisruptor
 from vpa.updater.decide import LoopView
 from vpa.updater.disruption import budget_for
 from vpa.updater.flags import Options
-from vpa.updater.observe import Observer, acts
-from vpa.updater.pace import Pace, PaceError, Tokens, pace_of
-from vpa.updater.returns import Returns
-from vpa.updater.selfmetrics import Tally, UpdaterMetrics
+from vpa.updater.observe import PodObserver, acts
+from vpa.updater.pace import DisruptionPace, PaceError, TokenBucket, pace_of
+from vpa.updater.returns import ResizedReturns
+from vpa.updater.selfmetrics import UpdaterMetrics, UpdateTally
 from vpa.updater.sign_of_life import SignOfLife
 from vpa.updater.spending import Spending
-from vpa.updater.told import Told
-from vpa.updater.turn import Hands, NotCurrent, OutOfTime, Turn
+from vpa.updater.told import PodDecisions
+from vpa.updater.turn import DisruptionTools, NotCurrent, OutOfTime, Turn
 
 _log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class _Pass:
 
     def __init__(self) -> None:
         self.seen: set[str] = set()  # UIDs of pods
-        self.tally = Tally()
+        self.tally = UpdateTally()
         self.next: VpaKey | None = None  # where it goes on
 
 
@@ -53,8 +53,8 @@ class Updater:
     def __init__(
         self,
         api: Api,
-        stores: Stores,
-        actor: Actor,
+        stores: VpaStores,
+        actor: PodDisruptor,
         options: Options,
         metrics: UpdaterMetrics,
         *,
@@ -72,18 +72,18 @@ class Updater:
         self._sign: SignOfLife | None = None
         if options.lease:
             self._sign = SignOfLife(api, options.lease_namespace, options.lease, clock=clock)
-        self.told = Told()
-        self._hands = Hands(
+        self.told = PodDecisions()
+        self._hands = DisruptionTools(
             stores,
-            Observer(stores, max(options.interval_s, 1.0), clock=clock),
+            PodObserver(stores, max(options.interval_s, 1.0), clock=clock),
             actor,
             Spending(api, stores),
             self.told,
-            Returns(clock),
+            ResizedReturns(clock),
             options,
             metrics,
-            Tokens(options.rate),
-            Tokens(options.rate),
+            TokenBucket(options.rate),
+            TokenBucket(options.rate),
         )
 
     async def run(self, term: Term) -> None:
@@ -188,7 +188,7 @@ class Updater:
             self._pass.tally.add("controlled_pods_total", size, len(pods))
         if not pods:
             return
-        pace = Pace()
+        pace = DisruptionPace()
         try:
             pace = pace_of(vpa.metadata.annotations)
         except PaceError as error:

@@ -17,13 +17,20 @@ from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import Phase
 from podscale.kube.pods import PodView as StoredPod
 from podscale.kube.watching import DEFAULT_RHYTHM
-from vpa.admission.matching import Candidate, Controller, TargetIndex, match, seniority, target_of
+from vpa.admission.matching import (
+    Candidate,
+    OwningController,
+    TargetIndex,
+    match,
+    seniority,
+    target_of,
+)
 from vpa.model.membership import VpaKey
 from vpa.model.objects import (
     ObjectError,
-    Pod,
-    Recommendation,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     controller_of,
     has_startup_boost,
     update_mode,
@@ -32,10 +39,10 @@ from vpa.model.objects import decode as decode_object
 from vpa.model.quantities import ResourceList
 from vpa.pages import Pages
 from vpa.stored import pod_of
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater import resize
 from vpa.updater.act import INFEASIBLE
-from vpa.updater.decide import PodView
+from vpa.updater.decide import UpdatedPod
 from vpa.updater.disruption import Owner, OwnerSize
 from vpa.updater.pdbs import refusal
 
@@ -47,19 +54,19 @@ _MOST_RIVALS = 8  # of a VPA that are looked at
 _SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
 
 
-class Seen(Struct, frozen=True):
+class PodObservation(Struct, frozen=True):
     """A live pod, as the store has it and as decisions read it."""
 
     view: StoredPod
-    pod: Pod
+    pod: SizedPod
 
 
-class Observer:
+class PodObserver:
     """Reads the surroundings of pods; ``forget`` after every complete pass."""
 
     def __init__(
         self,
-        stores: Stores,
+        stores: VpaStores,
         interval_s: float = 60.0,
         *,
         silence_s: float = DEFAULT_RHYTHM.silence_s,
@@ -73,9 +80,9 @@ class Observer:
         # as the silence, and is looked at once per interval.
         self._settled_s = interval_s + silence_s + _ANSWER_S
         self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
-        self._refused: dict[str, Recommendation] = {}  # pod UID: what its node cannot give
+        self._refused: dict[str, VpaRecommendation] = {}  # pod UID: what its node cannot give
         self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
-        self._topmost: dict[str, Controller | None] = {}
+        self._topmost: dict[str, OwningController | None] = {}
 
     async def index(self, *, unboosts: bool = False) -> Mapping[VpaKey, Sequence[Candidate]]:
         """Return the VPAs that may act, each with all that share its target, itself first.
@@ -112,7 +119,9 @@ class Observer:
                 found[VpaKey(meta.namespace, meta.name)] = (candidate, *others)
         return found
 
-    async def pods_of(self, rivals: Sequence[Candidate]) -> tuple[list[Seen], list[Seen]]:
+    async def pods_of(
+        self, rivals: Sequence[Candidate]
+    ) -> tuple[list[PodObservation], list[PodObservation]]:
         """Return the pods about which the first of ``rivals`` decides: those that live, and those
         that no node has been found for."""
         candidate = rivals[0]
@@ -122,8 +131,8 @@ class Observer:
             for other in rivals[1:]
         ):
             return [], []
-        live: list[Seen] = []
-        unscheduled: list[Seen] = []
+        live: list[PodObservation] = []
+        unscheduled: list[PodObservation] = []
         pages = Pages()
         for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
             await pages.step()
@@ -132,13 +141,13 @@ class Observer:
                 and await self._top(view) == target_of(vpa)
                 and match(view.labels, rivals).chosen is candidate
             ):
-                (live if view.node else unscheduled).append(Seen(view, pod_of(view)))
+                (live if view.node else unscheduled).append(PodObservation(view, pod_of(view)))
         return live, unscheduled
 
-    def again(self, seen: Seen) -> Seen | None:
+    def again(self, seen: PodObservation) -> PodObservation | None:
         """Return the pod as it is by now; None if it is gone, leaving or another one."""
         view = self._present(seen)
-        return Seen(view, pod_of(view)) if view is not None else None
+        return PodObservation(view, pod_of(view)) if view is not None else None
 
     def follow(self, told: Callable[[str, bool], None]) -> Callable[[], None]:
         """Call ``told`` with the UID of a pod that changes and whether it lives; returns the way
@@ -152,11 +161,11 @@ class Observer:
 
         return self._stores.pods.subscribe(changed)
 
-    def is_lost(self, seen: Seen) -> bool:
+    def is_lost(self, seen: PodObservation) -> bool:
         """Return whether the pod that was live is gone, leaving or over by now."""
         return self._present(seen) is None
 
-    def _present(self, seen: Seen) -> StoredPod | None:
+    def _present(self, seen: PodObservation) -> StoredPod | None:
         view = self._stores.pods.get(seen.view.namespace, seen.view.name)
         if view is None or view.uid != seen.view.uid or not _is_live(view):
             return None
@@ -164,19 +173,19 @@ class Observer:
 
     def look(
         self,
-        seen: Seen,
+        seen: PodObservation,
         vpa: Vpa,
         rivals: Sequence[Vpa],
         *,
         disrupted_today: int,
         asks_budgets: bool,
-    ) -> PodView:
+    ) -> UpdatedPod:
         """Return all that a decision about one pod looks at.
 
         ``asks_budgets``: also the PodDisruptionBudgets, which only matters just before an act.
         """
         view, pod = seen.view, seen.pod
-        return PodView(
+        return UpdatedPod(
             pod=pod,
             vpa=vpa,
             rivals=tuple(rivals),
@@ -188,7 +197,7 @@ class Observer:
             disrupted_today=disrupted_today,
         )
 
-    def resize_since_s(self, seen: Seen) -> float:
+    def resize_since_s(self, seen: PodObservation) -> float:
         """Return for how long the pod's resize has been seen, in whatever states: one that
         alternates between them is waited for no longer than one that stays in the last.
         """
@@ -199,18 +208,18 @@ class Observer:
         now = self._clock()
         return now - self._resizing.setdefault(uid, now)
 
-    def acted(self, pod: Pod, *, in_place: bool) -> None:
+    def acted(self, pod: SizedPod, *, in_place: bool) -> None:
         """Note an act whose effect no watch has shown yet, or that may have had none."""
         self._acted[pod.metadata.uid] = (self._clock(), in_place)
 
-    def unsettled(self, pod: Pod) -> bool | None:
+    def unsettled(self, pod: SizedPod) -> bool | None:
         """Return whether what was begun with a live pod was in place; None: nothing was."""
         known = self._acted.get(pod.metadata.uid)
         if known is None or self._clock() - known[0] >= self._settled_s:
             return None
         return known[1]
 
-    def refused(self, pod: Pod, recommendation: Recommendation) -> None:
+    def refused(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
         """Remember a size that the pod's node cannot give."""
         self._refused[pod.metadata.uid] = recommendation
 
@@ -220,7 +229,7 @@ class Observer:
             for uid in [uid for uid in known if uid not in seen]:
                 del known[uid]
 
-    async def sizes(self, pods: Sequence[Pod]) -> dict[Owner, OwnerSize]:
+    async def sizes(self, pods: Sequence[SizedPod]) -> dict[Owner, OwnerSize]:
         """Return how many pods their direct controllers should have."""
         sizes: dict[Owner, OwnerSize] = {}
         for pod in pods:
@@ -248,7 +257,7 @@ class Observer:
         )
         return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
 
-    async def _top(self, view: StoredPod) -> Controller | None:
+    async def _top(self, view: StoredPod) -> OwningController | None:
         owner = view.owner
         if owner is None:
             return None
@@ -283,12 +292,12 @@ def _is_there(view: StoredPod) -> bool:
     return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 
-def remembered_recommendation(pod: Pod) -> Recommendation | None:
+def remembered_recommendation(pod: SizedPod) -> VpaRecommendation | None:
     """Return what the annotation says was infeasible; None where that cannot be read."""
     text = (pod.metadata.annotations or {}).get(INFEASIBLE)
     if text is None:
         return None
     try:
-        return decode_object(msgspec.json.decode(text), Recommendation)
+        return decode_object(msgspec.json.decode(text), VpaRecommendation)
     except (ObjectError, msgspec.DecodeError, UnicodeError, RecursionError):
         return None

@@ -22,17 +22,17 @@ _MOST_DIGITS = 9
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-class RateLimit(Struct, frozen=True):
+class EvictionRate(Struct, frozen=True):
     """Actions per second and how many at once; None: no limit."""
 
     rate: float | None
     burst: int
 
 
-class Tokens:
+class TokenBucket:
     """Actions at a rate, for those who may wait, and may find that it takes too long."""
 
-    def __init__(self, limit: RateLimit) -> None:
+    def __init__(self, limit: EvictionRate) -> None:
         self._interval_s = 1.0 / limit.rate if limit.rate else 0.0
         self._slack_s = self._interval_s * (max(limit.burst, 1) - 1)
         self._next = float("-inf")
@@ -67,7 +67,7 @@ class DisruptionWindow(Struct, frozen=True):
         return late or ((day - 1) % 7 in self.days and clock < self.end)
 
 
-class Pace(Struct, frozen=True):
+class DisruptionPace(Struct, frozen=True):
     """What a VPA's annotations allow; no windows: any time, None: any number."""
 
     windows: tuple[DisruptionWindow, ...] = ()
@@ -86,12 +86,12 @@ class PaceError(ValueError):
     """An annotation cannot be read; the message names it and says what is allowed."""
 
 
-def rate_limit(rate: float, burst: int) -> RateLimit:
+def rate_limit(rate: float, burst: int) -> EvictionRate:
     """Return the limiter of ``--eviction-rate-limit`` and ``-burst``: 0 or less is none."""
-    return RateLimit(None, 0) if rate <= 0 else RateLimit(rate, burst)
+    return EvictionRate(None, 0) if rate <= 0 else EvictionRate(rate, burst)
 
 
-def pace_of(annotations: Mapping[str, str] | None) -> Pace:
+def pace_of(annotations: Mapping[str, str] | None) -> DisruptionPace:
     """Return the pace that annotations ask for; raises PaceError.
 
     Windows are ``Mon-Fri 22:00-05:00 Europe/Berlin; Sat,Sun 00:00-24:00``; without a zone
@@ -113,7 +113,7 @@ def pace_of(annotations: Mapping[str, str] | None) -> Pace:
         if not text.isdecimal() or len(text) > _MOST_DIGITS:
             raise PaceError(f"{PER_DAY}: {text!r} is not a number of disruptions")
         per_day = int(text)
-    return Pace(tuple(windows), per_day)
+    return DisruptionPace(tuple(windows), per_day)
 
 
 def is_unchanged(present: Vpa | None, known: Vpa) -> bool:

@@ -18,9 +18,9 @@ from podscale.serving.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.health import Health
 from vpa import flags as common_flags
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater import flags as flags_
-from vpa.updater.act import Actor
+from vpa.updater.act import PodDisruptor
 from vpa.updater.flags import Options
 from vpa.updater.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
@@ -35,7 +35,7 @@ class UpdaterPart:
     def __init__(
         self,
         api: Api,
-        stores: Stores,
+        stores: VpaStores,
         options: Options,
         registry: CollectorRegistry,
         *,
@@ -52,7 +52,7 @@ class UpdaterPart:
         self._leading = Leading(api, lease, on_change)
         acting = self._leading.api
         self._recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
-        actor = Actor(acting, stores, self._recorder)
+        actor = PodDisruptor(acting, stores, self._recorder)
         self.updater = Updater(acting, stores, actor, options, UpdaterMetrics(registry), wall=wall)
 
     @property

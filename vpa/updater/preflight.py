@@ -12,13 +12,13 @@ from msgspec import Struct
 from podscale.core.quantity import Quantity
 from vpa.admission.acceptance import patched
 from vpa.admission.resources import ContainerResources
-from vpa.model.objects import Pod, Resources
+from vpa.model.objects import Resources, SizedPod
 from vpa.model.quantities import EMPTY, RESOURCES, of
 
 QosClass = Literal["BestEffort", "Burstable", "Guaranteed"]
 
 
-class Refusal(Struct, frozen=True):
+class ResizeRefusal(Struct, frozen=True):
     """Why a resize would not be accepted; ``facts`` are shown by the explanation."""
 
     reason: str
@@ -46,10 +46,10 @@ def qos_class(containers: list[Resources]) -> QosClass:
 
 
 def refusal(
-    pod: Pod,
+    pod: SizedPod,
     wanted: tuple[ContainerResources, ...],
     allocatable: Mapping[str, Quantity] | None,
-) -> Refusal | None:
+) -> ResizeRefusal | None:
     """Return the first thing that would refuse the resize; ``allocatable`` of the pod's
     node, None if it is not known.
     """
@@ -59,12 +59,12 @@ def refusal(
     was, becomes = qos_class([*before, *init]), qos_class([*after, *init])
     if was != becomes:
         text = f"the pod is {was} and would become {becomes}, which a resize may not do"
-        return Refusal("QosClassWouldChange", text, {"from": was, "to": becomes})
+        return ResizeRefusal("QosClassWouldChange", text, {"from": was, "to": becomes})
     for name in RESOURCES:
         room = (allocatable or EMPTY).get(name)
         total = sum(of(resources.requests, name).nano for resources in after)
         if room is not None and total > room.nano:
             text = f"{name} of {Quantity(total, room.format)} is more than the node has, {room}"
             facts = {"resource": name, "allocatable": str(room), "node": pod.spec.node_name}
-            return Refusal("ResizeInfeasible", text, facts)
+            return ResizeRefusal("ResizeInfeasible", text, facts)
     return None

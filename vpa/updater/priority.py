@@ -13,9 +13,9 @@ from podscale.core.quantity import Quantity
 from vpa.admission.patch import observed_containers
 from vpa.model.objects import (
     ContainerRecommendation,
-    Pod,
-    Recommendation,
+    SizedPod,
     Vpa,
+    VpaRecommendation,
     is_off,
     requests_and_limits,
     update_mode,
@@ -79,7 +79,7 @@ class Due(Struct, frozen=True):
     age_s: float | None = None
 
 
-def priority(pod: Pod, recommendation: Recommendation | None) -> Priority:
+def priority(pod: SizedPod, recommendation: VpaRecommendation | None) -> Priority:
     """Return the pod's priority against its processed recommendation.
 
     Memory counts in milli-bytes beside milli-cores and a missing request as one of them,
@@ -106,7 +106,7 @@ def priority(pod: Pod, recommendation: Recommendation | None) -> Priority:
     return Priority(outside, scale_up, diff)
 
 
-def outside_bounds(pod: Pod, recommendation: Recommendation | None) -> OutsideBound | None:
+def outside_bounds(pod: SizedPod, recommendation: VpaRecommendation | None) -> OutsideBound | None:
     """Return the first request that makes the pod's priority ``outside_bounds``."""
     for container, entry, requests in _compared(pod, recommendation):
         for name in entry.target or EMPTY:
@@ -120,7 +120,7 @@ def outside_bounds(pod: Pod, recommendation: Recommendation | None) -> OutsideBo
     return None
 
 
-def quick_oom(pod: Pod, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
+def quick_oom(pod: SizedPod, vpa: Vpa, settings: UpdaterSettings, now: float) -> QuickOom | None:
     """Return the first container that was killed within the threshold of its start, and
     not longer ago than that: lastState stays as it is for as long as the pod lives.
     """
@@ -144,7 +144,11 @@ def quick_oom(pod: Pod, vpa: Vpa, settings: UpdaterSettings, now: float) -> Quic
 
 
 def due(
-    pod: Pod, vpa: Vpa, recommendation: Recommendation | None, settings: UpdaterSettings, now: float
+    pod: SizedPod,
+    vpa: Vpa,
+    recommendation: VpaRecommendation | None,
+    settings: UpdaterSettings,
+    now: float,
 ) -> Due:
     """Return whether the pod passes the update filter."""
     rank = priority(pod, recommendation)
@@ -168,7 +172,7 @@ def due(
 
 
 def was_tried(
-    vpa: Vpa, recommendation: Recommendation | None, refused: Recommendation | None
+    vpa: Vpa, recommendation: VpaRecommendation | None, refused: VpaRecommendation | None
 ) -> bool:
     """Return whether mode InPlace has tried this and the node could not give it.
 
@@ -178,7 +182,7 @@ def was_tried(
     return is_recorded and not has_lower(refused, recommendation)
 
 
-def has_lower(before: Recommendation | None, after: Recommendation | None) -> bool:
+def has_lower(before: VpaRecommendation | None, after: VpaRecommendation | None) -> bool:
     """Return whether ``after`` lowers any target that ``before`` has."""
     if before is None or after is None:
         return False
@@ -190,7 +194,7 @@ def has_lower(before: Recommendation | None, after: Recommendation | None) -> bo
 
 
 def _compared(
-    pod: Pod, recommendation: Recommendation | None
+    pod: SizedPod, recommendation: VpaRecommendation | None
 ) -> list[tuple[str, ContainerRecommendation, Mapping[str, Quantity]]]:
     observed = observed_containers(pod.metadata.annotations)
     compared: list[tuple[str, ContainerRecommendation, Mapping[str, Quantity]]] = []

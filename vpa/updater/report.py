@@ -8,15 +8,17 @@ from prometheus_client import Counter
 from vpa.model.membership import VpaKey
 from vpa.updater.act import Acted
 from vpa.updater.decide import UpdateDecision
-from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
+from vpa.updater.selfmetrics import Sized, UpdaterMetrics, UpdateTally
 
 _log = structlog.get_logger()
 
 
-class Report:
+class TurnReport:
     """Of one VPA's turn."""
 
-    def __init__(self, metrics: UpdaterMetrics, tally: Tally, key: VpaKey, size: Sized) -> None:
+    def __init__(
+        self, metrics: UpdaterMetrics, tally: UpdateTally, key: VpaKey, size: Sized
+    ) -> None:
         self._metrics, self._tally = metrics, tally
         self._key, self._size = key, size
         self._labels = (*size, key.name, key.namespace)

@@ -6,13 +6,13 @@ They gate in-place updates as well as evictions, as upstream does.
 from collections.abc import Sequence
 
 from podscale.core.quantity import Quantity
-from vpa.model.objects import EvictionRequirement, Pod, Recommendation, requests_and_limits
+from vpa.model.objects import EvictionRequirement, SizedPod, VpaRecommendation, requests_and_limits
 from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, of
 
 
 def unmet(
-    pod: Pod,
-    recommendation: Recommendation | None,
+    pod: SizedPod,
+    recommendation: VpaRecommendation | None,
     requirements: Sequence[EvictionRequirement] | None,
 ) -> EvictionRequirement | None:
     """Return a requirement that keeps the pod from being disturbed, None if it may be.

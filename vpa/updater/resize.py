@@ -12,17 +12,10 @@ from msgspec import Struct
 
 from vpa.admission.boost import expired, is_boosted
 from vpa.admission.patch import resize_patch
-from vpa.admission.resources import Unavailable
+from vpa.admission.resources import ResourcesUnavailable
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import (
-    Condition,
-    Pod,
-    Vpa,
-    condition,
-    has_startup_boost,
-    update_mode,
-)
-from vpa.updater.disruption import Budget, Group
+from vpa.model.objects import SizedPod, Vpa, VpaCondition, condition, has_startup_boost, update_mode
+from vpa.updater.disruption import Budget, PodGroup
 from vpa.updater.priority import UpdaterSettings
 
 ResizeState = Literal[
@@ -52,7 +45,7 @@ class InPlaceDecision(Struct, frozen=True):
     reason: str
 
 
-def resize_state(conditions: Sequence[Condition] | None) -> ResizeState:
+def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
     """Return the state that the pod's conditions tell; a pending resize comes first."""
     found = {entry.type: entry for entry in conditions or () if entry.status == "True"}
     pending = found.get("PodResizePending")
@@ -70,12 +63,12 @@ def resize_state(conditions: Sequence[Condition] | None) -> ResizeState:
     return "ResizeError" if progress.reason == "Error" else "ResizeUnknown"
 
 
-def state_of(pod: Pod) -> ResizeState:
+def state_of(pod: SizedPod) -> ResizeState:
     """Return the resize state of a pod."""
     return resize_state(pod.status.conditions)
 
 
-def message_of(pod: Pod) -> str:
+def message_of(pod: SizedPod) -> str:
     """Return what the kubelet says about the resize."""
     for kind in ("PodResizePending", "PodResizeInProgress"):
         found = condition(pod, kind)
@@ -96,7 +89,7 @@ def is_overdue(state: ResizeState, since_s: float) -> bool:
     return since_s > limit if limit else state != "ResizeNone"
 
 
-def is_non_disruptive(pod: Pod) -> bool:
+def is_non_disruptive(pod: SizedPod) -> bool:
     """Return whether no container demands a restart for any resource."""
     return not any(
         policy.restart_policy == "RestartContainer"
@@ -105,16 +98,16 @@ def is_non_disruptive(pod: Pod) -> bool:
     )
 
 
-def has_room(pod: Pod, budget: Budget, group: Group, settings: UpdaterSettings) -> bool:
+def has_room(pod: SizedPod, budget: Budget, group: PodGroup, settings: UpdaterSettings) -> bool:
     """Return whether one more resize may begin; a flag lets those without restart pass."""
     is_free = settings.skip_disruption_budget and is_non_disruptive(pod)
     return is_free or budget.allows(group)
 
 
-def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
+def can_evict(pod: SizedPod, budget: Budget, since_s: float) -> bool:
     """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
     group = budget.group(pod)
-    if not isinstance(group, Group):
+    if not isinstance(group, PodGroup):
         return False
     if pod.status.phase == "Pending":
         return True
@@ -127,7 +120,7 @@ def can_evict(pod: Pod, budget: Budget, since_s: float) -> bool:
 
 
 def can_update_in_place(
-    pod: Pod,
+    pod: SizedPod,
     vpa: Vpa,
     budget: Budget,
     settings: UpdaterSettings,
@@ -144,7 +137,7 @@ def can_update_in_place(
     if in_place_only and not settings.in_place:
         return InPlaceDecision("InPlaceDeferred", "FeatureGateOff")
     group = budget.group(pod)
-    if not isinstance(group, Group):
+    if not isinstance(group, PodGroup):
         return InPlaceDecision("InPlaceDeferred", "TooFewReplicas")
     if pod.status.phase == "Pending":
         return InPlaceDecision("InPlaceDeferred", "PodPending")
@@ -168,29 +161,31 @@ def can_update_in_place(
     return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
 
 
-def can_unboost(pod: Pod, budget: Budget, over: Sequence[str], settings: UpdaterSettings) -> bool:
+def can_unboost(
+    pod: SizedPod, budget: Budget, over: Sequence[str], settings: UpdaterSettings
+) -> bool:
     """Return whether the boosts that are over may be taken back by a resize now."""
     group = budget.group(pod)
     return (
         settings.cpu_startup_boost
         and bool(over)
         and pod.status.phase != "Pending"
-        and isinstance(group, Group)
+        and isinstance(group, PodGroup)
         and state_of(pod) == "ResizeNone"
         and budget.allows(group)
     )
 
 
-def left_its_mark(pod: Pod, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
+def left_its_mark(pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
     """Return whether the spec asks for what a boost that is over leaves: the annotation is all
     that is left of it, whether or not the kubelet can give what is asked for.
     """
     patch = resize_patch(pod, vpa, ranges, now)
     has_ended = bool(expired(pod, vpa, now)) and pod.status.phase != "Pending"
-    return has_ended and not isinstance(patch, Unavailable) and not patch.resize
+    return has_ended and not isinstance(patch, ResourcesUnavailable) and not patch.resize
 
 
-def awaits_unboost(pod: Pod, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
+def awaits_unboost(pod: SizedPod, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
     """Return whether the pod is left alone until its boost is taken back.
 
     Without a boost in the VPA it would wait for nothing until it is Ready, at last for ever.

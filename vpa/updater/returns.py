@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence, Set
 
 from vpa.admission.patch import OBSERVED
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod
+from vpa.model.objects import SizedPod
 from vpa.updater.disruption import Owner
 
 _WATCHED_S = 600.0  # what comes so long after an eviction came because of it
@@ -26,7 +26,7 @@ class _Group:
         self.is_tried = False  # one was evicted to see whether it is mended
 
 
-class Returns:
+class ResizedReturns:
     """What came back after our evictions, by VPA and direct controller."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ class Returns:
         group.evicted_at = self._clock()
         group.is_tried = group.held_until is not None
 
-    def look(self, key: VpaKey, owner: Owner, pods: Sequence[Pod]) -> bool:
+    def look(self, key: VpaKey, owner: Owner, pods: Sequence[SizedPod]) -> bool:
         """Look at a group's pods, scheduled or not; returns whether it is held from now on."""
         group, now = self._groups.get((key, owner)), self._clock()
         if group is None:

@@ -21,7 +21,7 @@ _GAUGES = (
 Sized = tuple[str, str]
 
 
-class Tally:
+class UpdateTally:
     """What one pass over all VPAs counted."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class UpdaterMetrics:
         finally:
             self._execution.labels(name).observe(time.monotonic() - begun)
 
-    def count(self, found: Tally) -> None:
+    def count(self, found: UpdateTally) -> None:
         """Set the gauges of a complete pass."""
         for name, gauge in self._gauges.items():
             gauge.clear()

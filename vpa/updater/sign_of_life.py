@@ -18,7 +18,7 @@ from podscale.kube.errors import KubeError, ObjectNotFound
 from podscale.kube.objects.cluster import Lease as LeaseObject
 from podscale.kube.resource import LEASES
 from podscale.kube.wire import decode
-from vpa.updater.lease import Lease
+from vpa.updater.lease import AdmissionLease
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class SignOfLife:
         is_new = self._sign is not None and self._at == self._looked_at
         return is_new and self._most_s >= timeout_s
 
-    async def read(self, now: float, *, at_most: bool = False) -> Lease:
+    async def read(self, now: float, *, at_most: bool = False) -> AdmissionLease:
         """Return the Lease, its times by our clock (``now``, unix seconds); one that cannot be
         read shows no life. ``at_most``: as old as it may be."""
         for attempt in range(_TRIES):
@@ -74,8 +74,8 @@ class SignOfLife:
             if not given:
                 break
             age_s = self._age_s(max(given), now)
-            return Lease(self._name, None, now - (self._most_s if at_most else age_s))
-        return Lease(self._name, None, None)
+            return AdmissionLease(self._name, None, now - (self._most_s if at_most else age_s))
+        return AdmissionLease(self._name, None, None)
 
     def _age_s(self, sign: float, now: float) -> float:
         clock = self._clock()

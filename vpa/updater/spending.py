@@ -17,7 +17,7 @@ from podscale.kube.resource import VPAS
 from podscale.kube.wire import decode, encode
 from vpa.model.membership import VpaKey
 from vpa.stored import StoredVpa
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater.pace import SPENT
 
 _log = structlog.get_logger()
@@ -33,7 +33,7 @@ Hours = dict[float, int]  # begin of the hour, unix seconds: disruptions
 class Spending:
     """The daily counts of the VPAs that have a daily budget, for one term of leadership."""
 
-    def __init__(self, api: Api, stores: Stores) -> None:
+    def __init__(self, api: Api, stores: VpaStores) -> None:
         """``api`` is fenced by the Lease, where there is one."""
         self._api = api
         self._stores = stores

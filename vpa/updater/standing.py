@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from vpa.model.objects import Pod
+from vpa.model.objects import SizedPod
 from vpa.pages import Pages
-from vpa.updater.disruption import Budget, Group, Owner, OwnerSize, configured_size
-from vpa.updater.observe import Observer, Seen
+from vpa.updater.disruption import Budget, Owner, OwnerSize, PodGroup, configured_size
+from vpa.updater.observe import PodObservation, PodObserver
 
 
-class Standing:
+class GroupStates:
     """The groups of a budget; a context within which it follows the watch."""
 
-    def __init__(self, observer: Observer, budget: Budget) -> None:
+    def __init__(self, observer: PodObserver, budget: Budget) -> None:
         self._observer, self._budget = observer, budget
         self._ended: dict[Owner, str] = {}
         # UIDs of pods that ran when the turn began and that we did nothing to since.
@@ -37,12 +37,12 @@ class Standing:
     ) -> None:
         self._leave()
 
-    async def begin(self, pods: Sequence[Seen]) -> None:
+    async def begin(self, pods: Sequence[PodObservation]) -> None:
         """Take in the live pods that the turn begins with."""
         pages = Pages()
         for seen in pods:
             group, uid = self._budget.group(seen.pod), seen.pod.metadata.uid
-            if not isinstance(group, Group) or uid in self._begun:
+            if not isinstance(group, PodGroup) or uid in self._begun:
                 continue
             if seen.pod.status.phase != "Pending":
                 self._running[uid] = group.owner
@@ -53,12 +53,12 @@ class Standing:
         """Leave a group alone for the rest of the turn."""
         self._ended[owner] = why
 
-    def ended(self, pod: Pod) -> str | None:
+    def ended(self, pod: SizedPod) -> str | None:
         """Return why the pod's group is left alone; None: it is not."""
         group = self._budget.group(pod)
-        return self._ended.get(group.owner) if isinstance(group, Group) else None
+        return self._ended.get(group.owner) if isinstance(group, PodGroup) else None
 
-    def began(self, pod: Pod, *, in_place: bool) -> None:
+    def began(self, pod: SizedPod, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group."""
         uid = pod.metadata.uid
         self._begun.add(uid)
@@ -66,14 +66,14 @@ class Standing:
         if owner is not None:
             self._lost.get(owner, set()).discard(uid)
         group = self._budget.group(pod)
-        if isinstance(group, Group):
+        if isinstance(group, PodGroup):
             self._budget.began(group, pod, in_place=in_place)
 
-    async def recount(self, pod: Pod) -> bool:
+    async def recount(self, pod: SizedPod) -> bool:
         """Take in what became of the pod's group since the turn began; returns whether that
         leaves it less."""
         group = self._budget.group(pod)
-        if not isinstance(group, Group):
+        if not isinstance(group, PodGroup):
             return False
         could = self._budget.allows(group)
         sizes = await self._observer.sizes([pod])

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from vpa.model.membership import VpaKey
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater.decide import Act, UpdateDecision
-from vpa.updater.observe import Seen
+from vpa.updater.observe import PodObservation
 
 
 class Decided(Struct, frozen=True):
@@ -25,7 +25,7 @@ def gist(decision: UpdateDecision) -> tuple[str, str]:
     return decision.action, decision.reasons[0]
 
 
-class Told:
+class PodDecisions:
     """The last decision about each pod."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Told:
         # when nothing of its pods stands any more because the term has ended.
         self.followers: list[Callable[[VpaKey], None]] = []
 
-    def note(self, seen: Seen, key: VpaKey, decision: UpdateDecision, now: float) -> None:
+    def note(self, seen: PodObservation, key: VpaKey, decision: UpdateDecision, now: float) -> None:
         """Keep what was decided about a pod."""
         place = (seen.view.namespace, seen.view.name)
         before = self._vpa_of.get(place)
@@ -48,7 +48,7 @@ class Told:
         if last is None or gist(last.decision) != gist(decision):
             self._tell(key)
 
-    def did(self, seen: Seen, key: VpaKey, act: Act) -> None:
+    def did(self, seen: PodObservation, key: VpaKey, act: Act) -> None:
         """Keep that a pod was evicted or resized."""
         pods = self._by_vpa.get(key, {})
         last = pods.get(seen.view.name)
@@ -63,7 +63,7 @@ class Told:
         """Return what was said about all pods."""
         return [each for pods in self._by_vpa.values() for each in pods.values()]
 
-    def forget(self, stores: Stores) -> None:
+    def forget(self, stores: VpaStores) -> None:
         """Drop pods that are gone."""
         for place in [place for place in self._vpa_of if not stores.pods.exists(*place)]:
             self._drop(place)

@@ -13,24 +13,24 @@ from msgspec import Struct
 
 from vpa.admission.boost import expired
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod, Recommendation, Vpa, update_mode
+from vpa.model.objects import SizedPod, Vpa, VpaRecommendation, update_mode
 from vpa.pages import Pages
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.updater import resize
-from vpa.updater.act import Acted, Actor
+from vpa.updater.act import Acted, PodDisruptor
 from vpa.updater.decide import Act, LoopView, Pdb, UpdateDecision, decide_update
-from vpa.updater.disruption import Budget, Group, Owner
+from vpa.updater.disruption import Budget, Owner, PodGroup
 from vpa.updater.flags import Options
 from vpa.updater.modes import after_refused_resize
-from vpa.updater.observe import Observer, Seen
-from vpa.updater.pace import Pace, Tokens, is_unchanged
+from vpa.updater.observe import PodObservation, PodObserver
+from vpa.updater.pace import DisruptionPace, TokenBucket, is_unchanged
 from vpa.updater.pdbs import Alike, alike_to
-from vpa.updater.report import Report
-from vpa.updater.returns import Returns
-from vpa.updater.selfmetrics import Sized, Tally, UpdaterMetrics
+from vpa.updater.report import TurnReport
+from vpa.updater.returns import ResizedReturns
+from vpa.updater.selfmetrics import Sized, UpdaterMetrics, UpdateTally
 from vpa.updater.spending import Day, Spending
-from vpa.updater.standing import Standing
-from vpa.updater.told import Told
+from vpa.updater.standing import GroupStates
+from vpa.updater.told import PodDecisions
 
 _log = structlog.get_logger()
 
@@ -48,19 +48,19 @@ class _Changed(Exception):
     pass
 
 
-class Hands(Struct, frozen=True):
+class DisruptionTools(Struct, frozen=True):
     """What all turns act with."""
 
-    stores: Stores
-    observer: Observer
-    actor: Actor
+    stores: VpaStores
+    observer: PodObserver
+    actor: PodDisruptor
     spending: Spending
-    told: Told
-    returns: Returns
+    told: PodDecisions
+    returns: ResizedReturns
     options: Options
     metrics: UpdaterMetrics
-    evictions: Tokens
-    resizes: Tokens
+    evictions: TokenBucket
+    resizes: TokenBucket
 
 
 class Turn:
@@ -68,18 +68,18 @@ class Turn:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: DisruptionTools,
         key: VpaKey,
         vpa: Vpa,
         rivals: Sequence[Vpa],
         budget: Budget,
-        pace: Pace,
+        pace: DisruptionPace,
         loop: LoopView,
         *,
         deadline: float,
         wall: Callable[[], float],
         size: Sized,
-        tally: Tally,
+        tally: UpdateTally,
         updates: bool,
     ) -> None:
         """``deadline`` is a time of the event loop, ``wall`` the time of day; without
@@ -91,12 +91,14 @@ class Turn:
         self._deadline, self._wall = deadline, wall
         self._updates = updates
         self._day = Day(hands.spending, key, pace.per_day, loop.now)
-        self._report = Report(hands.metrics, tally, key, size)
+        self._report = TurnReport(hands.metrics, tally, key, size)
         self._holding: set[Alike] = set()  # pods whose budget the API server refused
-        self._standing = Standing(hands.observer, budget)
-        self._known: dict[Owner, list[Pod]] = {}  # all pods of a group when the turn began
+        self._standing = GroupStates(hands.observer, budget)
+        self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
 
-    async def run(self, pods: Sequence[Seen], unscheduled: Sequence[Seen] = ()) -> None:
+    async def run(
+        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation] = ()
+    ) -> None:
         """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
         try:
             with self._standing:
@@ -106,7 +108,9 @@ class Turn:
                       vpa=self._key.name)  # fmt: skip
         self._report.end()
 
-    async def _run(self, pods: Sequence[Seen], unscheduled: Sequence[Seen]) -> None:
+    async def _run(
+        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
+    ) -> None:
         settings, pages = self._hands.options.settings, Pages()
         free = [seen for seen in pods if not self._counts_as_begun(seen)]
         self._look_back([*pods, *unscheduled])
@@ -136,7 +140,7 @@ class Turn:
             if decision.action != "evict" or not self._is_refused(seen):
                 await self._act(seen)
 
-    async def _act(self, seen: Seen) -> None:
+    async def _act(self, seen: PodObservation) -> None:
         decision = self._decide(seen, asks_budgets=True)
         if decision.action != "none":
             resizing = decision.action == "resize"
@@ -153,7 +157,7 @@ class Turn:
         elif decision.action == "evict":
             await self._evict(seen, decision)
 
-    async def _wait(self, tokens: Tokens) -> None:
+    async def _wait(self, tokens: TokenBucket) -> None:
         loop = asyncio.get_running_loop()
         wait_s = tokens.wait_s(loop.time())
         if loop.time() + wait_s > self._deadline:
@@ -170,7 +174,9 @@ class Turn:
         if not is_unchanged(self._hands.stores.vpa(self._key), self._vpa):
             raise _Changed
 
-    def _decide(self, seen: Seen, *, asks_budgets: bool, pdb: Pdb | None = None) -> UpdateDecision:
+    def _decide(
+        self, seen: PodObservation, *, asks_budgets: bool, pdb: Pdb | None = None
+    ) -> UpdateDecision:
         hands = self._hands
         view = hands.observer.look(
             seen,
@@ -180,7 +186,7 @@ class Turn:
             asks_budgets=asks_budgets,
         )
         group = self._budget.group(seen.pod)
-        if isinstance(group, Group):
+        if isinstance(group, PodGroup):
             unsized_s = hands.returns.held_s(self._key, group.owner)
             ended = self._standing.ended(seen.pod)
             view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
@@ -192,14 +198,14 @@ class Turn:
         hands.told.note(seen, self._key, decision, self._loop.now)
         return decision
 
-    async def _resize(self, seen: Seen, decision: UpdateDecision) -> None:
+    async def _resize(self, seen: PodObservation, decision: UpdateDecision) -> None:
         hands, vpa, pod = self._hands, self._vpa, seen.pod
         if not await self._spend(seen):
             return
         acted = await hands.actor.resize(
             pod, vpa, hands.stores.ranges(self._key.namespace), self._loop.now
         )
-        recommendation = vpa.status.recommendation or Recommendation()
+        recommendation = vpa.status.recommendation or VpaRecommendation()
         if decision.record_infeasible:
             await self._remember(pod, recommendation)
         self._counts(pod, acted, in_place=True)
@@ -227,9 +233,9 @@ class Turn:
             if present is not None and self._can_evict(present):
                 await self._evict(present, decision)
 
-    def _can_evict(self, seen: Seen) -> bool:
+    def _can_evict(self, seen: PodObservation) -> bool:
         group = self._budget.group(seen.pod)
-        if isinstance(group, Group) and (
+        if isinstance(group, PodGroup) and (
             group.only_unboosts
             or self._hands.returns.held_s(self._key, group.owner) is not None
             or self._standing.ended(seen.pod) is not None
@@ -238,7 +244,7 @@ class Turn:
         since_s = self._hands.observer.resize_since_s(seen)
         return resize.can_evict(seen.pod, self._budget, since_s)
 
-    async def _evict(self, seen: Seen, decision: UpdateDecision) -> None:
+    async def _evict(self, seen: PodObservation, decision: UpdateDecision) -> None:
         hands, pod = self._hands, seen.pod
         group = self._budget.group(pod)
         if self._is_refused(seen) or not await self._spend(seen):
@@ -247,7 +253,7 @@ class Turn:
         self._counts(pod, acted, in_place=False)
         if acted.outcome not in ("done", "unknown"):
             self._day.refund()
-        elif isinstance(group, Group):
+        elif isinstance(group, PodGroup):
             known = {other.metadata.uid for other in self._known[group.owner]}
             hands.returns.evicted(self._key, group.owner, known)
         if acted.outcome == "done":
@@ -260,7 +266,7 @@ class Turn:
         if acted.outcome != "gone":
             self._report.failed(acted, hands.metrics.failed_evictions, "EvictionError")
 
-    def _is_refused(self, seen: Seen) -> bool:
+    def _is_refused(self, seen: PodObservation) -> bool:
         # The API server has refused one that hears the same as this one.
         if not self._holding:
             return False
@@ -270,7 +276,7 @@ class Turn:
             return True
         return False
 
-    async def _unboost(self, seen: Seen) -> None:
+    async def _unboost(self, seen: PodObservation) -> None:
         hands, pod, settings = self._hands, seen.pod, self._hands.options.settings
         over = expired(pod, self._vpa, self._loop.now)
         if not over or self._standing.ended(pod) is not None:
@@ -295,7 +301,7 @@ class Turn:
         if acted.outcome not in ("done", "gone", "nothing"):
             self._report.failed(acted, hands.metrics.failed_updates, "UnboostError")
 
-    async def _spend(self, seen: Seen) -> bool:
+    async def _spend(self, seen: PodObservation) -> bool:
         if not self._day.is_limited:
             return True
         if not await self._day.spend():
@@ -311,11 +317,11 @@ class Turn:
             return False
         return True
 
-    async def _remember(self, pod: Pod, recommendation: Recommendation) -> None:
+    async def _remember(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
         self._hands.observer.refused(pod, recommendation)
         await self._hands.actor.remember_infeasible(pod, recommendation)
 
-    def _counts_as_begun(self, seen: Seen) -> bool:
+    def _counts_as_begun(self, seen: PodObservation) -> bool:
         # An act of an earlier loop that no watch has shown yet.
         in_place = self._hands.observer.unsettled(seen.pod)
         if in_place is None:
@@ -323,10 +329,10 @@ class Turn:
         self._standing.began(seen.pod, in_place=in_place)
         return True
 
-    def _counts(self, pod: Pod, acted: Acted, *, in_place: bool) -> None:
+    def _counts(self, pod: SizedPod, acted: Acted, *, in_place: bool) -> None:
         """Count an act against the budget of the pod's group, if anything may be down."""
         group = self._budget.group(pod)
-        if acted.outcome in ("unknown", "busy") and isinstance(group, Group):
+        if acted.outcome in ("unknown", "busy") and isinstance(group, PodGroup):
             # More of the same would be asked of an API server that is not well.
             is_open = acted.outcome == "unknown"
             self._standing.end(group.owner, "OutcomeUnknown" if is_open else "ApiServerBusy")
@@ -340,11 +346,11 @@ class Turn:
         if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
             self._hands.observer.acted(pod, in_place=in_place)
 
-    def _look_back(self, pods: Sequence[Seen]) -> None:
+    def _look_back(self, pods: Sequence[PodObservation]) -> None:
         """Sort the pods by group, and see how those came back that were evicted earlier."""
         for seen in pods:
             group = self._budget.group(seen.pod)
-            if isinstance(group, Group):
+            if isinstance(group, PodGroup):
                 self._known.setdefault(group.owner, []).append(seen.pod)
         for owner, known in self._known.items():
             if self._hands.returns.look(self._key, owner, known):
@@ -355,7 +361,7 @@ class Turn:
                     again_s=self._hands.returns.held_s(self._key, owner),
                 )  # fmt: skip
 
-    def _tell_skipped(self, pod: Pod, decision: UpdateDecision) -> None:
+    def _tell_skipped(self, pod: SizedPod, decision: UpdateDecision) -> None:
         if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
             self._hands.actor.tell_skipped(pod)
             self._report.skipped()

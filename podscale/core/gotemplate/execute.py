@@ -13,7 +13,6 @@ from podscale.core.gotemplate.tree import (
     Action,
     Call,
     Chain,
-    Constant,
     Dot,
     Expression,
     Field,
@@ -24,10 +23,11 @@ from podscale.core.gotemplate.tree import (
     Pipe,
     Range,
     Statement,
-    Text,
+    TemplateConstant,
+    TemplateText,
     Variable,
 )
-from podscale.core.gotemplate.values import Operand, Record, Value, is_true
+from podscale.core.gotemplate.values import Operand, TemplateRecord, Value, is_true
 
 # A template writes one query. Past these bounds it is a loop or a mistake, and the
 # process that renders it serves others; Go has no such bounds.
@@ -53,7 +53,7 @@ class Template:
         """
         run = _Run(self._trees)
         try:
-            run.template(self._name, Record(fields, type_name))
+            run.template(self._name, TemplateRecord(fields, type_name))
         except RecursionError:
             raise TemplateExecutionError(
                 f"template: {self._name}: exceeded maximum template depth"
@@ -106,7 +106,7 @@ class _Run:
             self._step()
             jump: str | None = None
             match statement:
-                case Text():
+                case TemplateText():
                     self._write(statement.text)
                 case Action():
                     value = self._pipe(dot, statement.pipe)
@@ -198,7 +198,7 @@ class _Run:
     def _evaluate(self, dot: Operand, node: Expression) -> Operand:
         self._step()
         match node:
-            case Constant():
+            case TemplateConstant():
                 return node.value
             case Dot():
                 return dot
@@ -273,7 +273,7 @@ def _items(value: Operand, variables: int) -> Iterable[tuple[Operand, Operand]]:
     match value:
         case None:
             return ()
-        case bool() | str() | float() | Record():
+        case bool() | str() | float() | TemplateRecord():
             raise TemplateExecutionError(f"range can't iterate over {sprint([value])}")
         case int():
             if variables > 1:

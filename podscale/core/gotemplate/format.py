@@ -11,7 +11,7 @@ from decimal import Decimal
 from msgspec import Struct, structs
 
 from podscale.core.goquote import quote
-from podscale.core.gotemplate.values import Operand, Record, Value, to_bytes, type_name
+from podscale.core.gotemplate.values import Operand, TemplateRecord, Value, to_bytes, type_name
 
 _DIRECTIVE = re.compile(
     r"%(?P<flags>[-+# 0]*)(?:(?P<wi>\[[^]]*\])?(?P<width>\*|[0-9]+))?"
@@ -165,7 +165,7 @@ def _bad(value: Operand, verb: str, flags: _Flags) -> str:
 
 
 def _compound(
-    value: Sequence[Value] | Mapping[str, Value] | Record, verb: str, flags: _Flags
+    value: Sequence[Value] | Mapping[str, Value] | TemplateRecord, verb: str, flags: _Flags
 ) -> str:
     if verb == "v" and flags.sharp:
         return _go_syntax(value)
@@ -174,7 +174,7 @@ def _compound(
         return _value(item, verb, flags)
 
     match value:
-        case Record():
+        case TemplateRecord():
             named = (lambda key: f"{key}:") if flags.named else None
             return _join("{", value.fields.items(), named, write)
         case Mapping():
@@ -196,7 +196,7 @@ def _join(
 def _go_syntax(value: Operand) -> str:
     sharp = _Flags(sharp=True)
     match value:
-        case Record():
+        case TemplateRecord():
             body = ", ".join(f"{k}:{_go_syntax(v)}" for k, v in value.fields.items())
         case Mapping():
             body = ", ".join(f"{quote(k)}:{_go_syntax(v)}" for k, v in sorted(value.items()))

@@ -11,7 +11,7 @@ from podscale.core.gotemplate.errors import TemplateExecutionError
 from podscale.core.gotemplate.format import sprint, sprintf, sprintln
 from podscale.core.gotemplate.values import (
     Operand,
-    Record,
+    TemplateRecord,
     Value,
     is_text_map,
     is_true,
@@ -79,7 +79,7 @@ def _indexed(item: Operand, index: Operand) -> Operand:
                 raise _fail(f"value has type {type_name(index)}; should be string")
             absent = "" if is_text_map(item) else None
             return item.get(index, absent)
-        case Record() | bool() | int() | float():
+        case TemplateRecord() | bool() | int() | float():
             raise _fail(f"can't index item of type {type_name(item)}")
         case _:
             at = _position(index, len(item))
@@ -98,7 +98,7 @@ def _slice(arguments: Sequence[Operand]) -> Operand:
         data = to_bytes(item)
         start, end = _bounds(bounds, len(data))
         return to_text(data[start:end])
-    if isinstance(item, Record | Mapping | bool | int | float):
+    if isinstance(item, TemplateRecord | Mapping | bool | int | float):
         raise _fail(f"can't slice item of type {type_name(item)}")
     start, end = _bounds(bounds, len(item))
     return item[start:end]
@@ -117,7 +117,7 @@ def _len(arguments: Sequence[Operand]) -> Operand:
     item = arguments[0]
     if isinstance(item, str):
         return len(to_bytes(item))
-    if item is None or isinstance(item, Record | bool | int | float):
+    if item is None or isinstance(item, TemplateRecord | bool | int | float):
         raise _fail(f"len of {'nil pointer' if item is None else f'type {type_name(item)}'}")
     return len(item)
 
@@ -162,7 +162,7 @@ def _are_equal(one: Operand, other: Operand) -> bool:
 
 def _kind(value: Operand) -> str:
     match value:
-        case Record():
+        case TemplateRecord():
             return "struct"
         case Mapping():
             return "map"
@@ -173,7 +173,7 @@ def _kind(value: Operand) -> str:
 
 def _is_less(one: Operand, other: Operand) -> bool:
     for value in (one, other):
-        if value is None or isinstance(value, Record | Mapping) or _kind(value) == "list":
+        if value is None or isinstance(value, TemplateRecord | Mapping) or _kind(value) == "list":
             raise _fail("invalid type for comparison")
     if _kind(one) != _kind(other):
         raise _fail(f"incompatible types for comparison: {type_name(one)} and {type_name(other)}")
@@ -218,7 +218,7 @@ def field_of(value: Operand, name: str) -> Value:
     match value:
         case None:
             return None
-        case Record():
+        case TemplateRecord():
             if name not in value.fields:
                 raise _fail(f"can't evaluate field {name} in type struct")
             return value.fields[name]

@@ -11,7 +11,6 @@ from podscale.core.gotemplate.tree import (
     Action,
     Call,
     Chain,
-    Constant,
     Dot,
     Expression,
     Field,
@@ -22,14 +21,15 @@ from podscale.core.gotemplate.tree import (
     Pipe,
     Range,
     Statement,
-    Text,
+    TemplateConstant,
+    TemplateText,
     Variable,
 )
 
 T = TypeVar("T")
 
 _OPERANDS = ("word", "field", "variable", "number", "string", "character", "(")
-_NOT_CALLABLE = (Constant, Dot, Nil)
+_NOT_CALLABLE = (TemplateConstant, Dot, Nil)
 
 
 def read(
@@ -58,7 +58,7 @@ class _Parser:
         root: list[Statement] = []
         while (token := self._next()).kind != "end":
             if token.kind == "text":
-                root.append(Text(token.text))
+                root.append(TemplateText(token.text))
             elif self._peek_past_space().text == "define":
                 self._next_past_space()
                 self._definition()
@@ -97,7 +97,7 @@ class _Parser:
         found: list[Statement] = []
         while (token := self._next()).kind != "end":
             if token.kind == "text":
-                found.append(Text(token.text))
+                found.append(TemplateText(token.text))
                 continue
             if token.kind != "left":  # `else with` inside an `if`
                 raise self._unexpected(token, "input")
@@ -251,7 +251,7 @@ class _Parser:
             case "word" if token.text == "nil":
                 return Nil()
             case "word" if token.text in ("true", "false"):
-                return Constant(token.text == "true")
+                return TemplateConstant(token.text == "true")
             case "word" if token.text not in KEYWORDS:
                 if token.text not in self._functions:
                     raise self._error(f"function {quote(token.text)} not defined")
@@ -263,11 +263,11 @@ class _Parser:
                     raise self._error(f"undefined variable {quote(token.text)}")
                 return Variable(token.text)
             case "number":
-                return Constant(self._literal(literals.number, token))
+                return TemplateConstant(self._literal(literals.number, token))
             case "character":
-                return Constant(self._literal(literals.character, token))
+                return TemplateConstant(self._literal(literals.character, token))
             case "string":
-                return Constant(self._literal(literals.unquote, token))
+                return TemplateConstant(self._literal(literals.unquote, token))
             case "(":
                 return self._pipeline("parenthesized pipeline", ")")
         self._at -= 1
@@ -303,4 +303,4 @@ class _Parser:
 
 
 def _is_blank(body: Sequence[Statement]) -> bool:
-    return all(isinstance(part, Text) and not part.text.strip() for part in body)
+    return all(isinstance(part, TemplateText) and not part.text.strip() for part in body)

@@ -14,7 +14,7 @@ class Nil(Struct, frozen=True):
     """``nil``, allowed only as an argument."""
 
 
-class Constant(Struct, frozen=True):
+class TemplateConstant(Struct, frozen=True):
     """A text, number or truth value written in the template."""
 
     value: str | int | float | bool
@@ -55,11 +55,11 @@ class Pipe(Struct, frozen=True):
 
 
 Expression = Union[  # noqa: UP007 - msgspec resolves the names of a recursive type
-    Dot, Nil, Constant, Field, Variable, Chain, Function, Pipe
+    Dot, Nil, TemplateConstant, Field, Variable, Chain, Function, Pipe
 ]
 
 
-class Text(Struct, frozen=True):
+class TemplateText(Struct, frozen=True):
     """Text outside actions."""
 
     text: str
@@ -101,4 +101,4 @@ class Jump(Struct, frozen=True):
     word: str
 
 
-Statement = Union[Text, Action, If, Range, Call, Jump]  # noqa: UP007 - as above
+Statement = Union[TemplateText, Action, If, Range, Call, Jump]  # noqa: UP007 - as above

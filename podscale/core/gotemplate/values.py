@@ -1,7 +1,7 @@
 """The values a template works on, and Go's names for their types.
 
 Texts, integers, floats, booleans, lists and maps; ``None`` is Go's nil and its "no
-value". The fields given to ``render`` are a ``Record``: Go's struct, whose unknown field
+value". The fields given to ``render`` are a ``TemplateRecord``: Go's struct, whose unknown field
 is an error where a map's unknown key is no value.
 """
 
@@ -15,7 +15,7 @@ Value = Union[  # noqa: UP007 - recursive, so it must be writable as a string at
 ]
 
 
-class Record(Struct, frozen=True):
+class TemplateRecord(Struct, frozen=True):
     """Named fields in their order."""
 
     fields: Mapping[str, Value]
@@ -23,7 +23,7 @@ class Record(Struct, frozen=True):
 
 
 # What expressions evaluate to. A Record is never inside another value.
-Operand = Value | Record
+Operand = Value | TemplateRecord
 
 
 def type_name(value: Operand) -> str:
@@ -39,7 +39,7 @@ def type_name(value: Operand) -> str:
             return "int"
         case float():
             return "float64"
-        case Record():
+        case TemplateRecord():
             return value.type_name
         case Mapping():
             return "map[string]string" if is_text_map(value) else "map[string]interface {}"
@@ -53,7 +53,7 @@ def is_text_map(value: Mapping[str, Value]) -> bool:
 
 def is_true(value: Operand) -> bool:
     """Return Go's template truth: not zero, not empty, not nil; a struct always."""
-    if isinstance(value, Record):
+    if isinstance(value, TemplateRecord):
         return True
     if isinstance(value, str | Sequence | Mapping):
         return len(value) > 0

@@ -13,13 +13,13 @@ from podscale.feed.plan import KeyLabels
 from podscale.feed.prover.tree import (
     Aggregation,
     Binary,
-    Call,
+    FunctionCall,
     Matcher,
     Negation,
     Node,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
 )
 from podscale.feed.prover.verdict import NotProvable
 
@@ -42,18 +42,18 @@ def sentinels() -> Sentinels:
 
 
 def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
-    """Return the tree with injected matchers removed and noted in ``Selector.bound``.
+    """Return the tree with injected matchers removed and noted in ``VectorSelector.bound``.
 
     Raises ``NotProvable``.
     """
     match node:
-        case Selector():
+        case VectorSelector():
             return _selector(node, labels, values)
         case Negation(operand):
             return Negation(bind(operand, labels, values))
         case Subquery():
             return replace(node, operand=bind(node.operand, labels, values))
-        case Call():
+        case FunctionCall():
             return replace(node, arguments=tuple(bind(a, labels, values) for a in node.arguments))
         case Aggregation():
             _refuse(node.labels, values)
@@ -74,7 +74,7 @@ def bind(node: Node, labels: KeyLabels, values: Sentinels) -> Node:
     return node
 
 
-def _selector(node: Selector, labels: KeyLabels, values: Sentinels) -> Selector:
+def _selector(node: VectorSelector, labels: KeyLabels, values: Sentinels) -> VectorSelector:
     kept = [m for m in node.matchers if _injected(m, labels, values) is None]
     bound = {_injected(m, labels, values) for m in node.matchers} - {None}
     _refuse(
@@ -106,7 +106,7 @@ def _injected(matcher: Matcher, labels: KeyLabels, values: Sentinels) -> str | N
     return None
 
 
-def _is_named(node: Selector, matchers: list[Matcher]) -> bool:
+def _is_named(node: VectorSelector, matchers: list[Matcher]) -> bool:
     return bool(node.name) or any(m.label == "__name__" and m.op in ("=", "=~") for m in matchers)
 
 

@@ -10,7 +10,7 @@ from podscale.feed.prover.tree import SET_OPS, Binary
 from podscale.feed.prover.verdict import NotProvable
 
 
-class Facts(Struct, frozen=True):
+class MatcherFacts(Struct, frozen=True):
     """What is known of one node's value."""
 
     bound: frozenset[str]  # B: key labels its series were selected by
@@ -21,10 +21,10 @@ class Matched(Struct, frozen=True):
     """The widened clause and what is known of the result."""
 
     labels: tuple[str, ...]
-    facts: Facts
+    facts: MatcherFacts
 
 
-def match(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> Matched:
+def match(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> Matched:
     """Return how the match widens; raises ``NotProvable``."""
     bound = left.bound | right.bound
     widened = _clause(node, left, right, key)
@@ -37,7 +37,9 @@ def match(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> Matched:
         raise NotProvable("one-to-one match drops a key label")
     return Matched(
         widened,
-        Facts(left.bound if node.op == "unless" else bound, _carries(node, left, right, key)),
+        MatcherFacts(
+            left.bound if node.op == "unless" else bound, _carries(node, left, right, key)
+        ),
     )
 
 
@@ -45,7 +47,9 @@ def _matched(node: Binary, labels: tuple[str, ...], label: str) -> bool:
     return (label in labels) == (node.clause == "on")
 
 
-def _clause(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> tuple[str, ...]:
+def _clause(
+    node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels
+) -> tuple[str, ...]:
     """Return the clause's labels with the namespace matched if both sides bind it."""
     namespace = key.namespace
     if namespace not in left.bound & right.bound:
@@ -60,7 +64,7 @@ def _clause(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> tuple[st
     return tuple(label for label in node.labels if label != namespace)
 
 
-def _key_labels(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> None:
+def _key_labels(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
     both, one = left.bound & right.bound, left.bound ^ right.bound
     if key.object in both and not _matched(node, node.labels, key.object):
         raise NotProvable("objects are matched across each other (object label not in matching)")
@@ -70,7 +74,7 @@ def _key_labels(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> None
             raise NotProvable("namespace label matched against an operand that is not bound")
 
 
-def _set_operator(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> None:
+def _set_operator(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
     if node.op == "and":
         if not all(_matched(node, node.labels, label) for label in right.bound - left.bound):
             raise NotProvable("and: a label bound only on the right is not matched")
@@ -83,7 +87,7 @@ def _set_operator(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> No
         raise NotProvable("namespace label in only one original operand")
 
 
-def _many_to_one(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> None:
+def _many_to_one(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> None:
     many, one = (left, right) if node.group == "left" else (right, left)
     if many.bound & set(node.included):
         raise NotProvable("group modifier overwrites a key label")
@@ -95,7 +99,7 @@ def _many_to_one(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> Non
             raise NotProvable("group modifier reads a namespace label that is not in the original")
 
 
-def _carries(node: Binary, left: Facts, right: Facts, key: KeyLabels) -> bool:
+def _carries(node: Binary, left: MatcherFacts, right: MatcherFacts, key: KeyLabels) -> bool:
     base, other = (right, left) if node.group == "right" else (left, right)
     if key.namespace in other.bound and key.namespace not in base.bound:
         return node.op != "unless"

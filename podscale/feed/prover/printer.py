@@ -12,14 +12,14 @@ from podscale.feed.prover.tree import (
     Aggregation,
     At,
     Binary,
-    Call,
+    FunctionCall,
     Matcher,
     Negation,
     Node,
     Number,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
 )
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -33,7 +33,7 @@ def printed(node: Node) -> str:
             return f"({text})" if text.startswith("-") else text
         case Text(value):
             return quote(value)
-        case Selector():
+        case VectorSelector():
             return _selector(node)
         case Negation(operand):
             return f"(-{printed(operand)})"
@@ -43,7 +43,7 @@ def printed(node: Node) -> str:
                 f"({printed(node.operand)})[{node.range_ms}ms:{step}]"
                 f"{_moved(node.at, node.offset_ms)}"
             )
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return f"{function}({', '.join(map(printed, arguments))})"
         case Aggregation():
             parameter = "" if node.parameter is None else f"{printed(node.parameter)}, "
@@ -55,7 +55,7 @@ def printed(node: Node) -> str:
             return f"({printed(node.left)} {node.op}{_modifiers(node)} {printed(node.right)})"
 
 
-def _selector(node: Selector) -> str:
+def _selector(node: VectorSelector) -> str:
     matchers = list(map(_matcher, node.matchers))
     name = node.name or ""
     if not _METRIC.fullmatch(name):

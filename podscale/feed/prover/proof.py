@@ -4,18 +4,18 @@ Renders the skeleton, fills it with sentinels, parses, binds, widens, prints, an
 print again to compare it with the tree that was meant (coalescing.md 1). Once per plan.
 """
 
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.binding import Sentinels, bind, sentinels
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.skeleton import skeleton
 from podscale.feed.prover.tree import (
     Binary,
-    Call,
+    FunctionCall,
     Node,
     NotPromql,
     Number,
-    Selector,
     Subquery,
+    VectorSelector,
     bound_selectors,
     children,
     filled,
@@ -30,7 +30,7 @@ LONGEST_TEXT = 4096
 LOOKBACK_MS = 300_000  # Prometheus's --query.lookback-delta, unless it was set
 
 
-def prove(plan: Plan) -> Verdict:
+def prove(plan: QueryPlan) -> Verdict:
     """Return how requests of the plan are to be asked."""
     labels = plan.labels
     if sum(map(len, plan.matchers)) > LONGEST_TEXT:
@@ -70,7 +70,7 @@ def _without_default(node: Node) -> tuple[Node, Default | None]:
     if not isinstance(node, Binary) or node.op != "or":
         return node, None
     right = node.right
-    if not (isinstance(right, Call) and right.function == "vector"):
+    if not (isinstance(right, FunctionCall) and right.function == "vector"):
         return node, None
     (value,) = right.arguments
     if not isinstance(value, Number) or node.labels:
@@ -91,7 +91,7 @@ def _survives_printing(node: Node, labels: KeyLabels, values: Sentinels) -> None
             raise NotProvable("the widened text reads back as another query")
 
 
-def _stamped(node: Node, labels: KeyLabels) -> Selector | None:
+def _stamped(node: Node, labels: KeyLabels) -> VectorSelector | None:
     """Return the selector whose samples' times are those of the answer, if there is one.
 
     Without ``offset`` and ``@``, on itself and on subqueries around it; and bound to the
@@ -102,7 +102,7 @@ def _stamped(node: Node, labels: KeyLabels) -> Selector | None:
         return None
     if _is_moved(node) or _looks_back(node):
         return None
-    return Selector(found[0].name, found[0].matchers, bound=found[0].bound)
+    return VectorSelector(found[0].name, found[0].matchers, bound=found[0].bound)
 
 
 def _looks_back(node: Node) -> bool:
@@ -111,9 +111,9 @@ def _looks_back(node: Node) -> bool:
     ``last_over_time(m[1h])`` is how gaps are bridged: of a series without a sample for longer than
     Prometheus looks back by itself it gives a value all the same, and is meant to.
     """
-    if isinstance(node, Call) and node.function.endswith("_over_time"):
+    if isinstance(node, FunctionCall) and node.function.endswith("_over_time"):
         reach = max(
-            (a.range_ms or 0 for a in node.arguments if isinstance(a, Selector | Subquery)),
+            (a.range_ms or 0 for a in node.arguments if isinstance(a, VectorSelector | Subquery)),
             default=0,
         )
         if reach > LOOKBACK_MS and any(bound_selectors(node)):
@@ -123,7 +123,7 @@ def _looks_back(node: Node) -> bool:
 
 def _is_moved(node: Node) -> bool:
     """Return whether a bound selector below is looked up at another time."""
-    if isinstance(node, Selector):
+    if isinstance(node, VectorSelector):
         return bool(node.bound) and (node.offset_ms != 0 or node.at is not None)
     if isinstance(node, Subquery) and (node.offset_ms or node.at) and any(bound_selectors(node)):
         return True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from podscale.feed.plan import Plan
+from podscale.feed.plan import QueryPlan
 
 # A name of these characters always matches itself in an unescaped alternation.
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -24,7 +24,7 @@ _SPLIT = re.compile(f"({_MARK_MATCHERS}|{_MARK_NAMESPACE}|{_MARK_NAMES})")
 class Skeleton(Struct, frozen=True, eq=False):
     """Static text at even places, marks at odd ones."""
 
-    plan: Plan
+    plan: QueryPlan
     pieces: tuple[str, ...]
 
     @property
@@ -55,7 +55,7 @@ class Skeleton(Struct, frozen=True, eq=False):
         return self.plan.text(namespace, names) == self.fill(namespace, names)
 
 
-def skeleton(plan: Plan) -> Skeleton:
+def skeleton(plan: QueryPlan) -> Skeleton:
     """Return the plan's skeleton; raises ValueError where the template cannot be executed."""
     values = {}
     if plan.labels.namespace:

@@ -56,7 +56,7 @@ class Text(Struct, frozen=True, tag=True):
     value: str
 
 
-class Selector(Struct, frozen=True, tag=True):
+class VectorSelector(Struct, frozen=True, tag=True):
     """A vector selector, or with ``range_ms`` a range selector."""
 
     name: str | None
@@ -83,7 +83,7 @@ class Subquery(Struct, frozen=True, tag=True):
     at: At | None = None
 
 
-class Call(Struct, frozen=True, tag=True):
+class FunctionCall(Struct, frozen=True, tag=True):
     """A function."""
 
     function: str
@@ -114,7 +114,7 @@ class Binary(Struct, frozen=True, tag=True):
     included: tuple[str, ...] = ()
 
 
-Node = Number | Text | Selector | Negation | Subquery | Call | Aggregation | Binary
+Node = Number | Text | VectorSelector | Negation | Subquery | FunctionCall | Aggregation | Binary
 
 SET_OPS = frozenset({"and", "or", "unless"})
 
@@ -148,7 +148,7 @@ def is_scalar(node: Node) -> bool:
             return is_scalar(operand)
         case Binary(_, left, right):
             return is_scalar(left) and is_scalar(right)
-        case Call():
+        case FunctionCall():
             return node.is_scalar
     return False
 
@@ -158,7 +158,7 @@ def is_vector(node: Node) -> bool:
     match node:
         case Text() | Subquery():
             return False
-        case Selector():
+        case VectorSelector():
             return node.range_ms is None
         case Negation(operand):
             return is_vector(operand)
@@ -170,7 +170,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Negation(operand) | Subquery(operand):
             return (operand,)
-        case Call(_, arguments):
+        case FunctionCall(_, arguments):
             return arguments
         case Aggregation():
             return (node.operand,) if node.parameter is None else (node.parameter, node.operand)
@@ -179,9 +179,9 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def bound_selectors(node: Node) -> Iterator[Selector]:
+def bound_selectors(node: Node) -> Iterator[VectorSelector]:
     """Yield the selectors from which a request's matcher was taken."""
-    if isinstance(node, Selector) and node.bound:
+    if isinstance(node, VectorSelector) and node.bound:
         yield node
     for child in children(node):
         yield from bound_selectors(child)
@@ -193,7 +193,7 @@ def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:
     A label with one value is matched by ``=``; the values are known to need no escaping.
     """
     match node:
-        case Selector():
+        case VectorSelector():
             added = tuple(
                 Matcher(label, "=", of[0]) if len(of) == 1 else Matcher(label, "=~", "|".join(of))
                 for label in node.bound
@@ -204,7 +204,7 @@ def filled(node: Node, values: dict[str, tuple[str, ...]]) -> Node:
             return Negation(filled(operand, values))
         case Subquery():
             return replace(node, operand=filled(node.operand, values))
-        case Call():
+        case FunctionCall():
             return replace(node, arguments=tuple(filled(a, values) for a in node.arguments))
         case Aggregation():
             return replace(node, operand=filled(node.operand, values))
@@ -235,7 +235,7 @@ def _node(expr: promql_parser.Expr) -> Node:
             return Subquery(_node(expr.expr), _ms(expr.range), step, _ms(expr.offset), _at(expr.at))
         case promql_parser.Call():
             returned = expr.func.return_type == promql_parser.ValueType.Scalar
-            return Call(expr.func.name, tuple(map(_node, expr.args)), returned)
+            return FunctionCall(expr.func.name, tuple(map(_node, expr.args)), returned)
         case promql_parser.AggregateExpr():
             return _aggregation(expr)
         case promql_parser.BinaryExpr():
@@ -257,13 +257,13 @@ _MATCH_OPS: dict[str, MatchOp] = {
 }
 
 
-def _selector(expr: promql_parser.VectorSelector) -> Selector:
+def _selector(expr: promql_parser.VectorSelector) -> VectorSelector:
     if expr.matchers.or_matchers:
         raise NotPromql("a selector with or")
     matchers = tuple(
         Matcher(m.name, _MATCH_OPS[str(m.op)], m.value) for m in expr.matchers.matchers
     )
-    return Selector(expr.name, matchers, None, _ms(expr.offset), _at(expr.at))
+    return VectorSelector(expr.name, matchers, None, _ms(expr.offset), _at(expr.at))
 
 
 def _aggregation(expr: promql_parser.AggregateExpr) -> Aggregation:

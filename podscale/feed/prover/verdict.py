@@ -9,9 +9,9 @@ from podscale.feed.prover.printer import printed
 from podscale.feed.prover.skeleton import Skeleton
 from podscale.feed.prover.tree import (
     Aggregation,
-    Call,
+    FunctionCall,
     Node,
-    Selector,
+    VectorSelector,
     bound_selectors,
     filled,
 )
@@ -37,7 +37,7 @@ class Widened(Struct, frozen=True, eq=False):
     bound: frozenset[str]
     carries_namespace: bool  # the request's own answer has the namespace label (p)
     default: Default | None = None
-    stamped: Selector | None = None  # the one selector whose sample times are the answer's
+    stamped: VectorSelector | None = None  # the one selector whose sample times are the answer's
 
     outcome = "widen"
 
@@ -58,7 +58,7 @@ class Widened(Struct, frozen=True, eq=False):
         """Return the query for the times of the samples behind ``text``, if they can be known."""
         if self.stamped is None:
             return None
-        timestamps = Call("timestamp", (self.stamped,), is_scalar=False)
+        timestamps = FunctionCall("timestamp", (self.stamped,), is_scalar=False)
         newest = Aggregation("max", "by", self.labels.key(), timestamps)
         return printed(filled(newest, self._values(namespaces, names)))
 

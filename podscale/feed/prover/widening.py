@@ -9,16 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.feed.plan import KeyLabels
-from podscale.feed.prover.matching import Facts, match
+from podscale.feed.prover.matching import MatcherFacts, match
 from podscale.feed.prover.tree import (
     Aggregation,
     Binary,
-    Call,
+    FunctionCall,
     Negation,
     Node,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
     is_scalar,
 )
 from podscale.feed.prover.verdict import NotProvable
@@ -54,7 +54,7 @@ class Wide(Struct, frozen=True):
 def widen(node: Node, labels: KeyLabels) -> Wide:
     """Return the widened node; raises ``NotProvable``."""
     match node:
-        case Selector():
+        case VectorSelector():
             bound = frozenset(node.bound)
             return Wide(node, bound, labels.namespace in bound)
         case Negation(operand):
@@ -63,7 +63,7 @@ def widen(node: Node, labels: KeyLabels) -> Wide:
         case Subquery():
             inner = widen(node.operand, labels)
             return replace(inner, node=replace(node, operand=inner.node))
-        case Call():
+        case FunctionCall():
             return _call(node, labels)
         case Aggregation():
             return _aggregation(node, labels)
@@ -72,7 +72,7 @@ def widen(node: Node, labels: KeyLabels) -> Wide:
     return Wide(node, frozenset(), carries=False)
 
 
-def _call(node: Call, labels: KeyLabels) -> Wide:
+def _call(node: FunctionCall, labels: KeyLabels) -> Wide:
     arguments = [widen(argument, labels) for argument in node.arguments]
     bound_at = [place for place, argument in enumerate(arguments) if argument.bound]
     if not bound_at:
@@ -84,7 +84,7 @@ def _call(node: Call, labels: KeyLabels) -> Wide:
     return replace(inner, node=replace(node, arguments=tuple(a.node for a in arguments)))
 
 
-def _subject(node: Call, labels: KeyLabels, arguments: list[Wide]) -> int:
+def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[Wide]) -> int:
     """Return which argument holds the series that the function maps one by one."""
     name = node.function
     if name in OVER_INSTANT:
@@ -102,7 +102,7 @@ def _subject(node: Call, labels: KeyLabels, arguments: list[Wide]) -> int:
     raise NotProvable(f"function {name}")
 
 
-def _relabel(node: Call, labels: KeyLabels, subject: Wide) -> None:
+def _relabel(node: FunctionCall, labels: KeyLabels, subject: Wide) -> None:
     # label_replace(v, target, replacement, source, regex); label_join(v, target, sep, sources…)
     texts = [a.value if isinstance(a, Text) else None for a in node.arguments[1:]]
     if None in texts:
@@ -155,7 +155,10 @@ def _binary(node: Binary, labels: KeyLabels) -> Wide:
             raise NotProvable("a scalar that depends on the request")
         return replace(vector, node=replace(node, left=left.node, right=right.node))
     matched = match(
-        node, Facts(left.bound, left.carries), Facts(right.bound, right.carries), labels
+        node,
+        MatcherFacts(left.bound, left.carries),
+        MatcherFacts(right.bound, right.carries),
+        labels,
     )
     return Wide(
         replace(node, left=left.node, right=right.node, labels=matched.labels),

@@ -120,7 +120,7 @@ class TemplateContainer(Struct, frozen=True):
     is_sidecar: bool = False  # an init container with restartPolicy Always
 
 
-class Template(Struct, frozen=True):
+class WirePodTemplate(Struct, frozen=True):
     """What the pods of one workload share of their specs; interned by the pod store."""
 
     containers: tuple[TemplateContainer, ...]

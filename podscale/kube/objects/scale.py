@@ -18,7 +18,7 @@ class ScaleStatus(Struct, frozen=True, rename="camel"):
     selector: str = ""
 
 
-class Scale(Struct, frozen=True, rename="camel"):
+class WireScale(Struct, frozen=True, rename="camel"):
     """``autoscaling/v1 Scale``."""
 
     metadata: ObjectMeta

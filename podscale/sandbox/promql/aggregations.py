@@ -7,7 +7,7 @@ from decimal import Decimal
 from podscale.feed.prover.tree import Aggregation
 from podscale.sandbox.promql import sums
 from podscale.sandbox.promql.errors import BadData, unsupported
-from podscale.sandbox.promql.values import Labels, Sample, Vector, label_set, only, without
+from podscale.sandbox.promql.values import Labels, PointSample, Vector, label_set, only, without
 
 
 def _least(values: Sequence[float]) -> float:
@@ -44,14 +44,14 @@ def aggregate(node: Aggregation, vector: Vector, parameter: float | str, now_ms:
     if node.op == "quantile":
         wanted = number(parameter)
         return [
-            Sample(labels, sums.quantile(wanted, [s.value for s in members]), now_ms)
+            PointSample(labels, sums.quantile(wanted, [s.value for s in members]), now_ms)
             for labels, members in groups.items()
         ]
     into_one = _INTO_ONE.get(node.op)
     if into_one is None:
         raise unsupported(f"the aggregation {node.op}")
     return [
-        Sample(labels, into_one([sample.value for sample in members]), now_ms)
+        PointSample(labels, into_one([sample.value for sample in members]), now_ms)
         for labels, members in groups.items()
     ]
 
@@ -106,4 +106,4 @@ def _counted(groups: Mapping[Labels, Vector], name: str, now_ms: int) -> Vector:
             others = dict(labels) | {name: shortest(sample.value)}
             key = label_set(others)
             counts[key] = counts.get(key, 0.0) + 1
-    return [Sample(labels, count, now_ms) for labels, count in counts.items()]
+    return [PointSample(labels, count, now_ms) for labels, count in counts.items()]

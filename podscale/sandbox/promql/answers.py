@@ -34,7 +34,7 @@ def windows(found: Iterable[tuple[Labels, list[list[Any]]]]) -> dict[str, Any]:
     return {"resultType": "matrix", "result": result}
 
 
-class Table:
+class AnswerTable:
     """Collects the values of a range query, step by step."""
 
     def __init__(self) -> None:

@@ -12,11 +12,11 @@ import msgspec
 from aiohttp import web
 from multidict import MultiDict, MultiMapping
 
-from podscale.feed.prover.tree import Node, Selector, Subquery
+from podscale.feed.prover.tree import Node, Subquery, VectorSelector
 from podscale.sandbox.promql import answers, parameters
 from podscale.sandbox.promql.engine import Evaluation
 from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
-from podscale.sandbox.promql.head import Head
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import Labels
 
 _PREFIX = "/api/v1/"
@@ -33,7 +33,7 @@ class PromqlApi:
 
     def __init__(
         self,
-        head: Head,
+        head: SeriesHead,
         clock: Callable[[], float],
         *,
         default_step_ms: int = _DEFAULT_STEP_MS,
@@ -126,7 +126,7 @@ class PromqlApi:
                 "query, must be Scalar or instant Vector"
             )
         evaluation = Evaluation(self._head, start_ms, end_ms, self._default_step_ms)
-        table = answers.Table()
+        table = answers.AnswerTable()
         for place, now_ms in enumerate(parameters.steps(start_ms, end_ms, step_ms)):
             table.add(evaluation.at(node, now_ms), now_ms)
             if place % _PAGE == _PAGE - 1:
@@ -175,7 +175,9 @@ class PromqlApi:
 
 
 def _is_range(node: Node) -> bool:
-    return isinstance(node, Subquery) or (isinstance(node, Selector) and node.range_ms is not None)
+    return isinstance(node, Subquery) or (
+        isinstance(node, VectorSelector) and node.range_ms is not None
+    )
 
 
 def _one(fields: Fields, name: str) -> str:

@@ -12,7 +12,7 @@ from podscale.feed.prover.tree import SET_OPS, Binary
 from podscale.sandbox.promql.errors import Unanswerable, unsupported
 from podscale.sandbox.promql.values import (
     Labels,
-    Sample,
+    PointSample,
     Value,
     Vector,
     label,
@@ -84,7 +84,7 @@ def _with_scalar(
         if node.op in _ARITHMETIC or node.is_bool:
             labels = nameless(labels)
         if keeps:
-            found.append(Sample(labels, value, now_ms))
+            found.append(PointSample(labels, value, now_ms))
 
 
 def _signature(node: Binary) -> Callable[[Labels], Labels]:
@@ -110,7 +110,7 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
     signature = _signature(node)
     is_swapped = node.group == "right"
     many, one = (right, left) if is_swapped else (left, right)
-    ones: dict[Labels, Sample] = {}
+    ones: dict[Labels, PointSample] = {}
     for sample in one:
         key = signature(sample.labels)
         if key in ones:
@@ -140,7 +140,7 @@ def _matched(node: Binary, left: Vector, right: Vector) -> Vector:
             )
         seen.add(place)
         if keeps:
-            found.append(Sample(labels, value, sample.time_ms))
+            found.append(PointSample(labels, value, sample.time_ms))
     return found
 
 
@@ -156,7 +156,9 @@ def _result(node: Binary, many: Labels, one: Labels) -> Labels:
     return labels
 
 
-def _duplicate(key: Labels, sample: Sample, other: Sample, is_swapped: bool) -> Unanswerable:
+def _duplicate(
+    key: Labels, sample: PointSample, other: PointSample, is_swapped: bool
+) -> Unanswerable:
     first, second = sorted((shown(sample.labels), shown(other.labels)))
     return Unanswerable(
         f"found duplicate series for the match group {shown(key)} on the "

@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from podscale.feed.prover.tree import Node, Selector, Text
+from podscale.feed.prover.tree import Node, Text, VectorSelector
 from podscale.sandbox.promql import elementwise, rates, sums
 from podscale.sandbox.promql.buckets import bucket_quantile, histograms
 from podscale.sandbox.promql.errors import BadData, Unanswerable
 from podscale.sandbox.promql.values import (
     Labels,
     Matrix,
-    Sample,
+    PointSample,
     Value,
     Vector,
     Window,
@@ -27,7 +27,7 @@ class Evaluator(Protocol):
 
     def vector(self, node: Node, now_ms: int) -> Vector: ...
 
-    def samples(self, node: Selector, now_ms: int) -> Vector: ...
+    def samples(self, node: VectorSelector, now_ms: int) -> Vector: ...
 
     def windows(self, node: Node, now_ms: int) -> Matrix: ...
 
@@ -52,7 +52,7 @@ def _pi(_on: Evaluator, _: Sequence[Node], _now_ms: int) -> Value:
 
 
 def _vector(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
-    return [Sample((), on.number(arguments[0], now_ms), now_ms)]
+    return [PointSample((), on.number(arguments[0], now_ms), now_ms)]
 
 
 def _scalar(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
@@ -63,8 +63,10 @@ def _scalar(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
 def _timestamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
     node = arguments[0]
     # Only a selector itself tells when its samples were scraped.
-    vector = on.samples(node, now_ms) if isinstance(node, Selector) else on.vector(node, now_ms)
-    return distinct([Sample(nameless(s.labels), s.time_ms / 1000, now_ms) for s in vector])
+    vector = (
+        on.samples(node, now_ms) if isinstance(node, VectorSelector) else on.vector(node, now_ms)
+    )
+    return distinct([PointSample(nameless(s.labels), s.time_ms / 1000, now_ms) for s in vector])
 
 
 def _sort(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
@@ -112,7 +114,7 @@ def _histogram_quantile(on: Evaluator, arguments: Sequence[Node], now_ms: int) -
     found = histograms(on.vector(arguments[1], now_ms))
     return distinct(
         [
-            Sample(nameless(labels), bucket_quantile(wanted, buckets), now_ms)
+            PointSample(nameless(labels), bucket_quantile(wanted, buckets), now_ms)
             for labels, buckets in found.items()
         ]
     )
@@ -134,12 +136,12 @@ def _predict_linear(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Va
 
 def _absent(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
     is_there = bool(on.vector(arguments[0], now_ms))
-    return [] if is_there else [Sample(_absent_labels(arguments[0]), 1.0, now_ms)]
+    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
 
 
 def _absent_over_time(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
     is_there = bool(on.windows(arguments[0], now_ms))
-    return [] if is_there else [Sample(_absent_labels(arguments[0]), 1.0, now_ms)]
+    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
 
 
 def _texts(nodes: Sequence[Node]) -> list[str]:
@@ -150,14 +152,14 @@ def _texts(nodes: Sequence[Node]) -> list[str]:
 
 
 def _sorted(vector: Vector, *, is_descending: bool) -> Vector:
-    def place(sample: Sample) -> tuple[bool, float]:
+    def place(sample: PointSample) -> tuple[bool, float]:
         return math.isnan(sample.value), -sample.value if is_descending else sample.value
 
     return sorted(vector, key=place)
 
 
 def _absent_labels(node: Node) -> Labels:
-    if not isinstance(node, Selector):
+    if not isinstance(node, VectorSelector):
         return ()
     found: dict[str, str] = {}
     seen: set[str] = set()

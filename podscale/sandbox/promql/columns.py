@@ -12,7 +12,7 @@ STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 _STALE_BITS = np.uint64(0x7FF0000000000002)
 
 
-class Columns:
+class SeriesColumns:
     """Times and values, oldest first."""
 
     def __init__(self) -> None:

@@ -12,24 +12,24 @@ from podscale.feed.prover.tree import (
     Aggregation,
     At,
     Binary,
-    Call,
+    FunctionCall,
     Negation,
     Node,
     Number,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
 )
 from podscale.sandbox.promql import elementwise, overtime
 from podscale.sandbox.promql.aggregations import aggregate
 from podscale.sandbox.promql.binaries import combine
 from podscale.sandbox.promql.calls import CALLS, distinct
 from podscale.sandbox.promql.errors import BadData, unsupported
-from podscale.sandbox.promql.head import Head
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import (
     Labels,
     Matrix,
-    Sample,
+    PointSample,
     Value,
     Vector,
     Window,
@@ -42,7 +42,7 @@ LOOKBACK_MS = 5 * 60 * 1000
 class Evaluation:
     """One query; ``start_ms`` and ``end_ms`` are what ``@ start()`` and ``@ end()`` mean."""
 
-    def __init__(self, head: Head, start_ms: int, end_ms: int, default_step_ms: int) -> None:
+    def __init__(self, head: SeriesHead, start_ms: int, end_ms: int, default_step_ms: int) -> None:
         self._head = head
         self._start_ms = start_ms
         self._end_ms = end_ms
@@ -59,12 +59,14 @@ class Evaluation:
                 return float(text)
             case Text():
                 return node.value
-            case Selector():
+            case VectorSelector():
                 return [_now(sample, now_ms) for sample in self.samples(node, now_ms)]
             case Negation(operand):
                 value = self._value(operand, now_ms)
                 if isinstance(value, list):
-                    return distinct([Sample(nameless(s.labels), -s.value, now_ms) for s in value])
+                    return distinct(
+                        [PointSample(nameless(s.labels), -s.value, now_ms) for s in value]
+                    )
                 return -_scalar(value)
             case Binary():
                 left, right = self._value(node.left, now_ms), self._value(node.right, now_ms)
@@ -77,7 +79,7 @@ class Evaluation:
                     else _scalar_or_text(self._value(node.parameter, now_ms))
                 )
                 return aggregate(node, self.vector(node.operand, now_ms), parameter, now_ms)
-            case Call():
+            case FunctionCall():
                 return self._call(node, now_ms)
         raise unsupported(f"a {type(node).__name__.lower()} here")
 
@@ -88,7 +90,7 @@ class Evaluation:
             raise BadData("expected an instant vector")
         return value
 
-    def _call(self, node: Call, now_ms: int) -> Value:
+    def _call(self, node: FunctionCall, now_ms: int) -> Value:
         name, arguments = node.function, node.arguments
         if name in overtime.BY_NAME:
             keeps = name in overtime.KEEP_NAME
@@ -98,7 +100,7 @@ class Evaluation:
         if name in elementwise.DATES:
             take = elementwise.DATES[name]
             if not arguments:
-                return [Sample((), take(elementwise.date(now_ms / 1000)), now_ms)]
+                return [PointSample((), take(elementwise.date(now_ms / 1000)), now_ms)]
             return self.each(arguments[0], now_ms, lambda value: take(elementwise.date(value)))
         own = CALLS.get(name)
         if own is None:
@@ -108,7 +110,7 @@ class Evaluation:
     def each(self, node: Node, now_ms: int, change: Callable[[float], float]) -> Vector:
         """Return every element changed, without its name; raises ``PromqlError``."""
         vector = self.vector(node, now_ms)
-        return distinct([Sample(nameless(s.labels), change(s.value), now_ms) for s in vector])
+        return distinct([PointSample(nameless(s.labels), change(s.value), now_ms) for s in vector])
 
     def over(
         self,
@@ -124,14 +126,14 @@ class Evaluation:
             value = reduce(window)
             if value is not None:
                 labels = window.labels if keeps_name else nameless(window.labels)
-                found.append(Sample(labels, value, now_ms))
+                found.append(PointSample(labels, value, now_ms))
         return distinct(found)
 
     def number(self, node: Node, now_ms: int) -> float:
         """Return a scalar; raises ``PromqlError``."""
         return _scalar(self._value(node, now_ms))
 
-    def samples(self, node: Selector, now_ms: int) -> Vector:
+    def samples(self, node: VectorSelector, now_ms: int) -> Vector:
         """Return the newest samples, with their own times; raises ``PromqlError``."""
         if node.range_ms is not None:
             raise BadData("expected an instant vector and got a range vector")
@@ -140,14 +142,14 @@ class Evaluation:
         for labels, columns in self._head.select(node.name, node.matchers):
             last = columns.last(at_ms - LOOKBACK_MS, at_ms)
             if last is not None:
-                found.append(Sample(labels, last[1], last[0]))
+                found.append(PointSample(labels, last[1], last[0]))
         return found
 
     def windows(self, node: Node, now_ms: int) -> Matrix:
         """Return the windows of a range selector or subquery; raises ``PromqlError``."""
         if isinstance(node, Subquery):
             return self._subquery(node, now_ms)
-        if not isinstance(node, Selector) or node.range_ms is None:
+        if not isinstance(node, VectorSelector) or node.range_ms is None:
             raise BadData("expected a range vector")
         end_ms = self._time(node.at, now_ms) - node.offset_ms
         start_ms = end_ms - node.range_ms
@@ -167,7 +169,7 @@ class Evaluation:
         # Steps are multiples of the step since 1970, whenever the query runs; open on the left.
         for step in range((start_ms // step_ms + 1) * step_ms, end_ms + 1, step_ms):
             value = self._value(node.operand, step)
-            vector = value if isinstance(value, list) else [Sample((), _scalar(value), step)]
+            vector = value if isinstance(value, list) else [PointSample((), _scalar(value), step)]
             for sample in vector:
                 times.setdefault(sample.labels, []).append(step)
                 values.setdefault(sample.labels, []).append(sample.value)
@@ -188,8 +190,8 @@ class Evaluation:
         return {"start": self._start_ms, "end": self._end_ms, "time": at.ms}[at.kind]
 
 
-def _now(sample: Sample, now_ms: int) -> Sample:
-    return Sample(sample.labels, sample.value, now_ms)
+def _now(sample: PointSample, now_ms: int) -> PointSample:
+    return PointSample(sample.labels, sample.value, now_ms)
 
 
 def _scalar(value: Value) -> float:

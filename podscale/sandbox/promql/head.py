@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import re2
 
 from podscale.feed.prover.tree import Matcher
-from podscale.sandbox.promql.columns import Columns
+from podscale.sandbox.promql.columns import SeriesColumns
 from podscale.sandbox.promql.errors import BadData
 from podscale.sandbox.promql.values import NAME, Labels, label
 
 RETENTION_MS = 6 * 3600 * 1000
 
 
-class Head:
+class SeriesHead:
     """All series, by name of metric and label set."""
 
     def __init__(self, retention_ms: int = RETENTION_MS) -> None:
-        self._by_name: dict[str, dict[Labels, Columns]] = {}
+        self._by_name: dict[str, dict[Labels, SeriesColumns]] = {}
         self._retention_ms = retention_ms
 
     def append(self, labels: Labels, time_ms: int, value: float) -> None:
@@ -24,12 +24,12 @@ class Head:
         family = self._by_name.setdefault(label(labels, NAME), {})
         columns = family.get(labels)
         if columns is None:
-            columns = family[labels] = Columns()
+            columns = family[labels] = SeriesColumns()
         columns.append(time_ms, value)
 
     def select(
         self, name: str | None, matchers: Iterable[Matcher]
-    ) -> Iterator[tuple[Labels, Columns]]:
+    ) -> Iterator[tuple[Labels, SeriesColumns]]:
         """Yield the series that match; raises ``BadData`` for a bad expression."""
         tests = [test_of(matcher) for matcher in matchers]
         families = self._by_name.values() if name is None else [self._by_name.get(name, {})]

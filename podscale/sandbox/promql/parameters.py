@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from podscale.core.ascii_text import whole_number
-from podscale.feed.prover.tree import Node, NotPromql, Selector, parse
+from podscale.feed.prover.tree import Node, NotPromql, VectorSelector, parse
 from podscale.sandbox.promql.errors import BadData, unsupported
 
 _UNITS_MS = {
@@ -79,10 +79,10 @@ def query(text: str) -> Node:
         raise BadData(f'invalid parameter "query": {error}') from None
 
 
-def selection(text: str) -> Selector:
+def selection(text: str) -> VectorSelector:
     """Return the selector of a ``match[]``; raises ``BadData`` or ``Unanswerable``."""
     found = query(text)
-    if not isinstance(found, Selector) or found.range_ms is not None:
+    if not isinstance(found, VectorSelector) or found.range_ms is not None:
         raise BadData(f'invalid parameter "match[]": {text} is not a vector selector')
     return found
 

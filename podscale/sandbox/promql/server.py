@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from podscale.sandbox.promql.api import PromqlApi
 from podscale.sandbox.promql.columns import STALE
-from podscale.sandbox.promql.head import Head
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import NAME, Labels, label_set
 
 HOST = "127.0.0.1"
@@ -40,10 +40,10 @@ class StandIn:
         *,
         page: Callable[[float], Iterable[Scraped]] | None = None,
         every_s: float = 1.0,
-        head: Head | None = None,
+        head: SeriesHead | None = None,
         default_step_ms: int = 60_000,
     ) -> None:
-        self.head = head or Head()
+        self.head = head or SeriesHead()
         self._clock = clock
         self._page = page
         self._every_s = every_s

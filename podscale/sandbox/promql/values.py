@@ -15,7 +15,7 @@ Times = NDArray[np.int64]  # milliseconds since 1970
 Values = NDArray[np.float64]
 
 
-class Sample(Struct, frozen=True, gc=False):
+class PointSample(Struct, frozen=True, gc=False):
     """One element of an instant vector; ``time_ms`` is when it was scraped or evaluated."""
 
     labels: Labels
@@ -33,7 +33,7 @@ class Window(Struct, frozen=True, eq=False):
     end_ms: int
 
 
-Vector = list[Sample]
+Vector = list[PointSample]
 Matrix = list[Window]
 Value = float | str | Vector
 

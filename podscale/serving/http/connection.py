@@ -14,11 +14,11 @@ import structlog
 
 from podscale.serving import status
 from podscale.serving.http.head import AuditIds, reply_head
-from podscale.serving.http.limits import Limits
+from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import BodyLimit, Parser
 from podscale.serving.http.peer import Peer, peer_of
 from podscale.serving.http.reply import Reply, encoded, failed
-from podscale.serving.http.request import HttpRequest, Refusal
+from podscale.serving.http.request import HttpRequest, RequestRefusal
 from podscale.serving.status import Status
 
 _NEVER = float("inf")
@@ -43,7 +43,7 @@ class Respond(Protocol):
 class Host(Protocol):
     """What a connection needs of its server."""
 
-    limits: Limits
+    limits: ServerLimits
     is_draining: bool
     reading: int
     mutating: int
@@ -57,15 +57,15 @@ class Host(Protocol):
         """Return the loop's time."""
         ...
 
-    def opened(self, connection: "Connection", peer: Peer) -> None:
+    def opened(self, connection: "HttpConnection", peer: Peer) -> None:
         """Take in a connection whose handshake is done."""
         ...
 
-    def heard(self, connection: "Connection") -> None:
+    def heard(self, connection: "HttpConnection") -> None:
         """Note that a whole request has come."""
         ...
 
-    def closed(self, connection: "Connection") -> None:
+    def closed(self, connection: "HttpConnection") -> None:
         """Forget a connection that has ended."""
         ...
 
@@ -78,7 +78,7 @@ class Host(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """The server's end of one connection."""
 
     def __init__(self, host: Host) -> None:
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
                     self._wait_for_more()
                     return
                 self._has_continued = False
-                if isinstance(item, Refusal):
+                if isinstance(item, RequestRefusal):
                     self._write(None, encoded(item.status, closes=True))
                     return
                 self._begin(item)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Limits(Struct, frozen=True):
+class ServerLimits(Struct, frozen=True):
     """How much, and how long, one client may take. Times are seconds."""
 
     reading: int = 400  # requests in flight, as --max-requests-inflight

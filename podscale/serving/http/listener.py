@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from podscale.serving.http.connection import Connection, Host
+from podscale.serving.http.connection import Host, HttpConnection
 from podscale.serving.http.places import Places, cut
 
 _BACKLOG = 1024
@@ -70,11 +70,11 @@ class Listener:
         if not house.places.make_room():
             accepted.close()
             return
-        connection = Connection(house)
+        connection = HttpConnection(house)
         house.places.handshakes[connection] = accepted
         house.spawn(self._shake_hands(connection, accepted))
 
-    async def _shake_hands(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _shake_hands(self, connection: HttpConnection, accepted: socket.socket) -> None:
         house = self._house
         try:
             await self._loop.connect_accepted_socket(

@@ -20,9 +20,9 @@ from httptools import (
 from podscale.serving import status
 from podscale.serving.http.request import (
     VERSIONS,
-    Head,
     HttpRequest,
-    Refusal,
+    RequestHead,
+    RequestRefusal,
     keeps_alive,
     malformed,
     read_head,
@@ -104,9 +104,9 @@ class Parser:
         self._scanned = 0  # where the end of the header cannot be: trickled bytes stay linear
         self._message = _Message()
         self._llhttp = HttpRequestParser(self._message)
-        self._head: Head | None = None  # of the request whose body is being read
+        self._head: RequestHead | None = None  # of the request whose body is being read
         self._wire = 0  # bytes that the chunked body has taken so far
-        self._refusal: Refusal | None = None
+        self._refusal: RequestRefusal | None = None
         self.wants_continue = False  # the client waits for "100 Continue"
 
     @property
@@ -124,19 +124,19 @@ class Parser:
         if self._refusal is None:
             self._buffer += data
 
-    def next(self) -> HttpRequest | Refusal | None:
+    def next(self) -> HttpRequest | RequestRefusal | None:
         """Return the next complete request, a refusal, or None when more bytes are needed."""
         if self._refusal is not None:
             return self._refusal
         outcome = self._read_head() if self._head is None else self._read_body(self._head)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RequestRefusal):
             self._refusal = outcome
             self._head = None
             self._buffer = bytearray()
             self._message.clear()
         return outcome
 
-    def _read_head(self) -> HttpRequest | Refusal | None:
+    def _read_head(self) -> HttpRequest | RequestRefusal | None:
         buffer = self._buffer
         # RFC 9112, 2.2: an empty line before a request is skipped.
         while buffer.startswith(b"\r\n"):
@@ -144,7 +144,7 @@ class Parser:
         end = buffer.find(_END, self._scanned, self._header_limit + 4)
         if end < 0:
             if len(buffer) > self._header_limit:
-                return Refusal(status.header_too_large())
+                return RequestRefusal(status.header_too_large())
             # A client that ends its lines with LF alone would otherwise wait for ever.
             if buffer.find(b"\n\n", self._scanned) >= 0:
                 return malformed("lines must end with CR LF")
@@ -158,11 +158,11 @@ class Parser:
             return malformed("the first line is not METHOD TARGET HTTP/1.1")
         error = self._judge(raw)
         if isinstance(error, HttpParserInvalidMethodError):
-            return Refusal(status.method_not_allowed())
+            return RequestRefusal(status.method_not_allowed())
         if error is not None:
             return malformed(str(error))
         head = read_head(words, self._message.headers, self._message.repeated)
-        if isinstance(head, Refusal):
+        if isinstance(head, RequestRefusal):
             return head
         has_body = head.is_chunked or head.length > 0
         if has_body is self._message.is_complete:
@@ -191,7 +191,7 @@ class Parser:
             return error.with_traceback(None)
         return None
 
-    def _open_body(self, head: Head) -> HttpRequest | Refusal | None:
+    def _open_body(self, head: RequestHead) -> HttpRequest | RequestRefusal | None:
         self._body_limit = limit = self._limit_of(head.method, head.target)
         if head.length > limit:
             return _too_large(limit)
@@ -200,7 +200,7 @@ class Parser:
         self.wants_continue = "expect" in head.headers and not head.is_http10
         return self._read_body(head)
 
-    def _read_body(self, head: Head) -> HttpRequest | Refusal | None:
+    def _read_body(self, head: RequestHead) -> HttpRequest | RequestRefusal | None:
         message = self._message
         while not message.is_complete:
             size = self._readable(head)
@@ -216,7 +216,7 @@ class Parser:
                 return malformed("chunks of next to nothing")
         return self._complete(head)
 
-    def _readable(self, head: Head) -> int:
+    def _readable(self, head: RequestHead) -> int:
         # How many bytes llhttp may have: those of this body and none of what comes next.
         buffer = self._buffer
         if not head.is_chunked:
@@ -226,7 +226,7 @@ class Parser:
             return end + 4  # the end of this body, or within it
         return len(buffer) - next((n for n in (3, 2, 1) if buffer.endswith(_END[:n])), 0)
 
-    def _complete(self, head: Head) -> HttpRequest:
+    def _complete(self, head: RequestHead) -> HttpRequest:
         message = self._message
         body = bytes(message.body)
         message.clear()
@@ -238,8 +238,8 @@ class Parser:
         )  # fmt: skip
 
 
-def _too_large(limit: int) -> Refusal:
-    return Refusal(status.request_entity_too_large(f"the body is larger than {limit} bytes"))
+def _too_large(limit: int) -> RequestRefusal:
+    return RequestRefusal(status.request_entity_too_large(f"the body is larger than {limit} bytes"))
 
 
 def _header(name: bytes, value: bytes) -> tuple[str, str]:

@@ -10,7 +10,7 @@ knows before the handshake is done.
 import socket
 from contextlib import suppress
 
-from podscale.serving.http.connection import Connection
+from podscale.serving.http.connection import HttpConnection
 
 _KEPT_OF = 8  # one place of so many
 
@@ -20,10 +20,10 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self.most = most  # connections and handshakes together
-        self.connections: set[Connection] = set()
-        self.handshakes: dict[Connection, socket.socket] = {}  # under way, the oldest first
+        self.connections: set[HttpConnection] = set()
+        self.handshakes: dict[HttpConnection, socket.socket] = {}  # under way, the oldest first
         self.crowded_out = 0
-        self._strangers: dict[Connection, None] = {}  # the longest without a request first
+        self._strangers: dict[HttpConnection, None] = {}  # the longest without a request first
 
     @property
     def _kept(self) -> int:
@@ -44,7 +44,7 @@ class Places:
         cut(self.handshakes.pop(oldest))
         return True
 
-    def opened(self, connection: Connection, *, is_believed: bool) -> None:
+    def opened(self, connection: HttpConnection, *, is_believed: bool) -> None:
         """Take in a connection whose handshake is done."""
         self.handshakes.pop(connection, None)
         self.connections.add(connection)
@@ -55,13 +55,13 @@ class Places:
             self.crowded_out += 1
             self._cut_a_stranger()
 
-    def heard(self, connection: Connection) -> None:
+    def heard(self, connection: HttpConnection) -> None:
         """Note that a whole request has come."""
         if connection in self._strangers:
             del self._strangers[connection]
             self._strangers[connection] = None
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """Forget a connection that has ended."""
         self.connections.discard(connection)
         self._strangers.pop(connection, None)

@@ -45,13 +45,13 @@ class HttpRequest(Struct, frozen=True, gc=False):
         return () if value is None else (value,)
 
 
-class Refusal(Struct, frozen=True):
+class RequestRefusal(Struct, frozen=True):
     """Nothing more is read from this connection; ``status`` is sent and it is closed."""
 
     status: Status
 
 
-class Head(Struct, frozen=True, gc=False):
+class RequestHead(Struct, frozen=True, gc=False):
     """A request whose body is still to be read."""
 
     method: str
@@ -63,14 +63,14 @@ class Head(Struct, frozen=True, gc=False):
     is_chunked: bool
 
 
-def malformed(message: str) -> Refusal:
+def malformed(message: str) -> RequestRefusal:
     """Return the refusal of what is not HTTP, or not beyond doubt."""
-    return Refusal(status.bad_request(f"malformed HTTP request: {message}"))
+    return RequestRefusal(status.bad_request(f"malformed HTTP request: {message}"))
 
 
 def read_head(
     line: Sequence[bytes], headers: dict[str, str], several: Mapping[str, Sequence[str]]
-) -> Head | Refusal:
+) -> RequestHead | RequestRefusal:
     """Return the head with ``line`` (method, target, version), or why it is refused.
 
     Takes ``headers`` over; ``several`` has every value of those that came more than once.
@@ -107,11 +107,11 @@ def read_head(
     expected = headers.get("expect")
     if expected is not None and ascii_lower(expected) != "100-continue":
         text = f"the expectation {expected[:40]} cannot be met"
-        return Refusal(Status(message=text, code=417))
-    return Head(method, target, headers, repeated, is_http10, length, encoding is not None)
+        return RequestRefusal(Status(message=text, code=417))
+    return RequestHead(method, target, headers, repeated, is_http10, length, encoding is not None)
 
 
-def keeps_alive(head: Head) -> bool:
+def keeps_alive(head: RequestHead) -> bool:
     """Return whether another request may follow on the connection."""
     connection = head.headers.get("connection")
     if connection is None:

@@ -17,10 +17,10 @@ from typing import Any, Self
 import structlog
 
 from podscale.core import boundedcache
-from podscale.serving.health import OK, Health, Verdict
-from podscale.serving.http.connection import Connection, Respond
+from podscale.serving.health import OK, Health, HealthVerdict
+from podscale.serving.http.connection import HttpConnection, Respond
 from podscale.serving.http.head import AuditIds, http_date
-from podscale.serving.http.limits import Limits
+from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.listener import Listener
 from podscale.serving.http.parser import BodyLimit, small_only
 from podscale.serving.http.peer import Peer
@@ -32,21 +32,21 @@ _SPARE_FILES = 256
 _RECEIVED = 64 * 1024  # bytes that wait in the kernel; it takes twice as many
 
 
-class Server:
+class HttpServer:
     """Accepts connections and answers through ``respond``."""
 
     def __init__(
         self,
         respond: Respond,
         *,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         body_limit: BodyLimit = small_only,
         believes: Callable[[Peer], bool] = lambda _peer: False,
     ) -> None:
         """``believes`` says whose certificate keeps a place; see ``places``."""
         self.respond = respond
         self.body_limit = body_limit
-        self.limits = limits or Limits()
+        self.limits = limits or ServerLimits()
         self.reading = 0
         self.mutating = 0
         self.held = 0  # bytes received and not yet answered
@@ -92,7 +92,7 @@ class Server:
                 accepted.close()  # cancelled before it began: no transport knows of it
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> set[HttpConnection]:
         """The open ones."""
         return self.places.connections
 
@@ -116,7 +116,9 @@ class Server:
         """Make ``/readyz`` fail from the moment draining begins."""
         health.add_readiness(
             "shutdown",
-            lambda: Verdict(False, "the process is shutting down") if self._is_stopping else OK,
+            lambda: (
+                HealthVerdict(False, "the process is shutting down") if self._is_stopping else OK
+            ),
         )
 
     async def listen(
@@ -185,15 +187,15 @@ class Server:
             connection.abort()
         return cut
 
-    def opened(self, connection: Connection, peer: Peer) -> None:
+    def opened(self, connection: HttpConnection, peer: Peer) -> None:
         """Take in a connection whose handshake is done."""
         self.places.opened(connection, is_believed=self._believes(peer))
 
-    def heard(self, connection: Connection) -> None:
+    def heard(self, connection: HttpConnection) -> None:
         """Note that a whole request has come."""
         self.places.heard(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """Forget a connection that has ended."""
         self.places.closed(connection)
         if not self.connections:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podscale.serving.api import ApiRequest, ApiResponse
-from podscale.serving.http.limits import Limits
+from podscale.serving.http.limits import ServerLimits
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import Pki, ScriptedApi, Shop, Wire, flags_for, serving, wire
 
@@ -95,7 +95,7 @@ async def test_bad_requests_get_a_status_and_the_connection_ends(
 
 
 async def test_slow_clients_are_given_up(tmp_path: Path, pki: Pki, api: ScriptedApi) -> None:
-    limits = Limits(header_s=0.3, body_s=0.3, idle_s=0.6)
+    limits = ServerLimits(header_s=0.3, body_s=0.3, idle_s=0.6)
     async with serving(flags_for(tmp_path, pki), api, limits=limits) as server:
 
         async def last_words(*parts: bytes) -> bytes:
@@ -124,7 +124,7 @@ async def test_a_reader_that_stalls_does_not_hold_our_memory(
 ) -> None:
     shop = Shop()
     shop.answer = lambda _: ApiResponse(body=b"x" * 20_000_000, content_type="text/plain")
-    limits = Limits(write_s=0.3)
+    limits = ServerLimits(write_s=0.3)
     async with serving(flags_for(tmp_path, pki), api, shop, limits=limits) as server:
         async with wire(server.port, pki.client()) as client:
             client.writer.write(

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from podscale.serving.http import listener
-from podscale.serving.http.limits import Limits
-from podscale.serving.http.server import Server
+from podscale.serving.http.limits import ServerLimits
+from podscale.serving.http.server import HttpServer
 from podscale.serving.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving, wire
 
@@ -50,7 +50,7 @@ async def test_silent_strangers_make_room_for_who_speaks(
 ) -> None:
     metrics = SelfMetrics()
     flags = flags_for(tmp_path, pki)
-    async with serving(flags, api, metrics=metrics, limits=Limits(connections=8)) as running:
+    async with serving(flags, api, metrics=metrics, limits=ServerLimits(connections=8)) as running:
         server = running.server
         strangers = [await silent(running.port) for _ in range(8)]
         await until(lambda: len(server.places.handshakes) == 8)
@@ -74,7 +74,9 @@ async def test_silent_strangers_make_room_for_who_speaks(
 async def test_where_all_connections_speak_a_newcomer_is_turned_away(
     tmp_path: Path, pki: Pki, api: ScriptedApi
 ) -> None:
-    async with serving(flags_for(tmp_path, pki), api, limits=Limits(connections=1)) as running:
+    async with serving(
+        flags_for(tmp_path, pki), api, limits=ServerLimits(connections=1)
+    ) as running:
         async with wire(running.port, pki.client()) as client:
             assert (await client.get("/livez")).code == 200
             late = await silent(running.port)
@@ -123,7 +125,7 @@ async def test_no_more_is_let_in_than_there_may_be_open_files(
     monkeypatch: pytest.MonkeyPatch, files: int, most: int
 ) -> None:
     monkeypatch.setattr("podscale.serving.http.server.raise_file_limit", lambda _wanted: files)
-    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
+    async with HttpServer(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
         assert server.places.most == most
 
@@ -150,6 +152,6 @@ async def test_two_full_servers_of_one_process_leave_files_to_open(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, 524_288))
     monkeypatch.setattr(resource, "setrlimit", raised)
-    async with Server(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
+    async with HttpServer(lambda *_args, **_more: None) as server:  # type: ignore[arg-type]
         await server.listen("127.0.0.1", 0, None)
         assert limits[0][0] > 2 * server.places.most

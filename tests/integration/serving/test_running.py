@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from podscale.serving.api import ApiResponse
-from podscale.serving.health import Health, Verdict
+from podscale.serving.health import Health, HealthVerdict
 from podscale.serving.selfmetrics import SelfMetrics
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import GROUP, Pki, ScriptedApi, Shop, awaited, flags_for, serving, wire
@@ -52,7 +52,9 @@ async def test_health_endpoints_and_their_checks(
 ) -> None:
     health = Health()
     state = {"synced": False}
-    health.add_readiness("stores", lambda: Verdict(state["synced"], "pods are not listed yet"))
+    health.add_readiness(
+        "stores", lambda: HealthVerdict(state["synced"], "pods are not listed yet")
+    )
     async with serving(flags_for(tmp_path, pki), api, health=health) as server:
         async with wire(server.port, pki.client()) as client:
             assert (await client.get("/livez")).body == b"ok"

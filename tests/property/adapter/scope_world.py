@@ -11,18 +11,18 @@ from typing import Any
 from msgspec import Struct
 from prometheus_client import Histogram
 
-from adapter import config
-from adapter.custom_api import CustomApi
-from adapter.external_api import ExternalApi
-from adapter.listing import ListingBuilder
-from adapter.objects import Objects
-from adapter.plans import Plans
+from adapter.apis.custom_api import CustomApi
+from adapter.apis.external_api import ExternalApi
+from adapter.apis.response_cache import ResponseCache
+from adapter.apis.sources import MetricSources
+from adapter.discovery.listing import ListingBuilder
+from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.registry import MetricRegistry, RuleState, merge
 from adapter.provider import FeedProvider
-from adapter.registry import Registry, RuleState, merge
-from adapter.reuse import Reuse
-from adapter.rules import compile_rules
-from adapter.sources import Sources
-from adapter.usage import Usage
+from adapter.queries.plans import Plans
+from adapter.queries.usage import UsageByRules
+from adapter.rules import config
+from adapter.rules.ruleset import compile_rules
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import NAMESPACES, NODES, PODS, SERVICES, Resource
@@ -117,7 +117,7 @@ class ScopeWorld:
         # One wide review would say nothing about what it was asked for.
         authorizer = Authorizer(self.api, metrics, cluster_first=False, allowed_ttl_s=0.0)
         freshness = Histogram("age", "text", ["group"], registry=None)
-        sources, reuse = Sources(self._provider()), Reuse(1e12)
+        sources, reuse = MetricSources(self._provider()), ResponseCache(1e12)
         groups = [
             CustomApi(sources, lambda: self._custom, reuse, freshness),
             ExternalApi(sources, lambda: self._external, reuse, freshness),
@@ -132,16 +132,16 @@ class ScopeWorld:
             builder = ListingBuilder(rule)
             builder.add(rule.series_query, LABELS)
             states.append(RuleState(rule, builder.build()))
-        self._custom = merge(states[: len(made.custom)], Registry())
-        self._external = merge(states[len(made.custom) :], Registry())
+        self._custom = merge(states[: len(made.custom)], MetricRegistry())
+        self._external = merge(states[len(made.custom) :], MetricRegistry())
         store = PodStore()
         for version, (namespace, name) in enumerate(OBJECTS["pods"], 1):
             metadata = {"name": name, "namespace": namespace, "resourceVersion": str(version)}
             pod = decode(encode({"metadata": metadata, "spec": {}, "status": {}}), Pod)
             store.apply(Changes([("ADDED", pod)], str(version)), scope="", now=0.0)
-        objects, plans = Objects(store, _Others()), Plans()  # type: ignore[arg-type]
+        objects, plans = WatchedObjects(store, _Others()), Plans()  # type: ignore[arg-type]
         return FeedProvider(
-            self.feed, objects, mapper, plans, Usage(lambda: None, objects, plans),  # type: ignore[arg-type]
+            self.feed, objects, mapper, plans, UsageByRules(lambda: None, objects, plans),  # type: ignore[arg-type]
             custom=lambda: self._custom, external=lambda: self._external,
         )  # fmt: skip
 

@@ -6,11 +6,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter import config, naming, patterns
+from adapter.discovery import naming
+from adapter.discovery.listing import ListingBuilder, MetricSource
 from adapter.errors import ConfigInvalid
-from adapter.listing import ListingBuilder, Source
-from adapter.plans import Plans
-from adapter.rules import compile_rules
+from adapter.queries.plans import Plans
+from adapter.rules import config, patterns
+from adapter.rules.ruleset import compile_rules
 from podscale.core import selector
 from tests.unit.adapter.world import MAPPER, RULES, rules
 
@@ -99,7 +100,7 @@ def test_the_list_does_not_depend_on_the_order_of_series(series, random):
 def test_plans_and_rules_render_the_same(objects, namespace, text):
     rule = rules().custom[0]
     wanted = selector.parse(text)
-    plan = Plans().custom(Source(rule, "s"), "pods", True, wanted, text)
+    plan = Plans().custom(MetricSource(rule, "s"), "pods", True, wanted, text)
     assert plan.text(namespace, objects) == rule.query.build(
         "s", "pods", namespace, objects, wanted
     )

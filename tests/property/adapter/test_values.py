@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter import values
+from adapter.queries import values
 
 FLOATS = st.floats(width=64, allow_nan=True, allow_infinity=True)
 

@@ -1,7 +1,7 @@
 """However a batch's series come, go, repeat and change places, what is remembered of their
 order never misplaces a value: every answer is served as if it were the first one.
 
-In the small: ``Layout`` against ``snapshot``, both fed the same bytes.
+In the small: ``RowLayout`` against ``snapshot``, both fed the same bytes.
 """
 
 import json
@@ -12,11 +12,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from podscale.feed.layout import Layout, laying_out
-from podscale.feed.plan import Api, KeyLabels, Plan
+from podscale.feed.layout import RowLayout, laying_out
+from podscale.feed.plan import Api, KeyLabels, QueryPlan
 from podscale.feed.reading import Reading
 from podscale.feed.snapshot import Collector, reading, stamps_of
-from podscale.feed.wire import Answer, VectorReader
+from podscale.feed.wire import InstantAnswer, VectorReader
 from tests.unit.feed.test_layout import ended
 
 T = 1_700_000_000.0
@@ -37,12 +37,12 @@ CHANGES = st.sampled_from(
 )
 
 
-def plan(api: Api) -> Plan:
+def plan(api: Api) -> QueryPlan:
     labels = KeyLabels("namespace", "pod", "container" if api == "container" else "")
-    return Plan(api, "rules[0]", "load", labels, lambda _matchers, _values: "load")
+    return QueryPlan(api, "rules[0]", "load", labels, lambda _matchers, _values: "load")
 
 
-def raw(rows: Sequence[tuple[Mapping[str, str], float]], cut: int) -> Answer:
+def raw(rows: Sequence[tuple[Mapping[str, str], float]], cut: int) -> InstantAnswer:
     """Return the rows as they come over the wire, ``cut`` of them on the first page."""
     entries = [{"metric": metric, "value": [T, repr(value)]} for metric, value in rows]
     reader = VectorReader(is_raw=True)
@@ -60,8 +60,8 @@ def metric(key: Key, *, with_container: bool) -> dict[str, str]:
 
 
 def scratch(
-    of: Plan, answer: Answer, stamps: Answer | None
-) -> tuple[dict[str, Reading], Layout | None]:
+    of: QueryPlan, answer: InstantAnswer, stamps: InstantAnswer | None
+) -> tuple[dict[str, Reading], RowLayout | None]:
     """Sort everything out anew, a few rows a page; also return how."""
     collector = Collector(of, T, ASKED, carries_namespace=True, is_by_name=True)
     metrics, known = [], []
@@ -123,7 +123,7 @@ def test_every_answer_is_served_as_if_it_were_the_first(
     of = plan(api)
     keys = data.draw(st.lists(KEYS, max_size=6, unique=True))
     timed = sorted({key[:2] for key in keys})
-    layout: Layout | None = None
+    layout: RowLayout | None = None
     for _ in range(data.draw(st.integers(2, 7))):
         change = data.draw(CHANGES)
         keys = changed(data, keys, change)

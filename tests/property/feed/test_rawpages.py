@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from podscale.feed import rawpages
 from podscale.feed.rawpages import RawPage
-from podscale.feed.wire import DECODE_ERRORS, Answer, VectorReader
+from podscale.feed.wire import DECODE_ERRORS, InstantAnswer, VectorReader
 
 Labels = dict[str, str]
 Row = tuple[Labels, str | None]  # labels, the value's text; ``None``: a histogram
@@ -58,7 +58,7 @@ def page_of(entries: Sequence[str]) -> bytes:
     return f"[{','.join(entries)}]".encode()
 
 
-def answered(entries: Sequence[str], cuts: Sequence[int]) -> Answer:
+def answered(entries: Sequence[str], cuts: Sequence[int]) -> InstantAnswer:
     reader, start = VectorReader(is_raw=True), 0
     for cut in sorted(cuts):
         reader.page(page_of(entries[start:cut]))

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from podscale.feed.wire import Answer, VectorReader
+from podscale.feed.wire import InstantAnswer, VectorReader
 
 LABELS = st.dictionaries(st.sampled_from(["pod", "namespace", "é"]), st.text(max_size=4))
 TEXTS = (
@@ -20,7 +20,7 @@ ROWS = st.lists(st.tuples(LABELS, TEXTS | st.none()), max_size=6)
 Rows = Sequence[tuple[dict[str, str], str | None]]
 
 
-def read(rows: Rows, *, is_raw: bool) -> Answer:
+def read(rows: Rows, *, is_raw: bool) -> InstantAnswer:
     reader = VectorReader(is_raw=is_raw)
     entries = [
         {"metric": labels, "histogram": [1.5, {}]}

@@ -11,18 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpa import statuses
+from hpa.cluster import statuses
+from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
 from hpa.decide.reading import read_status
 from hpa.decide.settings import Settings
 from hpa.decide.wire import WireStatus
 from hpa.explain import explain
-from hpa.last import Last, encode
-from hpa.objects import Autoscaler, to_decide
-from hpa.traces import shape_of
+from hpa.history.decision_log import shape_of
+from hpa.history.last_trace import LastTrace, encode
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,
@@ -94,13 +100,13 @@ def _answer(kind: str, amounts: list[int], *, in_column: bool) -> Any:
 def _pods(requests: list[str]) -> Pods:
     count = len(requests)
     templates = tuple(
-        PodTemplate((ContainerRequest("app", {"cpu": quantity.parse(each).milli_int64}),))
+        DecidedPodTemplate((ContainerRequest("app", {"cpu": quantity.parse(each).milli_int64}),))
         for each in requests
     )
     return Pods(
         tuple(f"web-{n}" for n in range(count)),
-        bytes([Phase.RUNNING] * count),
-        bytes([Ready.TRUE] * count),
+        bytes([DecidedPhase.RUNNING] * count),
+        bytes([DecidedReadiness.TRUE] * count),
         bytes(count),
         (NOW - 3600.0,) * count,
         (NOW - 3600.0,) * count,
@@ -140,7 +146,7 @@ def test_every_pass_ends_and_is_kept(
     seen = Observation(hpa, Scale(size, draw.choice((0, size)), "app=web"), pods, (answer,))
     decision = decide(seen, Past(), worlds.settings(draw), NOW)
     done = conclude(decision, DONE, NOW)
-    assert Last.of(done.trace, done.past).trace() == done.trace
+    assert LastTrace.of(done.trace, done.past).trace() == done.trace
     encode(done.trace)
     shape_of(done.trace)
     msgspec.json.encode(explain(done.trace).to_json())

@@ -15,20 +15,26 @@ from hpa.decide.observation import (
     Recommendation,
     ScaleEvent,
 )
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
 from hpa.decide.reading import DOWN, UP
 from hpa.decide.spec import (
     HPA,
     Behavior,
     Condition,
     Fallback,
+    HpaStatus,
+    MetricObject,
     MetricSelector,
     MetricSpec,
-    ObjectReference,
     Options,
     Policy,
     Rules,
-    Status,
 )
 from podscale.core import metrics as core
 
@@ -62,7 +68,7 @@ def metric(draw: Random) -> MetricSpec:
     selector = draw.choice((None, MetricSelector(), MetricSelector((("q", "a"),))))
     if kind == "Pods":
         return MetricSpec(kind, "qps", selector=selector, average_value_milli=target)
-    described = ObjectReference("Ingress", "web", "networking.k8s.io/v1")
+    described = MetricObject("Ingress", "web", "networking.k8s.io/v1")
     is_value = draw.random() < 0.5
     return MetricSpec(
         kind,
@@ -112,20 +118,29 @@ def answer(draw: Random, spec: MetricSpec, names: Sequence[str], now: float) -> 
 
 def pods(draw: Random, count: int, now: float) -> Pods:
     is_quiet = draw.random() < 0.5
-    phases = (Phase.RUNNING,) * 6 + (Phase.PENDING, Phase.FAILED, Phase.SUCCEEDED, Phase.UNKNOWN)
-    readies = (Ready.TRUE,) * 5 + (Ready.FALSE, Ready.UNKNOWN, Ready.ABSENT)
+    phases = (DecidedPhase.RUNNING,) * 6 + (
+        DecidedPhase.PENDING,
+        DecidedPhase.FAILED,
+        DecidedPhase.SUCCEEDED,
+        DecidedPhase.UNKNOWN,
+    )
+    readies = (DecidedReadiness.TRUE,) * 5 + (
+        DecidedReadiness.FALSE,
+        DecidedReadiness.UNKNOWN,
+        DecidedReadiness.ABSENT,
+    )
     requests = {"cpu": 200, "memory": 10**9}
-    full = PodTemplate((ContainerRequest("app", requests),))
+    full = DecidedPodTemplate((ContainerRequest("app", requests),))
     sidecar = ContainerRequest("proxy", {"cpu": 50}, is_init=True, is_restartable=True)
-    bare = PodTemplate((ContainerRequest("app", {}), sidecar))
-    level = PodTemplate((ContainerRequest("app", {}),), {"cpu": 300}, {"cpu": 10})
+    bare = DecidedPodTemplate((ContainerRequest("app", {}), sidecar))
+    level = DecidedPodTemplate((ContainerRequest("app", {}),), {"cpu": 300}, {"cpu": 10})
     templates = (full, full, level) if draw.random() < 0.9 else (full, bare, level)
     rows = range(count)
     owners = ("Deployment/web", "Job/batch")
     return Pods(
         tuple(f"web-{row}" for row in rows),
-        bytes(Phase.RUNNING if is_quiet else draw.choice(phases) for _ in rows),
-        bytes(Ready.TRUE if is_quiet else draw.choice(readies) for _ in rows),
+        bytes(DecidedPhase.RUNNING if is_quiet else draw.choice(phases) for _ in rows),
+        bytes(DecidedReadiness.TRUE if is_quiet else draw.choice(readies) for _ in rows),
         bytes(0 if is_quiet else draw.random() < 0.1 for _ in rows),
         tuple(draw.choice((None, now - draw.choice(AGES))) for _ in rows),
         tuple(draw.choice((None, now - draw.choice(AGES))) for _ in rows),
@@ -213,12 +228,12 @@ def hpa(draw: Random) -> HPA:
     return HPA(
         "shop",
         "web",
-        ObjectReference("Deployment", "web", draw.choice(("apps/v1",) * 20 + ("a/b/c",))),
+        MetricObject("Deployment", "web", draw.choice(("apps/v1",) * 20 + ("a/b/c",))),
         max(minimum, draw.choice((1, 5, 10, 1000))),
         metrics,
         minimum,
         behavior(draw),
-        Status(
+        HpaStatus(
             before,
             draw.choice((before, 0)),
             draw.choice((None, NOW - 600)),

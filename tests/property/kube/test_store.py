@@ -14,7 +14,7 @@ from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.store import Store
-from podscale.kube.watching import Rhythm, Source
+from podscale.kube.watching import Rhythm, WatchSource
 from podscale.kube.wire import ListOf, decode, encode
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 
@@ -42,7 +42,7 @@ STEPS = st.lists(
 async def play(steps: list, seed: int) -> None:
     api, structs, columns = MemoryApi(LittleCluster()), Store[Pod](), PodStore()
     clock = asyncio.get_running_loop().time
-    source = Source(PODS, Pod, rhythm=Rhythm(page_size=2, backoff_s=0.1, silence_s=30))
+    source = WatchSource(PODS, Pod, rhythm=Rhythm(page_size=2, backoff_s=0.1, silence_s=30))
     tasks = [
         asyncio.create_task(Reflector(api, source, store, clock=clock).run())
         for store in (structs, columns)

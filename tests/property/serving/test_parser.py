@@ -8,7 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from podscale.serving.http.parser import Parser
-from podscale.serving.http.request import HttpRequest, Refusal
+from podscale.serving.http.request import HttpRequest, RequestRefusal
 from tests.property.serving.requests import Written, written
 
 # Everything that Python's case folding turns into ASCII and that is none.
@@ -20,14 +20,14 @@ for one in map(chr, range(0x80, 0x110000)):
 CONTROLS = bytes([*range(0x20), 0x7F])
 
 
-def read(*pieces: bytes) -> list[HttpRequest | Refusal]:
+def read(*pieces: bytes) -> list[HttpRequest | RequestRefusal]:
     """Return what is read of ``pieces``, up to the first refusal."""
     parser, found = Parser(), []
     for piece in pieces:
         parser.feed(piece)
         while (item := parser.next()) is not None:
             found.append(item)
-            if isinstance(item, Refusal):
+            if isinstance(item, RequestRefusal):
                 return found
     return found
 
@@ -91,7 +91,7 @@ def test_a_control_character_in_the_head_or_a_trailer_is_never_read_over(
     assume(damaged[place : place + 2] != b"\r\n" or meant.head[place : place + 2] == b"\r\n")
     assume(bytes(damaged[place - 1 : place + 1]) != b"\r\n" or bytes(damaged) == meant.wire)
     found = read(bytes(damaged))
-    assert not found or isinstance(found[0], Refusal), found[0]
+    assert not found or isinstance(found[0], RequestRefusal), found[0]
 
 
 @given(st.sampled_from(CONTROLS), st.integers(min_value=0), st.booleans())
@@ -110,7 +110,7 @@ def test_a_control_character_between_chunks_is_never_read_over(
     damaged = bytearray(tail)
     damaged[place : place + (not is_inserted)] = bytes([control])
     found = read(head + damaged)
-    assert not found or isinstance(found[0], Refusal), found[0]
+    assert not found or isinstance(found[0], RequestRefusal), found[0]
 
 
 def lookalikes(word: str) -> list[str]:
@@ -130,7 +130,7 @@ def test_there_are_lookalikes() -> None:
 @pytest.mark.parametrize("value", [*lookalikes("chunked"), "xchunked", "chunked,", "\u00a0chunked"])
 def test_only_chunked_is_chunked(value: str) -> None:
     head = f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {value}\r\n\r\n0\r\n\r\n"
-    assert isinstance(read(head.encode())[0], Refusal)
+    assert isinstance(read(head.encode())[0], RequestRefusal)
 
 
 @given(st.lists(st.text("abcdefghijklmnopqrstuvwxyz-", max_size=8), max_size=3))

@@ -20,11 +20,11 @@ from vpa.admission.patch import (
     admission_patch,
     resize_patch,
 )
-from vpa.admission.resources import Unavailable
-from vpa.admission.validation import Gates, options_for, validate
+from vpa.admission.resources import ResourcesUnavailable
+from vpa.admission.validation import VpaGates, options_for, validate
 from vpa.capping.processor import LimitRanges
-from vpa.model.cluster import Cluster
-from vpa.model.objects import LimitRangeItem, Pod, Vpa, decode
+from vpa.model.cluster import ClusterModel
+from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
 from vpa.model.policy import allowed, capped
 
 INT64_MAX = 2**63 - 1
@@ -215,9 +215,9 @@ def test_a_new_pod_is_one_that_the_api_server_takes(pod, vpa, container, whole, 
     item = decode(container, LimitRangeItem) if container is not None else None
     of_pod = decode(whole, LimitRangeItem) if whole is not None else None
     found = admission_patch(
-        decode(pod, Pod), decode(vpa, Vpa), LimitRanges(item, of_pod), BoostSettings(boosts)
+        decode(pod, SizedPod), decode(vpa, Vpa), LimitRanges(item, of_pod), BoostSettings(boosts)
     )
-    if not isinstance(found, Unavailable):
+    if not isinstance(found, ResourcesUnavailable):
         assert refusals(applied(pod, found), container, whole) == []
 
 
@@ -228,8 +228,8 @@ def test_a_resized_pod_is_one_that_the_api_server_takes(pod, vpa, container, who
         return
     item = decode(container, LimitRangeItem) if container is not None else None
     of_pod = decode(whole, LimitRangeItem) if whole is not None else None
-    found = resize_patch(decode(pod, Pod), decode(vpa, Vpa), LimitRanges(item, of_pod), 2e9)
-    if isinstance(found, Unavailable):
+    found = resize_patch(decode(pod, SizedPod), decode(vpa, Vpa), LimitRanges(item, of_pod), 2e9)
+    if isinstance(found, ResourcesUnavailable):
         return
     assert refusals(applied(pod, list(found.resize)), container, whole) == []
     if found.annotations:
@@ -258,7 +258,7 @@ def test_a_vpa_is_refused_by_the_field_of_each_amount_that_nobody_can_have(vpa):
         if parse(text).nano < 0
         or (parse(text).milli if name == "cpu" else parse(text).value) > INT64_MAX
     }
-    found = validate(spec, options_for(None, Gates(cpu_startup_boost=True)))
+    found = validate(spec, options_for(None, VpaGates(cpu_startup_boost=True)))
     assert wrong <= {error.field for error in found.errors}
-    told = Cluster().put_vpa(decode(vpa, Vpa), None, 0.0).mistakes
+    told = ClusterModel().put_vpa(decode(vpa, Vpa), None, 0.0).mistakes
     assert {mistake.annotation for mistake in told} >= wrong

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vpa.admission.patch import BoostSettings, admission_patch
-from vpa.admission.resources import Unavailable, pod_resources
+from vpa.admission.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import LimitRangeItem, Pod, Vpa, decode
+from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
 from vpa.model.quantities import of
 
 cpu = st.integers(0, 64_000).map(lambda milli: f"{milli}m")
@@ -18,7 +18,7 @@ NAMES = ("a", "b", "c")
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Pod:
+def pods(draw: st.DrawFn) -> SizedPod:
     containers = [
         {
             "name": name,
@@ -28,7 +28,7 @@ def pods(draw: st.DrawFn) -> Pod:
         }
         for name in NAMES[: draw(st.integers(1, 3))]
     ]
-    return decode({"spec": {"containers": containers}}, Pod)
+    return decode({"spec": {"containers": containers}}, SizedPod)
 
 
 @st.composite
@@ -83,7 +83,7 @@ def items(draw: st.DrawFn) -> LimitRangeItem | None:
 @settings(max_examples=300, deadline=None)
 @given(pods(), vpas(), items(), items())
 def test_nothing_panics_and_containers_with_mode_off_are_left_alone(
-    pod: Pod, vpa: Vpa, container: LimitRangeItem | None, of_pod: LimitRangeItem | None
+    pod: SizedPod, vpa: Vpa, container: LimitRangeItem | None, of_pod: LimitRangeItem | None
 ) -> None:
     ranges = LimitRanges(container, of_pod)
     capped = cap_for_pod(vpa, pod, ranges).recommendation
@@ -101,21 +101,21 @@ def test_nothing_panics_and_containers_with_mode_off_are_left_alone(
             most = of(policy.max_allowed, name) if policy is not None else None
             assert most is None or most.nano == 0 or value.nano <= most.nano
     found = pod_resources(pod, vpa, ranges)
-    assert not isinstance(found, Unavailable)
+    assert not isinstance(found, ResourcesUnavailable)
     assert len(found.containers) == len(pod.spec.containers)
     patch = admission_patch(pod, vpa, ranges, BoostSettings())
-    if not isinstance(patch, Unavailable):  # ``test_acceptance`` says what it is then
+    if not isinstance(patch, ResourcesUnavailable):  # ``test_acceptance`` says what it is then
         assert patch[-1].path.endswith("vpaObservedContainers")
 
 
 @settings(max_examples=200, deadline=None)
 @given(pods(), vpas(), st.integers(1, 2**36))
-def test_targets_fit_the_maximum_of_a_pod_limit_range(pod: Pod, vpa: Vpa, most: int) -> None:
+def test_targets_fit_the_maximum_of_a_pod_limit_range(pod: SizedPod, vpa: Vpa, most: int) -> None:
     unrestricted = Vpa(vpa.metadata, type(vpa.spec)(), vpa.status)
     item = decode({"max": {"memory": str(most)}}, LimitRangeItem)
     capped = cap_for_pod(unrestricted, pod, LimitRanges(pod=item))
     found = pod_resources(pod, unrestricted, LimitRanges(pod=item))
-    assert not isinstance(found, Unavailable)
+    assert not isinstance(found, ResourcesUnavailable)
     limits = [of(entry.limits, "memory").nano for entry in found.containers]
     # A container without limit and recommendation for memory takes no part in the sum.
     if capped.recommendation is not None and all(limits):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vpa.model import estimator
 from vpa.model.amounts import MAX_AMOUNT, humanized, rounded_up
-from vpa.model.estimator import BOUNDS, Percentiles, Settings
+from vpa.model.estimator import BOUNDS, EstimatorSettings, Percentiles
 from vpa.model.nodes import NodeShape, cap_to_nodes
 
 usage = st.floats(0.0, 1e13)
@@ -23,7 +23,7 @@ confidence = st.one_of(st.just(0.0), st.floats(1e-6, 1e4))
 def test_derivation_and_columns_agree(
     resource: str, value: float, known: float, minimum: int, margin: float
 ) -> None:
-    settings = Settings(Percentiles(), margin, 86400.0)
+    settings = EstimatorSettings(Percentiles(), margin, 86400.0)
     for bound in BOUNDS:
         column = estimator.estimate(
             resource, bound, np.array([value]), np.array([known]), minimum, settings
@@ -37,7 +37,9 @@ def test_derivation_and_columns_agree(
 def test_bounds_enclose_the_target(values: list[float], known: float, minimum: int) -> None:
     ordered = dict(zip(BOUNDS, sorted(values), strict=True))
     amounts = [
-        estimator.derive("memory", bound, ordered[bound], known, minimum, Settings()).amount
+        estimator.derive(
+            "memory", bound, ordered[bound], known, minimum, EstimatorSettings()
+        ).amount
         for bound in BOUNDS
     ]
     # With nothing known about it a measured zero stays zero instead of becoming unbounded.

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from adapter import config, yaml_nodes
-from adapter.config import GroupResource
 from adapter.errors import ConfigInvalid
+from adapter.rules import config, yaml_nodes
+from adapter.rules.config import GroupResource
 from tests.unit.adapter.world import RULES, rules
 
 

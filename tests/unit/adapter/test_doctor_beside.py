@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from adapter import doctor
-from adapter.evidence import Asked, Point, Result, Series, Surroundings
-from adapter.presumed import BUILT_IN
+from adapter.doctor import diagnosis as doctor
+from adapter.doctor.evidence import AskedEvidence, Point, Result, Series, Surroundings
+from adapter.rules.presumed import BUILT_IN
 
 RULE = {
     "seriesQuery": "http_requests_total",
@@ -31,7 +31,7 @@ def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", fa
         [],
         [(failing, Result([]))] * bool(failing) + [("", Result(points))],
     )  # fmt: skip
-    asked = Asked("custom", metric, "shop", "pods", "*", "app=web")
+    asked = AskedEvidence("custom", metric, "shop", "pods", "*", "app=web")
     around = Surroundings("http://prometheus", resources=BUILT_IN, objects=pods)
     text = json.dumps({"rules": list(rules)})
     return doctor.run(doctor.diagnose(text, asked, around, "rules.yaml"), found)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.lint_objects import OBJECT_LINTS, lint_objects, read
+from adapter.doctor.lint_objects import OBJECT_LINTS, lint_objects, read
 
 
 def hpa(**spec: Any) -> dict[str, Any]:

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from adapter import config
-from adapter.lints import RULE_LINTS, Known, LintFinding, lint
-from adapter.naming import Namer
-from adapter.presumed import PresumingMapper
-from adapter.rules import compile_rules
+from adapter.discovery.naming import Namer
+from adapter.doctor.lints import RULE_LINTS, KnownMetrics, LintFinding, lint
+from adapter.rules import config
+from adapter.rules.presumed import PresumingMapper
+from adapter.rules.ruleset import compile_rules
 
 SOUND = """
 rules:
@@ -18,10 +18,10 @@ rules:
   metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'
 """
 
-UNASKED = Known()
+UNASKED = KnownMetrics()
 
 
-def found(text: str, known: Known = UNASKED, disabled: str = "") -> list[LintFinding]:
+def found(text: str, known: KnownMetrics = UNASKED, disabled: str = "") -> list[LintFinding]:
     parsed = config.parse(text, "rules.yaml")
     return lint(
         parsed, compile_rules(parsed, PresumingMapper()), known, frozenset(disabled.split())
@@ -34,7 +34,7 @@ def query(text: str) -> str:
 
 
 def test_a_sound_rule_has_no_finding():
-    assert found(SOUND, Known(scrape_interval_s=30)) == []
+    assert found(SOUND, KnownMetrics(scrape_interval_s=30)) == []
 
 
 def test_a_comment_about_values_writes_none():
@@ -43,39 +43,42 @@ def test_a_comment_about_values_writes_none():
 
 
 @pytest.mark.parametrize(("text", "known", "kind", "line", "words"), [
-    pytest.param(SOUND, Known(scrape_interval_s=31), "RateWindow", 6, "rate[2m]", id="window"),
-    pytest.param(query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (code)"), Known(),
-                 "GroupByLost", 6, "sum by (code) drops the label pod", id="group-by"),
-    pytest.param(query("max(sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>))"), Known(),
-                 "GroupByLost", 6, "max by ()", id="lost-further-out"),
-    pytest.param(query("rate(<<.Series>>{<<.LabelMatchers>>}[2m])"), Known(),
+    pytest.param(SOUND, KnownMetrics(scrape_interval_s=31), "RateWindow", 6, "rate[2m]",
+                 id="window"),
+    pytest.param(query("sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (code)"),
+                 KnownMetrics(), "GroupByLost", 6, "sum by (code) drops the label pod",
+                 id="group-by"),
+    pytest.param(query("max(sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>))"),
+                 KnownMetrics(), "GroupByLost", 6, "max by ()", id="lost-further-out"),
+    pytest.param(query("rate(<<.Series>>{<<.LabelMatchers>>}[2m])"), KnownMetrics(),
                  "SeveralSeries", 6, "by (<<.GroupBy>>)", id="several"),
-    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>, code)"), Known(),
-                 "SeveralSeries", 6, "last of them", id="several-by-another-label"),
+    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>, code)"),
+                 KnownMetrics(), "SeveralSeries", 6, "last of them", id="several-by-another-label"),
     pytest.param(query('sum(a{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)'),
-                 Known(), "RawValue", 6, "<<.LabelMatchers>>", id="raw-value"),
-    pytest.param(query("sum(a_<<.LabelValuesByName.pod>>{}) by (<<.GroupBy>>)"), Known(),
+                 KnownMetrics(), "RawValue", 6, "<<.LabelMatchers>>", id="raw-value"),
+    pytest.param(query("sum(a_<<.LabelValuesByName.pod>>{}) by (<<.GroupBy>>)"), KnownMetrics(),
                  "RawValue", 6, "subtracts", id="raw-value-in-a-name"),
     pytest.param(query("sum(a{<<range $k, $v := .LabelValuesByName>><<$k>>=\"<<$v>>\",<<end>>}) "
-                       "by (<<.GroupBy>>)"), Known(), "RawValue", 6, "selectors", id="raw-range"),
-    pytest.param(SOUND.replace("http_requests_total{", "{"), Known(),
+                       "by (<<.GroupBy>>)"), KnownMetrics(), "RawValue", 6, "selectors",
+                 id="raw-range"),
+    pytest.param(SOUND.replace("http_requests_total{", "{"), KnownMetrics(),
                  "UnboundedSeries", 3, "names no metric", id="unbounded"),
-    pytest.param(SOUND.replace("http_requests_total{", '{__name__=~".+_total",'), Known(),
+    pytest.param(SOUND.replace("http_requests_total{", '{__name__=~".+_total",'), KnownMetrics(),
                  "UnboundedSeries", 3, "names no metric", id="unbounded-regex"),
-    pytest.param(SOUND.replace('pod!=""}', 'pod!=""'), Known(),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""'), KnownMetrics(),
                  "SeriesQueryInvalid", 3, "unexpected end", id="selector-without-its-end"),
-    pytest.param(SOUND.replace('pod!=""}', 'pod!=""}[5m]'), Known(),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""}[5m]'), KnownMetrics(),
                  "SeriesQueryInvalid", 3, "of samples", id="selector-with-a-window"),
-    pytest.param(SOUND.replace('pod!=""}', 'pod!=""} > 0'), Known(),
+    pytest.param(SOUND.replace('pod!=""}', 'pod!=""} > 0'), KnownMetrics(),
                  "SeriesQueryInvalid", 3, "an expression", id="no-selector"),
     pytest.param(SOUND.replace("http_requests_total{", "(http_requests_total{").replace(
-                 'pod!=""}', 'pod!=""})'), Known(),
+                 'pod!=""}', 'pod!=""})'), KnownMetrics(),
                  "SeriesQueryInvalid", 3, "in brackets", id="selector-in-brackets"),
-    pytest.param(SOUND.replace("${1}", "$1"), Known(),
+    pytest.param(SOUND.replace("${1}", "$1"), KnownMetrics(),
                  "UnbracedGroup", 5, "write ${1}_per_second", id="unbraced"),
-    pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), Known(),
+    pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), KnownMetrics(),
                  "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
-    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), Known(),
+    pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), KnownMetrics(),
                  "NotCoalesced", 6, "cannot be read", id="not-promql"),
 ])  # fmt: skip
 def test_a_lint_names_reason_and_place(text, known, kind, line, words):
@@ -98,14 +101,14 @@ def test_names_that_only_prometheus_knows_are_compared_too():
     a = SOUND.replace("http_requests_total{", '{__name__=~"^http_.*",')
     twice = a + SOUND.replace("rules:\n", "").lstrip("\n")
     assert "NameTwice" not in {each.lint for each in found(twice)}
-    known = Known(names={"rules[0]": ["http_requests_total", "http_errors_total"]})
+    known = KnownMetrics(names={"rules[0]": ["http_requests_total", "http_errors_total"]})
     assert "NameTwice" in {each.lint for each in found(twice, known)}
 
 
 def test_what_the_asked_server_finds_series_by_is_a_selector_of_its():
     either = SOUND.replace('namespace!="",pod!=""', 'job="a" or job="b"')
     assert [each.lint for each in found(either)] == ["SeriesQueryInvalid"]
-    assert found(either, Known(names={"rules[0]": ["http_requests_total"]})) == []
+    assert found(either, KnownMetrics(names={"rules[0]": ["http_requests_total"]})) == []
 
 
 def test_a_join_keeps_the_label_of_its_many_side():

@@ -4,8 +4,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.evidence import ResultOf, Series, SeriesOf, Unreachable
-from adapter.examine import Examiner, longest_interval_s
+from adapter.doctor.evidence import ResultOf, Series, SeriesOf, Unreachable
+from adapter.doctor.examine import Examiner, longest_interval_s
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
-from adapter.listing import Listing, ListingBuilder
-from adapter.registry import PAGE, Registry, RuleState, merge, merging, why_unknown
-from adapter.relist import Relister, RelistOptions
+from adapter.discovery.listing import ListingBuilder, RuleListing
+from adapter.discovery.registry import PAGE, MetricRegistry, RuleState, merge, merging, why_unknown
+from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.feed.client import Series
+from podscale.feed.client import SeriesAnswer
 from tests.unit.adapter.world import rules
 
 RULES = """
@@ -42,12 +42,12 @@ class Prometheus:
     def __init__(self, count: int = MANY) -> None:
         self.names = {f"many_{n}": frozenset((SHAPE,)) for n in range(count)}
 
-    async def series(self, match: str, start_s: float) -> Series:
+    async def series(self, match: str, start_s: float) -> SeriesAnswer:
         found = self.names if "many" in match else {"few": frozenset((SHAPE,))}
-        return Series(dict(found), len(found))
+        return SeriesAnswer(dict(found), len(found))
 
 
-def listed() -> Listing:
+def listed() -> RuleListing:
     builder = ListingBuilder(rules(RULES).custom[0])
     for number in range(100):
         builder.add(f"many_{number}", SHAPE)
@@ -71,15 +71,15 @@ def test_why_a_metric_is_unknown_is_looked_up(resource, metric, stage):
         lost_as=Unwalkable(found.lost_as),
     )  # fmt: skip
     state = RuleState(found.rule, found, 1.0)
-    assert why_unknown(Registry({}, (state,)), resource, metric).stage is stage
+    assert why_unknown(MetricRegistry({}, (state,)), resource, metric).stage is stage
 
 
 def test_listings_are_merged_in_pages():
     exposed = {("pods", f"m{n}"): None for n in range(MANY)}
     state = RuleState(rules(RULES).custom[0], structs.replace(listed(), exposed=exposed))
-    steps = list(merging((state,), Registry()))
+    steps = list(merging((state,), MetricRegistry()))
     assert len(steps) == MANY // PAGE
-    merged = merge((state,), Registry())
+    merged = merge((state,), MetricRegistry())
     assert merged.sources == exposed
     assert merge((state,), merged).sources is merged.sources
     renewed = structs.replace(state, listing=structs.replace(state.listing, exposed={**exposed}))

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 from prometheus_client import Histogram
 
-from adapter.custom_api import CustomApi
-from adapter.objects import Objects
-from adapter.registry import Registry
-from adapter.reuse import Reuse
+from adapter.apis.custom_api import CustomApi
+from adapter.apis.response_cache import ResponseCache
+from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.registry import MetricRegistry
 from podscale.core import selector
 from podscale.core.metrics import PodSamples, Sample
 from podscale.core.selector import Selector
@@ -39,7 +39,7 @@ def test_pods_are_the_same_until_one_that_matches_changes():
     store = PodStore()
     feed(store, "ADDED", pod("web-0", 1, "web"))
     feed(store, "ADDED", pod("db-0", 2, "db"))
-    objects = Objects(store, None)
+    objects = WatchedObjects(store, None)
     web, db = (objects.same_pods("shop", selector.parse(f"app={app}")) for app in ("web", "db"))
     nobody = objects.same_pods("shop", selector.parse("app=none"))
     assert web()
@@ -55,7 +55,7 @@ def test_pods_are_the_same_until_one_that_matches_changes():
 def test_pods_of_a_namespace_that_went_are_not_those_of_its_successor():
     store = PodStore()
     feed(store, "ADDED", pod("web-0", 1, "web"))
-    is_same = Objects(store, None).same_pods("shop", selector.parse("app=web"))
+    is_same = WatchedObjects(store, None).same_pods("shop", selector.parse("app=web"))
     feed(store, "DELETED", pod("web-0", 2, "web"))
     feed(store, "ADDED", pod("web-0", 3, "web"))
     assert not is_same()
@@ -65,7 +65,7 @@ class GivenSources:
     """A metric that every pod has."""
 
     def __init__(self, store: PodStore, *, has_snapshot: bool) -> None:
-        self.provider = SimpleNamespace(mapper=MAPPER, objects=Objects(store, None))
+        self.provider = SimpleNamespace(mapper=MAPPER, objects=WatchedObjects(store, None))
         self.has_snapshot = has_snapshot
         self.arrived: Callable[[], None] = lambda: None  # while an answer is on its way
 
@@ -84,7 +84,9 @@ class GivenSources:
 
 def api_of(sources: GivenSources) -> CustomApi:
     freshness = Histogram("age", "text", ["group"], registry=None)
-    return CustomApi(sources, Registry, Reuse(60.0, lambda: 101.0), freshness, lambda: 101.0)
+    return CustomApi(
+        sources, MetricRegistry, ResponseCache(60.0, lambda: 101.0), freshness, lambda: 101.0
+    )
 
 
 def request(app: str = "web") -> ApiRequest:

@@ -2,16 +2,16 @@
 
 import pytest
 
-from adapter.errors import NoLabel, QueryError, UnsupportedOperator
-from adapter.listing import Source
-from adapter.plans import Plans
+from adapter.discovery.listing import MetricSource
+from adapter.errors import NoLabel, RuleQueryError, UnsupportedOperator
+from adapter.queries.plans import Plans
 from podscale.core import selector
 from podscale.core.selector import Selector
 from tests.unit.adapter.world import RULES, rules
 
 QUERY = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'"
 RULE = rules().custom[0]
-SOURCE = Source(RULE, "http_requests_total")
+SOURCE = MetricSource(RULE, "http_requests_total")
 
 
 def custom(resource="pods", text="", scoped=True, plans=None, source=SOURCE):
@@ -34,7 +34,7 @@ def test_a_plan_renders_what_the_rule_renders(resource, namespace, text, names):
 
 def test_values_by_name_hold_selector_and_request():
     text = RULES.replace(QUERY, "'<<.LabelValuesByName>>'")
-    source = Source(rules(text).custom[0], "s")
+    source = MetricSource(rules(text).custom[0], "s")
     plan = custom("pods", "pod=mine,x in (a,b)", source=source)
     assert plan.text("shop", ("p", "q")) == "map[namespace:shop pod:p|q x:a|b]"
 
@@ -49,7 +49,7 @@ def test_plans_are_kept():
 
 
 def test_a_changed_rule_has_other_plans():
-    other = Source(rules(RULES.replace("[2m]", "[5m]")).custom[0], "http_requests_total")
+    other = MetricSource(rules(RULES.replace("[2m]", "[5m]")).custom[0], "http_requests_total")
     assert custom().key != custom(source=other).key
 
 
@@ -59,8 +59,8 @@ def test_what_cannot_be_asked_is_refused_before_it_is_asked():
     with pytest.raises(NoLabel):
         custom("bogus.example.com")
     empty = rules(RULES.replace(QUERY, "'<<if false>>x<<end>>'"))
-    with pytest.raises(QueryError):
-        custom(source=Source(empty.custom[0], "s"))
+    with pytest.raises(RuleQueryError):
+        custom(source=MetricSource(empty.custom[0], "s"))
 
 
 @pytest.mark.parametrize(("query", "window_s"), [
@@ -74,7 +74,7 @@ def test_what_cannot_be_asked_is_refused_before_it_is_asked():
 def test_the_window_is_the_one_range_of_the_query(query, window_s):
     text = RULES.replace(QUERY, f"'{query}'")
     plans = Plans()
-    plan = custom(plans=plans, source=Source(rules(text).custom[0], "s"))
+    plan = custom(plans=plans, source=MetricSource(rules(text).custom[0], "s"))
     assert plans.window_s(plan) == window_s
 
 
@@ -82,7 +82,7 @@ def test_external_rules_may_do_without_the_namespace():
     text = (
         "externalRules: [{seriesQuery: q, metricsQuery: 'q{<<.LabelMatchers>>}', resources: {%s}}]"
     )
-    free = Source(rules(text % "namespaced: false").external[0], "q")
+    free = MetricSource(rules(text % "namespaced: false").external[0], "q")
     assert Plans().external(free, "shop", Selector(), "").text("", ()) == "q{}"
-    bound = Source(rules(text % "template: <<.Resource>>").external[0], "q")
+    bound = MetricSource(rules(text % "template: <<.Resource>>").external[0], "q")
     assert Plans().external(bound, "shop", Selector(), "").text("shop", ()) == 'q{namespace="shop"}'

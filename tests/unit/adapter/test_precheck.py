@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from adapter.errors import ConfigInvalid
-from adapter.precheck import check
+from adapter.rules.precheck import check
 
 WRONG = """\
 rules:

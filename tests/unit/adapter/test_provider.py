@@ -5,12 +5,12 @@ import math
 import pytest
 from msgspec import structs
 
-from adapter.objects import Objects
-from adapter.plans import Plans
+from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.relist import Relister, RelistOptions
 from adapter.provider import FeedProvider
-from adapter.relist import Relister, RelistOptions
+from adapter.queries.plans import Plans
+from adapter.queries.usage import UsageByRules
 from adapter.stages import Stage
-from adapter.usage import Usage
 from podscale.core.metrics import (
     ContainerColumns,
     ContainerUsage,
@@ -47,7 +47,7 @@ async def provider(feed, pods=PODS, text=RULES, down=None):
     relister = Relister(lister, made, RelistOptions())
     await relister.relist()
     objects, plans = GivenObjects(pods), Plans()
-    usage = Usage(lambda: made.resource, objects, plans)
+    usage = UsageByRules(lambda: made.resource, objects, plans)
     return FeedProvider(
         feed, objects, MAPPER, plans, usage,
         custom=lambda: relister.custom, external=lambda: relister.external,
@@ -298,7 +298,7 @@ async def test_without_resource_rules_usage_is_not_found():
 
 def test_objects_has_what_the_tests_stand_in_for():
     for name in ("pod_names", "running", "namespaces", "names"):
-        assert hasattr(Objects, name)
+        assert hasattr(WatchedObjects, name)
 
 
 async def test_an_empty_list_is_a_reason_to_whoever_decides_by_it():

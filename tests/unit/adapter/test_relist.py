@@ -6,11 +6,11 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from adapter.registry import Registry, is_namespaced, unlisted, why_unknown
-from adapter.relist import Relister, RelistOptions
+from adapter.discovery.registry import MetricRegistry, is_namespaced, unlisted, why_unknown
+from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
 from podscale.feed import refusals
-from podscale.feed.client import Series
+from podscale.feed.client import SeriesAnswer
 from tests.unit.adapter.world import rules
 
 TWO = """
@@ -43,7 +43,7 @@ class Prometheus:
             name: frozenset(frozenset(labels) for labels in shapes)
             for name, shapes in found.items()
         }
-        return Series(names, len(names), self.is_partial)
+        return SeriesAnswer(names, len(names), self.is_partial)
 
 
 def pods(*names):
@@ -236,7 +236,7 @@ async def test_an_unknown_metric_names_the_stage_that_lost_it(resource, metric, 
 ])  # fmt: skip
 def test_a_metric_that_no_rule_exposes_names_the_nearest_that_one_does(metric, near):
     sources = dict.fromkeys(("pods", f"m{n}_total") for n in range(20_000))
-    listed = Registry({("pods", "good_total_rate"): None, **sources})  # type: ignore[dict-item]
+    listed = MetricRegistry({("pods", "good_total_rate"): None, **sources})  # type: ignore[dict-item]
     message = why_unknown(listed, "pods", metric).message
     assert message.endswith(f"; the nearest name is {near}" if near else metric)
 

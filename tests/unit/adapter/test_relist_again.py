@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter import relist
-from adapter.registry import RelistFailure, RuleState, unlisted
-from adapter.relist import Relister, RelistOptions
+from adapter.discovery import relist
+from adapter.discovery.registry import RelistFailure, RuleState, unlisted
+from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
 from podscale.feed import refusals
 from tests.unit.adapter.test_relist import TWO, Prometheus, pods, relister

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from adapter import request_options as options
+from adapter.apis import request_options as options
 from podscale.serving.api import ApiRequest, Media
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import StatusError

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.errors import ConfigInvalid
-from adapter.rules_file import RulesFile
+from adapter.rules.rules_file import RulesFile
 from tests.unit.adapter.world import MAPPER
 
 GOOD = "rules: [{seriesQuery: %s, metricsQuery: x}]"

@@ -5,13 +5,14 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adapter import bodies, values
 from adapter import flags as adapter_flags
-from adapter.config import parse as parse_config
-from adapter.config_gen import default_config, default_yaml
-from adapter.external_api import ExternalApi
-from adapter.registry import RelistFailure, RuleState
-from adapter.reuse import Reuse
+from adapter.apis import bodies
+from adapter.apis.external_api import ExternalApi
+from adapter.apis.response_cache import ResponseCache
+from adapter.discovery.registry import RelistFailure, RuleState
+from adapter.queries import values
+from adapter.rules.config import parse as parse_config
+from adapter.rules.config_gen import default_config, default_yaml
 from adapter.selfmetrics import AdapterMetrics
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSample, ExternalSamples, Sample
@@ -31,7 +32,7 @@ def parse(*words):
 
 def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
     now, is_same = [100.0], [True]
-    reuse = Reuse(5.0, lambda: now[0])
+    reuse = ResponseCache(5.0, lambda: now[0])
     response = ApiResponse(b"{}")
     reuse.keep(("a",), response, 98.0, lambda: is_same[0])
     assert reuse.find(("a",)) is response
@@ -47,7 +48,7 @@ def test_an_answer_is_reused_while_snapshot_and_objects_are_the_same():
 
 def test_a_clock_set_back_ends_the_reuse_of_what_is_now_from_the_future():
     now = [1000.0]
-    reuse = Reuse(5.0, lambda: now[0])
+    reuse = ResponseCache(5.0, lambda: now[0])
     reuse.keep(("a",), ApiResponse(b"{}"), 1000.0)
     now[0] = 400.0
     assert reuse.find(("a",)) is None
@@ -64,17 +65,19 @@ def asked(path="/apis/x", **query):
 
 
 def test_only_what_changes_the_answer_tells_requests_apart():
-    plain = Reuse.key(asked(labelSelector="a=b"))
-    assert Reuse.key(asked(labelSelector="a=b", timeout="5s", pretty="true", x="1")) == plain
+    plain = ResponseCache.key(asked(labelSelector="a=b"))
+    assert (
+        ResponseCache.key(asked(labelSelector="a=b", timeout="5s", pretty="true", x="1")) == plain
+    )
     others = [
         asked(), asked("/apis/y", labelSelector="a=b"), asked(labelSelector="a=c"),
         asked(metricLabelSelector="a=b"), asked(labelSelector="a=b", fieldSelector="f=1"),
     ]  # fmt: skip
-    assert len({plain, *map(Reuse.key, others)}) == 1 + len(others)
+    assert len({plain, *map(ResponseCache.key, others)}) == 1 + len(others)
 
 
 def test_what_is_held_is_bounded_in_bytes_and_the_oldest_goes_first():
-    reuse = Reuse(5.0, lambda: 100.0, most_bytes=100_000)
+    reuse = ResponseCache(5.0, lambda: 100.0, most_bytes=100_000)
     for n in range(1000):
         reuse.keep(("p", "s" * 5000, str(n)), ApiResponse(b"x" * 5000), 100.0)
         assert reuse.held_bytes <= 100_000
@@ -86,7 +89,7 @@ def test_what_is_held_is_bounded_in_bytes_and_the_oldest_goes_first():
 
 def test_what_is_out_of_date_is_let_go_of_without_being_asked_for():
     now = [100.0]
-    reuse = Reuse(5.0, lambda: now[0])
+    reuse = ResponseCache(5.0, lambda: now[0])
     reuse.keep(("old",), ApiResponse(b"x" * 5000), 100.0)
     now[0] = 105.0
     reuse.keep(("new",), ApiResponse(b"x"), 105.0)
@@ -94,7 +97,7 @@ def test_what_is_out_of_date_is_let_go_of_without_being_asked_for():
 
 
 def test_without_a_life_nothing_is_kept():
-    reuse = Reuse(0.0, lambda: 100.0)
+    reuse = ResponseCache(0.0, lambda: 100.0)
     reuse.keep(("a",), ApiResponse(b"{}"), 100.0)
     assert reuse.find(("a",)) is None
 
@@ -254,7 +257,7 @@ class OneSeries:
 async def test_a_kept_external_answer_does_not_pass_over_a_wrong_option():
     freshness = AdapterMetrics(CollectorRegistry()).freshness
     api = ExternalApi(
-        OneSeries(), lambda: None, Reuse(5.0, lambda: 1001.0), freshness, lambda: 1001.0
+        OneSeries(), lambda: None, ResponseCache(5.0, lambda: 1001.0), freshness, lambda: 1001.0
     )
     info = RequestInfo(True, "", "list", namespace="shop", parts=("depth",))
 
@@ -273,7 +276,7 @@ async def test_a_kept_external_answer_does_not_pass_over_a_wrong_option():
 async def test_the_age_of_an_answer_is_by_the_clock_its_samples_are_by():
     registry = CollectorRegistry()
     freshness = AdapterMetrics(registry).freshness
-    api = ExternalApi(OneSeries(), lambda: None, Reuse(0.0), freshness, lambda: 1000.0)
+    api = ExternalApi(OneSeries(), lambda: None, ResponseCache(0.0), freshness, lambda: 1000.0)
     info = RequestInfo(True, "", "list", namespace="shop", parts=("depth",))
     request = ApiRequest("GET", "/apis/x", info, {}, {}, b"", ANONYMOUS_USER, Media(), 0.0)
     await api.handle(request)

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from adapter import sources
-from adapter.sources import Sources
+from adapter.apis import sources
+from adapter.apis.sources import MetricSources
 from podscale.core.metrics import (
     ExternalSamples,
     MetricsProvider,
@@ -61,8 +61,8 @@ class Failing:
         raise RuntimeError("a bug of theirs")
 
 
-async def chained(*others: MetricsProvider) -> Sources:
-    return Sources(await provider(RecordingFeed()), others)
+async def chained(*others: MetricsProvider) -> MetricSources:
+    return MetricSources(await provider(RecordingFeed()), others)
 
 
 async def test_the_rules_come_first():
@@ -100,7 +100,7 @@ async def test_what_nobody_knows_is_not_found_with_the_rules_reason():
 async def test_rules_that_cannot_be_listed_hide_nothing_that_others_have():
     text = RULES.replace("http_requests_total{pod!", "{pod!").replace("'queue_depth'", "'{a=\"\"}'")
     down = await provider(RecordingFeed(), text=text, down=refusals.error("unreachable"))
-    made = Sources(down, [SampleProvider(PODS_OF_SHOP)])
+    made = MetricSources(down, [SampleProvider(PODS_OF_SHOP)])
     pods = await made.several(PODS, "shop", Selector(), "some-metric", "")
     assert isinstance(pods, PodSamples)
     one = await made.single("service", "shop", "web", "some-metric", "")
@@ -118,7 +118,7 @@ async def test_rules_that_cannot_be_listed_hide_nothing_that_others_have():
 async def test_what_a_listed_rule_cannot_read_now_is_not_asked_elsewhere():
     sample = SampleProvider(PODS_OF_SHOP)
     failing = RecordingFeed(dict.fromkeys(("rules[0]", "externalRules[0]"), DOWN))
-    made = Sources(await provider(failing), [sample])
+    made = MetricSources(await provider(failing), [sample])
     assert await made.several(PODS, "shop", Selector(), METRIC, "") is DOWN
     assert await made.single("service", "shop", "web", METRIC, "") is DOWN
     assert await made.external("shop", "queue_depth", "") is DOWN
@@ -141,6 +141,6 @@ class Hanging:
 
 
 async def test_a_provider_that_hangs_is_given_up():
-    made = Sources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
+    made = MetricSources(await provider(RecordingFeed()), [Hanging()], patience_s=0.05)
     late = await made.external("shop", "nothing", "")
     assert (type(late), late.reason, late.is_timeout) == (Unavailable, "ProviderTimeout", True)

@@ -6,10 +6,10 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter import readings
-from adapter.readings import Origin
-from adapter.registry import Registry
-from adapter.standing import Standings
+from adapter.discovery.registry import MetricRegistry
+from adapter.queries import readings
+from adapter.queries.readings import Origin
+from adapter.queries.standing import Standings
 from podscale.core.metrics import (
     ExternalMetric,
     NoData,
@@ -19,7 +19,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.samplecolumns import SampleColumns
-from podscale.feed.plan import Demand, KeyLabels, Plan
+from podscale.feed.plan import Demand, KeyLabels, QueryPlan
 from tests.unit.adapter.test_provider import METRIC, provider
 from tests.unit.adapter.world import GivenObjects, RecordingFeed, reading
 
@@ -34,7 +34,7 @@ def stands(standings, question, plan, origin):
 
 
 def plan(series="m"):
-    return Plan("custom", "r", series, KeyLabels("namespace", "pod"), lambda *_: series)
+    return QueryPlan("custom", "r", series, KeyLabels("namespace", "pod"), lambda *_: series)
 
 
 def pods(**apps):
@@ -226,6 +226,6 @@ async def test_a_metric_that_a_relist_loses_is_unknown_at_once():
     made = await provider(RecordingFeed(), pods(web=3))
     (found,) = await made.answer([WEB])
     assert found.pods["web-0"].value_milli == 1500
-    made._custom = Registry
+    made._custom = MetricRegistry
     (gone,) = await made.answer([WEB])
     assert isinstance(gone, NotFound)

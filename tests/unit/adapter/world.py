@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from adapter import config
-from adapter.objects import Names
-from adapter.rules import RuleSet, compile_rules
+from adapter.discovery.objects import Names
+from adapter.rules import config
+from adapter.rules.ruleset import RuleSet, compile_rules
 from podscale.core.selector import Selector
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podscale.cli import demo_leftovers, demo_rules
-from podscale.cli.demo_clock import Clock
-from podscale.cli.demo_look import Look
-from podscale.cli.demo_scenes import PERIOD_S, SCENES, queue_load, shop_load
-from podscale.cli.demo_summary import is_measured, summary
+from podscale.cli.demo import leftovers
+from podscale.cli.demo import rules as demo_rules
+from podscale.cli.demo.clock import Clock
+from podscale.cli.demo.look import SceneLook
+from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
+from podscale.cli.demo.summary import is_measured, summary
 
 
 def look(scene, at_s, replicas, **more):
-    return Look(scene, at_s, "", replicas, (), "", True, **more)
+    return SceneLook(scene, at_s, "", replicas, (), "", True, **more)
 
 
 def test_a_faster_clock_passes_faster_and_begins_now():
@@ -107,28 +108,28 @@ def scratch(tmp_path, monkeypatch):
 
 
 def test_a_living_demo_is_left_alone(scratch):
-    with demo_leftovers.directory() as own:
-        assert demo_leftovers.sweep() == []
+    with leftovers.directory() as own:
+        assert leftovers.sweep() == []
         assert own.exists()
     assert list(scratch.iterdir()) == []
 
 
 def test_a_dead_one_is_removed_and_strangers_are_not(scratch):
-    dead = scratch / f"{demo_leftovers.PREFIX}x"
+    dead = scratch / f"{leftovers.PREFIX}x"
     dead.mkdir()
-    (dead / demo_leftovers.LOCK).touch()
+    (dead / leftovers.LOCK).touch()
     # A number that now belongs to somebody else: this very process must survive.
-    demo_leftovers.note_child(dead, os.getpid())
+    leftovers.note_child(dead, os.getpid())
     stranger = scratch / "other"
     stranger.mkdir()
-    assert demo_leftovers.sweep() == [dead]
+    assert leftovers.sweep() == [dead]
     assert list(scratch.iterdir()) == [stranger]
 
 
 def test_a_directory_that_is_just_being_made_is_left_alone(scratch):
-    young = scratch / f"{demo_leftovers.PREFIX}y"
+    young = scratch / f"{leftovers.PREFIX}y"
     young.mkdir()
-    assert demo_leftovers.sweep() == []
+    assert leftovers.sweep() == []
     os.utime(young, (0, 0))
-    assert demo_leftovers.sweep() == [young]
+    assert leftovers.sweep() == [young]
     assert not Path(young).exists()

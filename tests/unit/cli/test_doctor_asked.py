@@ -9,15 +9,15 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from adapter.evidence import Asked, Point, Result, ResultOf, Surroundings
-from adapter.recording import Entry, Recording, RecordingInvalid, decode, encode
-from podscale.cli import doctor_cluster
-from podscale.cli.doctor import command
-from podscale.cli.doctor_cluster import Cluster, ClusterFailed
-from podscale.cli.doctor_given import Given, Usage, prometheus
-from podscale.cli.doctor_hpa import of_hpa
-from podscale.cli.doctor_run import Plan, examine
-from podscale.cli.doctor_served import answered
+from adapter.doctor.evidence import AskedEvidence, Point, Result, ResultOf, Surroundings
+from adapter.doctor.recording import RecordedAnswer, Recording, RecordingInvalid, decode, encode
+from podscale.cli.doctor import cluster as doctor_cluster
+from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.command import command
+from podscale.cli.doctor.given import Given, WrongUsage, prometheus
+from podscale.cli.doctor.hpa_metrics import of_hpa
+from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.cli.doctor.served import answered
 from podscale.feed.client import PrometheusClient
 from podscale.kube.api import Response
 from podscale.kube.errors import ApiError
@@ -26,7 +26,7 @@ from podscale.kube.restmapper import Mapper
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"
 LISTS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
-CPU = Asked("resource", "cpu", "shop", "pods", "*", "app=web")
+CPU = AskedEvidence("resource", "cpu", "shop", "pods", "*", "app=web")
 
 
 class Told:
@@ -47,8 +47,8 @@ class Told:
         return Response(200, {}, json.dumps(found).encode())
 
 
-def cluster(bodies: Mapping[str, object]) -> Cluster:
-    return Cluster(Told(bodies))  # type: ignore[arg-type]  # nothing is watched
+def cluster(bodies: Mapping[str, object]) -> DoctorCluster:
+    return DoctorCluster(Told(bodies))  # type: ignore[arg-type]  # nothing is watched
 
 
 def usage(*containers: Mapping[str, str]) -> dict[str, object]:
@@ -67,7 +67,7 @@ def usage(*containers: Mapping[str, str]) -> dict[str, object]:
     pytest.param({"items": 3}, "QueryInvalid", "is not understood", id="nonsense"),
 ])  # fmt: skip
 async def test_usage_is_asked_of_metrics_k8s_io(answer, stage, said):
-    report = await examine(Plan(rules=None, usage=[CPU]), cluster({USAGE: answer}), _quiet)
+    report = await examine(DoctorPlan(rules=None, usage=[CPU]), cluster({USAGE: answer}), _quiet)
     ((asked, found),) = report.findings
     assert (asked, found.stage) == (CPU, stage)
     assert said in found.seen
@@ -93,7 +93,7 @@ async def test_of_a_container_resource_only_the_named_container_counts(container
     })  # fmt: skip
     facts.mapper = Mapper([DEPLOYMENTS])
     asked, _ = await of_hpa(facts, "shop", "web")
-    report = await examine(Plan(rules=None, usage=asked), facts, _quiet)
+    report = await examine(DoctorPlan(rules=None, usage=asked), facts, _quiet)
     ((_, found),) = report.findings
     assert found.stage == stage
     assert said in found.seen
@@ -105,7 +105,7 @@ async def test_of_a_container_resource_only_the_named_container_counts(container
     ({"items": "no list"}, "APIServiceElsewhere"),
 ])  # fmt: skip
 async def test_an_answer_in_another_form_is_a_finding(answer, stage):
-    asked = Asked("external", "queue", "shop")
+    asked = AskedEvidence("external", "queue", "shop")
     path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue"
     assert (await answered(cluster({path: answer}), asked)).stage == stage
 
@@ -123,7 +123,7 @@ async def test_every_page_of_a_list_is_looked_at(monkeypatch):
         LISTS: {"metadata": {"continue": "more"}, "items": [hpa("one"), hpa("two")]},
         f"{LISTS}#more": {"items": [hpa("three")]},
     }
-    plan = Plan(rules=None, namespace="shop")
+    plan = DoctorPlan(rules=None, namespace="shop")
     found = await examine(plan, cluster(bodies), _quiet)
     assert [each.subject for each in found.lints] == [
         f"hpa/{name} in shop" for name in ("one", "two", "three")
@@ -136,7 +136,9 @@ async def test_every_page_of_a_list_is_looked_at(monkeypatch):
 
 async def test_lints_of_other_hpas_are_not_those_of_the_one_that_was_asked_for():
     bodies = {LISTS: {"items": [hpa("one"), hpa("two")]}}
-    found = await examine(Plan(rules=None, namespace="shop", hpa="two"), cluster(bodies), _quiet)
+    found = await examine(
+        DoctorPlan(rules=None, namespace="shop", hpa="two"), cluster(bodies), _quiet
+    )
     assert [each.subject for each in found.lints] == ["hpa/two in shop"]
 
 
@@ -146,7 +148,7 @@ async def test_an_odd_object_hides_none_of_the_others():
         VPAS.path("shop"): {"items": [{"metadata": {"name": "odd"}, "spec": {"targetRef": 3}}]},
     })  # fmt: skip
     facts.mapper = Mapper([VPAS])
-    found = await examine(Plan(rules=None, namespace="shop"), facts, _quiet)
+    found = await examine(DoctorPlan(rules=None, namespace="shop"), facts, _quiet)
     assert [each.lint for each in found.lints] == ["MinEqualsMax"]
     assert any("VerticalPodAutoscaler odd is not linted" in each for each in found.notes)
 
@@ -192,7 +194,7 @@ def test_a_call_that_nothing_can_be_done_with_says_what_to_change(
     {"entry": 0, "point": 0, "value": "many"},
 ])  # fmt: skip
 def test_a_recording_that_names_no_sample_is_refused(strange):
-    entry = Entry(ResultOf("load"), Result([Point({}, float("nan"))]))
+    entry = RecordedAnswer(ResultOf("load"), Result([Point({}, float("nan"))]))
     kept = Recording(config="", asked=CPU, around=Surroundings(""), entries=[entry])
     document = json.loads(encode(kept))
     assert decode(json.dumps(document).encode()).entries
@@ -223,7 +225,7 @@ def test_a_proxy_that_is_not_asked_because_of_a_ca_refuses_nothing(tmp_path, mon
     assert options is not None
     PrometheusClient(options)  # does not refuse it either
     given.prometheus_ca_file = ""
-    with pytest.raises(Usage, match="only http and https proxies"):
+    with pytest.raises(WrongUsage, match="only http and https proxies"):
         prometheus(given)
 
 

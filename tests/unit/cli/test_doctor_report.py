@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from adapter.doctor import Diagnosis
-from adapter.evidence import Asked
-from adapter.lints import LintFinding
-from adapter.rules_api import RulesTold, RuleTold
+from adapter.apis.rules_api import RulesTold, RuleTold
+from adapter.doctor.diagnosis import Diagnosis
+from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.lints import LintFinding
 from adapter.stages import Stage
-from podscale.cli.doctor_cluster import Cluster, ClusterFailed
-from podscale.cli.doctor_hpa import of_hpa
-from podscale.cli.doctor_report import print_report
-from podscale.cli.doctor_run import Plan, Report, RuleReport, examine
+from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.doctor.hpa_metrics import of_hpa
+from podscale.cli.doctor.report import print_report
+from podscale.cli.doctor.run import DoctorPlan, DoctorReport, RuleReport, examine
 from podscale.kube.api import Api
 from podscale.kube.connect import Target, connect
 from podscale.migrate.rules_source import RulesText
@@ -51,13 +51,13 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def cluster(api: Api) -> Cluster:
-    found = Cluster(api)
+async def cluster(api: Api) -> DoctorCluster:
+    found = DoctorCluster(api)
     await found.learn_resources()
     return found
 
 
-async def test_a_namespace_that_is_not_there_is_told(cluster: Cluster) -> None:
+async def test_a_namespace_that_is_not_there_is_told(cluster: DoctorCluster) -> None:
     await cluster.find_namespace("shop")
     with pytest.raises(ClusterFailed, match=r"^there is no namespace nope$"):
         await cluster.find_namespace("nope")
@@ -65,7 +65,7 @@ async def test_a_namespace_that_is_not_there_is_told(cluster: Cluster) -> None:
         await of_hpa(cluster, "nope", "web")
 
 
-async def test_an_hpa_whose_target_is_gone_says_so_in_words(cluster: Cluster) -> None:
+async def test_an_hpa_whose_target_is_gone_says_so_in_words(cluster: DoctorCluster) -> None:
     with pytest.raises(ClusterFailed, match=r"Deployment/gone, is not in namespace shop.*Ref"):
         await of_hpa(cluster, "shop", "web")
 
@@ -75,7 +75,7 @@ async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
         with pytest.raises(
             ClusterFailed, match=r"no connection to 127.0.0.1:1: connection refused.*--no-cluster"
         ):
-            await Cluster(api).learn_resources()
+            await DoctorCluster(api).learn_resources()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
     ],
 )
 async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
-    cluster: Cluster,
+    cluster: DoctorCluster,
     capsys: pytest.CaptureFixture[str],
     listed_s: float | None,
     metrics: int,
@@ -98,7 +98,9 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
         RULES, "rules.yaml", "http://prometheus", 60.0, 300.0,
         rules=[RuleTold("rules[0]", listed_s, metrics)],
     )  # fmt: skip
-    plan = Plan(rules=RulesText(RULES, "rules.yaml", "running adapter"), prometheus=None, told=told)
+    plan = DoctorPlan(
+        rules=RulesText(RULES, "rules.yaml", "running adapter"), prometheus=None, told=told
+    )
     report = await examine(plan, cluster, lambda *_: None)
     assert report.is_healthy is healthy
     print_report(report, "table")
@@ -108,13 +110,13 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
 
 
 async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(
-    cluster: Cluster,
+    cluster: DoctorCluster,
 ) -> None:
     rules = [RuleTold("rules[0]", 1.0, 0), RuleTold("rules[1]", 1.0, 0, "PrometheusUnreachable")]
     told = RulesTold(RULES, "rules.yaml", "http://prometheus", 60.0, 300.0, rules=rules)
-    asked = [Asked("custom", "load", "shop", "pods", "*")]
+    asked = [AskedEvidence("custom", "load", "shop", "pods", "*")]
     source = RulesText(RULES, "rules.yaml", "running adapter")
-    plan = Plan(rules=source, prometheus=None, told=told, asked=asked)
+    plan = DoctorPlan(rules=source, prometheus=None, told=told, asked=asked)
     report = await examine(plan, cluster, lambda *_: None)
     assert not report.is_healthy  # nobody serves it here
     assert [rule.rule for rule in report.rules] == ["rules[1]"]
@@ -122,14 +124,14 @@ async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(
 
 async def test_without_a_prometheus_it_says_that_the_series_were_not_looked_at() -> None:
     for rules, said in ((RULES, "1 rule read"), ("rules: []\n", "there are no rules")):
-        plan = Plan(rules=RulesText(rules, "rules.yaml", "rules file"), prometheus=None)
+        plan = DoctorPlan(rules=RulesText(rules, "rules.yaml", "rules file"), prometheus=None)
         (note,) = (await examine(plan, None, lambda *_: None)).notes
         assert note.startswith(said)
 
 
 def test_one_is_counted_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     rule = RuleReport("rules[0]", 1, ["load"])
-    print_report(Report(rules=[rule]), "table")
+    print_report(DoctorReport(rules=[rule]), "table")
     assert "1 series name, 1 metric: load" in capsys.readouterr().out
 
 
@@ -138,8 +140,8 @@ def test_what_series_and_objects_are_called_cannot_command_the_terminal(
 ) -> None:
     hostile = "\x1b]0;owned\x07\x9b2J\u202eload\n✓ nothing needs to change"
     found = Diagnosis(Stage.NO_SERIES, hostile, hostile, "rules", 0, hostile, hostile)
-    report = Report(
-        findings=[(Asked("custom", hostile, "shop", "pods", "*"), found)],
+    report = DoctorReport(
+        findings=[(AskedEvidence("custom", hostile, "shop", "pods", "*"), found)],
         rules=[RuleReport(hostile, 1, [hostile]), RuleReport("", 0, [], hostile)],
         lints=[LintFinding("NameTwice", hostile, hostile)],
         notes=[hostile],

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from podscale.cli.commands.explained import lines, print_explanation, print_list
 from podscale.cli.entry import cli
-from podscale.cli.explained import lines, print_explanation, print_list
 
 HPA = """
 apiVersion: autoscaling/v2

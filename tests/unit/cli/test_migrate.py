@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from podscale.cli.migrate import command
+from podscale.cli.commands.migrate import command
 
 NOWHERE = "http://127.0.0.1:1"
 HPA = """\

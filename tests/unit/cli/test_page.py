@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from podscale.cli.page import Choice, on_loopback
+from podscale.cli.page import PageChoice, on_loopback
 from podscale.page.desk import Desk
-from podscale.page.part import Page
+from podscale.page.part import PagePart
 from podscale.serving.flags import FlagError, parse
-from podscale.serving.http.server import Server
+from podscale.serving.http.server import HttpServer
 from vpa.admission import flags as admission_flags
 
 
@@ -34,11 +34,11 @@ class Still:
 
 
 async def test_the_pages_port_is_told_by_its_own_flag(taken: int) -> None:
-    page = cast(Page, Still())
+    page = cast(PagePart, Still())
     with pytest.raises(OSError, match=rf"127.0.0.1:{taken}: address already.*--page-port"):
-        async with on_loopback(page, Choice(taken)):
+        async with on_loopback(page, PageChoice(taken)):
             pass
-    async with on_loopback(page, Choice(taken, or_any=True)) as url:
+    async with on_loopback(page, PageChoice(taken, or_any=True)) as url:
         assert f":{taken}/" not in url
 
 
@@ -46,7 +46,7 @@ async def test_the_servers_port_is_told_by_its_flags(taken: int) -> None:
     async def nobody(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    async with Server(nobody) as server:
+    async with HttpServer(nobody) as server:
         with pytest.raises(OSError, match=rf":{taken}: address already in use .*--secure-port"):
             await server.listen("127.0.0.1", taken, None)
 

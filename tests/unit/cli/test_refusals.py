@@ -147,7 +147,7 @@ def test_a_cluster_or_a_time_that_is_none_ends_with_2(words: list[str], said: st
     ],
 )
 def test_hpa_offers_eval_and_the_flags(words: list[str], offered: str):
-    from podscale.cli.completion import kubectl
+    from podscale.cli.commands.completion import kubectl
 
     assert offered in [line.partition("\t")[0] for line in kubectl(words).splitlines()]
 

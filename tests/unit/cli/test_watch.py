@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from podscale.cli import explain
-from podscale.cli.explain import _gist
+from podscale.cli.commands import explain
+from podscale.cli.commands.explain import _gist
 from podscale.kube.errors import ServerFailed
 
 AWAY = None

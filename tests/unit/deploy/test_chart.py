@@ -24,7 +24,7 @@ def arguments(manifests: list[Manifest], part: str) -> flags.Flags:
     parts: dict[str, Any] = {"adapter": adapter_flags, "hpa": hpa_flags}
     table = parts[part].TABLE
     if part == "hpa":
-        # As podscale.cli.hpa does: with the feed come the adapter's flags.
+        # As podscale.cli.commands.hpa does: with the feed come the adapter's flags.
         table = (*adapter_flags.OWN, *adapter_flags.FEED, *table)
     parsed = flags.parse(found[1:], table)
     assert [*parts[part].problems(parsed), *flag_table.problems(parsed)] == []

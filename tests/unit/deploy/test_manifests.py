@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter import config_gen
 from adapter import flags as adapter_flags
+from adapter.rules import config_gen
 from hpa import flags as hpa_flags
 from podscale.core import quantity
 from podscale.serving import flag_table, flags

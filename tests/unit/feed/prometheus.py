@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.feed.plan import Demand, KeyLabels, Plan
+from podscale.feed.plan import Demand, KeyLabels, QueryPlan
 
 _MATCHER = r'{label}(=~?)"([^"]*)"'
 
@@ -154,7 +154,7 @@ def pods_plan(rule="r", template="sum by (pod) (m{<M>})", matchers=(), api="cust
             text = text.replace(f"<{label}>", value)
         return text
 
-    return Plan(api, rule, "m", labels, render, tuple(matchers))
+    return QueryPlan(api, rule, "m", labels, render, tuple(matchers))
 
 
 def want(plan, namespace, *names, known=None):

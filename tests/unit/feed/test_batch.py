@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.feed.batch import Batch, Limits, Shape, Want, is_wide, pack
+from podscale.feed.batch import Batch, BatchLimits, Shape, Want, is_wide, pack
 
 SHAPE = Shape(static=50, per_namespace=2, per_name=1)
 
@@ -12,13 +12,15 @@ def wants(count, names=(), series=10):
 
 
 def test_batches_fill_in_order_of_namespaces_whatever_the_order_of_demand():
-    batches = pack(reversed(wants(150)), SHAPE, Limits())
+    batches = pack(reversed(wants(150)), SHAPE, BatchLimits())
     assert [len(batch.namespaces) for batch in batches] == [100, 50]
     assert batches[0].namespaces == tuple(f"n{place:03}" for place in range(100))
 
 
 def test_expected_series_bound_a_batch():
-    assert [len(b.namespaces) for b in pack(wants(10, series=300), SHAPE, Limits(series=1000))] == [
+    assert [
+        len(b.namespaces) for b in pack(wants(10, series=300), SHAPE, BatchLimits(series=1000))
+    ] == [
         3,
         3,
         3,
@@ -28,34 +30,36 @@ def test_expected_series_bound_a_batch():
 
 def test_a_namespace_over_the_limit_goes_alone():
     many = [Want("a", (), 10), Want("b", (), 5000), Want("c", (), 10)]
-    assert [b.namespaces for b in pack(many, SHAPE, Limits())] == [("a",), ("b",), ("c",)]
+    assert [b.namespaces for b in pack(many, SHAPE, BatchLimits())] == [("a",), ("b",), ("c",)]
 
 
 def test_wide_and_named_do_not_mix():
-    batches = pack([Want("a", (), 3), Want("b", ("p",), 1), Want("c", (), 3)], SHAPE, Limits())
+    batches = pack([Want("a", (), 3), Want("b", ("p",), 1), Want("c", (), 3)], SHAPE, BatchLimits())
     assert batches == [Batch(("a", "c")), Batch(("b",), ("p",))]
 
 
 def test_equal_names_of_several_namespaces_are_listed_once():
-    (batch,) = pack(wants(80, names=[f"web-{i}" for i in range(150)]), SHAPE, Limits(series=10**6))
+    (batch,) = pack(
+        wants(80, names=[f"web-{i}" for i in range(150)]), SHAPE, BatchLimits(series=10**6)
+    )
     assert len(batch.names) == 150
 
 
 def test_names_bound_a_batch():
     each = [Want(f"n{n}", tuple(f"n{n}-{i:02}" for i in range(80)), 80) for n in range(4)]
-    assert [len(batch.names) for batch in pack(each, SHAPE, Limits())] == [160, 160]
+    assert [len(batch.names) for batch in pack(each, SHAPE, BatchLimits())] == [160, 160]
 
 
 @pytest.mark.parametrize("selectors", [1, 3])
 def test_text_bounds_a_batch_once_per_selector(selectors):
     shape = Shape(static=100, per_namespace=selectors)
-    batches = pack([Want("n" * 50 + f"{i:03}", (), 1) for i in range(100)], shape, Limits())
+    batches = pack([Want("n" * 50 + f"{i:03}", (), 1) for i in range(100)], shape, BatchLimits())
     assert len(batches) == (1 if selectors == 1 else 3)
 
 
 def test_beyond_the_hard_limit_the_names_of_one_namespace_are_split():
     names = tuple(f"a-rather-long-name-of-a-pod-{i:05}" for i in range(2000))
-    batches = pack([Want("n", names, 2000)], SHAPE, Limits())
+    batches = pack([Want("n", names, 2000)], SHAPE, BatchLimits())
     assert len(batches) == 5
     assert all(sum(len(name) + 1 for name in batch.names) < 16_000 for batch in batches)
     assert sorted(name for batch in batches for name in batch.names) == list(names)

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from podscale.core.metrics import Refused, Unavailable
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from tests.unit.feed.opened import quiet, served
 from tests.unit.feed.prometheus import pods_plan, refused, vector, want
 
@@ -226,7 +226,7 @@ async def test_a_template_that_cannot_be_executed_refuses_its_own_requests(fake,
         raise ValueError("no such field")
 
     feed = await opened()
-    plan = Plan("custom", "r", "m", KeyLabels("namespace", "pod"), render)
+    plan = QueryPlan("custom", "r", "m", KeyLabels("namespace", "pod"), render)
     (outcome,) = await feed.read([want(plan, "n1", "p0")])
     assert isinstance(outcome, Refused)
     assert fake.asked == []

@@ -6,24 +6,24 @@ from collections.abc import Generator, Mapping, Sequence
 
 import pytest
 
-from podscale.feed.layout import Layout, laying_out
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.layout import RowLayout, laying_out
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import Collector, Rows, reading, stamps_of
-from podscale.feed.wire import Answer, VectorReader
+from podscale.feed.snapshot import Collector, SnapshotRows, reading, stamps_of
+from podscale.feed.wire import InstantAnswer, VectorReader
 
 T = 1_700_000_000.0
 MAX_AGE_S = 300.0
 NAMESPACES = ("ns-0", "ns-1", "empty")
 LABELS = KeyLabels("namespace", "pod")
-PLAN = Plan("custom", "rules[0]", "load", LABELS, lambda _matchers, _values: "load")
+PLAN = QueryPlan("custom", "rules[0]", "load", LABELS, lambda _matchers, _values: "load")
 Row = tuple[str, str, float]  # namespace, pod, value
 
 STEADY: Sequence[Row] = (("ns-0", "a", 1.0), ("ns-1", "b", 2.0), ("ns-0", "c", 3.0))
 TIMES: Sequence[Row] = (("ns-1", "b", T - 5), ("ns-0", "c", T - 6), ("ns-0", "a", T - 7))
 
 
-def raw(rows: Sequence[Row], *, at: float = T) -> Answer:
+def raw(rows: Sequence[Row], *, at: float = T) -> InstantAnswer:
     """Return the rows as they come over the wire, label sets undecoded."""
     reader = VectorReader(is_raw=True)
     entries = [
@@ -40,7 +40,9 @@ def _metric(namespace: str, pod: str) -> Mapping[str, str]:
     return {"namespace": namespace, **({"pod": pod} if pod else {})}
 
 
-def sorted_out(answer: Answer, stamps: Answer | None) -> tuple[dict[str, Rows], Layout | None]:
+def sorted_out(
+    answer: InstantAnswer, stamps: InstantAnswer | None
+) -> tuple[dict[str, SnapshotRows], RowLayout | None]:
     """Sort the rows out one by one, and remember how."""
     collector = Collector(PLAN, T, NAMESPACES, carries_namespace=True)
     decoded = answer.labelled()
@@ -53,13 +55,13 @@ def sorted_out(answer: Answer, stamps: Answer | None) -> tuple[dict[str, Rows], 
     return collector.rows, ended(steps)
 
 
-def ended(steps: Generator[None, None, Layout | None]) -> Layout | None:
+def ended(steps: Generator[None, None, RowLayout | None]) -> RowLayout | None:
     """Return what the steps end with."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            layout: Layout | None = end.value
+            layout: RowLayout | None = end.value
             return layout
 
 
@@ -106,7 +108,7 @@ def test_the_same_labels_again_are_served_as_if_sorted_out_again(
     ],
 )
 def test_whatever_is_out_of_the_ordinary_is_sorted_out_again(
-    answer: Answer, stamps: Answer | None
+    answer: InstantAnswer, stamps: InstantAnswer | None
 ) -> None:
     _, layout = sorted_out(raw(STEADY), raw(TIMES))
     assert layout is not None

@@ -1,7 +1,7 @@
 """The feed's reading of objects that are not pods."""
 
 from podscale.core.metrics import Refused
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from tests.unit.feed.opened import quiet, served
 from tests.unit.feed.prometheus import pods_plan, refused, want
 
@@ -16,7 +16,7 @@ class TestOtherObjects:
         def render(matchers, _):
             return f"sum by ({group}) (m{{{matchers}}})"
 
-        return Plan(api, "r", "m", labels, render, **more)
+        return QueryPlan(api, "r", "m", labels, render, **more)
 
     async def test_cluster_scoped_objects_are_one_batch_without_namespace(self, fake, opened):
         feed, plan = await opened(), self.plan(KeyLabels("", "pod"), "node")

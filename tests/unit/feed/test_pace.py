@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from podscale.feed.pace import WORK_S, Pace
+from podscale.feed.pace import WORK_S, LoopPace
 
 
 def work(seconds):
@@ -14,7 +14,7 @@ def work(seconds):
 
 async def slept(turns, each_s):
     """Return how often the loop slept while ``turns`` of work went by."""
-    loop, pace, naps = asyncio.get_running_loop(), Pace(), 0
+    loop, pace, naps = asyncio.get_running_loop(), LoopPace(), 0
     call_later = loop.call_later
 
     def counted(delay, *arguments, **named):
@@ -41,7 +41,7 @@ async def test_what_is_soon_done_is_not_held_up():
 
 
 async def test_others_run_at_every_turn():
-    pace, seen = Pace(), 0
+    pace, seen = LoopPace(), 0
 
     async def other():
         nonlocal seen
@@ -71,6 +71,6 @@ async def test_steps_rest_where_they_yield_and_return_what_they_end_with():
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    assert await Pace().through(steps()) == "done"
+    assert await LoopPace().through(steps()) == "done"
     task.cancel()
     assert seen == [0, "other", 1, "other", 2, "other"]

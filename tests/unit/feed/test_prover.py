@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.skeleton import skeleton
@@ -114,7 +114,7 @@ def test_a_request_whose_text_differs_from_the_skeleton_is_not_covered():
     def render(matchers, values):
         return f"sum by (pod) ({'b' if values['namespace'] == 'prod' else 'a'}{{{matchers}}})"
 
-    plan = Plan("custom", "r", "a", KeyLabels("namespace", "pod"), render)
+    plan = QueryPlan("custom", "r", "a", KeyLabels("namespace", "pod"), render)
     filled = skeleton(plan)
     assert filled.covers("dev", ("p0",))
     assert not filled.covers("prod", ("p0",))
@@ -126,13 +126,15 @@ def test_a_value_cut_by_the_template_is_static_or_not_covered():
     def render(matchers, values):
         return f'sum by (pod) (a{{{matchers},tier="{values["namespace"][:2]}"}})'
 
-    cut = Plan("custom", "r", "a", plan.labels, render)
+    cut = QueryPlan("custom", "r", "a", plan.labels, render)
     assert not skeleton(cut).covers("n1", ("p0",))
 
 
 def test_one_label_in_two_roles_is_not_widened():
     labels = KeyLabels("pod", "pod")
-    plan = Plan("custom", "r", "a", labels, lambda matchers, _: f"sum by (pod) (a{{{matchers}}})")
+    plan = QueryPlan(
+        "custom", "r", "a", labels, lambda matchers, _: f"sum by (pod) (a{{{matchers}}})"
+    )
     assert prove(plan).outcome == "per-request"
 
 

@@ -5,21 +5,21 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from podscale.feed.plan import KeyLabels, Plan
+from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.verdict import Default
-from podscale.feed.snapshot import Collector, Rows, add_own, reading, stamps_of
-from podscale.feed.wire import Answer
+from podscale.feed.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
+from podscale.feed.wire import InstantAnswer
 
 T = 1_700_000_000.0
 
 
 def plan(api="custom", namespace="namespace", name="pod", container=""):
-    return Plan(api, "r", "m", KeyLabels(namespace, name, container), lambda _, __: "")
+    return QueryPlan(api, "r", "m", KeyLabels(namespace, name, container), lambda _, __: "")
 
 
 def answer(*rows):
     metrics, values = [dict(labels) for labels, _ in rows], [value for _, value in rows]
-    return Answer("vector", metrics, values, [T] * len(rows))
+    return InstantAnswer("vector", metrics, values, [T] * len(rows))
 
 
 def row(value, **labels):
@@ -42,7 +42,7 @@ def read(given, of=None, namespaces=("n1", "n2"), stamps=None, *, carries=False)
 
 
 def read_one(given, of=None):
-    rows = Rows(T)
+    rows = SnapshotRows(T)
     for page in given.pages(rows=1):
         add_own(rows, page, of or plan())
     return rows
@@ -157,13 +157,13 @@ def test_every_reading_has_a_serial_of_its_own():
 
 
 def test_a_scalar_is_one_row_without_labels():
-    rows = read_one(Answer("scalar", [{}], [2.0], [T]), plan("external", name=""))
+    rows = read_one(InstantAnswer("scalar", [{}], [2.0], [T]), plan("external", name=""))
     made = reading(rows, plan("external", name=""), 300)
     assert (made.is_scalar, made.labels, made.values.tolist()) == (True, ({},), [2.0])
 
 
 def test_a_time_that_the_source_wrote_itself_is_kept():
-    given = Answer("vector", [{"pod": "a"}, {"pod": "b"}], [1.0, 2.0], [T, T - 7])
+    given = InstantAnswer("vector", [{"pod": "a"}, {"pod": "b"}], [1.0, 2.0], [T, T - 7])
     made = reading(read_one(given), plan(), 300)
     assert math.isnan(made.time_s[0])
     assert made.time_s[1] == T - 7

@@ -8,8 +8,14 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
-from hpa.decide.spec import HPA, MetricSpec, ObjectReference
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
+from hpa.decide.spec import HPA, MetricObject, MetricSpec
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 
 NOW = 1_795_000_000.0
@@ -22,7 +28,7 @@ METRICS = (
     MetricSpec("External", "queue", target_type="AverageValue", average_value_milli=30_000),
 )  # fmt: skip
 _TEMPLATES = (
-    PodTemplate((
+    DecidedPodTemplate((
         ContainerRequest("app", {"cpu": 100, "memory": 268_435_456_000}),
         ContainerRequest("proxy", {"cpu": 50}),
     )),
@@ -32,7 +38,7 @@ _TEMPLATES = (
 def day(pods: int, metrics: int, *, passes: int) -> list[Trace]:
     """Return one trace a pass, 15 s apart; ``pods`` is how many there are at a middling load."""
     chance = random.Random(pods * 10 + metrics)
-    target = ObjectReference("Deployment", "web", "apps/v1")
+    target = MetricObject("Deployment", "web", "apps/v1")
     hpa = HPA("shop", "web", target, 4 * pods, METRICS[:metrics])
     born = {_name(chance): (NOW - 9e3, NOW - 8995.0) for _ in range(pods)}
     past, traces = Past(), []
@@ -61,7 +67,8 @@ def _name(chance: random.Random) -> str:
 def _pods(born: dict[str, tuple[float, float]]) -> Pods:
     names, count = sorted(born), len(born)
     return Pods(
-        tuple(names), bytes([Phase.RUNNING] * count), bytes([Ready.TRUE] * count), bytes(count),
+        tuple(names), bytes([DecidedPhase.RUNNING] * count),
+        bytes([DecidedReadiness.TRUE] * count), bytes(count),
         tuple(born[name][0] for name in names), tuple(born[name][1] for name in names),
         (0,) * count, _TEMPLATES, (0,) * count, ("Deployment/web",),
     )  # fmt: skip

@@ -3,12 +3,12 @@
 from msgspec import structs
 
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import HPA, Behavior, MetricSpec, ObjectReference, Status
+from hpa.decide.spec import HPA, Behavior, HpaStatus, MetricObject, MetricSpec
 
 PLAIN_HPA = HPA(
     "shop",
     "web",
-    ObjectReference("Deployment", "web", "apps/v1"),
+    MetricObject("Deployment", "web", "apps/v1"),
     10,
     (
         MetricSpec("Pods", "load", target_type="AverageValue", average_value_milli=1000),
@@ -19,5 +19,5 @@ BEHAVIOR_HPA = structs.replace(PLAIN_HPA, behavior=Behavior(UP, DOWN))
 
 
 def with_status(hpa: HPA, *, current: int, desired: int, last_scale_s: float | None = None) -> HPA:
-    status = Status(current, desired, last_scale_s)
+    status = HpaStatus(current, desired, last_scale_s)
     return structs.replace(hpa, status=status)

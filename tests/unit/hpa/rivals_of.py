@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from hpa.rivals import Rivals
+from hpa.cluster.overlapping_hpas import OverlappingHpas
 from podscale.core.selector import parse
 
 
 def rivals_of(
     name: str, selectors: Mapping[str, str], *labels: Mapping[str, str]
 ) -> tuple[str, ...]:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     for each, text in selectors.items():
         rivals.add("shop", each, parse(text))
     return rivals.of("shop", name, labels)

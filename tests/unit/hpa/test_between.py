@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.objects import TargetWorkload
 from hpa.decide import Settings
-from hpa.objects import Target
-from hpa.passes import Limits
-from podscale.kube.errors import Conflict, ServerFailed, Unreachable
+from hpa.loop.passes import PassLimits
+from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
@@ -88,7 +88,7 @@ def sizes(cluster: Cluster, name: str) -> list[int]:
 
 @pytest.mark.parametrize("change", [*CHANGES, blinded])
 async def test_what_waited_for_its_turn_is_looked_at_again(change: Change) -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
     two(cluster, 4)
     cluster.provider.usage = lambda _question, _pod: 500
     cluster.world.delay = lambda method, path: (
@@ -136,7 +136,7 @@ async def test_after_a_conflict_it_is_looked_at_again(change: Change) -> None:
             tried.append(1)
             if len(tried) == 1:
                 change(cluster)
-                return Conflict(409, "Conflict", "the object has been modified")
+                return WriteConflict(409, "Conflict", "the object has been modified")
         return None
 
     cluster.world.fail = fail  # type: ignore[assignment]
@@ -147,7 +147,7 @@ async def test_after_a_conflict_it_is_looked_at_again(change: Change) -> None:
 
 
 async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_then() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))  # two of one namespace
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))  # two of one namespace
     for number in range(40):
         name = f"web{number:02}"
         cluster.put(hpa_object(name, most=10), deployment_object(name, 5))
@@ -159,7 +159,7 @@ async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_the
     # The API server hangs: what is written takes 10 s, and then it fails.
     cluster.world.delay = lambda method, _path: 0.0 if method == "GET" else 10.0
     cluster.world.fail = lambda method, _path: (
-        None if method == "GET" else Unreachable("too late", is_timeout=True)
+        None if method == "GET" else ApiUnreachable("too late", is_timeout=True)
     )
     cluster.provider.usage = lambda _question, _pod: 100  # nobody knows why
     await asyncio.sleep(25.0)
@@ -180,7 +180,7 @@ async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_the
 
 
 async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))  # two of one namespace
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))  # two of one namespace
     names = [f"web{number:02}" for number in range(12)]
     for name in names:
         cluster.put(hpa_object(name, most=10), deployment_object(name, 4))
@@ -201,7 +201,7 @@ async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None
 
 
 async def test_a_refusal_that_came_late_is_told() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
     two(cluster, 4)
     cluster.provider.usage = lambda _question, _pod: 500
     cluster.world.delay = lambda _method, path: 9.0 if path.endswith("/scale") else 0.0
@@ -224,7 +224,7 @@ async def test_a_refusal_that_came_late_is_told() -> None:
 
 
 async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=1))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
     two(cluster, 4)
     cluster.world.delay = lambda method, path: (
         16.0 if method == "PATCH" and "first/status" in path else 0.0
@@ -352,7 +352,7 @@ async def test_of_a_thousand_rescales_one_in_twenty_meets_a_conflict_at_most() -
             await asyncio.sleep(every_s)
             found = cluster.world.workloads[NS, name]
             found["metadata"]["resourceVersion"] = cluster.world.next_version()
-            told = decode(msgspec.json.encode(found), Target)
+            told = decode(msgspec.json.encode(found), TargetWorkload)
             await asyncio.sleep(0.02)  # what a watch takes to tell
             cluster.stores.deployments.accept(told)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.passes import Limits
+from hpa.loop.passes import PassLimits
 from podscale.core.metrics import (
     Answer,
     ContainerColumns,
@@ -17,12 +17,12 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.kube.errors import (
-    Conflict,
+    ApiUnreachable,
     Forbidden,
     NotLeading,
     ServerFailed,
     Unprocessable,
-    Unreachable,
+    WriteConflict,
 )
 from podscale.kube.watching import Broken
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -40,7 +40,7 @@ async def test_four_conflicts_are_outlasted_and_five_are_not(conflicts: int) -> 
     def fail(method: str, path: str) -> Exception | None:
         if method == "PUT" and path.endswith("/scale") and left[0]:
             left[0] -= 1
-            return Conflict(409, "Conflict", "the object has been modified")
+            return WriteConflict(409, "Conflict", "the object has been modified")
         return None
 
     cluster.world.fail = fail  # type: ignore[assignment]
@@ -66,7 +66,7 @@ async def test_four_conflicts_are_outlasted_and_five_are_not(conflicts: int) -> 
         Forbidden(403, "Forbidden", "no rights on deployments/scale"),
         Unprocessable(422, "Invalid", "spec.replicas: not like this"),
         ServerFailed(500, "InternalError", "webhook says no"),
-        Unreachable("connection refused"),
+        ApiUnreachable("connection refused"),
     ],
 )
 async def test_a_refused_scale_is_told_and_tried_again_next_period(failure: Exception) -> None:
@@ -164,7 +164,7 @@ async def test_no_useless_answer_shrinks_anything(name: str) -> None:
 
 
 async def test_a_provider_that_raises_or_hangs_is_a_failed_metric() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(answer_timeout_s=5.0))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(answer_timeout_s=5.0))
     web(cluster, 4)
     cluster.provider.delay_s = 60.0
     await cluster.run_for(30.0)

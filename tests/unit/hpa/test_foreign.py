@@ -2,8 +2,8 @@
 
 import pytest
 
-from hpa.foreign import QUIET_S, Foreign
-from hpa.objects import ManagedField
+from hpa.cluster.foreign import QUIET_S, ForeignControllers
+from hpa.cluster.objects import ManagedField
 
 KEY, OTHER = ("shop", "web"), ("shop", "api")
 IN_TREE = "kube-controller-manager"
@@ -13,8 +13,8 @@ def wrote(manager: str, at: float) -> ManagedField:
     return ManagedField(manager, "status", at)
 
 
-def foreign() -> Foreign:
-    return Foreign(started=1000.0, sync_period_s=15.0)
+def foreign() -> ForeignControllers:
+    return ForeignControllers(started=1000.0, sync_period_s=15.0)
 
 
 def test_a_status_that_others_wrote_before_us_is_watched_for_two_periods() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hpa.decide.limits import down_limit, up_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.decide.spec import Policy, Rules
-from hpa.history import (
+from hpa.history.history import (
     LONGEST_WINDOW_S,
     drifted,
     from_record,

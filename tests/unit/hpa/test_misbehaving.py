@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from hpa.catalog import Entry, Key
-from hpa.controller import Controller
+from hpa.cluster.targets import TargetScale
 from hpa.decide import Scale, Settings
-from hpa.passes import Limits
-from hpa.targets import Seen
+from hpa.loop.catalog import AutoscalerEntry, Key
+from hpa.loop.controller import Controller
+from hpa.loop.passes import PassLimits
 from podscale.core.metrics import Answer, Question, Unavailable
-from podscale.kube.errors import Conflict, ServerFailed, Unreachable
+from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource
 from podscale.kube.restmapper import Mapper
@@ -61,7 +61,7 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     if where == "at hand":
         found = cluster.controller.targets.at_hand
 
-        def at_hand(entry: Entry) -> Seen | None:
+        def at_hand(entry: AutoscalerEntry) -> TargetScale | None:
             if entry.key[1] == "a-bad":
                 raise RuntimeError("a bug")
             return found(entry)
@@ -79,7 +79,7 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
 
 
 async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(writes=8))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))
     for number in range(20):
         name = f"a{number:02}"
         cluster.put(hpa_object(name, namespace="hung"), deployment_object(name, 2, "hung"))
@@ -93,7 +93,7 @@ async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> No
 
 
 async def test_scales_are_not_asked_for_all_at_once() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=Limits(reads=5))
+    cluster = Cluster(settings=SETTINGS, limits=PassLimits(reads=5))
     for number in range(30):
         made = hpa_object(f"t{number:02}")
         made["spec"]["scaleTargetRef"] |= {"apiVersion": "x.io/v1", "kind": "Thing"}
@@ -102,13 +102,13 @@ async def test_scales_are_not_asked_for_all_at_once() -> None:
     under_way = 0
     counts: list[int] = []
 
-    async def fetch(_entry: Entry) -> Seen:
+    async def fetch(_entry: AutoscalerEntry) -> TargetScale:
         nonlocal under_way
         under_way += 1
         counts.append(under_way)
         await asyncio.sleep(0.2)
         under_way -= 1
-        return Seen(Scale(2, 2))
+        return TargetScale(Scale(2, 2))
 
     cluster.controller.targets.fetch = fetch  # type: ignore[method-assign,assignment]
     await cluster.run_for(3.0)
@@ -123,13 +123,13 @@ ONE_A_MINUTE = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSec
 @pytest.mark.parametrize(
     ("failure", "then"),
     [
-        (Unreachable("reset"), None),
-        (Unreachable("late", is_timeout=True), None),
+        (ApiUnreachable("reset"), None),
+        (ApiUnreachable("late", is_timeout=True), None),
         (ServerFailed(504, "Timeout", "t"), None),
         # A kept connection broke and the PUT was sent again: it met what the first one had done,
-        (Conflict(409, "Conflict", "the object has been modified"), None),
+        (WriteConflict(409, "Conflict", "the object has been modified"), None),
         # and the API server went away before it could be asked.
-        (Conflict(409, "Conflict", "the object has been modified"), Unreachable("refused")),
+        (WriteConflict(409, "Conflict", "the object has been modified"), ApiUnreachable("refused")),
     ],
 )
 async def test_a_rescale_whose_answer_is_lost_counts_once_it_is_seen(
@@ -207,7 +207,7 @@ async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -
     actor = cluster.controller._actor
     write = actor.rescale
 
-    async def noted(entry: Entry, *arguments: Any, **more: Any) -> Any:
+    async def noted(entry: AutoscalerEntry, *arguments: Any, **more: Any) -> Any:
         started.append(entry.key[1])
         return await write(entry, *arguments, **more)
 
@@ -222,7 +222,7 @@ class Counting(Controller):
 
     looked = 0
 
-    def _entries(self, keys: Iterable[Key]) -> list[Entry]:
+    def _entries(self, keys: Iterable[Key]) -> list[AutoscalerEntry]:
         self.looked += 1
         return super()._entries(keys)
 

@@ -5,15 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.targets import TargetScale
 from hpa.decide import Scale, Settings
-from hpa.decide.pods import Phase, Ready
-from hpa.observe import Look
-from hpa.targets import Seen
+from hpa.decide.pods import DecidedPhase, DecidedReadiness
+from hpa.loop.observe import Look
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import DEPLOYMENTS
 from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode, parse_time
 from tests.unit.hpa.world import (
     NS,
@@ -40,7 +40,7 @@ def look(cluster: Cluster, name: str = "web") -> Look:
     assert entry is not None
     assert entry.hpa is not None
     seen = controller.targets.at_hand(entry)
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, TargetScale)
     return controller._observer.look(entry, entry.hpa, seen, controller._mapper())
 
 
@@ -54,7 +54,7 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
     ]  # fmt: skip
     store = cluster.stores.replica_sets
     found = [decode(msgspec.json.encode(replica_set), Workload)]
-    for happening in (Listing(), Page(found, "5"), Listed("5")):
+    for happening in (ListedState(), WatchPage(found, "5"), ListPage("5")):
         store.apply(happening, scope="", now=0.0)
     job = owned(pod_object("web", 3), "Job", "nightly")
     job["status"]["phase"] = "Succeeded"
@@ -73,8 +73,18 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
     )  # fmt: skip
     pods = look(cluster).pods
     assert pods.names == ("web-0", "web-1", "web-2", "web-3")
-    assert list(pods.phase) == [Phase.RUNNING, Phase.RUNNING, Phase.PENDING, Phase.SUCCEEDED]
-    assert list(pods.ready) == [Ready.TRUE, Ready.TRUE, Ready.ABSENT, Ready.TRUE]
+    assert list(pods.phase) == [
+        DecidedPhase.RUNNING,
+        DecidedPhase.RUNNING,
+        DecidedPhase.PENDING,
+        DecidedPhase.SUCCEEDED,
+    ]
+    assert list(pods.ready) == [
+        DecidedReadiness.TRUE,
+        DecidedReadiness.TRUE,
+        DecidedReadiness.ABSENT,
+        DecidedReadiness.TRUE,
+    ]
     assert list(pods.deleted) == [0, 1, 0, 0]
     assert pods.started[2] is None
     assert pods.ready_since[0] == 1795248010.0
@@ -102,7 +112,7 @@ async def test_what_did_not_change_is_the_same_object_and_what_did_is_not() -> N
     changed["metadata"]["resourceVersion"] = cluster.world.next_version()
     changed["status"]["phase"] = "Failed"
     cluster.put_pods(pod_object("web", 0), changed)
-    assert list(look(cluster).pods.phase) == [Phase.RUNNING, Phase.FAILED]
+    assert list(look(cluster).pods.phase) == [DecidedPhase.RUNNING, DecidedPhase.FAILED]
 
 
 async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at() -> None:
@@ -146,7 +156,12 @@ def put_replica_sets(cluster: Cluster, *names: str) -> None:
         made["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", **owner}]
         found.append(decode(msgspec.json.encode(made), Workload))
     version = cluster.world.next_version()
-    for happening in (Listing(), Page(found, version), Listed(version), Alive(version, 1e9)):
+    for happening in (
+        ListedState(),
+        WatchPage(found, version),
+        ListPage(version),
+        Alive(version, 1e9),
+    ):
         cluster.stores.replica_sets.apply(happening, scope="", now=0.0)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.offline import OfflineError, decide_files
+from hpa.offline.evaluation import OfflineError, decide_files
 
 NOW = 1_750_000_000.0
 V1 = """

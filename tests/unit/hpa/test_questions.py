@@ -3,8 +3,8 @@
 import numpy as np
 from msgspec import structs
 
-from hpa.decide.spec import Expression, MetricSelector, MetricSpec, ObjectReference
-from hpa.questions import admitted, questions
+from hpa.decide.spec import Expression, MetricObject, MetricSelector, MetricSpec
+from hpa.loop.questions import admitted, questions
 from podscale.core.metrics import (
     ContainerColumns,
     ExternalMetric,
@@ -29,7 +29,7 @@ def asked(*metrics: MetricSpec) -> tuple[object, ...]:
 
 def test_each_type_asks_its_own_question() -> None:
     selector = MetricSelector((("queue", "a"),), (Expression("zone", "In", ("z2", "z1")),))
-    service = ObjectReference("Service", "shop", "v1")
+    service = MetricObject("Service", "shop", "v1")
     assert asked(
         MetricSpec("Resource", "cpu"),
         MetricSpec("ContainerResource", "memory", container="app"),
@@ -48,13 +48,13 @@ def test_each_type_asks_its_own_question() -> None:
 
 
 def test_a_namespace_is_always_the_hpas_own() -> None:
-    other = ObjectReference("Namespace", "elsewhere", "v1")
+    other = MetricObject("Namespace", "elsewhere", "v1")
     (question,) = asked(MetricSpec("Object", "load", described=other))
     assert question == ObjectMetric("shop", "namespaces", "shop", "load")
 
 
 def test_what_cannot_be_asked_is_a_failure_of_that_metric() -> None:
-    nobody = ObjectReference("Gadget", "g", "example.com/v1")
+    nobody = MetricObject("Gadget", "g", "example.com/v1")
     bad = MetricSelector((), (Expression("a", "Near", ()),))
     found = asked(
         MetricSpec("Object", "load", described=nobody), MetricSpec("Pods", "load", selector=bad)

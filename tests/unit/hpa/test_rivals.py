@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.rivals import Rivals
+from hpa.cluster.overlapping_hpas import OverlappingHpas
 from podscale.core.selector import from_labels, parse
 from tests.unit.hpa.rivals_of import rivals_of
 
@@ -23,7 +23,7 @@ def test_only_selectors_that_match_a_pod_are_rivals() -> None:
 
 
 def test_selectors_are_namespace_local_and_can_be_taken_back() -> None:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     rivals.add("a", "one", from_labels({"app": "web"}))
     rivals.add("b", "two", from_labels({"app": "web"}))
     assert rivals.of("a", "one", [{"app": "web"}]) == ()
@@ -39,7 +39,7 @@ def test_selectors_are_namespace_local_and_can_be_taken_back() -> None:
 
 
 def test_a_pass_that_ends_after_its_hpa_was_deleted_registers_nothing() -> None:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     assert rivals.add("a", "one")
     assert rivals.drop("a", "one")
     assert not rivals.change("a", "one", from_labels({"app": "web"}))
@@ -47,7 +47,7 @@ def test_a_pass_that_ends_after_its_hpa_was_deleted_registers_nothing() -> None:
 
 
 def test_an_hpa_that_was_never_looked_at_is_nobodys_rival() -> None:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     rivals.add("a", "one")
     assert rivals.of("a", "two", [{"app": "web"}]) == ()
     assert not rivals.add("a", "one", from_labels({"app": "web"}))
@@ -65,7 +65,7 @@ TEXTS = ("app=web", "app=db", "app in (web,db)", "app in (web,web)", "tier", "",
 def test_the_index_finds_what_looking_at_every_selector_does(
     changes: list[tuple[str, str | None]],
 ) -> None:
-    rivals, plain = Rivals(), dict[str, str]()
+    rivals, plain = OverlappingHpas(), dict[str, str]()
     pods = [{"app": "web"}, {"app": "db", "tier": "x"}, {}]
     for name, text in changes:
         before = (rivals.version("ns"), {n: rivals.of("ns", n, pods) for n in "abcd"})
@@ -88,7 +88,7 @@ def test_the_index_finds_what_looking_at_every_selector_does(
 
 
 def test_a_namespace_without_an_hpa_leaves_nothing_and_shows_no_version_twice() -> None:
-    rivals = Rivals()
+    rivals = OverlappingHpas()
     seen: list[int] = []
     for n in range(100):
         namespace = f"review-{n % 3}"

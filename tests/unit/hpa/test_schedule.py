@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.schedule import Schedule
+from hpa.loop.schedule import Schedule
 
 
 def slot_of(schedule: Schedule, namespace: str) -> int:

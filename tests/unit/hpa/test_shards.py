@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hpa.history import Record
-from hpa.shards import FEWEST, LARGEST_BYTES, MOST, Shards
+from hpa.history.configmaps import FEWEST, LARGEST_BYTES, MOST, HistoryConfigMaps
+from hpa.history.history import HistoryRecord
 from podscale.kube.errors import Forbidden, KubeError, NotLeading, ServerFailed, TooManyRequests
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime
-RECORD = Record(((3, 100.0),), size=3, at=100.0)
+RECORD = HistoryRecord(((3, 100.0),), size=3, at=100.0)
 
 
 def rewrite(config_map: Any, packed: bytes) -> None:
     config_map["binaryData"]["history.json.gz"] = base64.b64encode(packed).decode()
 
 
-async def written(shards: Shards, seconds: float) -> None:
+async def written(shards: HistoryConfigMaps, seconds: float) -> None:
     task = asyncio.ensure_future(shards.run())
     await asyncio.wait({task}, timeout=seconds)
     task.cancel()
@@ -33,14 +33,16 @@ async def written(shards: Shards, seconds: float) -> None:
 
 async def test_what_was_put_is_loaded_by_the_next_one() -> None:
     world = World()
-    first = Shards(world, "podscale", "hpa")
+    first = HistoryConfigMaps(world, "podscale", "hpa")
     keys = [(f"ns-{n % 7}", f"web-{n}") for n in range(200)]
     for n, key in enumerate(keys):
-        first.put(key, Record(((n, 100.0 + n),), size=n, at=100.0))
+        first.put(key, HistoryRecord(((n, 100.0 + n),), size=n, at=100.0))
     await written(first, 1.0)
     assert 1 < len(world.config_maps) <= FEWEST
-    found = await Shards(world, "podscale", "hpa").load()
-    assert found == {key: Record(((n, 100.0 + n),), size=n, at=100.0) for n, key in enumerate(keys)}
+    found = await HistoryConfigMaps(world, "podscale", "hpa").load()
+    assert found == {
+        key: HistoryRecord(((n, 100.0 + n),), size=n, at=100.0) for n, key in enumerate(keys)
+    }
 
 
 @pytest.mark.parametrize(
@@ -54,12 +56,12 @@ async def test_a_shard_is_written_soon_and_then_at_most_every_gap(
     others: int, fewest: int, most: int
 ) -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=5.0)
     many = tuple((n, float(n)) for n in range(others))
-    shards.put(("shop", "web"), Record(many, at=0.0))
+    shards.put(("shop", "web"), HistoryRecord(many, at=0.0))
     task = asyncio.ensure_future(shards.run())
     for n in range(100):
-        shards.put(("shop", "web"), Record((*many, (n, float(n))), at=float(n)))
+        shards.put(("shop", "web"), HistoryRecord((*many, (n, float(n))), at=float(n)))
         if n == 5:
             assert len(world.writes) == 1
         await asyncio.sleep(0.1)
@@ -72,20 +74,20 @@ async def test_a_shard_is_written_soon_and_then_at_most_every_gap(
 
 async def test_an_older_leaders_last_write_does_not_stop_ours() -> None:
     world = World()
-    old, new = (Shards(world, "podscale", "hpa") for _ in range(2))
+    old, new = (HistoryConfigMaps(world, "podscale", "hpa") for _ in range(2))
     old.put(("shop", "web"), RECORD)
     await written(old, 1.0)
     await new.load()
-    old.put(("shop", "web"), Record(size=9, at=200.0))
+    old.put(("shop", "web"), HistoryRecord(size=9, at=200.0))
     await written(old, 1.0)
-    new.put(("shop", "web"), Record(size=4, at=300.0))
+    new.put(("shop", "web"), HistoryRecord(size=4, at=300.0))
     await written(new, 1.0)
-    assert (await Shards(world, "podscale", "hpa").load())[("shop", "web")].size == 4
+    assert (await HistoryConfigMaps(world, "podscale", "hpa").load())[("shop", "web")].size == 4
 
 
 async def test_a_failed_write_is_tried_again_and_a_lost_lease_ends_it() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=1.0)
     world.fail = lambda method, _path: (
         ServerFailed(500, "", "etcd is full") if method != "GET" else None
     )
@@ -109,15 +111,15 @@ async def test_a_failed_write_is_tried_again_and_a_lost_lease_ends_it() -> None:
 
 async def test_a_shard_that_would_outgrow_its_config_map_is_split() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=0.0)
     runs = tuple((n, 1_795_000_000.123 + n) for n in range(120))
     keys = [("namespace-with-a-long-name", f"workload-{n}") for n in range(2000)]
     for key in keys:
-        shards.put(key, Record(runs, at=1.0))
+        shards.put(key, HistoryRecord(runs, at=1.0))
     await written(shards, 5.0)
     assert len(world.config_maps) > FEWEST
     assert all(len(history_of(each)) <= LARGEST_BYTES for each in world.config_maps.values())
-    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == set(keys)
 
 
 def keys_in(config_maps: dict[str, Any]) -> set[str]:
@@ -140,7 +142,7 @@ async def test_every_history_stands_somewhere_while_shards_are_split(
                     self.least = min(self.least, len(keys_in(self.config_maps)))
 
     world = Watched()
-    shards = Shards(world, "podscale", "hpa", gap_s=gap_s)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=gap_s)
     keys = [("shop", f"web-{n}") for n in range(170)]
     for key in keys:
         shards.put(key, RECORD)
@@ -148,7 +150,7 @@ async def test_every_history_stands_somewhere_while_shards_are_split(
     assert len(world.config_maps) == FEWEST
     world.least = len(keys)
     # Only one of them outgrows its ConfigMap; the others have changed a little.
-    long = Record(tuple((n, 1_795_000_000.123 + n) for n in range(220)), at=2.0)
+    long = HistoryRecord(tuple((n, 1_795_000_000.123 + n) for n in range(220)), at=2.0)
     for key in keys:
         is_first = zlib.crc32("/".join(key).encode()) % FEWEST == 0
         shards.put(key, long if is_first else RECORD)
@@ -165,7 +167,7 @@ async def test_every_history_stands_somewhere_while_shards_are_split(
     told = [json.loads(history_of(each)) for each in world.config_maps.values()]
     assert sum(map(len, told)) == len(keys) + is_refused, "each in one place, at last"
     assert world.least == len(keys)
-    assert set(await Shards(world, "podscale", "hpa").load()) >= set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) >= set(keys)
 
 
 @pytest.mark.parametrize(
@@ -180,19 +182,19 @@ async def test_every_history_stands_somewhere_while_shards_are_split(
 )
 async def test_a_damaged_config_map_costs_only_its_own_histories(damaged: bytes) -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     for n in range(50):
         shards.put(("shop", f"web-{n}"), RECORD)
     await written(shards, 1.0)
     broken = next(iter(world.config_maps.values()))
     rewrite(broken, damaged)
-    found = await Shards(world, "podscale", "hpa").load()
+    found = await HistoryConfigMaps(world, "podscale", "hpa").load()
     assert 25 < len(found) < 50
 
 
 async def test_a_damaged_history_costs_no_other_one() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     for n in range(50):
         shards.put(("shop", f"web-{n}"), RECORD)
     await written(shards, 1.0)
@@ -201,20 +203,20 @@ async def test_a_damaged_history_costs_no_other_one() -> None:
     broken = next(iter(histories))
     histories[broken] = {"size": "three"}
     rewrite(stored, gzip.compress(json.dumps(histories).encode()))
-    found = await Shards(world, "podscale", "hpa").load()
+    found = await HistoryConfigMaps(world, "podscale", "hpa").load()
     assert len(found) == 49
     assert tuple(broken.split("/")) not in found
 
 
 async def test_the_last_flush_splits_what_has_grown_since() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))
     keys = [("shop", f"web-{n}") for n in range(170)]
     for key in keys:
-        shards.put(key, Record(runs, at=1.0))
+        shards.put(key, HistoryRecord(runs, at=1.0))
     await shards.flush()
-    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == set(keys)
 
 
 @pytest.mark.parametrize("refused", [(), (2, 3), (6, 7), (2, 3, 4, 5, 6, 7)])
@@ -222,7 +224,7 @@ async def test_histories_stay_whole_and_new_while_some_new_shards_are_refused(
     refused: tuple[int, ...],
 ) -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=5.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=5.0)
     keys = [("shop", f"web-{n}") for n in range(170)]
     runs = tuple((n, 1_795_000_000.123 + n) for n in range(280))  # 170 of these take eight shards
     refusal = Forbidden(403, "Forbidden", "exceeded quota")
@@ -242,28 +244,28 @@ async def test_histories_stay_whole_and_new_while_some_new_shards_are_refused(
     homeless = [key for key in there if zlib.crc32("/".join(key).encode()) % 8 in refused]
     for at, changed in ((2.0, there), (3.0, homeless)):
         for key in changed:
-            shards.put(key, Record(runs, at=at))
+            shards.put(key, HistoryRecord(runs, at=at))
         await written(shards, 30.0)
-        found = await Shards(world, "podscale", "hpa").load()
+        found = await HistoryConfigMaps(world, "podscale", "hpa").load()
         assert set(keys) >= set(found) >= set(there)
         assert {found[key].at for key in changed} <= {at}
     assert len(world.config_maps) == 8 - len(refused)
     world.fail = lambda _method, _path: None
-    shards.put(keys[0], Record(runs, at=4.0))
+    shards.put(keys[0], HistoryRecord(runs, at=4.0))
     await written(shards, 30.0)
     told = [json.loads(history_of(each)) for each in world.config_maps.values()]
     assert sum(map(len, told)) == len(keys) - 1, "each in one place, at last"
 
 
-def of_bytes(size: int) -> Record:
+def of_bytes(size: int) -> HistoryRecord:
     """Return a history whose line takes about so many bytes."""
-    return Record(tuple((n, 1_795_000_000.123 + n) for n in range(size // 22)), at=1.0)
+    return HistoryRecord(tuple((n, 1_795_000_000.123 + n) for n in range(size // 22)), at=1.0)
 
 
 @pytest.mark.parametrize("long", [100_000, 180_000, 300_000])
 async def test_one_long_history_makes_no_shards_and_costs_no_other_one(long: int) -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=0.5)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=0.5)
     keys = [("shop", f"web-{n}") for n in range(100)]
     for key in keys:
         shards.put(key, of_bytes(3000))
@@ -277,55 +279,55 @@ async def test_one_long_history_makes_no_shards_and_costs_no_other_one(long: int
     assert len(world.config_maps) <= 2 * FEWEST
     is_stored = long < LARGEST_BYTES
     expected = {*keys, ("shop", "long")} if is_stored else set(keys)
-    assert set(await Shards(world, "podscale", "hpa").load()) == expected
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == expected
     told = [(each["log_level"], each["autoscaler"]) for each in logs]
     assert told == ([] if is_stored else [("warning", "shop/long")])
 
 
 async def test_a_history_that_became_too_long_is_forgotten_and_stored_when_it_fits_again() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     for size, stored in ((3000, 1), (300_000, 0), (3000, 1), (300_000, 0)):
         with capture_logs() as logs:
             shards.put(("shop", "web"), of_bytes(size))
             await written(shards, 5.0)
-        assert len(await Shards(world, "podscale", "hpa").load()) == stored
+        assert len(await HistoryConfigMaps(world, "podscale", "hpa").load()) == stored
         assert len(logs) == 1 - stored
 
 
 async def test_many_long_histories_are_spread_over_no_more_shards_than_they_fill() -> None:
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=0.0)
     keys = [("shop", f"web-{n}") for n in range(40)]
     for key in keys:
         shards.put(key, of_bytes(80_000))
     await written(shards, 30.0)
     assert 8 <= len(world.config_maps) <= 32
-    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == set(keys)
 
 
 async def test_there_are_never_more_shards_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpa.shards.MOST", 4)
+    monkeypatch.setattr("hpa.history.configmaps.MOST", 4)
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=0.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=0.0)
     keys = [("shop", f"web-{n}") for n in range(400)]
     for key in keys:
         shards.put(key, of_bytes(6000))
     await written(shards, 30.0)
     assert len(world.config_maps) == 4
-    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == set(keys)
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
 async def test_shards_beyond_the_most_are_taken_over_and_emptied_last(is_refused: bool) -> None:
     world = World()
-    before = Shards(world, "podscale", "hpa")
+    before = HistoryConfigMaps(world, "podscale", "hpa")
     before._count = 4 * MOST
     keys = [("shop", f"web-{n}") for n in range(50)]
     for key in keys:
         before.put(key, RECORD)
     await before.flush()
-    after = Shards(world, "podscale", "hpa")
+    after = HistoryConfigMaps(world, "podscale", "hpa")
     assert set(await after.load()) == set(keys)
 
     def fail(_method: str, path: str) -> Exception | None:
@@ -336,7 +338,7 @@ async def test_shards_beyond_the_most_are_taken_over_and_emptied_last(is_refused
     world.fail = fail
     await written(after, 30.0)
     world.fail = lambda _method, _path: None
-    assert set(await Shards(world, "podscale", "hpa").load()) == set(keys)
+    assert set(await HistoryConfigMaps(world, "podscale", "hpa").load()) == set(keys)
     numbers = {
         int(name.rpartition("-")[2]) for name, each in world.config_maps.items()
         if "shop/" in history_of(each)
@@ -364,12 +366,12 @@ async def test_a_refused_shard_is_tried_less_and_less_often_and_told_of_once(
         return error
 
     world.fail = fail
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     shards.put(("shop", "web"), RECORD)
     with capture_logs() as logs:
         task = asyncio.ensure_future(shards.run())
         for n in range(1200):
-            shards.put(("shop", "web"), Record(size=n, at=float(n)))
+            shards.put(("shop", "web"), HistoryRecord(size=n, at=float(n)))
             await asyncio.sleep(0.1)
         found = [b - a for a, b in pairwise(tried)]
         for gap, pause in zip(found, pauses, strict=False):
@@ -389,7 +391,7 @@ async def test_a_refused_shard_is_tried_less_and_less_often_and_told_of_once(
 async def test_the_oldest_change_that_is_not_stored_has_an_age() -> None:
     now = asyncio.get_running_loop().time
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=1.0)
     task = asyncio.ensure_future(shards.run())
     shards.put(("shop", "web"), RECORD)
     assert shards.unsaved_s(now() + 1.0) == 1.0
@@ -397,18 +399,18 @@ async def test_the_oldest_change_that_is_not_stored_has_an_age() -> None:
     assert shards.unsaved_s(now()) == 0.0
     world.delay = lambda _method, _path: 9.0
     world.fail = lambda _method, _path: ServerFailed(500, "", "etcd is full")
-    shards.put(("shop", "web"), Record(size=1, at=1.0))
+    shards.put(("shop", "web"), HistoryRecord(size=1, at=1.0))
     for second in range(200):
         await asyncio.sleep(1.0)  # on its way, or waiting to be: it is as old
         assert shards.unsaved_s(now()) == second + 1
-        shards.put(("shop", "web"), Record(size=second, at=1.0))
+        shards.put(("shop", "web"), HistoryRecord(size=second, at=1.0))
     world.fail = lambda _method, _path: None
     await asyncio.sleep(50.0)
     assert shards.unsaved_s(now()) == 0.0
     # What changes while a write is on its way is not in it.
-    shards.put(("shop", "web"), Record(size=1, at=2.0))
+    shards.put(("shop", "web"), HistoryRecord(size=1, at=2.0))
     await asyncio.sleep(5.0)
-    shards.put(("shop", "web"), Record(size=2, at=3.0))
+    shards.put(("shop", "web"), HistoryRecord(size=2, at=3.0))
     await asyncio.sleep(5.0)
     assert shards.unsaved_s(now()) == pytest.approx(5.0)
     await asyncio.sleep(10.0)
@@ -420,7 +422,7 @@ async def test_the_oldest_change_that_is_not_stored_has_an_age() -> None:
 async def test_what_stands_with_the_shard_it_was_split_off_from_is_stored() -> None:
     now = asyncio.get_running_loop().time
     world = World()
-    shards = Shards(world, "podscale", "hpa", gap_s=1.0)
+    shards = HistoryConfigMaps(world, "podscale", "hpa", gap_s=1.0)
     for n in range(170):
         shards.put(("shop", f"web-{n}"), RECORD)
     await written(shards, 1.0)

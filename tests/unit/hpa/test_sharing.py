@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from hpa.cluster.objects import Autoscaler, TargetWorkload
+from hpa.cluster.sharing import SharedValues
 from hpa.decide import wire
-from hpa.objects import Autoscaler, Target
-from hpa.sharing import Sharing
 from podscale.kube.objects.scale import Workload
 from podscale.kube.wire import OwnerReference, decode
 from tests.unit.hpa.world import deployment_object, hpa_object, writer
@@ -60,7 +60,7 @@ def workload(kind: type[Workload], labels: dict[str, str], **meta: object) -> Wo
 
 def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
     came = autoscaler("web")
-    kept = Sharing().autoscaler(came)
+    kept = SharedValues().autoscaler(came)
     assert kept.metadata.annotations == {"podscale.io/paused": "true"}
     assert kept == msgspec.structs.replace(
         came, metadata=msgspec.structs.replace(came.metadata, annotations=kept.metadata.annotations)
@@ -69,11 +69,11 @@ def test_an_autoscaler_stays_equal_but_for_annotations_of_others() -> None:
 
 def test_a_bare_autoscaler_stays_bare() -> None:
     came = decode(b'{"metadata":{"name":"web","namespace":"shop"}}', Autoscaler)
-    assert Sharing().autoscaler(came) == came
+    assert SharedValues().autoscaler(came) == came
 
 
 def test_what_two_say_alike_is_one_object() -> None:
-    sharing = Sharing()
+    sharing = SharedValues()
     one, other = sharing.autoscaler(autoscaler("web")), sharing.autoscaler(autoscaler("api"))
     assert one.spec.metrics is not None
     assert other.spec.metrics is not None
@@ -86,9 +86,11 @@ def test_what_two_say_alike_is_one_object() -> None:
 
 
 def test_a_part_of_another_content_is_another_one() -> None:
-    sharing = Sharing()
+    sharing = SharedValues()
     one = sharing.autoscaler(autoscaler("web"))
-    memory = wire.Metric("Resource", wire.Source("memory", target=wire.Target("Utilization")))
+    memory = wire.WireMetric(
+        "Resource", wire.WireSource("memory", target=wire.WireTarget("Utilization"))
+    )
     spec = msgspec.structs.replace(one.spec, metrics=(memory,))
     again = sharing.autoscaler(msgspec.structs.replace(one, spec=spec))
     assert again.spec == spec
@@ -98,16 +100,16 @@ def test_a_part_of_another_content_is_another_one() -> None:
 def test_a_target_stays_equal_but_for_what_nobody_reads() -> None:
     owner = {"kind": "Rollout", "name": "web", "uid": "d", "controller": True}
     came = workload(
-        Target, {"app": "web", "more": "1"}, ownerReferences=[owner],
+        TargetWorkload, {"app": "web", "more": "1"}, ownerReferences=[owner],
         managedFields=[writer("kubectl", "2026-11-21T10:00:00Z", "scale")],
     )  # fmt: skip
-    kept = Sharing().workload(came)
+    kept = SharedValues().workload(came)
     owners = (OwnerReference("Rollout", "web", "", controller=True),)
     bare = msgspec.structs.replace(
         came.metadata, annotations=None, labels=None, owner_references=owners
     )
     assert kept == msgspec.structs.replace(came, metadata=bare)
-    assert type(kept) is Target
+    assert type(kept) is TargetWorkload
 
 
 def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() -> None:
@@ -118,7 +120,7 @@ def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() 
         "uid": "d",
         "controller": True,
     }
-    sharing = Sharing()
+    sharing = SharedValues()
     one, other = (
         sharing.workload(workload(Workload, {"hash": text}, ownerReferences=[owner]))
         for text in "ab"
@@ -131,8 +133,8 @@ def test_a_deployments_replica_set_has_no_selector_and_its_owner_is_kept_once() 
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpa.sharing._MOST", 50)
-    sharing = Sharing()
+    monkeypatch.setattr("hpa.cluster.sharing._MOST", 50)
+    sharing = SharedValues()
     for number in range(500):
         assert sharing._text(f"text {number}") == f"text {number}"
         assert sharing.autoscaler(autoscaler(f"web-{number}")).metadata.name == f"web-{number}"
@@ -146,4 +148,4 @@ def test_a_number_beyond_64_bits_is_kept_as_it_came() -> None:
     text = msgspec.json.encode(made).replace(b'Seconds":7', b'Seconds":' + b"9" * 30)
     came = decode(text, Autoscaler)  # only a CRD lets it through
     assert str(came.spec).count("9" * 30) == 1
-    assert Sharing().autoscaler(came).spec == came.spec
+    assert SharedValues().autoscaler(came).spec == came.spec

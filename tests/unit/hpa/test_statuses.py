@@ -7,21 +7,15 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from hpa.cluster.statuses import REFRESH_S, changes, is_due
 from hpa.decide import wire
 from hpa.decide.conditions import put
 from hpa.decide.reading import read
-from hpa.decide.spec import (
-    Condition,
-    MetricSelector,
-    MetricStatus,
-    ObjectReference,
-    Status,
-)
-from hpa.statuses import REFRESH_S, changes, is_due
+from hpa.decide.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 NOW = 1_795_000_000.0
-OLD = Status(
+OLD = HpaStatus(
     2,
     2,
     NOW - 600,
@@ -34,7 +28,7 @@ OLD = Status(
 HPA = structs.replace(PLAIN_HPA, status=OLD)
 
 
-def metrics(load: int, utilization: int) -> Status:
+def metrics(load: int, utilization: int) -> HpaStatus:
     return structs.replace(
         OLD,
         metrics=(
@@ -65,7 +59,7 @@ def metrics(load: int, utilization: int) -> Status:
     ],
 )
 def test_values_alone_wait_and_everything_else_is_written_at_once(
-    new: Status, age_s: float, is_written: bool
+    new: HpaStatus, age_s: float, is_written: bool
 ) -> None:
     assert is_due(HPA, new, deadband=0.1, age_s=age_s) == is_written
     assert is_due(HPA, new, deadband=0.0, age_s=age_s)
@@ -97,7 +91,7 @@ def test_only_what_differs_is_in_the_patch() -> None:
                 "current": {"averageValue": "250m", "averageUtilization": 25}}},
         ),
         (
-            MetricStatus("Object", "load", described=ObjectReference("Service", "s", "v1"),
+            MetricStatus("Object", "load", described=MetricObject("Service", "s", "v1"),
                          selector=MetricSelector((("a", "b"),)), value_milli=1500),
             {"type": "Object", "object": {
                 "metric": {"name": "load", "selector": {"matchLabels": {"a": "b"}}},
@@ -116,7 +110,7 @@ def test_metrics_in_wire_form(status: MetricStatus, wire: dict[str, Any]) -> Non
 
 
 def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
-    status = Status(
+    status = HpaStatus(
         3,
         4,
         1_750_000_000.0,
@@ -128,10 +122,10 @@ def test_a_status_survives_its_way_to_the_wire_and_back() -> None:
         (Condition("AbleToScale", "True", "ReadyForNewScale", "text", 1_749_999_000.0, 5),),
         7,
     )
-    body: Any = changes(Status(), status)
+    body: Any = changes(HpaStatus(), status)
     assert body["currentMetrics"][0]["resource"]["current"] == {"averageValue": "1Gi"}
     assert body["currentMetrics"][2] == {"type": ""}
-    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.Autoscaler)
+    back = msgspec.convert({"status": json.loads(json.dumps(body))}, wire.WireAutoscaler)
     assert read(back).status == status
 
 
@@ -142,6 +136,6 @@ def test_the_generation_that_somebody_wrote_into_a_condition_stays() -> None:
     put(conditions, "AbleToScale", "True", "SucceededGetScale", "ok", NOW)
     put(conditions, "ScalingActive", "True", "ValidMetricFound", "ok", NOW)
     assert [each.observed_generation for each in conditions] == [5, None]
-    patch: Any = changes(Status(conditions=(old,)), Status(conditions=tuple(conditions)))
+    patch: Any = changes(HpaStatus(conditions=(old,)), HpaStatus(conditions=tuple(conditions)))
     assert [each.get("observedGeneration") for each in patch["conditions"]] == [5, None]
     assert "observedGeneration" not in patch["conditions"][1]

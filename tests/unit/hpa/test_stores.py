@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from hpa.stores import Stores
-from podscale.kube.errors import Forbidden, KubeError, ServerFailed, Unreachable
+from hpa.cluster.stores import HpaStores
+from podscale.kube.errors import ApiUnreachable, Forbidden, KubeError, ServerFailed
 from podscale.kube.lease import Term
 from podscale.kube.pods import PodStore
-from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
 pytestmark = pytest.mark.looptime
 
 
-def fed(*, but: str = "") -> Stores:
+def fed(*, but: str = "") -> HpaStores:
     """Return stores that were listed, ``but`` one."""
-    stores = Stores((), PodStore(keep_annotations=()))
+    stores = HpaStores((), PodStore(keep_annotations=()))
     found = {
         "autoscalers": stores.autoscalers,
         "pods": stores.pods,
@@ -28,12 +28,12 @@ def fed(*, but: str = "") -> Stores:
     }
     for name, store in found.items():
         if name != but:
-            for happening in (Listing(), Page([], "1"), Listed("1"), Alive("1", 1e9)):
+            for happening in (ListedState(), WatchPage([], "1"), ListPage("1"), Alive("1", 1e9)):
                 store.apply(happening, scope="", now=0.0)  # type: ignore[attr-defined]
     return stores
 
 
-async def waited_s(stores: Stores) -> float:
+async def waited_s(stores: HpaStores) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.timeout(1000.0):
@@ -152,7 +152,7 @@ async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> Non
     targets, deployments = cluster.controller.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    silent = Unreachable("silent", is_timeout=True)
+    silent = ApiUnreachable("silent", is_timeout=True)
     # Two connections in a row said nothing, and the next list is about to come.
     deployments.apply(Alive("1", 90.0), scope="", now=0.0)
     for at in (90.5, 181.0):

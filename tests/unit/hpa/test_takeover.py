@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hpa.decide import Settings
-from hpa.history import Record
-from hpa.shards import Shards
-from podscale.kube.errors import Unreachable
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.history import HistoryRecord
+from podscale.kube.errors import ApiUnreachable
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import NS, Cluster, World, deployment_object, hpa_object, pod_object
@@ -68,7 +68,7 @@ async def test_a_pause_leaves_the_stored_size_for_the_next_leader() -> None:
     await asyncio.sleep(31.0)
     leading.cancel()
     await asyncio.wait({leading})
-    found = await Shards(first.world, "podscale", "hpa").load()
+    found = await HistoryConfigMaps(first.world, "podscale", "hpa").load()
     assert found[(NS, "web")].size == 2
 
 
@@ -203,13 +203,13 @@ async def test_a_term_that_ends_in_the_middle_of_several_writes_forgets_none() -
                 raise
 
     world = Lingering()
-    shards = Shards(world, "podscale", "hpa")
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
     names = [f"web-{n}" for n in range(100)]
     runs = tuple((n, 1_795_000_000.123 + n) for n in range(220))  # enough for several shards
     for size in (3, 4):
         await asyncio.sleep(10.0)  # all of them may be written again
         for name in names:
-            shards.put((NS, name), Record(runs, size=size, at=float(size)))
+            shards.put((NS, name), HistoryRecord(runs, size=size, at=float(size)))
         world.lingering = 0
         running = asyncio.ensure_future(shards.run())
         await asyncio.wait({running}, timeout=8.0)
@@ -219,15 +219,15 @@ async def test_a_term_that_ends_in_the_middle_of_several_writes_forgets_none() -
     assert world.lingering >= 4, "several were on their way"
     world.delay = lambda _method, _path: 0.0
     await shards.flush()
-    found = await Shards(world, "podscale", "hpa").load()
+    found = await HistoryConfigMaps(world, "podscale", "hpa").load()
     assert {key: record.size for key, record in found.items()} == {(NS, name): 4 for name in names}
 
 
 async def test_a_cancelled_write_leaves_its_shard_waiting() -> None:
     world = Cluster().world
-    shards = Shards(world, "podscale", "hpa")
-    world.fail = lambda _method, _path: Unreachable("no route")
-    shards.put((NS, "web"), Record(size=3, at=1.0))
+    shards = HistoryConfigMaps(world, "podscale", "hpa")
+    world.fail = lambda _method, _path: ApiUnreachable("no route")
+    shards.put((NS, "web"), HistoryRecord(size=3, at=1.0))
     await shards.flush()
     world.fail = lambda _method, _path: None
     world.delay = lambda _method, _path: 9.0

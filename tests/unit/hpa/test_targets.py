@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.catalog import Entry
 from hpa.explain import explain
+from hpa.loop.catalog import AutoscalerEntry
 from podscale.kube.objects.scale import ReplicationController
 from podscale.kube.resource import REPLICA_SETS, Resource
-from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode
 from tests.unit.hpa.webs import load
 from tests.unit.hpa.world import (
@@ -32,7 +32,7 @@ KINDS = [
 ]
 
 
-def scaling(version: str, kind: str) -> tuple[Cluster, Entry]:
+def scaling(version: str, kind: str) -> tuple[Cluster, AutoscalerEntry]:
     """Return an HPA of a target that no watch has shown yet."""
     cluster = Cluster()
     scaler = hpa_object("web")
@@ -65,7 +65,7 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     made["spec"]["selector"] = {"app": "web", "tier": "front"}
     found = [decode(msgspec.json.encode(made), ReplicationController)]
     store = cluster.stores.replication_controllers
-    for happening in (Listing(), Page(found, "9"), Listed("9"), Alive("9", 1e9)):
+    for happening in (ListedState(), WatchPage(found, "9"), ListPage("9"), Alive("9", 1e9)):
         store.apply(happening, scope="", now=0.0)
     seen = cluster.controller.targets.at_hand(entry)
     assert seen is not None

@@ -11,10 +11,10 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import ScaleEvent
-from hpa.decide.pods import Phase, Pods, Ready
+from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
 from hpa.decide.spec import MetricSpec
 from hpa.explain import first_reason
-from hpa.traces import MOST, MOST_BYTES, Traces, shape_of
+from hpa.history.decision_log import MOST, MOST_BYTES, DecisionLog, shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 from tests.unit.hpa.days import day
@@ -24,7 +24,7 @@ KEY = ("shop", "web")
 NOW = 1_795_000_000.0
 NAMES = tuple(f"web-{n}" for n in range(4))
 PODS = Pods(
-    NAMES, bytes([Phase.RUNNING] * 4), bytes([Ready.TRUE] * 4), bytes(4),
+    NAMES, bytes([DecidedPhase.RUNNING] * 4), bytes([DecidedReadiness.TRUE] * 4), bytes(4),
     (NOW - 9e3,) * 4, (NOW - 8e3,) * 4, (0,) * 4,
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ def decided(load: int, at: float = NOW) -> Trace:
 
 def packed(trace: Trace) -> Trace | None:
     """Keep one, and a later one, and return the first as it is told then."""
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     traces.put(KEY, trace)
     traces.put(KEY, decided(9000, trace.now + 600))
     return traces.at(KEY, trace.now + 1)
@@ -57,7 +57,7 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
     class Seconds(float):
         """As a provider of another package might count."""
 
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     traces.put(KEY, decided(2000, Seconds(NOW)))
     last = traces.last(KEY)
     assert last is not None
@@ -66,7 +66,7 @@ def test_numbers_of_other_classes_are_kept_as_plain_ones() -> None:
 
 
 def test_passes_that_decide_alike_keep_only_the_last() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     for n in range(100):
         traces.put(KEY, decided(1000 + n % 50, NOW + n))
     assert len(traces.changes(KEY)) == 1
@@ -77,7 +77,7 @@ def test_passes_that_decide_alike_keep_only_the_last() -> None:
 
 
 def test_the_decision_in_force_at_a_time_is_found_and_before_that_nothing() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     for n, load in enumerate((1000, 2000, 1000, 500)):
         traces.put(KEY, decided(load, NOW + 60 * n))
     at_70 = traces.at(KEY, NOW + 70)
@@ -91,7 +91,7 @@ def test_the_decision_in_force_at_a_time_is_found_and_before_that_nothing() -> N
 
 
 def test_history_is_bounded_in_number_and_bytes_and_says_since_when() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     for n in range(200):
         traces.put(KEY, decided(2000 + 1000 * n, NOW + n))
     kept = traces.changes(KEY)
@@ -111,7 +111,7 @@ def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
     pods: int, metrics: int, least: int
 ) -> None:
     # The figures of docs/explain.md.
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     made: list[Trace] = []
     fewest = MOST
     for trace in day(pods, metrics, passes=240):
@@ -134,7 +134,7 @@ def test_a_day_keeps_so_many_decisions_and_each_is_the_same_again(
 
 
 def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_says_so() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     for turn, trace in enumerate(day(2000, 1, passes=2)):
         traces.put(KEY, trace)
         assert traces.changes(KEY) == []
@@ -144,7 +144,7 @@ def test_of_pods_by_the_thousand_only_the_last_decision_is_known_and_since_when_
 
 
 def test_after_decisions_too_large_to_be_kept_the_first_that_is_says_since_when() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     large = day(2000, 1, passes=1)[0]
     traces.put(KEY, large)
     small = structs.replace(day(3, 1, passes=1)[0], now=large.now + 100)
@@ -166,7 +166,7 @@ class Followed:
 
 
 def test_the_size_shown_is_of_the_last_pass_that_came_to_its_end() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     assert traces.decided(KEY) is None
     traces.put(KEY, decided(2000))
     assert traces.decided(KEY) == 8
@@ -180,7 +180,7 @@ def test_the_size_shown_is_of_the_last_pass_that_came_to_its_end() -> None:
 
 
 def test_a_follower_hears_every_decision_even_those_that_change_nothing() -> None:
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     traces.follower = followed = Followed()
     for load in (1000, 1010, 2000):
         traces.put(KEY, decided(load))
@@ -202,7 +202,7 @@ def test_the_last_one_is_whole_with_samples_in_columns_too(ages: tuple[float, ..
     trace = decided(2000)
     seen = structs.replace(trace.observation, answers=(columns(2000),))
     trace = decide(seen, Past(), Settings(), NOW).trace
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     traces.put(KEY, structs.replace(trace, outcome=Outcome("conflict", "no"), outcome_at=NOW + 1))
     last = traces.last(KEY)
     assert last is not None
@@ -230,7 +230,7 @@ def test_many_external_series_are_kept_like_few() -> None:
     hpa = structs.replace(PLAIN_HPA, metrics=(spec,))
     seen = Observation(hpa, Scale(4, 4, "app=web"), PODS, (ExternalSamples(Lazily(), NOW),))
     trace = decide(seen, Past(), Settings(), NOW).trace
-    traces = Traces(first_reason)
+    traces = DecisionLog(first_reason)
     traces.put(KEY, trace)
     last = traces.last(KEY)
     assert last is not None
@@ -240,7 +240,7 @@ def test_many_external_series_are_kept_like_few() -> None:
 
 def test_a_past_that_lives_on_elsewhere_is_told_from_what_became_of_it() -> None:
     trace = decided(2000)
-    past, traces = Past(), Traces(first_reason)
+    past, traces = Past(), DecisionLog(first_reason)
     for n in range(60):  # slots are added for five minutes, then used again
         at = NOW + 15 * n
         seen = structs.replace(trace.observation, scale=Scale(4, 4, "app=web"))
@@ -260,8 +260,8 @@ def test_a_past_that_lives_on_elsewhere_is_told_from_what_became_of_it() -> None
 def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hpa.traces.MOST_UNPACKED", 2)
-    traces = Traces(first_reason)
+    monkeypatch.setattr("hpa.history.decision_log.MOST_UNPACKED", 2)
+    traces = DecisionLog(first_reason)
     keys = [("shop", f"web-{n}") for n in range(4)]
 
     def waiting() -> list[bool]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from hpa import flags, history
+from hpa import flags
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.explain import explain
-from hpa.memory import Memory
+from hpa.history import history
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.memory import HistoryMemory
 from hpa.part import HpaPart
-from hpa.shards import Shards
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import Forbidden, KubeError, ServerFailed
 from podscale.kube.lease import Term
@@ -126,7 +127,7 @@ async def test_what_is_read_late_counts_from_then_on() -> None:
         await asyncio.sleep(430.0)
         assert second.metrics.unread_s() == 0.0
         assert second.scales() == []  # four were added within ten minutes
-        stored = await Shards(second.world, "podscale", "hpa").load()
+        stored = await HistoryConfigMaps(second.world, "podscale", "hpa").load()
         assert [change for change, _ in stored[(NS, "web")].ups] == [2, 2]
         await asyncio.sleep(75.0)
         # The first two left the period after 583 s: two may be added, and then two more.
@@ -194,22 +195,22 @@ async def test_nothing_is_written_over_what_could_not_be_read() -> None:
 
 async def test_a_pass_that_was_on_its_way_writes_nothing_over_what_is_read_late() -> None:
     second = successor(await grown_to_six(), 1000)
-    shards = Shards(second.world, "podscale", "hpa")
+    shards = HistoryConfigMaps(second.world, "podscale", "hpa")
     before = (await shards.load())[(NS, "web")]
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    memory, now = Memory(shards), second.wall()
+    memory, now = HistoryMemory(shards), second.wall()
     memory.begin(now)
     past = memory.past(entry, entry.hpa, 6, now)
     await memory.load(now, now)
     memory.put(entry, past, 6, now)
     await shards.flush()
-    assert (await Shards(second.world, "podscale", "hpa").load())[(NS, "web")] == before
+    assert (await HistoryConfigMaps(second.world, "podscale", "hpa").load())[(NS, "web")] == before
     past = memory.past(entry, entry.hpa, 6, now + 15.0)
     memory.put(entry, past, 6, now + 15.0)
     await shards.flush()
-    stored = (await Shards(second.world, "podscale", "hpa").load())[(NS, "web")]
+    stored = (await HistoryConfigMaps(second.world, "podscale", "hpa").load())[(NS, "web")]
     assert (stored.ups, stored.at) == (before.ups, pytest.approx(now + 15.0, abs=0.01))
 
 
@@ -225,7 +226,7 @@ async def test_a_later_object_of_the_same_name_takes_nothing_of_what_is_read_lat
         await asyncio.sleep(30.0)
         show(second.world)
         await asyncio.sleep(60.0)
-    stored = await Shards(second.world, "podscale", "hpa").load()
+    stored = await HistoryConfigMaps(second.world, "podscale", "hpa").load()
     assert (stored[(NS, "web")].uid, stored[(NS, "web")].ups) == ("another", ())
 
 
@@ -254,7 +255,7 @@ async def test_a_clock_that_is_set_shortens_no_hold() -> None:
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    memory = Memory(Shards(cluster.world, "podscale", "hpa"))
+    memory = HistoryMemory(HistoryConfigMaps(cluster.world, "podscale", "hpa"))
     memory.begin(1000.0)
     memory.shift(3600.0)
     assert not memory.knows_rescales(entry.hpa, is_up=True, now=4600.0 + 599.0)

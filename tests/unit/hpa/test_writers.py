@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hpa.writers import Writers
+from hpa.cluster.write_turns import WriteTurns
 
 pytestmark = pytest.mark.looptime
 
@@ -14,7 +14,7 @@ class Queue:
     """Writers that take a second each."""
 
     def __init__(self, count: int) -> None:
-        self.writers = Writers(count)
+        self.writers = WriteTurns(count)
         self.began: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -16,19 +16,19 @@ from typing import Any
 
 import msgspec
 
-from hpa.controller import Controller, Options
+from hpa.cluster.objects import Autoscaler, Claim, TargetWorkload
+from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.explain import first_reason
-from hpa.objects import Autoscaler, Claim, Target
-from hpa.passes import Limits
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.decision_log import DecisionLog
+from hpa.loop.controller import Controller, Options
+from hpa.loop.passes import PassLimits
 from hpa.selfmetrics import HpaMetrics
-from hpa.shards import Shards
-from hpa.stores import Stores
-from hpa.traces import Traces
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
 from podscale.core.samplecolumns import SampleColumns
 from podscale.kube.api import Method, Response
-from podscale.kube.errors import Conflict, ObjectNotFound
+from podscale.kube.errors import ObjectNotFound, WriteConflict
 from podscale.kube.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
@@ -36,7 +36,7 @@ from podscale.kube.objects.scale import ReplicationController, Workload
 from podscale.kube.pods import PodStore
 from podscale.kube.resource import DEPLOYMENTS, HPAS, Resource
 from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode
 
 NS = "shop"
@@ -146,7 +146,7 @@ class World:
     def _check(self, found: Any, sent: Any) -> None:
         wanted = sent["metadata"].get("resourceVersion")
         if wanted and wanted != found["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", "the object has been modified")
+            raise WriteConflict(409, "Conflict", "the object has been modified")
 
     def histories(self) -> str:
         """Return the text of every shard, one after the other."""
@@ -162,7 +162,7 @@ class World:
                 raise ObjectNotFound(404, "NotFound", name)
             return found
         if method == "POST" and found is not None:
-            raise Conflict(409, "AlreadyExists", name)
+            raise WriteConflict(409, "AlreadyExists", name)
         if method == "PUT":
             if found is None:
                 raise ObjectNotFound(404, "NotFound", name)
@@ -313,7 +313,7 @@ class Cluster:
         self,
         *,
         settings: Settings | None = None,
-        limits: Limits | None = None,
+        limits: PassLimits | None = None,
         kinds: KnownKinds | None = None,
         resource: Resource = HPAS,
         world: World | None = None,
@@ -323,7 +323,7 @@ class Cluster:
         deadband: float = 0.1,
     ) -> None:
         self.world = world or World()
-        self.stores = Stores(namespaces, PodStore(namespaces or ("",), keep_annotations=()))
+        self.stores = HpaStores(namespaces, PodStore(namespaces or ("",), keep_annotations=()))
         self.recorder = Silent()
         self.metrics = HpaMetrics()
         self.provider = Metrics(lambda _question, _pod: 1000)
@@ -337,12 +337,12 @@ class Cluster:
             kinds,
             self.provider,
             settings or Settings(),
-            Options(resource=resource, limits=limits or Limits(status_deadband=deadband)),
+            Options(resource=resource, limits=limits or PassLimits(status_deadband=deadband)),
             mapper=lambda: kinds.mapper,
             recorder=self.recorder,  # type: ignore[arg-type]
             metrics=self.metrics,
-            traces=Traces(first_reason),
-            shards=Shards(self.world, "podscale", "hpa"),
+            traces=DecisionLog(first_reason),
+            shards=HistoryConfigMaps(self.world, "podscale", "hpa"),
             wall=self.wall,
             steady=(lambda: asyncio.get_running_loop().time()) if is_steady else None,
         )
@@ -367,7 +367,7 @@ class Cluster:
             if each.get("kind") == "ReplicaSet":
                 replica_sets.append(decode(raw, Workload))
             else:
-                workloads.append(decode(raw, Target))
+                workloads.append(decode(raw, TargetWorkload))
         controllers: list[ReplicationController] = []
         claims = [decode(msgspec.json.encode(each), Claim) for each in self.world.claims.values()]
         version = str(self.world.version)
@@ -381,7 +381,7 @@ class Cluster:
         ):
             for scope in self.stores.scopes:
                 within = [each for each in items if scope in ("", each.metadata.namespace)]
-                for happening in (Listing(), Page(within, version), Listed(version)):
+                for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
                     store.apply(happening, scope=scope, now=at)  # type: ignore[attr-defined]
                 store.apply(Alive(version, 1e9), scope=scope, now=at)  # type: ignore[attr-defined]
 
@@ -392,7 +392,7 @@ class Cluster:
         version = self.world.next_version()
         for scope in self.stores.scopes:
             within = [each for each in found if scope in ("", each.metadata.namespace)]
-            for happening in (Listing(), Page(within, version), Listed(version)):
+            for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
                 self.stores.pods.apply(happening, scope=scope, now=at)
             self.stores.pods.apply(Alive(version, 1e9), scope=scope, now=at)
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from podscale.core import selector as selectors
 from podscale.kube.api import JSON, Method, Response
-from podscale.kube.errors import ApiError, Unreachable
+from podscale.kube.errors import ApiError, ApiUnreachable
 
 Object = dict[str, object]
 BOOKMARK_S = 20.0
@@ -233,7 +233,7 @@ class MemoryApi:
                     guard()
                 answer = await self.cluster.handle(method, path, query or {}, body)
         except TimeoutError:
-            raise Unreachable(f"{method} {path}: late", is_timeout=True) from None
+            raise ApiUnreachable(f"{method} {path}: late", is_timeout=True) from None
         except Refusal as refusal:
             raise ApiError.of(refusal.status, refusal.reason, str(refusal)) from None
         return Response(200, {}, json.dumps(answer).encode())
@@ -250,7 +250,7 @@ class MemoryApi:
         await asyncio.sleep(self.delay_s)
         if self.is_cut_off:
             await asyncio.sleep(silence_s)
-            raise Unreachable("silence", is_timeout=True)
+            raise ApiUnreachable("silence", is_timeout=True)
         lines = self.cluster.watch(path, query or {})
         try:
             yield self._batches(lines, silence_s)
@@ -271,9 +271,9 @@ class MemoryApi:
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise Unreachable("silence", is_timeout=True) from None
+                raise ApiUnreachable("silence", is_timeout=True) from None
             except ConnectionResetError as error:
-                raise Unreachable(str(error)) from None
+                raise ApiUnreachable(str(error)) from None
             yield [line]
 
 

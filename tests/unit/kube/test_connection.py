@@ -8,12 +8,12 @@ import pytest
 from podscale.kube.connect import Target, connect
 from podscale.kube.errors import (
     ApiError,
-    Conflict,
+    ApiUnreachable,
     Gone,
     NotLeading,
     ObjectNotFound,
     TooManyRequests,
-    Unreachable,
+    WriteConflict,
 )
 from podscale.kube.resource import LEASES
 from tests.unit.kube.bytes_served import raw
@@ -22,7 +22,13 @@ from tests.unit.kube.little import LittleCluster, Refusal, pod, pods_path, serve
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(404, ObjectNotFound), (409, Conflict), (410, Gone), (429, TooManyRequests), (418, ApiError)],
+    [
+        (404, ObjectNotFound),
+        (409, WriteConflict),
+        (410, Gone),
+        (429, TooManyRequests),
+        (418, ApiError),
+    ],
 )
 async def test_a_status_is_an_error_of_its_class(status, kind):
     cluster = LittleCluster()
@@ -53,7 +59,7 @@ async def test_a_hanging_server_is_unreachable_after_the_deadline():
     cluster = LittleCluster()
     cluster.is_hanging = True
     async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
-        with pytest.raises(Unreachable, match=r"no answer within 0\.2 s") as caught:
+        with pytest.raises(ApiUnreachable, match=r"no answer within 0\.2 s") as caught:
             await api.request("GET", "/api/v1/pods", timeout_s=0.2)
     assert caught.value.is_timeout
 
@@ -62,7 +68,7 @@ async def test_a_refused_connection_is_unreachable():
     async with served(LittleCluster()) as url:
         pass
     async with connect(Target(server=url), user_agent="t") as api:
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(ApiUnreachable) as caught:
             await api.request("GET", "/api/v1/pods")
     assert not caught.value.is_timeout
 
@@ -191,7 +197,7 @@ async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
         await api.request("GET", lease, timeout_s=5)
         assert loop.time() - began < 0.4
         ends = await asyncio.gather(*reads, return_exceptions=True)
-        refused = [end for end in ends if isinstance(end, Unreachable)]
+        refused = [end for end in ends if isinstance(end, ApiUnreachable)]
         # At 2/s, two go out in the half of their time that they may wait.
         assert len(refused) == 18
         assert all("limit of requests" in str(end) for end in refused)
@@ -238,6 +244,6 @@ async def test_a_silent_stream_is_unreachable():
     async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
         query = {"watch": "1", "resourceVersion": "100"}
         async with api.stream("/api/v1/pods", query=query, silence_s=0.2) as batches:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(ApiUnreachable) as caught:
                 await anext(batches)
     assert caught.value.is_timeout

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.correlation import BURST, COMBINED, Correlator, Occurrence, Series
+from podscale.kube.correlation import BURST, COMBINED, Correlator, EventSeries, Occurrence
 from podscale.kube.errors import NotLeading, TooManyRequests
 from podscale.kube.events import Recorder
 from podscale.kube.objects.cluster import ObjectReference
@@ -24,7 +24,7 @@ def seen(message: str = "m", time_s: float = 0.0, about: ObjectReference = HPA) 
     return Occurrence(about, "Warning", "FailedGetScale", message, time_s)
 
 
-def written(correlator: Correlator, *, at: float, **kind: Any) -> Series:
+def written(correlator: Correlator, *, at: float, **kind: Any) -> EventSeries:
     occurrence = seen(time_s=at, **kind)
     key, _ = correlator.observe(occurrence)
     series = correlator.write(key, occurrence, at)

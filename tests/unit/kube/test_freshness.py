@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from podscale.kube.errors import Unreachable
+from podscale.kube.errors import ApiUnreachable
 from podscale.kube.freshness import Tracker
-from podscale.kube.watching import Alive, Broken, Happening, Listed, Listing, Page
+from podscale.kube.watching import Alive, Broken, Happening, ListedState, ListPage, WatchPage
 from podscale.kube.wire import PartialObjectMetadata
 
-SILENT = Broken("silent", Unreachable("silent", is_timeout=True))
+SILENT = Broken("silent", ApiUnreachable("silent", is_timeout=True))
 FAILED = Broken("GET: etcd cannot read one of them")
 
 Object = PartialObjectMetadata
@@ -24,7 +24,7 @@ def note(known: Tracker, now: float, *happenings: Happening[Object], scope: str 
 
 
 def listed() -> Sequence[Happening[Object]]:
-    return Listing(), Page([], "1"), Listed("1")
+    return ListedState(), WatchPage([], "1"), ListPage("1")
 
 
 def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
@@ -41,16 +41,16 @@ def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
     known = tracker()
     note(known, 0.0, *listed(), Alive("1", 90.0))
     for at in range(10, 400, 30):
-        note(known, at, Listing(), Page([], "2"), FAILED)
+        note(known, at, ListedState(), WatchPage([], "2"), FAILED)
     assert known.facts(400.0).doubted_s == 390.0
 
 
 def test_a_poll_that_fails_at_a_later_page_lets_the_last_list_grow_older() -> None:
     known = tracker()
-    note(known, 0.0, Listing(is_poll=True), Page([], "1"), Listed("1"))
+    note(known, 0.0, ListedState(is_poll=True), WatchPage([], "1"), ListPage("1"))
     note(known, 0.0, Alive("1", 120.0, is_poll=True))
     for at in range(30, 200, 30):
-        note(known, at, Listing(is_poll=True), Page([], "2"), FAILED)
+        note(known, at, ListedState(is_poll=True), WatchPage([], "2"), FAILED)
     assert known.is_current(120.0)
     assert not known.is_current(121.0)
     assert known.facts(200.0).doubted_s == 80.0

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hpa.decide.pods import Phase, Pods, PodTemplate, Ready, group
+from hpa.decide.pods import DecidedPhase, DecidedPodTemplate, DecidedReadiness, Pods, group
 from hpa.decide.settings import Settings
 from podscale.core.metrics import (
     ContainerColumns,
@@ -117,8 +117,9 @@ async def test_a_null_time_of_a_resource_sample_is_gos_zero_time(cluster, provid
     # A pod that started lately is not ready for it: no window lies after its readiness.
     now = 1_000_000_000.0
     pods = Pods(
-        ("web-1",), bytes([Phase.RUNNING]), bytes([Ready.TRUE]), b"\0", (now - 60.0,),
-        (now - 50.0,), (0,), (PodTemplate(),),
+        ("web-1",), bytes([DecidedPhase.RUNNING]), bytes([DecidedReadiness.TRUE]), b"\0",
+        (now - 60.0,),
+        (now - 50.0,), (0,), (DecidedPodTemplate(),),
     )  # fmt: skip
     groups = group(pods, answer.pods, "cpu", Settings(), now, now)
     assert groups.initializing == ("web-1",)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from podscale.core import selector
-from podscale.kube.errors import Forbidden, Unreachable
+from podscale.kube.errors import ApiUnreachable, Forbidden
 from podscale.kube.ondemand import OnDemand
 from podscale.kube.resource import NODES, PODS
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
@@ -76,7 +76,7 @@ async def test_a_list_that_hangs_is_unreachable_in_time():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.is_hanging = True
     async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
-        with pytest.raises(Unreachable, match="no list of pods within 3 s"):
+        with pytest.raises(ApiUnreachable, match="no list of pods within 3 s"):
             await ondemand.describe(PODS, timeout_s=3)
 
 
@@ -174,7 +174,7 @@ async def test_who_waits_for_a_namespace_that_had_to_make_room_is_told():
             return_exceptions=True,
         )
     assert str(found[0]) == "too many namespaces of pods are asked for"
-    assert all(isinstance(each, Unreachable) for each in found)
+    assert all(isinstance(each, ApiUnreachable) for each in found)
     assert str(found[1]) == "no list of pods within 10 s"
 
 
@@ -188,5 +188,5 @@ async def test_a_namespace_beyond_the_named_ones_is_not_watched():
 
 
 async def test_without_its_owner_nothing_is_started():
-    with pytest.raises(Unreachable, match="watches are not running"):
+    with pytest.raises(ApiUnreachable, match="watches are not running"):
         await OnDemand(MemoryApi(stocked())).describe(PODS)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.core import selector
-from podscale.kube.errors import Forbidden, Unreachable
+from podscale.kube.errors import ApiUnreachable, Forbidden
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import Phase, PodStore, Ready
-from podscale.kube.watching import Broken, Changes, Kind, Listed, Listing, Page
+from podscale.kube.watching import Broken, Changes, Kind, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode, encode, parse_time
 
 FULL = {
@@ -207,11 +207,11 @@ def test_a_refusal_stands_until_the_pods_have_been_listed():
     assert kept.refusal is None
     happens(Broken("refused", refusal))
     assert (kept.refusal, kept.is_refused) == (refusal, True)
-    happens(Listing(), Broken("no answer", Unreachable("gone")))
+    happens(ListedState(), Broken("no answer", ApiUnreachable("gone")))
     assert (kept.refusal, kept.is_refused) == (refusal, False)  # by now nobody can say
-    happens(Listing(), Broken("refused", refusal))
+    happens(ListedState(), Broken("refused", refusal))
     assert kept.is_refused
-    happens(Listing(), Page([made("web-1", 1, app="web")], "1"), Listed("1"))
+    happens(ListedState(), WatchPage([made("web-1", 1, app="web")], "1"), ListPage("1"))
     assert kept.refusal is None
     happens(Broken("refused", refusal))
     assert kept.refusal is None  # what is known stays known

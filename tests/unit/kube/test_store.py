@@ -11,13 +11,13 @@ from podscale.core import selector
 from podscale.kube.api import Method, Response
 from podscale.kube.change import Change
 from podscale.kube.connect import Target, connect
-from podscale.kube.errors import Unreachable
+from podscale.kube.errors import ApiUnreachable
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore
 from podscale.kube.reflector import Reflector
 from podscale.kube.resource import PODS
 from podscale.kube.store import Store
-from podscale.kube.watching import Alive, Listed, Listing, Rhythm, Source
+from podscale.kube.watching import Alive, ListedState, ListPage, Rhythm, WatchSource
 from podscale.kube.wire import PartialObjectMetadata
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path, served
 
@@ -33,7 +33,7 @@ async def until(claim: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 @asynccontextmanager
 async def reflected(
-    cluster: LittleCluster, store: object, source: Source[Pod] | list[Source[Pod]]
+    cluster: LittleCluster, store: object, source: WatchSource[Pod] | list[WatchSource[Pod]]
 ) -> AsyncIterator[None]:
     """Keep ``store`` fed over HTTP."""
     async with (
@@ -52,7 +52,7 @@ def names(store: Store[Pod]) -> list[str]:
     return sorted(obj.metadata.name for obj in store.values())
 
 
-ALL = Source(PODS, Pod, rhythm=QUICK)
+ALL = WatchSource(PODS, Pod, rhythm=QUICK)
 
 
 async def test_a_paged_list_and_its_watch_make_the_store():
@@ -160,7 +160,7 @@ async def test_what_is_listed_instead_of_watched_is_believed_while_watching_is_t
         Refusal(403, "Forbidden", "cannot watch") if method == "WATCH" else None
     )
     task = asyncio.create_task(
-        Reflector(MemoryApi(cluster), Source(PODS, Pod), store, clock=loop.time).run()
+        Reflector(MemoryApi(cluster), WatchSource(PODS, Pod), store, clock=loop.time).run()
     )
     await asyncio.sleep(1)
     since = loop.time()
@@ -186,7 +186,7 @@ async def test_one_store_over_several_namespaces_keeps_each_ones_list_apart():
     cluster.put(pods_path("shop", "web-0"), pod())
     cluster.put(pods_path("bank", "web-0"), pod())
     cluster.put(pods_path("other", "web-0"), pod())
-    sources = [Source(PODS, Pod, namespace=ns, rhythm=QUICK) for ns in ("shop", "bank")]
+    sources = [WatchSource(PODS, Pod, namespace=ns, rhythm=QUICK) for ns in ("shop", "bank")]
     async with reflected(cluster, store, sources):
         await until(store.is_current)
         assert {obj.metadata.namespace for obj in store.values()} == {"shop", "bank"}
@@ -243,7 +243,7 @@ async def test_a_selector_and_metadata_only_are_asked_of_the_server():
     cluster, store = LittleCluster(), Store[PartialObjectMetadata]()
     cluster.put(pods_path("shop", "web-0"), pod({"app": "web"}))
     cluster.put(pods_path("shop", "api-0"), pod({"app": "api"}))
-    source = Source(
+    source = WatchSource(
         PODS, PartialObjectMetadata, label_selector="app=web", metadata_only=True, rhythm=QUICK
     )
     async with reflected(cluster, store, source):  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ async def test_a_silent_watch_is_not_current_and_is_opened_again():
     cluster, store = LittleCluster(), Store[Pod]()
     api = MemoryApi(cluster)
     rhythm = Rhythm(silence_s=90)
-    reflector = Reflector(api, Source(PODS, Pod, rhythm=rhythm), store, clock=loop.time)
+    reflector = Reflector(api, WatchSource(PODS, Pod, rhythm=rhythm), store, clock=loop.time)
     task = asyncio.create_task(reflector.run())
     await asyncio.sleep(1)
     assert store.is_current(loop.time())
@@ -281,7 +281,7 @@ async def test_a_watch_that_stands_again_after_a_silence_has_to_speak_first():
     loop = asyncio.get_running_loop()
     cluster, store = LittleCluster(), Store[Pod]()
     api = MuteApi(cluster)
-    source = Source(PODS, Pod, rhythm=Rhythm(silence_s=90))
+    source = WatchSource(PODS, Pod, rhythm=Rhythm(silence_s=90))
     task = asyncio.create_task(Reflector(api, source, store, clock=loop.time).run())
     await asyncio.sleep(1)
     assert store.is_current(loop.time())
@@ -305,7 +305,7 @@ class MuteApi(MemoryApi):
 
     async def request(self, method: Method, path: str, **more: Any) -> Response:
         if self.is_mute:
-            raise Unreachable("connection refused")
+            raise ApiUnreachable("connection refused")
         return await super().request(method, path, **more)
 
     async def _batches(
@@ -313,14 +313,14 @@ class MuteApi(MemoryApi):
     ) -> AsyncIterator[list[bytes]]:
         if self.is_mute:
             await asyncio.sleep(silence_s)
-            raise Unreachable("silence", is_timeout=True)
+            raise ApiUnreachable("silence", is_timeout=True)
         async for batch in super()._batches(lines, silence_s):
             yield batch
 
 
 def test_a_process_that_slept_does_not_believe_its_store():
     store = Store[Pod]()
-    for step in (Listing(), Listed("1"), Alive("1", 90.0)):
+    for step in (ListedState(), ListPage("1"), Alive("1", 90.0)):
         store.apply(step, scope="", now=1000.0)
     assert store.is_current(1089.0)
     assert not store.is_current(1091.0)

@@ -7,7 +7,7 @@ from podscale.kube.change import Change
 from podscale.kube.objects.pod import Pod, PodStatus
 from podscale.kube.pods import PodStore
 from podscale.kube.store import Store
-from podscale.kube.watching import Alive, Changes, Listed, Listing, Page
+from podscale.kube.watching import Alive, Changes, ListedState, ListPage, WatchPage
 from podscale.kube.wire import ObjectMeta
 
 
@@ -25,9 +25,9 @@ class TestOwnWrites:
     def filled(self, make: type) -> object:
         store = make()
         for step in (
-            Listing(),
-            Page([written("web", 10)], "20"),
-            Listed("20"),
+            ListedState(),
+            WatchPage([written("web", 10)], "20"),
+            ListPage("20"),
             Alive("20", 90.0),
         ):
             store.apply(step, scope="", now=0.0)
@@ -56,7 +56,7 @@ class TestOwnWrites:
         store = self.filled(make)
         store.accept(written("web", 25))
         store.accept(written("created", 26))
-        for step in (Listing(), Page([written("web", 10)], "24"), Listed("24")):
+        for step in (ListedState(), WatchPage([written("web", 10)], "24"), ListPage("24")):
             store.apply(step, scope="", now=1.0)
         assert self.version(store) == "25"
         assert store.get("shop", "created") is not None

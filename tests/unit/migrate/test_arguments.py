@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from podscale.migrate import controller_manager
-from podscale.migrate.outcome import Outcome
+from podscale.migrate.outcome import MigrationOutcome
 from podscale.migrate.reader import migrate
 
 IMAGES = {
@@ -25,7 +25,7 @@ def deployment(program: str, **container: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def started(outcome: Outcome) -> list[str]:
+def started(outcome: MigrationOutcome) -> list[str]:
     (manifest,) = outcome.manifests
     (container,) = yaml.safe_load(yaml.safe_dump(manifest))["spec"]["template"]["spec"][
         "containers"

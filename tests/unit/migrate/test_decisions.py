@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpa.offline import decide_files
+from hpa.offline.evaluation import decide_files
 from podscale.migrate.reader import migrate
 
 INPUTS = Path(__file__).parent / "inputs"

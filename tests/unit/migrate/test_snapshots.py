@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter import config
-from adapter.presumed import PresumingMapper
-from adapter.rules import compile_rules
+from adapter.rules import config
+from adapter.rules.presumed import PresumingMapper
+from adapter.rules.ruleset import compile_rules
 from hpa.decide.options import read_options
 from podscale.feed.prover.tree import parse
 from podscale.migrate.reader import migrate, render, rules_yaml

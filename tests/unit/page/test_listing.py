@@ -6,8 +6,8 @@ import time
 import msgspec
 import pytest
 
-from podscale.page.listing import Lister, Query
-from podscale.page.shown import Listing
+from podscale.page.listing import Query, WorkloadList
+from podscale.page.shown import ShownListing
 from tests.browser.crowd import Crowd, crowd
 from tests.browser.scenes import START, Played
 
@@ -19,12 +19,12 @@ def made() -> Crowd:
     return crowd(COUNT)
 
 
-def answered(made: Crowd, query: Query) -> Listing:
-    return Lister(made.page.board).answer(query, now=START, is_leader=True)
+def answered(made: Crowd, query: Query) -> ShownListing:
+    return WorkloadList(made.page.board).answer(query, now=START, is_leader=True)
 
 
 def test_pages_are_disjoint_in_order_and_cover_everything(made: Crowd) -> None:
-    lister = Lister(made.page.board)
+    lister = WorkloadList(made.page.board)
     seen: list[str] = []
     for offset in range(0, COUNT, 100):
         found = lister.answer(Query(offset=offset, limit=100), now=START, is_leader=True)
@@ -63,7 +63,7 @@ def test_what_waits_is_told_by_reason_with_examples(made: Crowd) -> None:
 
 def test_a_page_costs_little_however_many_there_are(made: Crowd) -> None:
     small = crowd(200)
-    listers = {200: Lister(small.page.board), COUNT: Lister(made.page.board)}
+    listers = {200: WorkloadList(small.page.board), COUNT: WorkloadList(made.page.board)}
     costs = {}
     for count, lister in listers.items():
         lister.answer(Query(), now=START, is_leader=True)

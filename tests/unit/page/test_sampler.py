@@ -6,12 +6,12 @@ from msgspec import structs
 from podscale.page.board import Board
 from podscale.page.feedhealth import FeedHealth
 from podscale.page.sampler import MOST_VPAS, Sampler
-from podscale.page.sources import Sized, Sources
+from podscale.page.sources import PageSources, Sized
 from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.explain.recommendation import TargetState
 from vpa.model.membership import VpaKey
-from vpa.sizing import Known, PodDecision
+from vpa.sizing import KnownSizing, PodDecision
 from vpa.updater.decide import Act, UpdateDecision
 
 KEY = VpaKey("shop", "web")
@@ -29,7 +29,7 @@ class Vpas:
 
     def sized(self, key: VpaKey) -> Sized:
         ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-        known = Known(
+        known = KnownSizing(
             vpa(targetRef=ref), 100.0, TargetState(True), "default", True, (), None, {}, (self.pod,)
         )
         return Sized(known, "app=web")
@@ -38,7 +38,9 @@ class Vpas:
 async def shown(*pods: PodDecision) -> list[tuple[float, str]]:
     """Return the marks about pods after a look at each state."""
     board, vpas = Board(), Vpas()
-    sampler = Sampler(board, FeedHealth(None), Sources(vpas=vpas), wall=lambda: 200.0, period_s=1.0)
+    sampler = Sampler(
+        board, FeedHealth(None), PageSources(vpas=vpas), wall=lambda: 200.0, period_s=1.0
+    )
     for pod in pods:
         vpas.pod = pod
         await sampler.once()
@@ -96,7 +98,7 @@ class ManyVpas(Vpas):
 
 async def test_of_thousands_of_vpas_each_gets_its_turn_and_a_look_stays_short():
     vpas = ManyVpas(2 * MOST_VPAS + 10)
-    sources = Sources(vpas=vpas)
+    sources = PageSources(vpas=vpas)
     sampler = Sampler(Board(), FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
     for look in range(1, 4):
         await sampler.once()

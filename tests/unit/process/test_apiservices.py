@@ -10,7 +10,7 @@ from adapter import flags as adapter_flags
 from adapter.part import API_SERVICES, KIND, NEEDED
 from podscale.kube.api import Response
 from podscale.kube.discovery import Discovery
-from podscale.kube.errors import ObjectNotFound, Unreachable
+from podscale.kube.errors import ApiUnreachable, ObjectNotFound
 from podscale.kube.pods import PodStore
 from podscale.process.apiservices import Behind, certificates, settle
 from podscale.process.part import Shared
@@ -118,5 +118,5 @@ async def test_beside_other_parts_the_ca_has_a_lease_of_its_own(names, lease):
 
 async def test_each_missing_right_is_told_once():
     assert [r.verb for r in await warn_of_missing(Cluster({}), NEEDED)] == ["watch"]
-    assert await warn_of_missing(Cluster({}, Unreachable("down")), NEEDED) == []
+    assert await warn_of_missing(Cluster({}, ApiUnreachable("down")), NEEDED) == []
     assert len({(r.verb, r.resource) for r in NEEDED}) == len(NEEDED)

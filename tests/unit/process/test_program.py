@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from podscale.kube.errors import KubeError, NotConfigured, Unreachable
+from podscale.kube.errors import ApiUnreachable, KubeError, NotConfigured
 from podscale.process.program import Serve, run
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import FlagError, Flags, parse
@@ -68,7 +68,7 @@ def failing_later(error: Exception) -> Serve:
 @pytest.mark.parametrize(("error", "code"), [
     pytest.param(FlagError("--x is not"), 2, id="a-flag"),
     pytest.param(NotConfigured("no kubeconfig"), 2, id="no-kubeconfig"),
-    pytest.param(Unreachable("refused"), 1, id="no-api-server"),
+    pytest.param(ApiUnreachable("refused"), 1, id="no-api-server"),
     pytest.param(OSError("in use"), 1, id="a-port"),
 ])  # fmt: skip
 async def test_what_must_be_changed_first_is_told_from_what_may_pass(

@@ -1,8 +1,8 @@
 import pytest
 
-from podscale.sandbox.errors import ApiError
-from podscale.sandbox.objects import Objects
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.objects import SandboxObjects
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.storage import Storage
 
 SPEC = {
@@ -49,8 +49,8 @@ DEFINITION = {
 
 
 @pytest.fixture
-def objects() -> Objects:
-    made = Objects(Storage(), Registry())
+def objects() -> SandboxObjects:
+    made = SandboxObjects(Storage(), SandboxResources())
     made.put(DEFINITION)
     return made
 
@@ -95,7 +95,7 @@ def test_defaults_are_filled_in_and_unknown_fields_dropped(objects):
     ],
 )
 def test_what_the_schema_forbids_is_refused_with_the_field(objects, spec, field):
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         create(objects, spec)
     assert refused.value.code == 422
     assert refused.value.details is not None

@@ -3,9 +3,9 @@
 from podscale.core import selector
 from podscale.sandbox.kubelet import Kubelet
 from podscale.sandbox.load import Load, Traffic
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.queues import Queue
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.storage import Storage
 
 MIB = 2**20
@@ -14,7 +14,7 @@ KEY = ("jobs", "worker-0")
 
 
 def cluster(memory_limit="384Mi"):
-    objects = Objects(Storage(wall=lambda: NOW), Registry())
+    objects = SandboxObjects(Storage(wall=lambda: NOW), SandboxResources())
     resources = {"limits": {"memory": memory_limit}}
     objects.put(
         {

@@ -2,17 +2,17 @@ import pytest
 
 from podscale.core import fields, selector
 from podscale.sandbox import subresources
-from podscale.sandbox.errors import ApiError
-from podscale.sandbox.objects import Objects
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.objects import SandboxObjects
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.storage import Storage
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 @pytest.fixture
-def objects() -> Objects:
-    return Objects(Storage(), Registry())
+def objects() -> SandboxObjects:
+    return SandboxObjects(Storage(), SandboxResources())
 
 
 def deployment(name="web", **spec):
@@ -72,7 +72,7 @@ def test_an_old_resource_version_is_a_conflict(objects):
     objects.create("configmaps", "default", {"metadata": {"name": "a"}})
     held = objects.get("configmaps", "default", "a")
     objects.update("configmaps", "default", "a", {**held, "data": {"x": "1"}})
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         objects.update("configmaps", "default", "a", {**held, "data": {"x": "2"}})
     assert (refused.value.code, refused.value.reason) == (409, "Conflict")
     assert "the object has been modified" in refused.value.message
@@ -105,13 +105,13 @@ def test_generated_names_are_unique(objects):
 )
 def test_what_cannot_be_created_is_refused(objects, body, code):
     objects.create("configmaps", "default", {"metadata": {"name": "default-exists"}})
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         objects.create("configmaps", "default", body)
     assert refused.value.code == code
 
 
 def test_nothing_is_created_in_a_namespace_that_is_not_there(objects):
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         objects.create("configmaps", "nowhere", {"metadata": {"name": "a"}})
     assert refused.value.message == 'namespaces "nowhere" not found'
 
@@ -187,7 +187,7 @@ def test_scale_reads_and_writes_the_replicas(objects):
     scale["spec"]["replicas"] = 5
     subresources.write_scale(objects, resource, "default", "web", scale)
     assert objects.get(resource, "default", "web")["spec"]["replicas"] == 5
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         subresources.write_scale(objects, resource, "default", "web", scale)
     assert refused.value.reason == "Conflict"
 
@@ -223,7 +223,7 @@ def test_evictions_spend_the_disruption_budget(objects, spec, evictable):
 def _refusal(objects, name):
     try:
         subresources.evict(objects, "default", name, {})
-    except ApiError as error:
+    except SandboxApiError as error:
         return error
     return None
 

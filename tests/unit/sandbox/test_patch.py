@@ -1,7 +1,7 @@
 import pytest
 
 from podscale.sandbox import patch
-from podscale.sandbox.errors import ApiError
+from podscale.sandbox.errors import SandboxApiError
 
 POD = {
     "spec": {
@@ -100,7 +100,7 @@ def test_json_patches_follow_rfc_6902(operations, expected):
     ],
 )
 def test_an_impossible_json_patch_is_refused(operation):
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         patch.json_patch({"l": [1]}, [operation])
     assert refused.value.code == 422
 

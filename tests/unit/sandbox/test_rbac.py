@@ -1,13 +1,15 @@
 import pytest
 
-from podscale.sandbox.identity import ANONYMOUS, User
-from podscale.sandbox.objects import Objects
+from podscale.sandbox.identity import ANONYMOUS, SandboxUser
+from podscale.sandbox.objects import SandboxObjects
 from podscale.sandbox.rbac import is_allowed, refusal
-from podscale.sandbox.resource import Registry
+from podscale.sandbox.resource import SandboxResources
 from podscale.sandbox.storage import Storage
 
-AMY = User("amy", ("dev", "system:authenticated"))
-BOT = User("system:serviceaccount:ns:bot", ("system:serviceaccounts", "system:authenticated"))
+AMY = SandboxUser("amy", ("dev", "system:authenticated"))
+BOT = SandboxUser(
+    "system:serviceaccount:ns:bot", ("system:serviceaccounts", "system:authenticated")
+)
 
 
 def role(kind, name, rules, namespace="", **more):
@@ -28,8 +30,8 @@ def binding(kind, name, role_kind, role_name, subjects, namespace=""):
 
 
 @pytest.fixture
-def objects() -> Objects:
-    made = Objects(Storage(), Registry())
+def objects() -> SandboxObjects:
+    made = SandboxObjects(Storage(), SandboxResources())
     read = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}
     lease = {
         "apiGroups": ["coordination.k8s.io"],
@@ -77,7 +79,7 @@ def asks(verb, resource="", group="", **more):
         (AMY, {"verb": "get", "path": "/apis/apps/v1"}, True),
         (ANONYMOUS, {"verb": "get", "path": "/apis"}, False),
         (ANONYMOUS, {"verb": "get", "path": "/healthz"}, True),
-        (User("root", ("system:masters",)), asks("delete", "nodes"), True),
+        (SandboxUser("root", ("system:masters",)), asks("delete", "nodes"), True),
     ],
 )
 def test_rules_decide(objects, user, attributes, allowed):

@@ -1,7 +1,7 @@
 import pytest
 
 from podscale.sandbox import table
-from podscale.sandbox.resource import BUILTIN, Column, Resource
+from podscale.sandbox.resource import BUILTIN, Column, SandboxResource
 from podscale.sandbox.storage import Stored
 
 BY_NAME = {resource.name: resource for resource in BUILTIN}
@@ -85,7 +85,9 @@ def test_custom_columns_follow_their_paths():
         Column("First", "integer", ".spec.list[0].n"),
         Column("Absent", "string", ".spec.nope.deep"),
     )
-    resource = Resource("g", "v1", "things", "Thing", is_custom=True, columns={"v1": columns})
+    resource = SandboxResource(
+        "g", "v1", "things", "Thing", is_custom=True, columns={"v1": columns}
+    )
     content = {
         "spec": {"mode": "Auto", "list": [{"n": 7}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},

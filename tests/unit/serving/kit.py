@@ -12,7 +12,7 @@ import trustme
 from cryptography import x509
 
 from podscale.kube.api import JSON, Method, Response
-from podscale.kube.errors import ApiError, Unreachable
+from podscale.kube.errors import ApiError, ApiUnreachable
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
 from podscale.serving.certificates import KeyPair
@@ -22,7 +22,7 @@ from podscale.serving.health import Health
 from podscale.serving.leader_api import LeaderApi
 from podscale.serving.logs import Verbosity
 from podscale.serving.request_info import request_info
-from podscale.serving.running import Clusters, Running, running
+from podscale.serving.running import Clusters, RunningServer, running
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
@@ -91,7 +91,7 @@ class ScriptedApi:
         if self.hold is not None:
             await self.hold.wait()
         if self.is_down:
-            raise Unreachable("connection refused")
+            raise ApiUnreachable("connection refused")
         sent = json.loads(body) if body else {}
         if path.endswith("/tokenreviews") and self.review_error:
             return _ok({"status": {"authenticated": False, "error": self.review_error}})
@@ -265,7 +265,7 @@ async def serving(
     health: Health | None = None,
     metrics: SelfMetrics | None = None,
     **more: Any,
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[RunningServer]:
     async with running(
         flags,
         clusters=Clusters(api, api),

@@ -6,13 +6,13 @@ import json
 import time
 
 from podscale.serving import openapi
-from podscale.serving.discovery import PLACEHOLDER, Discovery
+from podscale.serving.discovery import PLACEHOLDER, ServedDiscovery
 from tests.unit.serving.kit import GROUP, Shop
 
 
 async def test_lists_are_sorted_and_follow_the_revision() -> None:
     shop = Shop(["pods/b", "namespaces/x", "pods/a"])
-    discovery = Discovery([shop])
+    discovery = ServedDiscovery([shop])
     key = f"{GROUP}/v1beta1"
     assert discovery.cached(key) is None
     first = await discovery.document(key)
@@ -38,13 +38,16 @@ async def test_lists_are_sorted_and_follow_the_revision() -> None:
 
 
 async def test_replicas_agree_on_bytes_whatever_their_order() -> None:
-    one, two = Discovery([Shop(["pods/a", "pods/b"])]), Discovery([Shop(["pods/b", "pods/a"])])
+    one, two = (
+        ServedDiscovery([Shop(["pods/a", "pods/b"])]),
+        ServedDiscovery([Shop(["pods/b", "pods/a"])]),
+    )
     for key in ("v2", "v2beta1", f"{GROUP}/v1beta2"):
         assert await one.document(key) == await two.document(key)
 
 
 async def test_an_empty_group_lists_a_placeholder_everywhere() -> None:
-    discovery = Discovery([Shop([])])
+    discovery = ServedDiscovery([Shop([])])
     listed = json.loads((await discovery.document(f"{GROUP}/v1beta1")).body)["resources"]
     assert [one["name"] for one in listed] == [PLACEHOLDER.name]
     aggregated = json.loads((await discovery.document("v2")).body)
@@ -60,13 +63,13 @@ class Bare(Shop):
 
 
 async def test_an_empty_tuple_is_an_empty_group() -> None:
-    discovery = Discovery([Bare([])])
+    discovery = ServedDiscovery([Bare([])])
     listed = json.loads((await discovery.document(f"{GROUP}/v1beta1")).body)["resources"]
     assert [one["name"] for one in listed] == [PLACEHOLDER.name]
 
 
 async def test_the_aggregated_form_nests_subresources_under_their_resource() -> None:
-    discovery = Discovery([Shop(["pods/a", "pods/b", "nodes"])])
+    discovery = ServedDiscovery([Shop(["pods/a", "pods/b", "nodes"])])
     document = json.loads((await discovery.document("v2")).body)
     assert (document["kind"], document["apiVersion"]) == (
         "APIGroupDiscoveryList",
@@ -92,7 +95,7 @@ async def test_the_aggregated_form_nests_subresources_under_their_resource() -> 
 
 
 def test_groups_name_all_versions_the_first_preferred() -> None:
-    discovery = Discovery([Shop()])
+    discovery = ServedDiscovery([Shop()])
     group = json.loads(discovery.group(GROUP) or b"")
     assert [one["version"] for one in group["versions"]] == ["v1beta1", "v1beta2"]
     assert group["preferredVersion"]["version"] == "v1beta1"
@@ -106,7 +109,7 @@ def test_groups_name_all_versions_the_first_preferred() -> None:
 
 async def test_fifty_thousand_metrics_come_from_cache_in_two_milliseconds() -> None:
     shop = Shop([f"pods/metric_{number}" for number in range(50_000)])
-    discovery = Discovery([shop])
+    discovery = ServedDiscovery([shop])
     key = f"{GROUP}/v1beta1"
     document = await discovery.document(key)
     assert gzip.decompress(document.gzipped) == document.body
@@ -118,7 +121,7 @@ async def test_fifty_thousand_metrics_come_from_cache_in_two_milliseconds() -> N
 
 async def test_a_hundred_thousand_metrics_are_encoded_while_others_have_their_turns() -> None:
     shop = Shop([f"{kind}/m{n}" for n in range(50_000) for kind in ("services", "pods")])
-    discovery = Discovery([shop])
+    discovery = ServedDiscovery([shop])
     longest_s = 0.0
 
     async def look() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.exceptions import InvalidSignature
 
-from podscale.kube.errors import Unreachable
+from podscale.kube.errors import ApiUnreachable
 from podscale.serving.authority import AuthorityTimes, from_secret
 from podscale.serving.bundles import publisher
 from podscale.serving.certificates import KeyPair
@@ -166,7 +166,7 @@ async def test_a_failing_api_server_keeps_the_certificate(api: ScriptedApi) -> N
     before = tls.pair
     api.is_down = True
     clock.now += 300
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         await leader.step(tls)
     assert tls.pair is before
 

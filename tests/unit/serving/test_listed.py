@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podscale.serving.api import ApiRequest, Media
-from podscale.serving.listed import Key, Listed, listed, made
+from podscale.serving.listed import Key, ListSelection, listed, made
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
 from podscale.serving.user import ANONYMOUS_USER
@@ -15,7 +15,7 @@ from tests.unit.loop_turns import others
 KEYS: list[Key] = [(f"ns-{n % 3}", f"web-{n}") for n in range(10)]
 
 
-def asked(path: str = "/things", **query: str) -> Listed | Status:
+def asked(path: str = "/things", **query: str) -> ListSelection | Status:
     path = f"/apis/example.io/v1{path}"
     values = {key: [value] for key, value in query.items()}
     return listed(
@@ -26,8 +26,8 @@ def asked(path: str = "/things", **query: str) -> Listed | Status:
     )  # fmt: skip
 
 
-def taken(found: Listed | Status) -> list[Key]:
-    assert isinstance(found, Listed)
+def taken(found: ListSelection | Status) -> list[Key]:
+    assert isinstance(found, ListSelection)
     return [key for key in KEYS if found.takes(key, {"app": key[1]})]
 
 
@@ -84,7 +84,7 @@ def test_pages_follow_each_other_until_everything_was_told_once() -> None:
     counts = []
     while True:
         found = asked(**query)
-        assert isinstance(found, Listed)
+        assert isinstance(found, ListSelection)
         page = found.page(KEYS)
         told += page.keys
         counts.append(page.metadata.get("remainingItemCount"))

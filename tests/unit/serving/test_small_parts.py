@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from podscale.serving.certificate_files import read_files, self_signed
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
-from podscale.serving.health import Health, Verdict
+from podscale.serving.health import Health, HealthVerdict
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.selfmetrics import SelfMetrics
@@ -24,8 +24,8 @@ from tests.unit.serving.kit import Pki
 
 def test_health_texts_are_upstreams() -> None:
     health = Health()
-    health.add_readiness("relist", lambda: Verdict(False, "not tried yet"))
-    health.add_readiness("rules", lambda: Verdict(True, "a reload was refused"))
+    health.add_readiness("relist", lambda: HealthVerdict(False, "not tried yet"))
+    health.add_readiness("rules", lambda: HealthVerdict(True, "a reload was refused"))
     assert health.report("livez").text == "ok"
     assert health.report("livez", is_verbose=True).text == "[+]ping ok\nlivez check passed\n"
     assert health.report("readyz").text == (
@@ -43,7 +43,7 @@ def test_health_texts_are_upstreams() -> None:
 def test_liveness_is_not_touched_by_readiness_and_a_broken_check_fails() -> None:
     health = Health()
 
-    def broken() -> Verdict:
+    def broken() -> HealthVerdict:
         raise RuntimeError("swordfish")
 
     health.add_readiness("store", broken)

@@ -15,8 +15,8 @@ from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
 from podscale.serving.front import Front
 from podscale.serving.health import Health
-from podscale.serving.http.connection import Connection
-from podscale.serving.http.server import Server
+from podscale.serving.http.connection import HttpConnection
+from podscale.serving.http.server import HttpServer
 from podscale.serving.logs import Verbosity, configure
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import StatusError, not_found
@@ -90,7 +90,7 @@ def answer(request: ApiRequest) -> ApiResponse:
 
 
 @pytest.fixture(scope="module")
-def surface() -> Iterator[tuple[asyncio.Runner, Server]]:
+def surface() -> Iterator[tuple[asyncio.Runner, HttpServer]]:
     configure("json", Verbosity(), io.StringIO())
     with asyncio.Runner() as runner:
         api, metrics, shop = ScriptedApi(), SelfMetrics(), Shop()
@@ -111,14 +111,14 @@ def surface() -> Iterator[tuple[asyncio.Runner, Server]]:
             Authorizer(api, metrics),
             metrics,
         )
-        yield runner, Server(front.respond)
+        yield runner, HttpServer(front.respond)
 
 
-async def exchange(server: Server, sent: bytes) -> bytes:
+async def exchange(server: HttpServer, sent: bytes) -> bytes:
     transport = Recorder()
     async with asyncio.TaskGroup() as tasks:
         server._tasks = tasks
-        connection = Connection(server)
+        connection = HttpConnection(server)
         connection.connection_made(transport)
         connection.data_received(sent)
     server.closed(connection)
@@ -134,7 +134,7 @@ async def exchange(server: Server, sent: bytes) -> bytes:
     body=st.binary(max_size=20),
 )
 def test_every_answer_is_http_and_every_failure_a_status(
-    surface: tuple[asyncio.Runner, Server],
+    surface: tuple[asyncio.Runner, HttpServer],
     method: str,
     segments: list[str],
     query: list[tuple[str, str]],

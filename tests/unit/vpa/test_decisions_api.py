@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from podscale.core import selector
-from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode, encode
 from tests.unit.loop_turns import others
 from tests.unit.serving.kit import answered
@@ -21,7 +21,7 @@ from vpa.recommender.loop import Recommender
 from vpa.stored import StoredVpa
 from vpa.targets import Resolved
 from vpa.updater.decide import UpdateDecision
-from vpa.updater.told import Told
+from vpa.updater.told import PodDecisions
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 SHOP = "/namespaces/shop/sizingdecisions"
@@ -109,7 +109,7 @@ async def test_what_was_in_force_while_another_replica_led_is_not_known() -> Non
 
 def updater_of(count: int) -> Any:
     """An updater that has decided on a pod of each VPA; but for that nothing is asked of it."""
-    told = Told()
+    told = PodDecisions()
     for number in range(count):
         seen: Any = SimpleNamespace(view=SimpleNamespace(namespace="shop", name=f"web-{number}"))
         decision = UpdateDecision("none", ("UpdateModeOff",), {})
@@ -183,6 +183,11 @@ def tell(made: Recommender, version: str) -> None:
         "status": {"recommendation": {"containerRecommendations": [entry]}},
     }  # fmt: skip
     stored = decode(encode(written), StoredVpa)
-    steps: list[Any] = [Listing(), Page([stored], version), Listed(version), Alive(version, 1e9)]
+    steps: list[Any] = [
+        ListedState(),
+        WatchPage([stored], version),
+        ListPage(version),
+        Alive(version, 1e9),
+    ]
     for step in steps:
         made.stores.vpas.apply(step, scope="", now=time.monotonic())

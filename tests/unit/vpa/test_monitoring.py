@@ -50,11 +50,11 @@ async def test_a_loop_counts_as_one_only_where_pods_had_their_turn() -> None:
     name, labels = count_of("PodscaleVpaUpdaterStopped")
     registry = CollectorRegistry()
     part = updater(Webhook(0.0), registry, 60.0)
-    is_current = part.stores.is_current
-    part.stores.is_current = lambda: False  # type: ignore[method-assign]
+    is_current = part._stores.is_current
+    part._stores.is_current = lambda: False  # type: ignore[method-assign]
     await part.once()
     assert not registry.get_sample_value(name, labels)
-    part.stores.is_current = is_current  # type: ignore[method-assign]
+    part._stores.is_current = is_current  # type: ignore[method-assign]
     await part.once()
     assert registry.get_sample_value(name, labels) == 1
 

@@ -7,25 +7,20 @@ import pytest
 
 from podscale.core import quantity
 from vpa import sizing
-from vpa.explain.admitted import REASONS, Told, Value, read
+from vpa.explain.admitted import REASONS, AdmittedStory, Value, read
 from vpa.explain.plain import because, readable
 from vpa.explain.recommendation import TargetState
-from vpa.explain.standing import Standing
+from vpa.explain.standing import SizingState
 from vpa.model.objects import (
-    Condition,
     ContainerRecommendation,
-    Recommendation,
     Vpa,
+    VpaCondition,
+    VpaRecommendation,
     VpaStatus,
 )
 from vpa.model.quantities import ResourceList
-from vpa.model.recommendation import (
-    ContainerUsage,
-    RecommenderSettings,
-    ResourceUsage,
-    recommend,
-)
-from vpa.sizing import Known, PodDecision
+from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
+from vpa.sizing import KnownSizing, PodDecision
 from vpa.updater.decide import UpdateDecision
 
 
@@ -52,7 +47,7 @@ def test_bytes_are_shown_in_the_largest_unit_that_fits(
     assert readable(resource, amount) == shown
 
 
-def known(*policies: dict[str, object], target: TargetState, **more: object) -> Known:
+def known(*policies: dict[str, object], target: TargetState, **more: object) -> KnownSizing:
     written = {
         "metadata": {"name": "worker", "namespace": "jobs"},
         "spec": {
@@ -61,7 +56,9 @@ def known(*policies: dict[str, object], target: TargetState, **more: object) -> 
         },
     }
     vpa = msgspec.convert(written, Vpa)
-    measured = Known(vpa, 1_795_000_000.0, target, "default", True, ("agent", "app"), None, {})
+    measured = KnownSizing(
+        vpa, 1_795_000_000.0, target, "default", True, ("agent", "app"), None, {}
+    )
     return msgspec.structs.replace(measured, **more)
 
 
@@ -97,27 +94,27 @@ def test_what_becomes_of_a_pod_is_told_in_words() -> None:
 
 
 GI = 1024.0**3
-FREE = Standing()
-HELD = Standing(until_s={("app", "memory"): 1_795_040_000.0})
+FREE = SizingState()
+HELD = SizingState(until_s={("app", "memory"): 1_795_040_000.0})
 
 
-def published(memory: str, *conditions: Condition) -> Vpa:
+def published(memory: str, *conditions: VpaCondition) -> Vpa:
     target = ResourceList(memory=quantity.parse(memory))
     entries = (ContainerRecommendation("app", target),)
-    status = VpaStatus(Recommendation(entries), conditions)
+    status = VpaStatus(VpaRecommendation(entries), conditions)
     written = known(MEMORY_ONLY, target=TargetState(True)).vpa
     return msgspec.structs.replace(written, status=status)
 
 
-def estimated(gibibytes: float, memory: str, standing: Standing = FREE) -> Known:
+def estimated(gibibytes: float, memory: str, standing: SizingState = FREE) -> KnownSizing:
     """Return what is known of a VPA whose status says ``memory``."""
     used = ResourceUsage((gibibytes * GI,) * 3, 1.0)
-    trace = recommend([ContainerUsage("app", {"memory": used})], RecommenderSettings())
+    trace = recommend([RecommendedUsage("app", {"memory": used})], RecommenderSettings())
     told = known(target=TargetState(True), trace=trace, containers=("app",), standing=standing)
     return msgspec.structs.replace(told, vpa=published(memory))
 
 
-def memory_of(told: Known) -> dict[str, Any]:
+def memory_of(told: KnownSizing) -> dict[str, Any]:
     return next(
         each for each in sizing.body(told)["status"]["recommendation"]
         if each["resource"] == "memory"
@@ -144,25 +141,25 @@ def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
     ("standing", "published_now", "says", "held_by"),
     [
         pytest.param(
-            Standing(is_young=True), "9Gi", "too little is known to lower it", "LowConfidence",
+            SizingState(is_young=True), "9Gi", "too little is known to lower it", "LowConfidence",
             id="young",
         ),
         pytest.param(
-            Standing(), "9Gi", "to be published with the next write", None, id="to-be-written"
+            SizingState(), "9Gi", "to be published with the next write", None, id="to-be-written"
         ),
         pytest.param(
-            Standing(until_s={("app", "cpu"): 1.0}), "9Gi", "with the next write", None,
+            SizingState(until_s={("app", "cpu"): 1.0}), "9Gi", "with the next write", None,
             id="another-resource-is-held",
         ),
         pytest.param(HELD, str(int(1.15 * GI)), "", None, id="nothing-to-hold"),
         pytest.param(HELD, "1Gi", "with the next write", None, id="lost-and-more"),
         pytest.param(
-            Standing(is_young=True), "1Gi", "with the next write", None, id="young-and-more"
+            SizingState(is_young=True), "1Gi", "with the next write", None, id="young-and-more"
         ),
     ],
 )  # fmt: skip
 def test_what_is_published_is_told_apart_from_what_is_known(
-    standing: Standing, published_now: str, says: str, held_by: str | None
+    standing: SizingState, published_now: str, says: str, held_by: str | None
 ) -> None:
     told = estimated(1.0, published_now, standing)
     found = memory_of(told)
@@ -184,9 +181,9 @@ def test_an_amount_without_samples_is_not_denied_while_pods_get_it() -> None:
 
 
 def test_conditions_that_explain_an_amount_are_told_above_it() -> None:
-    lost = Condition("LowConfidence", "True", "HistoryLost", "history is lost")
+    lost = VpaCondition("LowConfidence", "True", "HistoryLost", "history is lost")
     told = known(target=TargetState(True))
-    provided = Condition("RecommendationProvided", "True")
+    provided = VpaCondition("RecommendationProvided", "True")
     told = msgspec.structs.replace(told, vpa=published("1Gi", lost, provided))
     (condition,) = sizing.body(told)["status"]["conditions"]
     assert (condition["type"], condition["message"]) == ("LowConfidence", "history is lost")
@@ -196,7 +193,8 @@ def test_facts_that_somebody_wrote_on_a_pod_are_not_taken_for_ours() -> None:
     facts = {"held_by": "HistoryLost", "estimate": "1", "percentile": "x"}
     value = Value("1", ("MaxAllowed",), facts)
     told = known(
-        target=TargetState(True), admitted={"web-0": Told("web", {"app": {"cpu request": value}})}
+        target=TargetState(True),
+        admitted={"web-0": AdmittedStory("web", {"app": {"cpu request": value}})},
     )
     (pod,) = sizing.body(told)["status"]["pods"]
     assert pod["admission"][0]["change"] == "Raise maxAllowed."
@@ -215,13 +213,13 @@ def test_an_annotation_that_is_not_the_webhooks_says_nothing_and_breaks_nothing(
     assert read({REASONS: text}) is None
 
 
-def changing(**requests: str) -> Known:
+def changing(**requests: str) -> KnownSizing:
     """Return a VPA of two containers, of which ``app`` has been measured for an hour."""
     used = {
         "cpu": ResourceUsage((0.1,) * 3, 1 / 24),
         "memory": ResourceUsage((455 * 2**20,) * 3, 1 / 24),
     }
-    usages = [ContainerUsage("agent", used), ContainerUsage("app", used)]
+    usages = [RecommendedUsage("agent", used), RecommendedUsage("app", used)]
     least = RecommenderSettings(min_cpu_milli=1.0, min_memory_mb=1.0)
     told = known(
         NO_AGENT, target=TargetState(True), trace=recommend(usages, least),

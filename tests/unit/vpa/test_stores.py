@@ -7,8 +7,8 @@ import pytest
 
 from podscale.kube.errors import Forbidden
 from podscale.kube.resource import Resource
-from podscale.kube.watching import Alive, Broken, Listed, Listing, Page
-from vpa.stores import Stores
+from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
+from vpa.stores import VpaStores
 
 API: Any = None  # nothing is asked
 
@@ -20,13 +20,13 @@ class NoKinds:
 
 def heard(store: Any) -> None:
     now = time.monotonic()
-    steps: list[Any] = [Listing(), Page([], "5"), Listed("5"), Alive("5", 60.0)]
+    steps: list[Any] = [ListedState(), WatchPage([], "5"), ListPage("5"), Alive("5", 60.0)]
     for step in steps:
         store.apply(step, scope="", now=now)
 
 
-def listened(*, but_to_cron_jobs: bool = False) -> Stores:
-    stores = Stores(API, NoKinds())
+def listened(*, but_to_cron_jobs: bool = False) -> VpaStores:
+    stores = VpaStores(API, NoKinds())
     workloads = stores.workloads
     for each in (
         stores.vpas, stores.pods, stores.limit_ranges,

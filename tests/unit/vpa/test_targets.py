@@ -9,16 +9,16 @@ import pytest
 from podscale.kube.api import Response
 from podscale.kube.errors import (
     ApiError,
+    ApiUnreachable,
     Forbidden,
     KubeError,
     ObjectNotFound,
     ServerFailed,
-    Unreachable,
 )
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import Resource
 from podscale.kube.wire import OwnerReference, decode, encode
-from vpa.admission.matching import Controller
+from vpa.admission.matching import OwningController
 from vpa.model.objects import TargetRef
 from vpa.targets import Workloads
 
@@ -63,7 +63,7 @@ def owned(api: Fleets, clock: Any = lambda: 0.0) -> Workloads:
     return workloads
 
 
-async def above(workloads: Workloads) -> Controller | None:
+async def above(workloads: Workloads) -> OwningController | None:
     owner = OwnerReference("Deployment", "web", "u1", "apps/v1", True)
     return await workloads.topmost("default", owner)
 
@@ -77,7 +77,7 @@ async def test_a_target_below_another_is_refused_in_upstreams_words():
         "topmost well-known or scalable controller"
     )
     assert found.state.topmost == "Fleet/all"
-    assert await above(workloads) == Controller("default", "Fleet", "all")
+    assert await above(workloads) == OwningController("default", "Fleet", "all")
 
 
 async def test_an_owner_without_a_scale_is_none():
@@ -85,7 +85,7 @@ async def test_an_owner_without_a_scale_is_none():
     api.error = MISSING
     workloads = owned(api)
     assert (await workloads.resolve("default", TARGET)).unsupported is None
-    assert await above(workloads) == Controller("default", "Deployment", "web")
+    assert await above(workloads) == OwningController("default", "Deployment", "web")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_an_owner_without_a_scale_is_none():
     [
         Forbidden(403, "Forbidden", "no rights"),
         ServerFailed(503, "ServiceUnavailable", "away"),
-        Unreachable("nobody answers", is_timeout=True),
+        ApiUnreachable("nobody answers", is_timeout=True),
     ],
     ids=["403", "503", "timeout"],
 )
@@ -160,7 +160,9 @@ async def test_owners_in_a_circle_have_no_top(owners: list[str], problem: str):
 
 
 async def test_ten_owners_above_each_other_have_a_top():
-    assert await above(chained("web", *"abcdefghi")) == Controller("default", "Deployment", "i")
+    assert await above(chained("web", *"abcdefghi")) == OwningController(
+        "default", "Deployment", "i"
+    )
 
 
 class Hanging(Fleets):
@@ -168,7 +170,7 @@ class Hanging(Fleets):
 
     async def request(self, _method: Any, path: str, **_: Any) -> Response:
         if "/bad/" in path:
-            raise Unreachable("no answer", is_timeout=True)
+            raise ApiUnreachable("no answer", is_timeout=True)
         await asyncio.sleep(0.02)
         return Response(200, {}, encode({"metadata": {"name": "x", "namespace": "default"}}))
 
@@ -179,7 +181,7 @@ async def test_a_review_waits_a_moment_for_the_neighbour_of_an_object_that_hangs
     with pytest.raises(KubeError, match="no answer"):
         await workloads.topmost("default", fleet("bad"), asks=True)
     found = await workloads.topmost("default", fleet("good"), asks=True)
-    assert found == Controller("default", "Fleet", "good")
+    assert found == OwningController("default", "Fleet", "good")
 
 
 def fleet(name: str) -> OwnerReference:

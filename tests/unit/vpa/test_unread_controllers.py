@@ -7,25 +7,19 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from podscale.kube.errors import (
-    Forbidden,
-    KubeError,
-    ObjectNotFound,
-    ServerFailed,
-    Unreachable,
-)
+from podscale.kube.errors import ApiUnreachable, Forbidden, KubeError, ObjectNotFound, ServerFailed
 from podscale.kube.resource import Resource
 from podscale.kube.watching import Broken
 from podscale.kube.wire import decode
 from tests.unit.vpa.test_stores import NoKinds, heard
 from vpa.admission.patch import BoostSettings
-from vpa.admission.review import Answer, GroupResource, ReviewRequest
-from vpa.admission.validation import Gates
+from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
+from vpa.admission.validation import VpaGates
 from vpa.admission.webhook import Webhook
 from vpa.model.objects import TargetRef
-from vpa.scales import Kinds
+from vpa.scales import ScaleKinds
 from vpa.stored import StoredVpa
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 POD = b"""{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web-1", "ownerReferences":
 [{"kind": "ReplicaSet", "name": "web-7d4", "uid": "u", "apiVersion": "apps/v1",
@@ -76,7 +70,7 @@ async def test_a_pod_whose_new_replica_set_cannot_be_read_counts_as_an_error(
     "error",
     [
         pytest.param(Forbidden(403, "Forbidden", "no"), id="may-not-be-read"),
-        pytest.param(Unreachable("no answer", is_timeout=True), id="hangs"),
+        pytest.param(ApiUnreachable("no answer", is_timeout=True), id="hangs"),
     ],
 )
 async def test_a_pod_of_a_scale_that_nobody_can_tell_counts_as_an_error(error: KubeError) -> None:
@@ -85,14 +79,14 @@ async def test_a_pod_of_a_scale_that_nobody_can_tell_counts_as_an_error(error: K
     assert (answer.outcome, reasons) == ("error", ["OwnerUnknown"])
 
 
-async def reviewed(api: Any, kinds: Kinds, pod: bytes) -> tuple[Answer, list[str]]:
+async def reviewed(api: Any, kinds: ScaleKinds, pod: bytes) -> tuple[ReviewAnswer, list[str]]:
     """Return the answer to a pod, and the reasons that are logged."""
-    stores = Stores(api, kinds, needs_pods=False)
+    stores = VpaStores(api, kinds, needs_pods=False)
     boost: Any = BoostSettings
-    gates: Any = Gates
+    gates: Any = VpaGates
     webhook = Webhook(stores, Counted(), boost=boost, gates=gates)
     stores.accept_vpa(decode(VPA, StoredVpa))
-    asked = ReviewRequest("1", GroupResource("", "pods"), "shop", "CREATE", Raw(pod))
+    asked = ReviewRequest("1", ReviewedResource("", "pods"), "shop", "CREATE", Raw(pod))
     with capture_logs() as logs:
         answer = await webhook._answer(asked)
     return answer, [entry["reason"] for entry in logs if "reason" in entry]
@@ -100,7 +94,7 @@ async def reviewed(api: Any, kinds: Kinds, pod: bytes) -> tuple[Answer, list[str
 
 async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent() -> None:
     api: Any = None
-    stores = Stores(api, NoKinds())
+    stores = VpaStores(api, NoKinds())
     target = TargetRef(kind="Deployment", name="web", api_version="apps/v1")
     deployments = stores.workloads.by_kind["Deployment"]
     error = Forbidden(403, "Forbidden", "deployments.apps is forbidden")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.autopilot.signal import Tick
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.histograms import Floats
 
 Indexes = NDArray[np.intp]
@@ -53,7 +53,7 @@ class Ensemble:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: BucketLayout,
         slots: int,
         models: tuple[Model, ...] = DEFAULT_MODELS,
         costs: Costs = Costs(),  # noqa: B008 - frozen

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vpa.model.autopilot.recommender import Autopilot
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
 
@@ -11,7 +11,7 @@ from vpa.model.membership import VpaKey
 class AutopilotFeed:
     """An ``Observer`` of a cluster, for those of its VPAs that chose this recommender."""
 
-    def __init__(self, cluster: Cluster, autopilot: Autopilot) -> None:
+    def __init__(self, cluster: ClusterModel, autopilot: Autopilot) -> None:
         self._cluster, self._autopilot = cluster, autopilot
         self._version = -1
         self._slot_of: Columns = np.empty(0, dtype=np.intp)

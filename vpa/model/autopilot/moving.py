@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from vpa.model.autopilot.signal import Tick
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.histograms import Floats, HistogramMatrix
 
 _HOURS = 24  # of maxima that count as recent
@@ -25,7 +25,7 @@ class Statistics(Struct, frozen=True):
 class MovingWindows:
     """The windows of one resource, decaying with ``half_life_s``."""
 
-    def __init__(self, layout: Layout, half_life_s: float, slots: int) -> None:
+    def __init__(self, layout: BucketLayout, half_life_s: float, slots: int) -> None:
         self.layout = layout
         # What a sample of a bucket is worth: its end, as percentiles are reported.
         self.worth = layout.ends.copy()

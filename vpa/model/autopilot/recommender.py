@@ -16,7 +16,7 @@ from vpa.model import buckets
 from vpa.model.autopilot.ensemble import Ensemble, Leader
 from vpa.model.autopilot.moving import MovingWindows, Statistics
 from vpa.model.autopilot.signal import Ticker
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.histograms import Columns, Floats
 from vpa.model.membership import VpaKey
 from vpa.model.recommendation import RecommenderSettings
@@ -52,7 +52,9 @@ class AutopilotSettings(Struct, frozen=True):
 class _Resource:
     # Signal, windows and ensemble of one resource.
 
-    def __init__(self, layout: Layout, half_life_s: float, slots: int, *, peaks_only: bool) -> None:
+    def __init__(
+        self, layout: BucketLayout, half_life_s: float, slots: int, *, peaks_only: bool
+    ) -> None:
         self.ticker = Ticker(layout, slots, peaks_only=peaks_only)
         self.windows = MovingWindows(layout, half_life_s, slots)
         self.ensemble = Ensemble(layout, slots)
@@ -182,7 +184,7 @@ class Autopilot:
             chosen = np.maximum(said.percentiles[1], 0.5 * said.maximum)
         return chosen
 
-    def _with_margin(self, layout: Layout, limits: Floats) -> Floats:
+    def _with_margin(self, layout: BucketLayout, limits: Floats) -> Floats:
         # Falls from margin to least_margin between a hundredth of the range and its end.
         top = float(layout.starts[-1])
         large = np.clip(np.log(np.maximum(limits, 1e-12) / (top / 1e4)) / np.log(1e4), 0.0, 1.0)

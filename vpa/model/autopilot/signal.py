@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.buckets import Layout
+from vpa.model.buckets import BucketLayout
 from vpa.model.histograms import Columns, Floats
 
 TICK_S = 300.0
@@ -27,7 +27,7 @@ class Tick(Struct, frozen=True):
 class Ticker:
     """Collects samples of one resource until their tick is over."""
 
-    def __init__(self, layout: Layout, slots: int, *, peaks_only: bool) -> None:
+    def __init__(self, layout: BucketLayout, slots: int, *, peaks_only: bool) -> None:
         self.layout = layout
         self.peaks_only = peaks_only
         self._end = 0.0

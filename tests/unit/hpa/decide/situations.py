@@ -5,8 +5,14 @@ from typing import Any
 
 from hpa.decide import Observation, Past, Scale
 from hpa.decide.observation import MetricAnswer, Recommendation
-from hpa.decide.pods import ContainerRequest, Phase, Pods, PodTemplate, Ready
-from hpa.decide.spec import HPA, MetricSpec, ObjectReference
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
+from hpa.decide.spec import HPA, MetricObject, MetricSpec
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 
 NOW = 1_750_000_000.0
@@ -28,8 +34,8 @@ def queue(target: int) -> MetricSpec:
 def pod(
     request: int | None = 1000,
     *,
-    phase: Phase = Phase.RUNNING,
-    ready: Ready = Ready.TRUE,
+    phase: DecidedPhase = DecidedPhase.RUNNING,
+    ready: DecidedReadiness = DecidedReadiness.TRUE,
     started: float | None = OLD,
     since: float | None = OLD,
     owner: str = "Deployment/web",
@@ -49,7 +55,7 @@ def listed(*pods: Mapping[str, Any]) -> Pods:
         tuple(each["since"] for each in pods),
         tuple(range(len(pods))),
         tuple(
-            PodTemplate(
+            DecidedPodTemplate(
                 (ContainerRequest("app", {} if e["request"] is None else {"cpu": e["request"]}),)
             )
             for e in pods
@@ -76,7 +82,7 @@ def series(*values: int) -> ExternalSamples:
 
 
 def web(*metrics: MetricSpec, low: int = 1, high: int = 100, **rest: Any) -> HPA:
-    target = ObjectReference("Deployment", "web", "apps/v1")
+    target = MetricObject("Deployment", "web", "apps/v1")
     return HPA("shop", "web", target, high, metrics, low, **rest)
 
 

@@ -9,23 +9,23 @@ from hpa.decide.decision import Conclusion, Decision, MetricLabels
 from hpa.decide.history import stored
 from hpa.decide.limits import down_limit, limit, up_limit
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
-from hpa.decide.pods import Phase, Ready, group
+from hpa.decide.pods import DecidedPhase, DecidedReadiness, group
 from hpa.decide.reading import DOWN, UP, read_rules
 from hpa.decide.settings import Release
 from hpa.decide.spec import (
     Behavior,
     Condition,
     Expression,
+    HpaStatus,
+    MetricObject,
     MetricSelector,
     MetricSpec,
-    ObjectReference,
     Policy,
     Rules,
-    Status,
 )
 from hpa.decide.stabilization import stabilize_down
 from hpa.decide.steps import Measured
-from hpa.questions import questions
+from hpa.loop.questions import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.kube.restmapper import Mapper
 from tests.unit.hpa.decide.situations import (
@@ -56,12 +56,14 @@ def proposal(decision: Decision) -> int | None:
     return step.replicas
 
 
-def reasons(status: Status) -> dict[str, str]:
+def reasons(status: HpaStatus) -> dict[str, str]:
     return {each.type: each.reason for each in status.conditions}
 
 
 def test_1_unready_pods_are_filled_with_their_own_request() -> None:
-    pods = listed(pod(3000, ready=Ready.FALSE, started=NOW - 60, since=NOW - 60), pod(), pod())
+    pods = listed(
+        pod(3000, ready=DecidedReadiness.FALSE, started=NOW - 60, since=NOW - 60), pod(), pod()
+    )
     decision = made(seen(web(cpu(30)), 3, pods, [usage(0, 500, 500)]))
     assert proposal(decision) == 3
 
@@ -80,7 +82,7 @@ def test_3_utilization_is_truncated_before_the_ratio() -> None:
 
 
 def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window() -> None:
-    young = pod(ready=Ready.FALSE, started=NOW - 60, since=NOW - 50)
+    young = pod(ready=DecidedReadiness.FALSE, started=NOW - 60, since=NOW - 50)
     decision = made(seen(web(cpu(50)), 2, listed(pod(), young), [usage(500, 500)]))
     step = decision.trace.steps[0]
     assert isinstance(step, Measured)
@@ -90,16 +92,20 @@ def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window
 @pytest.mark.parametrize(
     ("ready", "started", "since", "bucket"),
     [
-        pytest.param(Ready.TRUE, NOW - 60, None, "ready", id="long ready, of a young pod"),
-        pytest.param(Ready.FALSE, NOW - 60, None, "initializing", id="not ready and young"),
-        pytest.param(Ready.TRUE, OLD, None, "ready", id="ready and old"),
-        pytest.param(Ready.FALSE, OLD, None, "never_ready", id="not ready since ever"),
-        pytest.param(Ready.ABSENT, OLD, None, "never_ready", id="no condition"),
-        pytest.param(Ready.TRUE, None, NOW, "never_ready", id="no start"),
+        pytest.param(
+            DecidedReadiness.TRUE, NOW - 60, None, "ready", id="long ready, of a young pod"
+        ),
+        pytest.param(
+            DecidedReadiness.FALSE, NOW - 60, None, "initializing", id="not ready and young"
+        ),
+        pytest.param(DecidedReadiness.TRUE, OLD, None, "ready", id="ready and old"),
+        pytest.param(DecidedReadiness.FALSE, OLD, None, "never_ready", id="not ready since ever"),
+        pytest.param(DecidedReadiness.ABSENT, OLD, None, "never_ready", id="no condition"),
+        pytest.param(DecidedReadiness.TRUE, None, NOW, "never_ready", id="no start"),
     ],
 )
 def test_a_condition_without_a_time_is_one_of_the_zero_time(
-    ready: Ready, started: float | None, since: float | None, bucket: str
+    ready: DecidedReadiness, started: float | None, since: float | None, bucket: str
 ) -> None:
     one = pod(ready=ready, started=started, since=since)
     found = group(listed(one), usage(500).pods, "cpu", UPSTREAM, NOW, NOW)
@@ -156,7 +162,7 @@ def test_9_missing_pods_are_not_filled_at_a_ratio_of_one() -> None:
 
 
 def test_10_requests_are_read_of_ignored_pods_too() -> None:
-    pods = listed(pod(), pod(None, phase=Phase.FAILED))
+    pods = listed(pod(), pod(None, phase=DecidedPhase.FAILED))
     decision = made(seen(web(cpu(50)), 2, pods, [usage(900)]))
     assert decision.replicas is None
     assert "missing request for cpu in container app of Pod web-1" in (decision.error or "")
@@ -199,7 +205,7 @@ def test_a_slot_once_out_of_reach_stays_free(
 
 def test_13_without_behavior_min_wins_over_the_rate_limit() -> None:
     woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
-    hpa = web(queue(1000), low=9, status=Status(conditions=woken))
+    hpa = web(queue(1000), low=9, status=HpaStatus(conditions=woken))
     decision = made(seen(hpa, 0, listed(), [series(1000)]))
     assert decision.replicas == 9
     assert reasons(decision.status)["ScalingLimited"] == "TooFewReplicas"
@@ -212,7 +218,7 @@ def test_14_no_load_at_all_goes_to_min() -> None:
 
 
 def test_15_metric_actions_compare_with_the_previous_status() -> None:
-    hpa = web(cpu(50), status=Status(current_replicas=9))
+    hpa = web(cpu(50), status=HpaStatus(current_replicas=9))
     decision = made(seen(hpa, 2, listed(pod(), pod()), [usage(500, 500)]))
     assert decision.labels.metrics == (MetricLabels("Resource", "scale_down", "none"),)
     assert decision.labels.action == "none"
@@ -220,7 +226,7 @@ def test_15_metric_actions_compare_with_the_previous_status() -> None:
 
 def test_16_a_woken_hpa_without_a_waking_metric_stays_at_zero() -> None:
     woken = (Condition("ScaledToZero", "True", "ScaledToZero"),)
-    hpa = web(cpu(50), status=Status(conditions=woken))
+    hpa = web(cpu(50), status=HpaStatus(conditions=woken))
     decision = made(seen(hpa, 0, listed(), [NoData("EmptyResult", "")]))
     assert decision.replicas is None
     assert reasons(decision.status)["ScalingActive"] == "FailedGetResourceMetric"
@@ -234,7 +240,7 @@ def on_ingress(kind: str, selector: MetricSelector | None = None) -> MetricSpec:
     return MetricSpec(
         "Object",
         "hits",
-        described=ObjectReference("Ingress", "web", "networking.k8s.io/v1"),
+        described=MetricObject("Ingress", "web", "networking.k8s.io/v1"),
         selector=selector,
         target_type=kind,
         value_milli=1000 if kind == "Value" else None,
@@ -359,7 +365,7 @@ def test_a_write_that_was_not_tried_leaves_no_trace_in_status_or_events() -> Non
 
 
 def test_a_transition_time_moves_only_with_the_status() -> None:
-    before = Status(
+    before = HpaStatus(
         2,
         2,
         conditions=(

@@ -17,17 +17,17 @@ from hpa.decide import (
     decide,
 )
 from hpa.decide.observation import Recommendation, ScaleEvent
-from hpa.decide.pods import Phase, Ready
+from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.decide.reading import DOWN, UP
 from hpa.decide.spec import (
     Behavior,
     Condition,
     Fallback,
+    HpaStatus,
     MetricSpec,
     Options,
     Policy,
     Rules,
-    Status,
 )
 from hpa.explain import Explanation, explain, first_reason, whatif
 from hpa.explain.change import PUT_OFF
@@ -56,7 +56,7 @@ from tests.unit.hpa.decide.situations import (
 )
 
 FREE = remembered()
-ZEROED = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+ZEROED = HpaStatus(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
 
 
 def told(
@@ -125,7 +125,7 @@ def test_two_on_one_target_are_more_precise_than_a_shared_pod() -> None:
 
 
 def test_at_zero_by_itself_without_a_waking_metric() -> None:
-    status = Status(0, 0, NOW - 900)
+    status = HpaStatus(0, 0, NOW - 900)
     observation = seen(web(cpu(50), low=0, status=status), 0, listed(), [NoData("Empty", "")])
     assert told(observation).first_reason == "NoWakeUpMetric"
     by_hand = structs.replace(status, desired_replicas=3)
@@ -213,7 +213,7 @@ def test_starting_pods_damp_the_rise() -> None:
 
 
 def test_never_ready_pods_damp_the_rise() -> None:
-    broken = pod(ready=Ready.FALSE, started=NOW - 900, since=NOW - 900)
+    broken = pod(ready=DecidedReadiness.FALSE, started=NOW - 900, since=NOW - 900)
     observation = seen(
         web(cpu(50)), 4, listed(pod(), pod(), pod(), broken), [usage(1000, 1000, 1000, 0)]
     )
@@ -223,7 +223,7 @@ def test_never_ready_pods_damp_the_rise() -> None:
 
 
 def test_missing_pods_come_before_pending_ones() -> None:
-    pods = listed(*[pod()] * 4, pod(phase=Phase.PENDING, ready=Ready.FALSE))
+    pods = listed(*[pod()] * 4, pod(phase=DecidedPhase.PENDING, ready=DecidedReadiness.FALSE))
     observation = seen(web(per_pod(500)), 5, pods, [usage(1000, 1000, 1000, None, None)])
     found = told(observation)
     assert found.first_reason == "MissingPodMetrics"

@@ -7,9 +7,9 @@ from msgspec import structs
 
 from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.answers import BAD_SELECTOR
-from hpa.decide.pods import ContainerRequest, PodTemplate, Ready
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, DecidedReadiness
 from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Condition, MetricSpec, ObjectReference, Status
+from hpa.decide.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
 from hpa.explain import Explanation, explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from tests.unit.hpa.decide.situations import (
@@ -37,7 +37,9 @@ ONE_FOREIGN = seen(web(cpu(50)), 2, listed(pod(), JOB), [usage(900, 90)])
 TWO_FOREIGN = seen(web(cpu(50)), 3, listed(pod(), JOB, JOB), [usage(900, 90, 90)])
 ONE_SILENT = seen(web(per_pod(1000)), 2, listed(pod(), pod()), [usage(1500, None)])
 TWO_SILENT = seen(web(per_pod(1000)), 3, listed(pod(), pod(), pod()), [usage(1500, None, None)])
-ONE_UNREADY = seen(web(cpu(50)), 2, listed(pod(), pod(ready=Ready.FALSE)), [usage(600, 900)])
+ONE_UNREADY = seen(
+    web(cpu(50)), 2, listed(pod(), pod(ready=DecidedReadiness.FALSE)), [usage(600, 900)]
+)
 ONE_GONE = seen(web(per_pod(1000)), 1, listed(pod()), [usage(1500, 100)])
 
 
@@ -72,7 +74,7 @@ def explained(observation: Observation) -> Explanation:
     return explain(decide(observation, remembered(), Settings(), NOW).trace)
 
 
-ZEROED = Status(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
+ZEROED = HpaStatus(conditions=(Condition("ScaledToZero", "True", "ScaledToZero"),))
 
 
 def test_a_target_woken_to_min_tells_what_the_metrics_ask_for() -> None:
@@ -100,7 +102,7 @@ def test_an_object_with_both_targets_is_told_by_the_one_that_counts(
     kind: str, expected: str
 ) -> None:
     both = MetricSpec(
-        "Object", "hits", described=ObjectReference("Service", "web", "v1"),
+        "Object", "hits", described=MetricObject("Service", "web", "v1"),
         target_type=kind, value_milli=60_000, average_value_milli=30_000,
     )  # fmt: skip
     answer = ObjectSample(Sample(90_000, NOW), NOW)
@@ -115,32 +117,32 @@ WHOLE = ContainerRequest("app", {"memory": 0})
     [
         pytest.param(
             "",
-            PodTemplate((WHOLE,)),
+            DecidedPodTemplate((WHOLE,)),
             "The pods get a request for memory above zero, or the metric uses averageValue",
             id="requests of nothing",
         ),
         pytest.param(
             "app",
-            PodTemplate((WHOLE,)),
+            DecidedPodTemplate((WHOLE,)),
             "Container app gets a request for memory above zero, or",
             id="of nothing in one container",
         ),
         pytest.param(
             "",
-            PodTemplate((ContainerRequest("app", {}),), {"cpu": 1000}),
+            DecidedPodTemplate((ContainerRequest("app", {}),), {"cpu": 1000}),
             "Pod web-0 gets a request for memory, or",
             id="not at the level of pods",
         ),
         pytest.param(
             "",
-            PodTemplate((ContainerRequest("app", {}),)),
+            DecidedPodTemplate((ContainerRequest("app", {}),)),
             "Container app gets a request for memory, or",
             id="none in a container",
         ),
     ],
 )
 def test_a_request_is_asked_for_where_it_is_missing(
-    container: str, template: PodTemplate, expected: str
+    container: str, template: DecidedPodTemplate, expected: str
 ) -> None:
     kind = "ContainerResource" if container else "Resource"
     memory = MetricSpec(kind, "memory", container, average_utilization=50)

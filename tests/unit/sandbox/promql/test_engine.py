@@ -6,17 +6,17 @@ import struct
 import pytest
 
 from podscale.sandbox.promql import parameters
-from podscale.sandbox.promql.columns import STALE, Columns
+from podscale.sandbox.promql.columns import STALE, SeriesColumns
 from podscale.sandbox.promql.engine import Evaluation
 from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
-from podscale.sandbox.promql.head import Head
+from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import NAME, label_set
 
 MINUTE = 60_000
 
 
 def head(*values, name="m", every_ms=MINUTE, **labels):
-    found = Head()
+    found = SeriesHead()
     for place, value in enumerate(values):
         found.append(label_set({NAME: name, **labels}), place * every_ms, value)
     return found
@@ -51,7 +51,7 @@ def test_a_window_is_open_on_the_left():
 
 
 def test_only_the_marker_is_the_marker():
-    columns = Columns()
+    columns = SeriesColumns()
     columns.append(0, math.nan)
     columns.append(1, STALE)
     marker = struct.pack("<d", STALE)
@@ -65,7 +65,7 @@ def test_samples_that_are_not_newer_are_dropped():
 
 
 def test_columns_grow_and_forget():
-    columns = Columns()
+    columns = SeriesColumns()
     for time in range(1000):
         columns.append(time, float(time))
     columns.forget(900)
@@ -76,7 +76,7 @@ def test_columns_grow_and_forget():
 
 
 def test_series_whose_samples_retention_has_passed_are_gone():
-    found = Head(retention_ms=MINUTE)
+    found = SeriesHead(retention_ms=MINUTE)
     found.append(label_set({NAME: "old"}), 0, 1.0)
     found.append(label_set({NAME: "new"}), 10 * MINUTE, 1.0)
     found.forget(10 * MINUTE)

@@ -10,13 +10,13 @@ from podscale.serving.api import ApiRequest, ApiResponse, Route
 from podscale.serving.authn import Authenticator
 from podscale.serving.authz import Authorizer
 from podscale.serving.front import Front
-from podscale.serving.http.connection import Connection
-from podscale.serving.http.limits import Limits
+from podscale.serving.http.connection import HttpConnection
+from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import SMALL_BODY
 from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.http.server import Server
+from podscale.serving.http.server import HttpServer
 from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.trust import Trust
 from tests.unit.serving.test_surface import Recorder
@@ -65,9 +65,9 @@ class Echo:
         return reply
 
 
-def connected(server: Server) -> tuple[Connection, Line]:
+def connected(server: HttpServer) -> tuple[HttpConnection, Line]:
     line = Line()
-    connection = Connection(server)
+    connection = HttpConnection(server)
     connection.connection_made(line)
     return connection, line
 
@@ -94,7 +94,7 @@ def takes_large(_method: str, _target: str) -> int:
 )
 async def test_a_large_body_that_nobody_takes_is_not_kept(sent: bytes) -> None:
     echo = Echo()
-    async with Server(echo) as server:
+    async with HttpServer(echo) as server:
         connection, line = connected(server)
         connection.data_received(sent)
         for _ in range(100):
@@ -105,7 +105,7 @@ async def test_a_large_body_that_nobody_takes_is_not_kept(sent: bytes) -> None:
 
 async def test_a_small_body_is_read_whoever_sends_it() -> None:
     echo = Echo()
-    async with Server(echo) as server:
+    async with HttpServer(echo) as server:
         connection, line = connected(server)
         connection.data_received(posted(SMALL_BODY) + b"x" * SMALL_BODY + GET % 1)
     assert [len(one.body) for one in echo.asked] == [SMALL_BODY, 0]
@@ -114,8 +114,8 @@ async def test_a_small_body_is_read_whoever_sends_it() -> None:
 
 async def test_what_all_connections_hold_together_is_bounded() -> None:
     echo = Echo()
-    limits = Limits(held=3 * LARGE)
-    async with Server(echo, limits=limits, body_limit=takes_large) as server:
+    limits = ServerLimits(held=3 * LARGE)
+    async with HttpServer(echo, limits=limits, body_limit=takes_large) as server:
         lines = [connected(server) for _ in range(10)]
         for connection, _ in lines:
             connection.data_received(posted(LARGE))
@@ -137,7 +137,7 @@ async def test_what_all_connections_hold_together_is_bounded() -> None:
 
 
 async def test_unfinished_headers_are_held_too() -> None:
-    async with Server(Echo(), limits=Limits(held=100_000)) as server:
+    async with HttpServer(Echo(), limits=ServerLimits(held=100_000)) as server:
         lines = [connected(server) for _ in range(5)]
         for connection, _ in lines:
             connection.data_received(b"GET / HTTP/1.1\r\nA: " + b"x" * 30_000)
@@ -147,7 +147,7 @@ async def test_unfinished_headers_are_held_too() -> None:
 async def test_a_body_counts_until_its_request_is_answered() -> None:
     echo = Echo()
     echo.go = asyncio.Event()
-    async with Server(echo, limits=Limits(held=LARGE), body_limit=takes_large) as server:
+    async with HttpServer(echo, limits=ServerLimits(held=LARGE), body_limit=takes_large) as server:
         first, answered = connected(server)
         first.data_received(posted(LARGE) + b"x" * LARGE)
         assert server.held == LARGE
@@ -165,7 +165,7 @@ async def test_a_body_counts_until_its_request_is_answered() -> None:
 
 async def test_nothing_is_handled_after_connection_close() -> None:
     echo = Echo()
-    async with Server(echo) as server:
+    async with HttpServer(echo) as server:
         connection, line = connected(server)
         last = b"GET /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         connection.data_received(last + GET % 1)
@@ -180,7 +180,7 @@ async def test_nothing_is_handled_after_connection_close() -> None:
 
 async def test_a_flood_of_pipelined_requests_lets_others_in_between() -> None:
     echo = Echo()
-    async with Server(echo) as server:
+    async with HttpServer(echo) as server:
         connection, line = connected(server)
         everything = b"".join(GET % number for number in range(8000))
         connection.data_received(everything[:100_000])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podscale.serving.http.parser import SMALL_BODY, Parser
-from podscale.serving.http.request import HttpRequest, Refusal
+from podscale.serving.http.request import HttpRequest, RequestRefusal
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nX-Group: one\r\nX-Group: two, three\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -17,11 +17,11 @@ CHUNKED = (
 )
 
 
-def everything(parser: Parser) -> list[HttpRequest | Refusal]:
-    found: list[HttpRequest | Refusal] = []
+def everything(parser: Parser) -> list[HttpRequest | RequestRefusal]:
+    found: list[HttpRequest | RequestRefusal] = []
     while (item := parser.next()) is not None:
         found.append(item)
-        if isinstance(item, Refusal):
+        if isinstance(item, RequestRefusal):
             break
     return found
 
@@ -145,7 +145,7 @@ def test_ambiguity_is_refused(sent: bytes, code: int) -> None:
     parser = Parser()
     parser.feed(sent)
     refusal = parser.next()
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RequestRefusal)
     assert refusal.status.code == code
     parser.feed(GET)
     assert parser.next() is refusal

@@ -9,7 +9,7 @@ from podscale.kube.watching import Broken
 from podscale.serving.certificates import KeyPair, make_authority, make_leaf, make_self_signed
 from tests.unit.vpa.test_stores import API, NoKinds, heard
 from vpa.admission.ability import hindrance, is_trusted
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 
 NOW = 1_800_000_000.0
 CA = make_authority("ca", now=NOW, life_s=1000.0)
@@ -17,8 +17,8 @@ LEAF = make_leaf(CA, ["vpa-webhook.kube-system.svc"], now=NOW, life_s=500.0)
 OTHER = make_authority("ca", now=NOW, life_s=1000.0)
 
 
-def watching() -> Stores:
-    stores = Stores(API, NoKinds(), needs_pods=False)
+def watching() -> VpaStores:
+    stores = VpaStores(API, NoKinds(), needs_pods=False)
     workloads = stores.workloads
     for each in (stores.vpas, stores.limit_ranges, *workloads.by_kind.values(),
                  workloads.controllers, workloads.cron_jobs):  # fmt: skip

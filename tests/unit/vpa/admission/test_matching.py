@@ -1,11 +1,11 @@
 """Which VPA decides about a pod."""
 
 from podscale.core import selector
-from vpa.admission.matching import Candidate, Controller, TargetIndex, match_at_admission
-from vpa.model.objects import Pod, Vpa, decode
+from vpa.admission.matching import Candidate, OwningController, TargetIndex, match_at_admission
+from vpa.model.objects import SizedPod, Vpa, decode
 
-WEB = Controller("shop", "Deployment", "web")
-POD = decode({"metadata": {"namespace": "shop", "labels": {"app": "web"}}}, Pod)
+WEB = OwningController("shop", "Deployment", "web")
+POD = decode({"metadata": {"namespace": "shop", "labels": {"app": "web"}}}, SizedPod)
 
 
 def candidate(
@@ -64,7 +64,7 @@ def test_the_index_follows_changes() -> None:
     )
     index.put(Candidate(moved, selector.parse("app=api")))
     assert index.of(WEB) == ()
-    assert len(index.of(Controller("shop", "Deployment", "api"))) == 1
+    assert len(index.of(OwningController("shop", "Deployment", "api"))) == 1
     index.remove("shop", "a")
     index.remove("shop", "a")
-    assert index.of(Controller("shop", "Deployment", "api")) == ()
+    assert index.of(OwningController("shop", "Deployment", "api")) == ()

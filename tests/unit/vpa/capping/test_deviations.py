@@ -1,12 +1,12 @@
 """Where capping leaves upstream on purpose."""
 
-from vpa.admission.resources import Unavailable, pod_resources
+from vpa.admission.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import LimitRangeItem, Pod, Vpa, decode
+from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
 from vpa.model.quantities import of, wire
 
 
-def pod(*containers: tuple[str, str]) -> Pod:
+def pod(*containers: tuple[str, str]) -> SizedPod:
     return decode(
         {
             "spec": {
@@ -19,7 +19,7 @@ def pod(*containers: tuple[str, str]) -> Pod:
                 ]
             }
         },
-        Pod,
+        SizedPod,
     )
 
 
@@ -49,10 +49,10 @@ def vpa(recommended: dict[str, str], off: tuple[str, ...] = ()) -> Vpa:
     )
 
 
-def memory_sum(subject: Pod, of_vpa: Vpa, item: dict[str, dict[str, str]]) -> int:
+def memory_sum(subject: SizedPod, of_vpa: Vpa, item: dict[str, dict[str, str]]) -> int:
     ranges = LimitRanges(pod=decode(item, LimitRangeItem))
     found = pod_resources(subject, of_vpa, ranges)
-    assert not isinstance(found, Unavailable)
+    assert not isinstance(found, ResourcesUnavailable)
     return sum(of(entry.limits, "memory").value for entry in found.containers)
 
 

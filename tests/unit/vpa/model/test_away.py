@@ -9,11 +9,11 @@ from podscale.core import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
 from vpa.model.annotations import HalfLives, VpaSettings
 from vpa.model.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import Membership, VpaKey, canonical
 from vpa.model.open_windows import Extra, SavedWindow
 from vpa.model.policy import Windows
-from vpa.model.reading import Reader
+from vpa.model.reading import ModelReader
 from vpa.model.recommendation import RecommenderSettings
 from vpa.model.saving import SaveBand, Saver
 
@@ -23,9 +23,9 @@ SMALL = HistogramCheckpoint({3: 10000}, 10.0, NOW - DAY)
 STORED = Checkpoint(SMALL, SMALL, NOW - 2 * DAY, NOW - DAY, 576)
 
 
-def learned() -> Cluster:
+def learned() -> ClusterModel:
     """Return a model that began with a small checkpoint and has learned much since."""
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster)
     cluster.load_checkpoint(WEB, "app", STORED, None, NOW)
     web(cluster, "web-0")
@@ -34,14 +34,14 @@ def learned() -> Cluster:
     return cluster
 
 
-def target(cluster: Cluster) -> dict[str, str]:
-    reader = Reader(cluster)
+def target(cluster: ClusterModel) -> dict[str, str]:
+    reader = ModelReader(cluster)
     found = reader.recommendation(reader.read(), WEB).recommendation.of("app")
     assert found is not None
     return {name: str(value) for name, value in (found.target or {}).items()}
 
 
-def samples(cluster: Cluster) -> int:
+def samples(cluster: ClusterModel) -> int:
     ((checkpoint, _),) = cluster.checkpoints([(WEB, "app")], NOW + DAY)
     return checkpoint.samples
 
@@ -77,7 +77,7 @@ def test_what_expires_while_the_target_is_away_is_no_longer_read() -> None:
 
 def test_a_vpa_that_is_away_for_a_pass_loses_nothing() -> None:
     cluster = learned()
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     reader.read()
     before, count = target(cluster), samples(cluster)
     cluster.remove_vpa(WEB, NOW + DAY)
@@ -91,10 +91,10 @@ def test_a_vpa_that_is_away_for_a_pass_loses_nothing() -> None:
 
 
 def test_after_a_restart_it_loses_nothing_either_and_not_for_want_of_a_target() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster)
     cluster.load_checkpoint(WEB, "app", STORED, None, NOW)
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     reader.read()
     cluster.remove_vpa(WEB, NOW)
     reader.read()
@@ -114,7 +114,7 @@ def test_a_vpa_that_stays_away_is_forgotten_with_what_it_had() -> None:
 
 
 def test_a_checkpoint_that_comes_late_leaves_open_windows_as_they_are() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     cluster.take(usage(NOW, 0.2, 5e8))
     row = cluster.rows_of([("shop", "web-0", "app")])[0]
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_times_to_come_is_refused(ahead_s: float) -> None:
         Checkpoint(SMALL, ahead, NOW, NOW, 1),
         Checkpoint(SMALL, SMALL, NOW, NOW + ahead_s, 1),
     ):
-        cluster = Cluster()
+        cluster = ClusterModel()
         web(cluster, "web-0")
         with pytest.raises(CheckpointError) as error:
             cluster.load_checkpoint(WEB, "app", bad, None, NOW)
@@ -147,14 +147,14 @@ def test_a_reference_that_is_rounded_up_by_the_half_life_is_no_time_to_come(
     ahead = HistogramCheckpoint({40: 10000}, 10.0, NOW + half_life_s / 2 + 3600.0)
     windows = Windows(interval_s=3600.0, interval_count=1)
     defaults = VpaSettings(half_lives=HalfLives(half_life_s, half_life_s))
-    cluster = Cluster(defaults, windows)
+    cluster = ClusterModel(defaults, windows)
     web(cluster, "web-0")
     cluster.load_checkpoint(WEB, "app", Checkpoint(ahead, ahead, NOW, NOW, 1), None, NOW)
     assert "app" in cluster.vpas[WEB].initial
 
 
 def test_windows_that_end_later_than_any_can_are_left_out() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster)
     extra = Extra("", (SavedWindow("web-0", NOW + 8000 * DAY, 10**10, 0, NOW),))
     cluster.load_checkpoint(WEB, "app", STORED, extra, NOW)
@@ -164,7 +164,7 @@ def test_windows_that_end_later_than_any_can_are_left_out() -> None:
 
 
 def test_a_window_that_is_open_for_a_week_is_no_time_to_come() -> None:
-    cluster = Cluster(VpaSettings(RecommenderSettings()))
+    cluster = ClusterModel(VpaSettings(RecommenderSettings()))
     web(cluster)
     week = HistogramCheckpoint({40: 10000}, 10.0, NOW + 7 * DAY)
     cluster.load_checkpoint(WEB, "app", Checkpoint(SMALL, week, NOW, NOW, 1), None, NOW)
@@ -201,7 +201,7 @@ def test_a_vpa_is_told_the_label_sets_that_it_matches(count: int) -> None:
 
 
 def test_a_container_that_goes_takes_no_other_of_the_same_labels_along() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     cluster.put_pod("shop", "web-0", {"app": "web"}, ["app", "side"], NOW)
     cluster.take(usage(NOW, 0.2, 5e8))
     cluster.put_pod("shop", "web-0", {"app": "web"}, ["app"], NOW)
@@ -211,7 +211,7 @@ def test_a_container_that_goes_takes_no_other_of_the_same_labels_along() -> None
 
 
 def test_label_sets_that_were_only_asked_about_are_not_remembered() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster)
     for number in range(100):
         assert not cluster.matches("shop", {"job": str(number)})
@@ -221,7 +221,7 @@ def test_label_sets_that_were_only_asked_about_are_not_remembered() -> None:
 
 def test_many_vpas_at_once_do_not_look_at_everything_for_each() -> None:
     def seconds(count: int) -> float:
-        cluster = Cluster()
+        cluster = ClusterModel()
         for number in range(count):
             cluster.put_pod("shop", f"web-{number}", {"app": f"web-{number}"}, ["app"], NOW)
         parsed = [selector.parse(f"app=web-{number}") for number in range(count)]

@@ -15,10 +15,10 @@ from vpa.model.checkpoint import (
     from_wire,
     to_wire,
 )
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import ZERO_TIME
 from vpa.model.ooms import Oom
-from vpa.model.reading import DeadBand, Reader
+from vpa.model.reading import DeadBand, ModelReader
 from vpa.model.recommendation import RecommenderSettings
 
 MINUTE = 60.0
@@ -26,7 +26,7 @@ DAY = 86400.0
 UPSTREAM = DeadBand(0.0, 0.0)
 
 
-def fed(cluster: Cluster, minutes: int, cores: float = 0.2, memory: float = 5e8) -> float:
+def fed(cluster: ClusterModel, minutes: int, cores: float = 0.2, memory: float = 5e8) -> float:
     at = NOW
     for minute in range(minutes):
         at = NOW + minute * MINUTE
@@ -34,38 +34,38 @@ def fed(cluster: Cluster, minutes: int, cores: float = 0.2, memory: float = 5e8)
     return at
 
 
-def target(cluster: Cluster) -> dict[str, str]:
-    reader = Reader(cluster)
+def target(cluster: ClusterModel) -> dict[str, str]:
+    reader = ModelReader(cluster)
     found = reader.recommendation(reader.read(), WEB).recommendation
     entries = found.container_recommendations or ()
     return {name: str(value) for name, value in (entries[0].target or {}).items()}
 
 
 def test_a_measured_container_is_recommended() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     fed(cluster, 61, memory=524288000.0)
     assert target(cluster) == {"cpu": "247m", "memory": "628694953"}
 
 
 def test_a_container_that_was_never_measured_is_named_and_not_guessed() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     trace = reader.recommendation(reader.read(), WEB)
     assert trace.recommendation.container_recommendations == ()
     assert trace.no_samples == ("app",)
 
 
 def test_a_resource_that_was_never_measured_is_left_out() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     cluster.take(usage(NOW, memory=5e8))
     assert set(target(cluster)) == {"memory"}
 
 
 def test_usage_of_unknown_pods_is_counted_and_ignored() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     taken = cluster.take(usage(NOW, 0.2, 5e8, pods=("web-0", "stranger")))
     assert (taken.cpu, taken.memory, taken.unknown) == (1, 1, 1)
@@ -73,25 +73,25 @@ def test_usage_of_unknown_pods_is_counted_and_ignored() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), -0.1, float("inf")])
 def test_a_value_that_is_no_usage_is_no_sample(value: float) -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     assert cluster.take(usage(NOW, value, value)).cpu == 0
     assert target_is_absent(cluster)
 
 
-def target_is_absent(cluster: Cluster) -> bool:
-    reader = Reader(cluster)
+def target_is_absent(cluster: ClusterModel) -> bool:
+    reader = ModelReader(cluster)
     return reader.recommendation(reader.read(), WEB).recommendation.container_recommendations == ()
 
 
 def test_a_container_that_comes_twice_in_one_answer_counts_once() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     assert cluster.take(usage(NOW, 0.2, 5e8, pods=("web-0", "web-0"))).cpu == 1
 
 
 def test_a_sample_without_a_time_gets_the_time_asked() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     batch = usage(NOW, 0.2, 5e8)
     batch.time_s[:] = float("nan")
@@ -100,7 +100,7 @@ def test_a_sample_without_a_time_gets_the_time_asked() -> None:
 
 
 def test_samples_that_say_what_they_cover_count_their_minutes() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     for step in range(12):
         cluster.take(usage(NOW + step * 300.0, 0.2, 5e8), minutes=5.0)
@@ -108,18 +108,18 @@ def test_samples_that_say_what_they_cover_count_their_minutes() -> None:
 
 
 def test_replicas_share_and_a_rollout_adds_up() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0", "web-1")
     cluster.take(usage(NOW, 0.2, 5e8, pods=("web-0", "web-1")))
     web(cluster, "web-2", version="v2")
     cluster.take(usage(NOW + 60, 2.0, 5e8, pods=("web-2",)))
     assert cluster.vpas[WEB].group("app").size == 2
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     assert reader.read().usages(WEB)[0].resources["cpu"].percentiles[2] > 2.0
 
 
 def test_a_target_that_cannot_be_resolved_loses_nothing_that_a_checkpoint_brought() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     checkpoint = Checkpoint(
         HistogramCheckpoint({25: 10000}, 10.0, NOW),
@@ -136,7 +136,7 @@ def test_a_target_that_cannot_be_resolved_loses_nothing_that_a_checkpoint_brough
 
 
 def test_a_vpa_finds_the_aggregates_of_pods_that_were_there_before_it() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     cluster.put_pod("shop", "web-0", {"app": "web"}, ["app"], NOW)
     cluster.take(usage(NOW, 0.2, 5e8))
     cluster.put_vpa(vpa(), selector.parse("app=web"), NOW)
@@ -144,7 +144,7 @@ def test_a_vpa_finds_the_aggregates_of_pods_that_were_there_before_it() -> None:
 
 
 def test_a_container_with_mode_off_leaves_the_minimum_to_the_others() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     policy = {"containerPolicies": [{"containerName": "side", "mode": "Off"}]}
     cluster.put_vpa(vpa(resourcePolicy=policy), selector.parse("app=web"), NOW)
     cluster.put_pod("shop", "web-0", {"app": "web"}, ["app", "side"], NOW)
@@ -153,7 +153,7 @@ def test_a_container_with_mode_off_leaves_the_minimum_to_the_others() -> None:
 
 
 def test_annotations_replace_flags_for_one_vpa_and_mistakes_are_reported() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     entry = cluster.put_vpa(
         vpa(
             annotations={
@@ -172,7 +172,7 @@ def test_annotations_replace_flags_for_one_vpa_and_mistakes_are_reported() -> No
 
 
 def test_percentiles_that_do_not_rise_are_refused_together() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     entry = cluster.put_vpa(
         vpa(annotations={"vpa.podscale.io/cpu-target-percentile": "0.99"}),
         selector.parse("app=web"),
@@ -183,7 +183,7 @@ def test_percentiles_that_do_not_rise_are_refused_together() -> None:
 
 
 def test_an_oom_counts_for_its_container_only() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     fed(cluster, 10)
     kill = Oom("shop", "web-0", "app", 629145600, datetime.fromtimestamp(NOW + 600, UTC))
@@ -195,11 +195,11 @@ def test_an_oom_counts_for_its_container_only() -> None:
     assert (held.oom.requested, held.oom.bumped) == (629145600, 754974720)
 
 
-def restarted(cluster: Cluster, at: float) -> Cluster:
+def restarted(cluster: ClusterModel, at: float) -> ClusterModel:
     """Return a new process that has loaded what the first one wrote."""
     ((checkpoint, text),) = cluster.checkpoints([(WEB, "app")], at)
     status = to_wire(checkpoint)
-    again = Cluster()
+    again = ClusterModel()
     web(again)
     extra = open_windows.decode(text, status["lastUpdateTime"])
     again.load_checkpoint(WEB, "app", from_wire(status), extra, at)
@@ -207,7 +207,7 @@ def restarted(cluster: Cluster, at: float) -> Cluster:
 
 
 def test_an_oom_bump_survives_a_restart_and_is_counted_once() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 120)
     cluster.record_oom(Oom("shop", "web-0", "app", 629145600, datetime.fromtimestamp(at, UTC)))
@@ -229,7 +229,7 @@ def test_an_oom_bump_survives_a_restart_and_is_counted_once() -> None:
 
 
 def test_a_pod_that_never_comes_back_leaves_its_peak_behind() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 120)
     before = target(cluster)
@@ -238,7 +238,7 @@ def test_a_pod_that_never_comes_back_leaves_its_peak_behind() -> None:
 
 
 def test_open_windows_of_another_status_are_not_used() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 5)
     ((_, text),) = cluster.checkpoints([(WEB, "app")], at)
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_cannot_be_read_says_why(status: object, reason: str) 
     ],
 )
 def test_a_bad_checkpoint_changes_nothing(bad: HistogramCheckpoint) -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     good = HistogramCheckpoint({30: 10000}, 8.0, NOW)
     with pytest.raises(CheckpointError):
@@ -296,7 +296,7 @@ def test_a_bad_checkpoint_changes_nothing(bad: HistogramCheckpoint) -> None:
 
 
 def test_learned_memory_outlives_its_pod_and_expires_by_its_last_sample() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     cluster.take(usage(NOW, memory=5e8))
     cluster.remove_pod("shop", "web-0")
@@ -306,14 +306,14 @@ def test_learned_memory_outlives_its_pod_and_expires_by_its_last_sample() -> Non
 
 
 def test_an_empty_aggregate_goes_with_its_pod() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     cluster.remove_pod("shop", "web-0")
     assert cluster.collect(NOW + 1) == 1
 
 
 def test_a_running_container_goes_on_after_its_aggregate_expired() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     cluster.take(usage(NOW, 0.2, 5e8))
     assert cluster.collect(NOW + 8 * DAY) == 1
@@ -323,7 +323,7 @@ def test_a_running_container_goes_on_after_its_aggregate_expired() -> None:
 
 
 def test_pods_are_counted_per_vpa_and_finished_ones_too() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0", "web-1")
     cluster.put_pod("shop", "web-1", {"app": "web", "version": "v1"}, ["app"], NOW, is_active=False)
     assert cluster.matched() == {WEB: 2}
@@ -334,10 +334,10 @@ def test_pods_are_counted_per_vpa_and_finished_ones_too() -> None:
 
 
 def test_a_moved_target_is_due_at_once_and_young_bounds_are_not() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 2 * 1440)
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     estimates = reader.read()
     assert reader.due(estimates, at, DeadBand()) == [WEB], "never written"
     reader.published(estimates, WEB, at)
@@ -351,7 +351,7 @@ def test_a_moved_target_is_due_at_once_and_young_bounds_are_not() -> None:
 
 
 def test_half_lives_of_one_vpa_do_not_touch_another() -> None:
-    cluster = Cluster(VpaSettings(RecommenderSettings()))
+    cluster = ClusterModel(VpaSettings(RecommenderSettings()))
     web(cluster, "web-0")
     cluster.put_vpa(
         vpa("fast", annotations={"vpa.podscale.io/cpu-half-life": "1h"}),
@@ -363,7 +363,7 @@ def test_half_lives_of_one_vpa_do_not_touch_another() -> None:
         value = 2.0 if hour < 3 else 0.1
         at = NOW + hour * 3600.0
         cluster.take(usage(at, value, 5e8, pods=("web-0", "fast-0")))
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     estimates = reader.read()
     slow = estimates.usages(WEB)[0].resources["cpu"].percentiles[1]
     fast = estimates.usages(type(WEB)("shop", "fast"))[0].resources["cpu"].percentiles[1]

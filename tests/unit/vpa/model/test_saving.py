@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from podscale.core import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.ooms import Oom
 from vpa.model.saving import SaveBand, Saver
@@ -13,15 +13,15 @@ APP = (WEB, "app")
 BAND = SaveBand()
 
 
-def cluster() -> Cluster:
-    made = Cluster()
+def cluster() -> ClusterModel:
+    made = ClusterModel()
     web(made, "web-0", "web-1")
     return made
 
 
-def fleet(count: int) -> tuple[Cluster, list[str]]:
+def fleet(count: int) -> tuple[ClusterModel, list[str]]:
     """Return so many VPAs of one pod each, and the pods."""
-    world = Cluster()
+    world = ClusterModel()
     pods = [f"web-{number}" for number in range(count)]
     for number, pod in enumerate(pods):
         key = VpaKey("shop", f"vpa-{number}")

@@ -6,7 +6,7 @@ from tests.unit.vpa.model.worlds import NOW
 from vpa.model.conditions import conditions
 from vpa.model.nodes import NodeShape
 from vpa.model.objects import VpaStatus, decode
-from vpa.model.recommendation import ContainerUsage, RecommenderSettings, ResourceUsage, recommend
+from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
 from vpa.model.status import node_caps, says_the_same, status_wire
 
 LARGE = ResourceUsage((4.0, 5.0, 6.0), 7.0)
@@ -14,7 +14,9 @@ SMALL = ResourceUsage((0.1, 0.2, 0.3), 7.0)
 
 
 def test_a_status_read_back_says_the_same() -> None:
-    usages = [ContainerUsage("app", {"cpu": SMALL, "memory": ResourceUsage((1e8, 2e8, 3e8), 7.0)})]
+    usages = [
+        RecommendedUsage("app", {"cpu": SMALL, "memory": ResourceUsage((1e8, 2e8, 3e8), 7.0)})
+    ]
     trace = recommend(usages, RecommenderSettings())
     found = conditions([], NOW, has_recommendation=True, pods_matched=True)
     wanted = status_wire(trace.recommendation, found, 3)
@@ -39,7 +41,7 @@ def test_conditions_of_others_stay_and_are_sorted() -> None:
 
 def test_a_pod_is_cut_as_a_whole_and_the_status_says_so() -> None:
     shape = NodeShape("4-core", 4000, 2**34, daemonsets_cpu_milli=300)
-    usages = [ContainerUsage("app", {"cpu": LARGE}), ContainerUsage("side", {"cpu": LARGE})]
+    usages = [RecommendedUsage("app", {"cpu": LARGE}), RecommendedUsage("side", {"cpu": LARGE})]
     trace = recommend(usages, RecommenderSettings(), shapes=[shape])
     entries = trace.recommendation.container_recommendations or ()
     assert sum((entry.target or {})["cpu"].milli for entry in entries) <= 3700

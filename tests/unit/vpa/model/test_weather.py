@@ -8,18 +8,18 @@ import pytest
 from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.policy import Windows
-from vpa.model.reading import Reader
+from vpa.model.reading import ModelReader
 
 NAN = math.nan
 DAY = 86400.0
 
 
-def targets(cluster: Cluster, key: VpaKey = WEB) -> dict[str, int]:
+def targets(cluster: ClusterModel, key: VpaKey = WEB) -> dict[str, int]:
     """Milli-cores and bytes of the first container; what is not recommended is absent."""
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     trace = reader.recommendation(reader.read(), key)
     entries = trace.recommendation.container_recommendations or ()
     target = (entries[0].target if entries else None) or {}
@@ -27,8 +27,8 @@ def targets(cluster: Cluster, key: VpaKey = WEB) -> dict[str, int]:
     return {name: units[name](value) for name, value in target.items()}
 
 
-def fed(cores: float = 0.2, memory: float = 3e8, hours: int = 24) -> Cluster:
-    cluster = Cluster()
+def fed(cores: float = 0.2, memory: float = 3e8, hours: int = 24) -> ClusterModel:
+    cluster = ClusterModel()
     web(cluster, "web-0")
     for minute in range(0, hours * 60, 5):
         cluster.take(usage(NOW + minute * 60.0, cores, memory))
@@ -36,7 +36,7 @@ def fed(cores: float = 0.2, memory: float = 3e8, hours: int = 24) -> Cluster:
 
 
 def test_without_a_sample_nothing_is_recommended() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     assert targets(cluster) == {}
 
@@ -53,7 +53,7 @@ def test_a_resource_that_is_not_measured_is_not_recommended(
 
 
 def test_memory_alone_has_finite_bounds() -> None:
-    reader = Reader(fed(NAN, 3e8, hours=48))
+    reader = ModelReader(fed(NAN, 3e8, hours=48))
     trace = reader.recommendation(reader.read(), WEB)
     (entry,) = trace.recommendation.container_recommendations or ()
     assert (entry.upper_bound or {})["memory"].value < 1e10
@@ -75,7 +75,7 @@ def test_what_is_no_usage_changes_nothing(bad: float) -> None:
 
 
 def test_a_container_that_occurs_twice_counts_once() -> None:
-    cluster = Cluster()
+    cluster = ClusterModel()
     web(cluster, "web-0")
     twice = ContainerColumns(
         ["shop"] * 2, ["web-0"] * 2, ["app"] * 2,
@@ -117,7 +117,7 @@ def test_containers_nobody_knows_are_counted_not_guessed() -> None:
 def test_a_gated_field_that_cannot_be_used_is_told_and_the_flag_counts(
     field: str, value: object
 ) -> None:
-    cluster = Cluster(per_vpa_config=True)
+    cluster = ClusterModel(per_vpa_config=True)
     broken = vpa("broken", resourcePolicy={"containerPolicies": [
         {"containerName": "*", field: value}]})  # fmt: skip
     entry = cluster.put_vpa(broken, selector.parse("app=broken"), NOW)

@@ -4,7 +4,7 @@ import numpy as np
 
 from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.membership import VpaKey
 from vpa.model.objects import Vpa, decode
 
@@ -23,7 +23,7 @@ def vpa(name: str = "web", annotations: dict[str, str] | None = None, **spec: ob
     )
 
 
-def web(cluster: Cluster, *pods: str, now: float = NOW, version: str = "v1") -> None:
+def web(cluster: ClusterModel, *pods: str, now: float = NOW, version: str = "v1") -> None:
     """Put the VPA and pods of one container each."""
     cluster.put_vpa(vpa(), selector.parse("app=web"), now)
     for pod in pods:

@@ -7,10 +7,10 @@ import pytest
 
 from podscale.core import selector
 from podscale.kube.api import Api, Response
-from podscale.kube.errors import Conflict, KubeError, ObjectNotFound, Unreachable
+from podscale.kube.errors import ApiUnreachable, KubeError, ObjectNotFound, WriteConflict
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
 from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint, to_wire
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
 from vpa.recommender.checkpoints import Checkpoints
 
@@ -34,16 +34,16 @@ class Shelf:
     async def request(self, method: str, path: str, **more: Any) -> Response:
         self.asked.append(method)
         if self.is_down:
-            raise Unreachable("the deadline passed", is_timeout=True)
+            raise ApiUnreachable("the deadline passed", is_timeout=True)
         name = path.rpartition("verticalpodautoscalercheckpoints")[2].strip("/")
         if method == "POST":
             made = json.loads(more["body"])
             name = made["metadata"]["name"]
             if name in self.objects:
-                raise Conflict(409, "AlreadyExists", "there is one")
+                raise WriteConflict(409, "AlreadyExists", "there is one")
             self.objects[name] = made
             if self.swallows_answers:
-                raise Unreachable("the deadline passed", is_timeout=True)
+                raise ApiUnreachable("the deadline passed", is_timeout=True)
             return self._answer(made)
         if not name:
             return self._answer({"metadata": {}, "items": list(self.objects.values())})
@@ -83,7 +83,7 @@ class World:
 
     def __init__(self) -> None:
         self.shelf = Shelf()
-        self.cluster = Cluster()
+        self.cluster = ClusterModel()
         api: Api = self.shelf
         self.checkpoints = Checkpoints(api, ("",))
         web(self.cluster, "web-0")
@@ -106,7 +106,7 @@ async def test_a_creation_whose_answer_was_lost_is_written_on() -> None:
     world = World()
     await world.load()
     world.shelf.swallows_answers = True
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         await world.passes()
     world.shelf.swallows_answers = False
     assert await world.passes()

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from podscale.core import selector
 from podscale.kube.store import Store
-from podscale.kube.watching import Listed, Listing, Page
+from podscale.kube.watching import ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode, encode
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
@@ -19,7 +19,7 @@ from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredEvent, StoredVpa
-from vpa.stores import Stores
+from vpa.stores import VpaStores
 from vpa.targets import Resolved
 
 MANY = 10_000
@@ -33,8 +33,12 @@ def stored(number: int, target_name: str = "", version: str = "1") -> StoredVpa:
 
 
 def recommender(count: int = MANY) -> Recommender:
-    stores = Stores(API, NoKinds())
-    steps: list[Any] = [Listing(), Page([stored(n) for n in range(count)], "5"), Listed("5")]
+    stores = VpaStores(API, NoKinds())
+    steps: list[Any] = [
+        ListedState(),
+        WatchPage([stored(n) for n in range(count)], "5"),
+        ListPage("5"),
+    ]
     for step in steps:
         stores.vpas.apply(step, scope="", now=time.monotonic())
     evictions: Store[StoredEvent] = Store(("",))
@@ -64,7 +68,11 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
     made._stores.workloads = workloads
 
     async def named(target: str, version: str) -> None:
-        steps: list[Any] = [Listing(), Page([stored(0, target, version)], version), Listed(version)]
+        steps: list[Any] = [
+            ListedState(),
+            WatchPage([stored(0, target, version)], version),
+            ListPage(version),
+        ]
         for step in steps:
             made._stores.vpas.apply(step, scope="", now=time.monotonic())
         await made._load_vpas()

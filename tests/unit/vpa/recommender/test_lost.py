@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from podscale.core import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa
 from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint
-from vpa.model.cluster import Cluster
-from vpa.model.objects import Condition, Vpa, VpaStatus, decode
-from vpa.model.reading import Reader
-from vpa.recommender.lost import Lost
+from vpa.model.cluster import ClusterModel
+from vpa.model.objects import Vpa, VpaCondition, VpaStatus, decode
+from vpa.model.reading import ModelReader
+from vpa.recommender.lost import LostHistory
 from vpa.recommender.published import status_of
 
 MINUTE, DAY = 60.0, 86400.0
@@ -28,7 +28,7 @@ def published(since: float | None = WEEKS_AGO, uid: str = "one", **spec: Any) ->
     status = decode({"recommendation": {"containerRecommendations": [entry]}}, VpaStatus)
     if since is not None:
         at = datetime.fromtimestamp(since, UTC)
-        provided = Condition("RecommendationProvided", "True", last_transition_time=at)
+        provided = VpaCondition("RecommendationProvided", "True", last_transition_time=at)
         status = replace(status, conditions=(provided,))
     made = vpa(**spec)
     return replace(made, status=status, metadata=replace(made.metadata, uid=uid))
@@ -42,7 +42,7 @@ def saved(first: float, memory: HistogramCheckpoint | None = None) -> Checkpoint
 
 def told_lost(found: Vpa) -> Vpa:
     """Return the VPA as an earlier process left it, that had lost its history."""
-    lost = Condition("LowConfidence", "True", "HistoryLost")
+    lost = VpaCondition("LowConfidence", "True", "HistoryLost")
     conditions = (*(found.status.conditions or ()), lost)
     return replace(found, status=replace(found.status, conditions=conditions))
 
@@ -52,13 +52,13 @@ class World:
 
     def __init__(self, found: Vpa, checkpoint: Checkpoint | None = None) -> None:
         self.vpa = found
-        self.cluster = Cluster()
+        self.cluster = ClusterModel()
         self.cluster.put_vpa(found, selector.parse("app=web"), NOW)
         if checkpoint is not None:
             self.cluster.load_checkpoint(WEB, "app", checkpoint, None, NOW)
         self.cluster.put_pod("shop", "web-0", {"app": "web"}, ["app"], NOW)
-        self.reader = Reader(self.cluster)
-        self.lost = Lost(self.cluster, self.reader)
+        self.reader = ModelReader(self.cluster)
+        self.lost = LostHistory(self.cluster, self.reader)
         self.lost.meet([(WEB, found)], NOW)
 
     def status(self, now: float, cores: float = 0.05, memory: float = 2e8) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_resource_that_lost_its_history_is_held_alone() -> None:
     # The query of memory came back empty, that of CPU did not.
     world = World(published())
     world.cluster.take(usage(WEEKS_AGO, cores=0.05))
-    world.lost = Lost(world.cluster, world.reader)
+    world.lost = LostHistory(world.cluster, world.reader)
     world.lost.meet([(WEB, world.vpa)], NOW)
     found = amounts(world.status(NOW + MINUTE))
     assert found == {"cpu": "63m", "memory": "9Gi"}

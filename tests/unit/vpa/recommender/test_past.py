@@ -8,15 +8,15 @@ from podscale.core.metrics import ContainerColumns
 from podscale.feed.history import HistoryColumns, HistorySeries
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW, vpa
-from vpa.model.cluster import Cluster
-from vpa.recommender.past import PastQuery, Span, _Replay
+from vpa.model.cluster import ClusterModel
+from vpa.recommender.past import HistorySpan, PastQuery, _Replay
 
 STEP_S, STEPS, PODS = 300, 60, 120
 QUERY = PastQuery("", "pod", "container", "namespace")
 
 
-def cluster() -> Cluster:
-    made = Cluster()
+def cluster() -> ClusterModel:
+    made = ClusterModel()
     made.put_vpa(vpa(), selector.parse("app=web"), NOW)
     for pod in range(PODS):
         made.put_pod("shop", f"web-{pod}", {"app": "web"}, ["app"], NOW)
@@ -52,7 +52,7 @@ async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> N
         series.append(HistorySeries(labels(pod), times[given], values[given, pod]))
     series.append(HistorySeries({"pod": "web-0"}, times, np.full(STEPS, 1e12)))  # whose?
     past, live = cluster(), cluster()
-    replay = _Replay(past, Span(86400.0, STEP_S), NOW, lambda *_: None)
+    replay = _Replay(past, HistorySpan(86400.0, STEP_S), NOW, lambda *_: None)
     await replay.take("memory", QUERY, columns(series))
     names = ["shop"] * PODS, [f"web-{pod}" for pod in range(PODS)], ["app"] * PODS
     for at, row in zip(times, values, strict=True):
@@ -66,7 +66,7 @@ async def test_a_slice_with_holes_teaches_what_its_steps_teach_one_by_one() -> N
 async def test_others_get_their_turn_while_a_slice_is_replayed() -> None:
     times = NOW + STEP_S * np.arange(STEPS, dtype=np.float64)
     series = [HistorySeries(labels(pod), times, np.full(STEPS, 1e8)) for pod in range(PODS)]
-    replay = _Replay(cluster(), Span(86400.0, STEP_S), NOW, lambda *_: None)
+    replay = _Replay(cluster(), HistorySpan(86400.0, STEP_S), NOW, lambda *_: None)
     async with others() as turns:
         await replay.take("memory", QUERY, columns(series))
     assert turns.taken > 10

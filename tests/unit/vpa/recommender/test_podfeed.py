@@ -10,7 +10,7 @@ from podscale.kube.store import Store
 from podscale.kube.watching import Changes
 from podscale.kube.wire import decode
 from tests.unit.vpa.model.worlds import NOW, vpa
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.recommender.podfeed import PodFeed
 from vpa.stored import StoredEvent
 
@@ -43,7 +43,7 @@ class World:
 
     def __init__(self) -> None:
         self.pods = PodStore(("",))
-        self.cluster = Cluster()
+        self.cluster = ClusterModel()
         self.cluster.put_vpa(vpa(), selector.parse("app=web"), NOW)
         evictions: Store[StoredEvent] = Store()
         self.feed = PodFeed(self.pods, evictions)

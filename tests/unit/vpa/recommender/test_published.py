@@ -5,22 +5,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.unit.vpa.model.worlds import NOW, WEB, vpa
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.objects import (
     ContainerPolicy,
-    Recommendation,
     ResourcePolicy,
     Vpa,
+    VpaRecommendation,
     VpaStatus,
     decode,
 )
-from vpa.model.reading import Reader
-from vpa.model.recommendation import (
-    ContainerUsage,
-    RecommenderSettings,
-    ResourceUsage,
-    recommend,
-)
+from vpa.model.reading import ModelReader
+from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
 from vpa.model.status import recommendation_wire, says_the_same
 from vpa.recommender.published import status_of, with_kept
 
@@ -34,11 +29,11 @@ BEFORE = {
 
 def written(observed: Vpa, **more: Any) -> dict[str, Any]:
     """Return the status of a VPA that the model knows as generation 4, without any sample."""
-    cluster = Cluster()
+    cluster = ClusterModel()
     known = vpa()
     known = replace(known, metadata=replace(known.metadata, generation=4))
     entry = cluster.put_vpa(known, None, NOW)
-    reader = Reader(cluster)
+    reader = ModelReader(cluster)
     trace = reader.recommendation(reader.read(), WEB)
     return status_of(observed, entry, trace, NOW, pods_matched=False, unsupported=None, **more)
 
@@ -72,7 +67,7 @@ def test_silence_keeps_what_was_published_of_this_workload_and_not_of_another():
 def test_a_container_of_which_nothing_is_controlled_is_published_without_amounts():
     nothing = ContainerPolicy(container_name="app", controlled_resources=())
     policy = ResourcePolicy((nothing,))
-    used = ContainerUsage("app", {"cpu": ResourceUsage((0.1, 0.2, 0.3), 1.0)})
+    used = RecommendedUsage("app", {"cpu": ResourceUsage((0.1, 0.2, 0.3), 1.0)})
     trace = recommend([used], RecommenderSettings(), policy=policy)
     before = decode(BEFORE, VpaStatus).recommendation
     first = with_kept(trace, before, policy)
@@ -80,6 +75,6 @@ def test_a_container_of_which_nothing_is_controlled_is_published_without_amounts
         "containerRecommendations": [{"containerName": "app", "target": {}}]
     }
     assert with_kept(trace, first, policy) == first
-    silent = recommend([ContainerUsage("app", {})], RecommenderSettings(), policy=policy)
-    assert with_kept(silent, None, policy) == Recommendation(container_recommendations=())
+    silent = recommend([RecommendedUsage("app", {})], RecommenderSettings(), policy=policy)
+    assert with_kept(silent, None, policy) == VpaRecommendation(container_recommendations=())
     assert with_kept(silent, first, policy) == first

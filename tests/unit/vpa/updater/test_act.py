@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.kube.errors import Forbidden, Unreachable
+from podscale.kube.errors import ApiUnreachable, Forbidden
 from tests.unit.vpa.updater.worlds import NOW, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import Pod, decode
-from vpa.updater.act import Actor
+from vpa.model.objects import SizedPod, decode
+from vpa.updater.act import PodDisruptor
 
 MARK = "vpaCpuStartupBoost/app"
 TARGET = {"cpu": "500m", "memory": "512Mi"}
@@ -41,7 +41,7 @@ class Server:
 
     async def request(self, method: str, path: str, **more: Any) -> SimpleNamespace:
         if self.is_away:
-            raise Unreachable("timed out", is_timeout=True)
+            raise ApiUnreachable("timed out", is_timeout=True)
         if method == "PATCH":
             self.patches.append((path.rpartition("/")[2], msgspec.json.decode(more["body"])))
             if self.refuses:
@@ -49,19 +49,19 @@ class Server:
         return SimpleNamespace(body=msgspec.json.encode(self.pod))
 
     @property
-    def actor(self) -> Actor:
+    def actor(self) -> PodDisruptor:
         told: Any = SimpleNamespace(event=lambda *_words: None)
         stores: Any = SimpleNamespace(pods=SimpleNamespace(accept=lambda _pod: None))
         api: Any = self
-        return Actor(api, stores, told)
+        return PodDisruptor(api, stores, told)
 
     async def act(self, **more: Any) -> str:
-        seen = decode(self.pod, Pod)
+        seen = decode(self.pod, SizedPod)
         acted = await self.actor.resize(seen, vpa(), LimitRanges(), NOW, **more)
         return acted.outcome
 
     async def unmark(self, uid: str = "1") -> None:
-        seen = decode({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}}, Pod)
+        seen = decode({**self.pod, "metadata": {**self.pod["metadata"], "uid": uid}}, SizedPod)
         await self.actor.unmark(seen, vpa(), LimitRanges(), NOW)
 
 

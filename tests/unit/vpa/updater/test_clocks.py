@@ -8,7 +8,7 @@ import pytest
 from podscale.kube.errors import ObjectNotFound
 from podscale.kube.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW, pod
-from vpa.updater.observe import Observer, Seen
+from vpa.updater.observe import PodObservation, PodObserver
 from vpa.updater.sign_of_life import SignOfLife
 
 RESIZING = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
@@ -166,9 +166,9 @@ async def test_no_lease_is_no_life() -> None:
 def test_a_resize_ages_by_the_monotonic_clock() -> None:
     clock = [100.0]
     stores: Any = None
-    observer = Observer(stores, clock=lambda: clock[0])
+    observer = PodObserver(stores, clock=lambda: clock[0])
     view: Any = SimpleNamespace(uid="web-0")
-    seen = Seen(view, pod(conditions=RESIZING))
+    seen = PodObservation(view, pod(conditions=RESIZING))
     assert observer.resize_since_s(seen) == 0.0
     clock[0] += 7.0
     assert observer.resize_since_s(seen) == 7.0

@@ -7,7 +7,7 @@ import pytest
 from podscale.core import quantity
 from tests.unit.vpa.updater.worlds import NOW, SETTINGS, YOUNG, decided, pod, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import LimitRangeItem, Recommendation, decode
+from vpa.model.objects import LimitRangeItem, VpaRecommendation, decode
 from vpa.updater.decide import Pdb
 from vpa.updater.disruption import OwnerSize
 from vpa.updater.priority import UpdaterSettings
@@ -94,7 +94,7 @@ def test_a_size_on_record_is_not_tried_again_until_something_is_lower() -> None:
     found = decided(pod(), vpa("InPlace"), was_refused=refused)
     assert (found.action, found.reasons[0]) == ("none", "ResizeInfeasible")
     entry = {"containerName": "app", "target": {"cpu": "600m", "memory": "512Mi"}}
-    larger = decode({"containerRecommendations": [entry]}, Recommendation)
+    larger = decode({"containerRecommendations": [entry]}, VpaRecommendation)
     assert decided(pod(), vpa("InPlace"), was_refused=larger).action == "resize"
 
 
@@ -102,7 +102,7 @@ def test_a_lower_recommendation_that_the_namespace_raises_again_is_not_worth_a_t
     ranges = LimitRanges(container=decode({"min": {"cpu": "700m"}}, LimitRangeItem))
     for refused, action in (("600m", "none"), ("700m", "none"), ("701m", "resize")):
         entry = {"containerName": "app", "target": {"cpu": refused, "memory": "512Mi"}}
-        record = decode({"containerRecommendations": [entry]}, Recommendation)
+        record = decode({"containerRecommendations": [entry]}, VpaRecommendation)
         found = decided(pod(), vpa("InPlace"), was_refused=record, ranges=ranges)
         assert found.action == action
 

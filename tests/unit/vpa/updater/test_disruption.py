@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.vpa.updater.worlds import RS, decided, pod, vpa
-from vpa.updater.disruption import Group, Owner, OwnerSize, budget_for
+from vpa.updater.disruption import Owner, OwnerSize, PodGroup, budget_for
 from vpa.updater.priority import UpdaterSettings
 
 
@@ -32,7 +32,7 @@ def downs(
     taken = 0
     for one in pods[pending:]:
         group = budget.group(one)
-        if isinstance(group, Group) and budget.allows(group):
+        if isinstance(group, PodGroup) and budget.allows(group):
             budget.began(group, one, in_place=False)
             taken += 1
     return taken
@@ -67,7 +67,7 @@ def test_a_group_that_is_kept_for_the_end_of_its_boosts_is_not_evicted(
     only = pod(annotations={"vpaCpuStartupBoost/app": "{}"}, conditions=unready, phase=phase,
                resizePolicy=[])  # fmt: skip
     group = budget_for([only], vpa(mode), {RS: OwnerSize(replicas=1)}, settings).group(only)
-    assert isinstance(group, Group)
+    assert isinstance(group, PodGroup)
     assert group.only_unboosts
     got = decided(only, vpa(mode), others=0, size=OwnerSize(replicas=1), settings=settings)
     assert got.action != "evict"

@@ -107,7 +107,7 @@ async def test_a_clock_that_is_off_costs_the_first_loops_a_second_look_only(
 
 async def test_who_does_not_update_any_more_tells_nothing_of_what_it_decided_before() -> None:
     part = updater(Webhook(0.0), CollectorRegistry(), 60.0)
-    stores: Any = part.stores
+    stores: Any = part._stores
 
     async def synced() -> None: ...
 

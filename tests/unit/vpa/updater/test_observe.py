@@ -13,13 +13,13 @@ from podscale.kube.wire import decode
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.admission.matching import Candidate, target_of
 from vpa.stored import pod_of
-from vpa.updater.observe import Observer, Seen
+from vpa.updater.observe import PodObservation, PodObserver
 
 DEFERRED = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
 WORKING = {"type": "PodResizeInProgress", "status": "True"}
 
 
-def seen(*conditions: dict[str, str], uid: str = "1") -> Seen:
+def seen(*conditions: dict[str, str], uid: str = "1") -> PodObservation:
     body = {
         "metadata": {"name": "web-0", "namespace": "shop", "uid": uid, "resourceVersion": "1"},
         "spec": {"containers": [], "nodeName": "n"},
@@ -29,7 +29,7 @@ def seen(*conditions: dict[str, str], uid: str = "1") -> Seen:
     store.accept(decode(msgspec.json.encode(body), Pod))
     view = store.get("shop", "web-0")
     assert view is not None
-    return Seen(view, pod_of(view))
+    return PodObservation(view, pod_of(view))
 
 
 class Moments:
@@ -48,13 +48,13 @@ def clock() -> Moments:
 
 
 @pytest.fixture
-def observer(clock: Moments) -> Observer:
+def observer(clock: Moments) -> PodObserver:
     stores: Any = None  # a clock needs none
-    return Observer(stores, clock=clock)
+    return PodObserver(stores, clock=clock)
 
 
 def test_a_resize_is_timed_from_when_it_was_first_seen_in_any_state(
-    observer: Observer, clock: Moments
+    observer: PodObserver, clock: Moments
 ) -> None:
     ages = []
     for state in (DEFERRED, WORKING, DEFERRED, WORKING):
@@ -63,7 +63,7 @@ def test_a_resize_is_timed_from_when_it_was_first_seen_in_any_state(
     assert ages == [0.0, 100.0, 200.0, 300.0]
 
 
-def test_the_next_resize_has_a_clock_of_its_own(observer: Observer, clock: Moments) -> None:
+def test_the_next_resize_has_a_clock_of_its_own(observer: PodObserver, clock: Moments) -> None:
     observer.resize_since_s(seen(DEFERRED))
     clock.now = 100.0
     assert observer.resize_since_s(seen()) == 0.0
@@ -102,6 +102,6 @@ async def test_pods_without_a_node_are_seen_and_do_not_live() -> None:
         return target_of(of_vpa)
 
     stores: Any = SimpleNamespace(pods=store, workloads=SimpleNamespace(topmost=topmost))
-    live, unscheduled = await Observer(stores).pods_of([Candidate(of_vpa, parse("app=web"))])
+    live, unscheduled = await PodObserver(stores).pods_of([Candidate(of_vpa, parse("app=web"))])
     assert [one.view.name for one in live] == ["lives"]
     assert [one.view.name for one in unscheduled] == ["waits"]

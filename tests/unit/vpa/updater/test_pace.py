@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vpa.updater.pace import PaceError, RateLimit, pace_of, rate_limit
+from vpa.updater.pace import EvictionRate, PaceError, pace_of, rate_limit
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 
@@ -60,7 +60,7 @@ def test_a_daily_budget_is_a_number(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("rate", "burst", "limit"),
-    [(-1, 5, RateLimit(None, 0)), (0, 1, RateLimit(None, 0)), (0.5, 2, RateLimit(0.5, 2))],
+    [(-1, 5, EvictionRate(None, 0)), (0, 1, EvictionRate(None, 0)), (0.5, 2, EvictionRate(0.5, 2))],
 )
-def test_a_rate_of_nothing_is_no_limit(rate: float, burst: int, limit: RateLimit) -> None:
+def test_a_rate_of_nothing_is_no_limit(rate: float, burst: int, limit: EvictionRate) -> None:
     assert rate_limit(rate, burst) == limit

@@ -10,7 +10,7 @@ from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
 from podscale.kube.pods import PodStore, PodView
 from podscale.kube.store import Store
-from podscale.kube.watching import Alive, Listed, Listing, Page
+from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
 from podscale.kube.wire import decode
 from vpa.updater.pdbs import alike_to, refusal
 
@@ -46,7 +46,7 @@ def pod(phase: str = "Running", ready: str = "True", name: str = "web-0", **labe
 def known(*budgets: PodDisruptionBudget, is_current: bool = True) -> Store[PodDisruptionBudget]:
     store: Store[PodDisruptionBudget] = Store()
     now = time.monotonic()
-    steps: list[Any] = [Listing(), Page(budgets, "9"), Listed("9")]
+    steps: list[Any] = [ListedState(), WatchPage(budgets, "9"), ListPage("9")]
     if is_current:
         steps.append(Alive("9", 600.0))
     for step in steps:

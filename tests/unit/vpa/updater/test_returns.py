@@ -6,14 +6,14 @@ from msgspec.structs import replace
 from tests.unit.vpa.updater.worlds import RS, pod
 from vpa.admission.patch import OBSERVED
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod
-from vpa.updater.returns import Returns
+from vpa.model.objects import SizedPod
+from vpa.updater.returns import ResizedReturns
 
 KEY = VpaKey("shop", "web")
 SIZED = {OBSERVED: "app"}
 
 
-def seen(*names: str, sized: bool = False) -> list[Pod]:
+def seen(*names: str, sized: bool = False) -> list[SizedPod]:
     pods = [pod(name) for name in names]
     if not sized:
         return pods
@@ -34,30 +34,32 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def returns(clock: Clock) -> Returns:
-    found = Returns(clock)
+def returns(clock: Clock) -> ResizedReturns:
+    found = ResizedReturns(clock)
     assert not found.look(KEY, RS, seen("a", "b"))
     found.evicted(KEY, RS, {"a", "b"})
     return found
 
 
-def test_pods_that_were_never_sized_hold_nothing(returns: Returns) -> None:
+def test_pods_that_were_never_sized_hold_nothing(returns: ResizedReturns) -> None:
     assert not returns.look(KEY, RS, seen("b"))
     assert returns.held_s(KEY, RS) is None
 
 
-def test_one_that_came_back_unsized_holds_the_group(returns: Returns) -> None:
+def test_one_that_came_back_unsized_holds_the_group(returns: ResizedReturns) -> None:
     assert returns.look(KEY, RS, seen("b", "c"))
     assert returns.held_s(KEY, RS) == 600.0
     assert not returns.look(KEY, RS, seen("b", "c", "d"))  # of the same evictions
 
 
-def test_those_that_came_back_sized_hold_nothing(returns: Returns) -> None:
+def test_those_that_came_back_sized_hold_nothing(returns: ResizedReturns) -> None:
     assert not returns.look(KEY, RS, [*seen("b"), *seen("c", sized=True)])
     assert returns.held_s(KEY, RS) is None
 
 
-def test_after_the_pause_one_is_tried_and_the_pause_doubles(returns: Returns, clock: Clock) -> None:
+def test_after_the_pause_one_is_tried_and_the_pause_doubles(
+    returns: ResizedReturns, clock: Clock
+) -> None:
     returns.look(KEY, RS, seen("b", "c"))
     clock.now += 600.0
     assert returns.held_s(KEY, RS) is None
@@ -67,7 +69,7 @@ def test_after_the_pause_one_is_tried_and_the_pause_doubles(returns: Returns, cl
     assert returns.held_s(KEY, RS) == 1200.0
 
 
-def test_a_sized_one_ends_it(returns: Returns, clock: Clock) -> None:
+def test_a_sized_one_ends_it(returns: ResizedReturns, clock: Clock) -> None:
     returns.look(KEY, RS, seen("b", "c"))
     clock.now += 30.0
     returns.look(KEY, RS, [*seen("b", "c"), *seen("d", sized=True)])
@@ -75,7 +77,7 @@ def test_a_sized_one_ends_it(returns: Returns, clock: Clock) -> None:
 
 
 def test_an_unsized_pod_long_after_the_eviction_is_not_its_fault(
-    returns: Returns, clock: Clock
+    returns: ResizedReturns, clock: Clock
 ) -> None:
     clock.now += 601.0
     assert not returns.look(KEY, RS, seen("b", "c"))
@@ -83,7 +85,7 @@ def test_an_unsized_pod_long_after_the_eviction_is_not_its_fault(
 
 
 def test_a_try_that_nothing_follows_holds_no_longer_than_it_is_watched(
-    returns: Returns, clock: Clock
+    returns: ResizedReturns, clock: Clock
 ) -> None:
     returns.look(KEY, RS, seen("b", "c"))
     clock.now += 600.0
@@ -92,6 +94,6 @@ def test_a_try_that_nothing_follows_holds_no_longer_than_it_is_watched(
     assert returns.held_s(KEY, RS) is None
 
 
-def test_other_groups_are_not_held(returns: Returns) -> None:
+def test_other_groups_are_not_held(returns: ResizedReturns) -> None:
     returns.look(KEY, RS, seen("b", "c"))
     assert returns.held_s(VpaKey("shop", "api"), RS) is None

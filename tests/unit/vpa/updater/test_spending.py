@@ -2,7 +2,7 @@
 
 import pytest
 
-from vpa.updater.pace import SPENT, RateLimit, Tokens
+from vpa.updater.pace import SPENT, EvictionRate, TokenBucket
 from vpa.updater.spending import read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
@@ -32,7 +32,7 @@ def test_one_bad_hour_does_not_hide_the_others() -> None:
     ],
 )
 def test_tokens(rate: float | None, burst: int, waits: list[float]) -> None:
-    tokens, now, found = Tokens(RateLimit(rate, burst)), 100.0, []
+    tokens, now, found = TokenBucket(EvictionRate(rate, burst)), 100.0, []
     for _ in waits:
         found.append(tokens.wait_s(now))
         now += tokens.wait_s(now)
@@ -41,7 +41,7 @@ def test_tokens(rate: float | None, burst: int, waits: list[float]) -> None:
 
 
 def test_asking_how_long_it_takes_costs_nothing() -> None:
-    tokens = Tokens(RateLimit(0.01, 1))
+    tokens = TokenBucket(EvictionRate(0.01, 1))
     tokens.take(0.0)
     # A loop shorter than the wait asks, gives up, and asks again in the next loop.
     assert [tokens.wait_s(now) for now in (0.0, 60.0, 100.0)] == [100.0, 40.0, 0.0]

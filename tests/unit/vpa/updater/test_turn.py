@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
 from vpa.admission.patch import OBSERVED
-from vpa.model.objects import Pod
+from vpa.model.objects import SizedPod
 from vpa.updater.act import Acted
-from vpa.updater.observe import Seen
+from vpa.updater.observe import PodObservation
 
 BOOST = replace(SETTINGS, cpu_startup_boost=True)
 MARK = {"vpaCpuStartupBoost/app": "{}"}
@@ -52,7 +52,7 @@ async def ticking(crowd: Crowd) -> AsyncIterator[Ticks]:
         await asyncio.wait({task})
 
 
-def crowd_of(count: int, **labels: str) -> tuple[Crowd, list[Seen]]:
+def crowd_of(count: int, **labels: str) -> tuple[Crowd, list[PodObservation]]:
     crowd = Crowd(count)
     return crowd, [
         crowd.put(
@@ -89,7 +89,7 @@ async def test_pods_that_others_take_away_are_no_longer_there_to_evict(when: str
         for seen in pods[-3:]:
             crowd.pods.forget("shop", seen.pod.metadata.name)
 
-    def answer(_pod: Pod) -> Acted:
+    def answer(_pod: SizedPod) -> Acted:
         if crowd.asked["evict"] == 1:
             lose()
         return Acted("done")

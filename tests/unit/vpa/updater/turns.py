@@ -18,22 +18,22 @@ from podscale.kube.wire import decode
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
 from vpa.capping.processor import LimitRanges
 from vpa.model.membership import VpaKey
-from vpa.model.objects import Pod, Vpa
+from vpa.model.objects import SizedPod, Vpa
 from vpa.stored import pod_of
 from vpa.updater.act import Acted
 from vpa.updater.decide import LoopView
 from vpa.updater.disruption import OwnerSize, budget_for
 from vpa.updater.flags import Options
-from vpa.updater.observe import Observer, Seen
-from vpa.updater.pace import Pace, RateLimit, Tokens
+from vpa.updater.observe import PodObservation, PodObserver
+from vpa.updater.pace import DisruptionPace, EvictionRate, TokenBucket
 from vpa.updater.priority import UpdaterSettings
-from vpa.updater.returns import Returns
-from vpa.updater.selfmetrics import Tally, UpdaterMetrics
-from vpa.updater.told import Told
-from vpa.updater.turn import Hands, Turn
+from vpa.updater.returns import ResizedReturns
+from vpa.updater.selfmetrics import UpdaterMetrics, UpdateTally
+from vpa.updater.told import PodDecisions
+from vpa.updater.turn import DisruptionTools, Turn
 
 KEY = VpaKey("shop", "web")
-FREE = RateLimit(None, 0)
+FREE = EvictionRate(None, 0)
 
 
 class CountedPods(PodStore):
@@ -57,8 +57,8 @@ class Crowd:
         self.pods = CountedPods()
         self.budgets: Store[PodDisruptionBudget] = Store()
         self.asked: Counter[str] = Counter()
-        self.answer: Callable[[Pod], Acted] = lambda _pod: Acted("done")
-        self.told = Told()
+        self.answer: Callable[[SizedPod], Acted] = lambda _pod: Acted("done")
+        self.told = PodDecisions()
         size = {"metadata": {"name": RS.name, "namespace": "shop"}, "spec": {"replicas": count}}
         workload = decode(msgspec.json.encode(size), Workload)
         stores: Any = SimpleNamespace(
@@ -72,17 +72,17 @@ class Crowd:
         )
         actor: Any = self
         spending: Any = None  # no daily budget
-        self.hands = Hands(
+        self.hands = DisruptionTools(
             stores,
-            Observer(stores),
+            PodObserver(stores),
             actor,
             spending,
             self.told,
-            Returns(),
+            ResizedReturns(),
             Options(lease="", settings=settings),
             UpdaterMetrics(CollectorRegistry()),
-            Tokens(FREE),
-            Tokens(FREE),
+            TokenBucket(FREE),
+            TokenBucket(FREE),
         )
 
     def put(
@@ -94,7 +94,7 @@ class Crowd:
         annotations: dict[str, str] | None = None,
         resize: str = "",
         cpu: str = "100m",
-    ) -> Seen:
+    ) -> PodObservation:
         """Let the watch show a pod."""
         conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": OLD}]
         if resize:
@@ -119,13 +119,15 @@ class Crowd:
         self.pods.accept(decode(msgspec.json.encode(body), KubePod))
         return self.see(name)
 
-    def see(self, name: str) -> Seen:
+    def see(self, name: str) -> PodObservation:
         """Return a pod as the store has it."""
         view = PodStore.get(self.pods, "shop", name)
         assert view is not None
-        return Seen(view, pod_of(view))
+        return PodObservation(view, pod_of(view))
 
-    async def turn(self, live: list[Seen], unscheduled: list[Seen] | None = None) -> None:
+    async def turn(
+        self, live: list[PodObservation], unscheduled: list[PodObservation] | None = None
+    ) -> None:
         """Give the VPA one turn."""
         pods = [seen.pod for seen in live]
         turn = Turn(
@@ -134,12 +136,12 @@ class Crowd:
             self.vpa,
             [],
             budget_for(pods, self.vpa, {RS: OwnerSize(self.count)}, self.settings),
-            Pace(),
+            DisruptionPace(),
             LoopView(NOW, None),
             deadline=asyncio.get_running_loop().time() + 1e6,
             wall=lambda: NOW,
             size=("1", "Recreate"),
-            tally=Tally(),
+            tally=UpdateTally(),
             updates=True,
         )
         await turn.run(live, unscheduled or [])
@@ -148,16 +150,16 @@ class Crowd:
         """Return the first reasons of what was last decided."""
         return {each.decision.reasons[0] for each in self.told.everything()}
 
-    async def evict(self, pod: Pod, _vpa: Vpa) -> Acted:
+    async def evict(self, pod: SizedPod, _vpa: Vpa) -> Acted:
         """Answer as the API server does."""
         self.asked["evict"] += 1
         return self.answer(pod)
 
-    async def resize(self, pod: Pod, *_more: Any, **_kind: Any) -> Acted:
+    async def resize(self, pod: SizedPod, *_more: Any, **_kind: Any) -> Acted:
         """Answer as the API server does."""
         self.asked["resize"] += 1
         return self.answer(pod)
 
-    async def unmark(self, pod: Pod, *_more: Any) -> None:
+    async def unmark(self, pod: SizedPod, *_more: Any) -> None:
         """Count."""
         self.asked["unmark"] += 1

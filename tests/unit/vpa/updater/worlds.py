@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from vpa.model.objects import Pod, Vpa, decode
-from vpa.updater.decide import LoopView, PodView, UpdateDecision, decide_update
+from vpa.model.objects import SizedPod, Vpa, decode
+from vpa.updater.decide import LoopView, UpdateDecision, UpdatedPod, decide_update
 from vpa.updater.disruption import Owner, OwnerSize, budget_for
-from vpa.updater.lease import Lease
+from vpa.updater.lease import AdmissionLease
 from vpa.updater.pace import pace_of
 from vpa.updater.priority import UpdaterSettings
 
@@ -28,7 +28,7 @@ def pod(
     containers: list[dict[str, Any]] | None = None,
     annotations: dict[str, str] | None = None,
     **spec: Any,
-) -> Pod:
+) -> SizedPod:
     wanted = {"cpu": "100m", "memory": "512Mi"} if requests is None else requests
     return decode(
         {
@@ -55,7 +55,7 @@ def pod(
                 "containerStatuses": containers or [],
             },
         },
-        Pod,
+        SizedPod,
     )
 
 
@@ -77,7 +77,7 @@ def vpa(mode: str = "Recreate", **parts: Any) -> Vpa:
 
 
 def decided(
-    subject: Pod,
+    subject: SizedPod,
     of_vpa: Vpa,
     *,
     others: int = 3,
@@ -89,9 +89,9 @@ def decided(
 ) -> UpdateDecision:
     group = [subject, *(pod(f"other-{number}") for number in range(others))]
     budget = budget_for(group, of_vpa, {RS: size}, settings)
-    loop = LoopView(now, Lease("vpa-admission-controller", None, now - lease_age_s))
+    loop = LoopView(now, AdmissionLease("vpa-admission-controller", None, now - lease_age_s))
     return decide_update(
-        PodView(subject, of_vpa, **view),
+        UpdatedPod(subject, of_vpa, **view),
         budget,
         loop,
         settings,

@@ -18,23 +18,18 @@ from vpa.model.autopilot.recommender import (
     without_margin,
 )
 from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
-from vpa.model.cluster import Cluster
+from vpa.model.cluster import ClusterModel
 from vpa.model.histograms import Floats
 from vpa.model.membership import VpaKey
 from vpa.model.ooms import Oom
-from vpa.model.reading import Reader
-from vpa.model.recommendation import (
-    ContainerUsage,
-    RecommenderSettings,
-    ResourceUsage,
-    recommend,
-)
+from vpa.model.reading import ModelReader
+from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
 
 NOW = 1_772_409_600.0
 ONE = np.array([0], dtype=np.intp)
 
 
-def tick(number: int, values: list[float], layout: buckets.Layout = buckets.CPU) -> Tick:
+def tick(number: int, values: list[float], layout: buckets.BucketLayout = buckets.CPU) -> Tick:
     counts = np.zeros((layout.count, 1))
     for bucket in layout.find(np.array(values)):
         counts[bucket, 0] += 1.0
@@ -42,7 +37,7 @@ def tick(number: int, values: list[float], layout: buckets.Layout = buckets.CPU)
     return Tick(end, counts, np.array([max(values, default=0.0)]), np.array([bool(values)]))
 
 
-def end_of(value: float, layout: buckets.Layout = buckets.CPU) -> float:
+def end_of(value: float, layout: buckets.BucketLayout = buckets.CPU) -> float:
     return float(layout.ends[layout.find(np.array([value]))[0]])
 
 
@@ -158,11 +153,11 @@ def test_the_ensemble_prefers_a_margin_where_usage_jumps() -> None:
     assert second.limit > first.limit
 
 
-def usages(autopilot: Autopilot, key: VpaKey, containers: list[str]) -> list[ContainerUsage]:
+def usages(autopilot: Autopilot, key: VpaKey, containers: list[str]) -> list[RecommendedUsage]:
     named = [(key, container) for container in containers]
     reads = {resource: autopilot.read(resource, named) for resource in ("cpu", "memory")}
     return [
-        ContainerUsage(
+        RecommendedUsage(
             container,
             {
                 resource: ResourceUsage(tuple(read.values[:, place]), float("inf"))
@@ -236,13 +231,13 @@ def test_a_slot_that_is_used_again_remembers_nothing() -> None:
     assert autopilot.leader(other, "app", "cpu") is None
 
 
-def chosen(cluster: Cluster) -> None:
+def chosen(cluster: ClusterModel) -> None:
     entry = cluster.vpas[WEB]
     cluster.put_vpa(entry.vpa, selector.parse("app=web"), NOW, is_autopilot=True)
 
 
 def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
-    cluster, autopilot = Cluster(), Autopilot()
+    cluster, autopilot = ClusterModel(), Autopilot()
     AutopilotFeed(cluster, autopilot)
     web(cluster, "web-0", "web-1")
     chosen(cluster)
@@ -255,9 +250,9 @@ def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
 
 
 def test_only_vpas_that_chose_it_get_its_recommendation() -> None:
-    cluster, autopilot = Cluster(), Autopilot()
+    cluster, autopilot = ClusterModel(), Autopilot()
     AutopilotFeed(cluster, autopilot)
-    reader = Reader(cluster, autopilot)
+    reader = ModelReader(cluster, autopilot)
     web(cluster, "web-0")
 
     def target(minute: int) -> int:
@@ -278,7 +273,7 @@ def test_only_vpas_that_chose_it_get_its_recommendation() -> None:
 
 
 def test_an_oom_reaches_it_as_the_memory_that_was_needed() -> None:
-    cluster, autopilot = Cluster(), Autopilot()
+    cluster, autopilot = ClusterModel(), Autopilot()
     AutopilotFeed(cluster, autopilot)
     web(cluster, "web-0")
     chosen(cluster)

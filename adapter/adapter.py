@@ -1,0 +1,243 @@
+"""The adapter put together: rules, lists, providers and the three API groups.
+
+It stands on a ``AdapterGround`` that other parts of the process may share (``podscale run``
+gives the HPA and the VPA the same feed and the same pods).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from adapter import flags as flags_
+from adapter.apis import sources
+from adapter.apis.custom_api import CustomApi
+from adapter.apis.external_api import ExternalApi
+from adapter.apis.resource_api import ResourceApi
+from adapter.apis.response_cache import ResponseCache
+from adapter.apis.rules_api import RulesTold, WithRules, told
+from adapter.apis.sources import MetricSources
+from adapter.discovery.objects import WatchedObjects
+from adapter.discovery.registry import MetricRegistry
+from adapter.discovery.relist import Relister
+from adapter.provider import FeedProvider
+from adapter.queries.plans import Plans
+from adapter.queries.usage import UsageByRules
+from adapter.rules.rules_file import RulesFile
+from adapter.rules.ruleset import RuleSet
+from adapter.selfmetrics import AdapterMetrics
+from podscale.core.metrics import MetricsProvider
+from podscale.core.showable import shown_url
+from podscale.feed.client import PrometheusClient, SeriesAnswer
+from podscale.feed.feed import Feed
+from podscale.kube.api import Api
+from podscale.kube.discovery import Discovery
+from podscale.kube.ondemand import OnDemand
+from podscale.kube.pods import PodStore
+from podscale.kube.resource import Resource
+from podscale.serving.api import ApiGroup
+from podscale.serving.flags import Flags
+from podscale.serving.health import Health, HealthVerdict
+
+log = structlog.get_logger(__name__)
+
+
+class AdapterGround(Struct, frozen=True):
+    """What the adapter stands on. The pods and the discovery are kept current by others."""
+
+    api: Api
+    discovery: Discovery
+    pods: PodStore
+    client: PrometheusClient
+    feed: Feed
+    metrics: AdapterMetrics
+
+
+class NewestMapper:
+    """The mapper of the latest discovery, whenever it is asked."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
+        """Return what ``resource`` means now; raises ``NoMatch``."""
+        return self._discovery.mapper.resource_for(resource, group, version)
+
+
+class RuleLister:
+    """Lists series for rules: of labels in too great a number, those that a rule maps are kept."""
+
+    def __init__(self, client: PrometheusClient, rules: Callable[[], RuleSet]) -> None:
+        self._client = client
+        self._rules = rules
+
+    async def series(self, match: str, start_s: float) -> SeriesAnswer:
+        """Return names and label names; raises ``podscale.feed.errors.QueryError``."""
+        return await self._client.series(match, start_s, self._rules().wanted(match))
+
+
+class Adapter:
+    """One running adapter. ``prepare`` first, then ``run`` beside the server."""
+
+    def __init__(
+        self,
+        flags: Flags,
+        ground: AdapterGround,
+        *,
+        others: Sequence[MetricsProvider] | None = None,
+        told: Callable[[str, str], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``others`` are providers of other packages (None: those installed); ``told``
+        takes reason and message of what should become an event (None: nothing does);
+        ``clock`` is that of the feed and of Prometheus.
+        """
+        self._clock = clock
+        self._flags = flags
+        self._ground = ground
+        self._told = told or (lambda _reason, _message: None)
+        self._rules = RuleSet.empty()
+        mapper = NewestMapper(ground.discovery)
+        self._file = RulesFile(Path(flags.text("config")), mapper, self._take, self._refuse)
+        self._others = OnDemand(ground.api)
+        self.objects = WatchedObjects(ground.pods, self._others)
+        self._plans = Plans()
+        self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)
+        options = ground.feed.options
+        self._reuse = ResponseCache(options.max_age_s if options.is_coalescing else 0.0, clock)
+        self.provider = FeedProvider(
+            ground.feed, self.objects, mapper, self._plans, self.usage,
+            custom=self._custom, external=self._external,
+        )  # fmt: skip
+        found = sources.load() if others is None else others
+        self.source = MetricSources(self.provider, found)
+        freshness = ground.metrics.freshness
+        self.groups: tuple[ApiGroup, ...] = (
+            WithRules(
+                CustomApi(self.source, self._custom, self._reuse, freshness, clock),
+                ground.api,
+                self._rules_told,
+            ),
+            WithRules(
+                ExternalApi(self.source, self._external, self._reuse, freshness, clock),
+                ground.api,
+                self._rules_told,
+            ),
+            ResourceApi(ground.feed, self.usage, self.objects, freshness, clock=clock),
+        )
+        self._relister: Relister | None = None
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules in force."""
+        return self._rules
+
+    @property
+    def relister(self) -> Relister:
+        """The lists of metrics."""
+        if self._relister is None:
+            raise RuntimeError("prepare() comes first")
+        return self._relister
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether pods are there and every rule has been listed, or have failed to be."""
+        pods = self._ground.pods
+        return (pods.is_synced or pods.is_refused) and self.relister.is_tried
+
+    async def prepare(self) -> None:
+        """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
+        self._rules = await self._file.first()
+        has_rules = bool(self._rules.custom or self._rules.external)
+        self._relister = Relister(
+            RuleLister(self._ground.client, lambda: self._rules),
+            self._rules,
+            flags_.relist_options(self._flags, has_rules=has_rules),
+            seen=self._ground.metrics,
+            renewed=self._relisted,
+            clock=self._clock,
+        )
+
+    async def run(self) -> None:
+        """Relist, follow the rules file and watch objects for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._others.run(), name="objects")
+            group.create_task(self.relister.run(), name="relist")
+            interval_s = self._flags.seconds("config-poll-interval")
+            group.create_task(self._file.follow(interval_s), name="rules file")
+
+    def register(self, health: Health) -> None:
+        """Make readiness wait for pods and for the first relist, and tell of a bad file."""
+        health.add_readiness("pods-synced", self._pods_synced)
+        health.add_readiness("first-relist", self._relist_tried)
+        health.add_readiness("rules-file", self._rules_read)
+
+    async def reload(self) -> None:
+        """Look at the rules file now."""
+        await self._file.look()
+
+    def _rules_told(self) -> RulesTold:
+        return RulesTold(
+            config=self._file.text,
+            file=self._flags.text("config"),
+            prometheus_url=shown_url(self._flags.text("prometheus-url")),
+            relist_interval_s=self.relister.reach_s,
+            max_sample_age_s=self._flags.seconds("max-sample-age"),
+            problem=self._file.problem,
+            service=self._flags.text("service"),
+            rules=[told(state) for state in self.relister.states.values()],
+        )
+
+    def _custom(self) -> MetricRegistry:
+        return self.relister.custom
+
+    def _external(self) -> MetricRegistry:
+        return self.relister.external
+
+    def _relisted(self) -> None:
+        self._reuse.clear()
+        self._ground.feed.relisted()
+
+    async def _take(self, rules: RuleSet) -> None:
+        await self.relister.replace(rules)
+        self._rules = rules
+        self._plans.clear()
+        self._reuse.clear()
+        metrics = self._ground.metrics
+        metrics.keep_only(self.relister.states)
+        metrics.reloads.labels("success").inc()
+        metrics.config_ok.set(1)
+        self._told("RulesReloaded", "the rules file has changed and is in force")
+
+    def _refuse(self, problem: str) -> None:
+        self._ground.metrics.reloads.labels("failure").inc()
+        self._ground.metrics.config_ok.set(0)
+        self._told(
+            "RulesNotReloaded", f"the rules file does not read well, old rules stay: {problem}"
+        )
+
+    def _pods_synced(self) -> HealthVerdict:
+        pods = self._ground.pods
+        if pods.is_synced:
+            return HealthVerdict()
+        if pods.is_refused:
+            # Metrics of anything else need no pods, and no right to see them.
+            return HealthVerdict(
+                True, "they may not be listed in all namespaces; it is tried again"
+            )
+        return HealthVerdict(False, "pods are not listed yet")
+
+    def _relist_tried(self) -> HealthVerdict:
+        if self._relister is not None and self._relister.is_tried:
+            return HealthVerdict()
+        return HealthVerdict(False, "the first relist is under way")
+
+    def _rules_read(self) -> HealthVerdict:
+        if self._file.problem:
+            return HealthVerdict(
+                True, "the changed rules file is refused, the old rules are in force"
+            )
+        return HealthVerdict()

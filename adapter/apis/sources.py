@@ -1,0 +1,263 @@
+"""Where the APIs get their values: the rules file first, then other packages' providers.
+
+A package that registers a ``MetricsProvider`` under the entry-point group
+``podscale.metrics_providers`` is asked for what the rules do not know. The entry point is
+a callable without arguments; if its provider has a method ``listed()`` that returns
+``(resource, metric)`` pairs (resource "" for external metrics), discovery shows them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import entry_points
+from typing import get_args
+
+import structlog
+
+from adapter.discovery import mapping
+from adapter.provider import FeedProvider
+from adapter.queries.inquiry import ask, at_once
+from adapter.stages import Stage
+from podscale.core.metrics import (
+    Answer,
+    ExternalMetric,
+    ExternalSamples,
+    Failure,
+    MetricsProvider,
+    NoData,
+    NotFound,
+    ObjectMetric,
+    ObjectSample,
+    PodMetric,
+    PodSamples,
+    Question,
+    Unavailable,
+)
+from podscale.core.selector import Selector
+from podscale.kube.resource import PODS, Resource
+
+log = structlog.get_logger(__name__)
+
+GROUP = "podscale.metrics_providers"
+_AT_ONCE = 500  # samples that may be read in one turn of the loop
+
+
+class MetricSources:
+    """The rules file and the providers of other packages. A ``MetricsProvider``."""
+
+    def __init__(
+        self,
+        provider: FeedProvider,
+        others: Sequence[MetricsProvider] = (),
+        *,
+        patience_s: float = 10.0,
+    ) -> None:
+        """``patience_s`` is how long each of ``others`` may take, as a query of the rules may."""
+        self._patience_s = patience_s
+        self.provider = provider
+        self.others = tuple(others)
+
+    async def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one answer per question, in order: by the rules, else of the first other provider
+        that knows more than that there is none."""
+        answers = await self.provider.answer(questions)
+        if not self.others:
+            return answers
+        unknown = [
+            place
+            for place, (question, answer) in enumerate(zip(questions, answers, strict=True))
+            if (named := _metric_of(question)) and self._is_unknown(answer, *named)
+        ]
+        if not unknown:
+            return answers
+        known: set[int] = set()
+        for found in await self._elsewhere([questions[place] for place in unknown]):
+            for place, answer in zip(unknown, found, strict=True):
+                is_first = place not in known
+                if is_first and isinstance(answer, _ANSWERS) and not isinstance(answer, NotFound):
+                    answers[place] = answer
+                    known.add(place)
+        return answers
+
+    def several_at_once(
+        self,
+        resource: Resource,
+        namespace: str,
+        selector: Selector,
+        metric: str,
+        metric_selector: str,
+    ) -> PodSamples | None:
+        """Return what ``several`` would, for pods in a fresh snapshot; ``None``: ask it."""
+        if resource.group_resource != PODS.group_resource or self.provider.objects.is_refused:
+            return None
+        found = self.provider.objects.pod_names(namespace, selector)
+        if not 0 < len(found.names) <= _AT_ONCE:
+            return None
+        inquiry = self.provider.several(
+            resource.group_resource, namespace, found.names, found.known, metric, metric_selector
+        )
+        answer = at_once(self.provider.feed, inquiry)
+        return answer if isinstance(answer, PodSamples) else None
+
+    async def several(
+        self,
+        resource: Resource,
+        namespace: str,
+        selector: Selector,
+        metric: str,
+        metric_selector: str,
+    ) -> PodSamples | Failure:
+        """Return one metric of all objects that match, in the order of a LIST.
+
+        Raises ``KubeError`` when the objects cannot be listed. ``namespace`` "" asks for
+        objects at the root.
+        """
+        key = resource.group_resource
+        found = await self.provider.objects.names(
+            resource, namespace if resource.namespaced else "", selector
+        )
+        if not found.names:
+            where = namespace or "the cluster"
+            return NoData(Stage.OBJECT_MISMATCH, f"no {key} in {where} match {selector or 'all'}")
+        inquiry = self.provider.several(
+            key, namespace, found.names, found.known, metric, metric_selector
+        )
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if isinstance(answer, Failure) and self._is_unknown(answer, key, metric):
+            answer = await self._elsewhere_objects(
+                key, namespace, found.names, str(selector), metric, metric_selector, answer
+            )
+        return answer
+
+    async def single(
+        self, resource: str, namespace: str, name: str, metric: str, metric_selector: str
+    ) -> ObjectSample | Failure:
+        """Return one metric of one object; whether it exists is not looked up."""
+        inquiry = self.provider.single(resource, namespace, name, metric, metric_selector)
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if not self.others:
+            return answer
+        described = mapping.resolve(self.provider.mapper, *mapping.split(resource))
+        key = described.group_resource if described is not None else resource
+        if not self._is_unknown(answer, key, metric):
+            return answer
+        question = ObjectMetric(namespace, key, name, metric, metric_selector)
+        for answers in await self._elsewhere([question]):
+            if isinstance(answers[0], ObjectSample | Failure) and not isinstance(
+                answers[0], NotFound
+            ):
+                return answers[0]
+        return answer
+
+    async def external(
+        self, namespace: str, metric: str, metric_selector: str
+    ) -> ExternalSamples | Failure:
+        """Return the values of an external metric."""
+        inquiry = self.provider.external(namespace, metric, metric_selector)
+        (answer,) = await ask(self.provider.feed, [inquiry])
+        if not self.others or not self._is_unknown(answer, "", metric):
+            return answer
+        question = ExternalMetric(namespace, metric, metric_selector)
+        for answers in await self._elsewhere([question]):
+            if isinstance(answers[0], ExternalSamples | Failure) and not isinstance(
+                answers[0], NotFound
+            ):
+                return answers[0]
+        return answer
+
+    def listed(self) -> Iterable[tuple[str, str]]:
+        """Yield what the other providers say they have."""
+        for provider in self.others:
+            lister: Callable[[], Iterable[tuple[str, str]]] | None = getattr(
+                provider, "listed", None
+            )
+            if lister is not None:
+                yield from lister()
+
+    def _is_unknown(self, answer: object, resource: str, metric: str) -> bool:
+        # Nobody's fault but our list's: that must not hide what another provider has.
+        if isinstance(answer, Unavailable):
+            return not self.provider.is_listed(resource, metric)
+        return isinstance(answer, NotFound)
+
+    async def _elsewhere_objects(
+        self,
+        resource: str,
+        namespace: str,
+        names: Sequence[str],
+        selector: str,
+        metric: str,
+        metric_selector: str,
+        unknown: Failure,
+    ) -> PodSamples | Failure:
+        if not self.others:
+            return unknown
+        if resource == PODS.group_resource and namespace:
+            pods = PodMetric(namespace, metric, selector, metric_selector)
+            for answers in await self._elsewhere([pods]):
+                if isinstance(answers[0], PodSamples | Failure) and not isinstance(
+                    answers[0], NotFound
+                ):
+                    return answers[0]
+            return unknown
+        questions = [
+            ObjectMetric(namespace, resource, name, metric, metric_selector) for name in names
+        ]
+        for answers in await self._elsewhere(questions):
+            samples = {
+                name: answer
+                for name, answer in zip(names, answers, strict=True)
+                if isinstance(answer, ObjectSample)
+            }
+            if samples:
+                asked_s = min(one.asked_s for one in samples.values())
+                return PodSamples({n: one.sample for n, one in samples.items()}, asked_s)
+            if not all(isinstance(answer, NotFound) for answer in answers):
+                first = next(a for a in answers if not isinstance(a, NotFound))
+                return first if isinstance(first, Failure) else unknown
+        return unknown
+
+    async def _elsewhere(self, questions: Sequence[Question]) -> list[Sequence[object]]:
+        found: list[Sequence[object]] = []
+        for provider in self.others:
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    answers = await provider.answer(questions)
+                if len(answers) != len(questions):
+                    raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
+                found.append(answers)
+            except TimeoutError:
+                text = f"{type(provider).__name__} did not answer in time"
+                log.warning("provider too slow", provider=type(provider).__name__)
+                late = Unavailable("ProviderTimeout", text, is_timeout=True)
+                found.append([late] * len(questions))
+            except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
+                log.error("provider failed", provider=type(provider).__name__, error=repr(error))
+                text = f"{type(provider).__name__} failed"
+                found.append([Unavailable("ProviderFailed", text)] * len(questions))
+        return found
+
+
+_ANSWERS = get_args(Answer)
+
+
+def _metric_of(question: Question) -> tuple[str, str] | None:
+    """Return resource ("" for external ones) and metric; None for usage, which is the rules'."""
+    match question:
+        case PodMetric():
+            return PODS.group_resource, question.metric
+        case ObjectMetric():
+            return question.resource, question.metric
+        case ExternalMetric():
+            return "", question.metric
+    return None
+
+
+def load() -> list[MetricsProvider]:
+    """Return the providers of installed packages; one that does not load is reported."""
+    providers: list[MetricsProvider] = []
+    for entry in entry_points(group=GROUP):
+        try:
+            providers.append(entry.load()())
+        except Exception as error:  # noqa: BLE001 - somebody else's code must not stop ours
+            log.error("provider not loaded", provider=entry.name, error=repr(error))
+    return providers

@@ -1,0 +1,113 @@
+"""Which objects a request means, from watches: no LIST per request.
+
+Pods come from the pod store (also for everybody else in the process), other kinds from
+metadata-only watches that start when a kind is first asked for. What may not be listed in
+all namespaces is watched in those that are asked for.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from podscale.core.selector import Selector
+from podscale.kube.cohorts import Version
+from podscale.kube.metadata import Described
+from podscale.kube.ondemand import OnDemand
+from podscale.kube.pods import Phase, PodStore
+from podscale.kube.resource import NODES, PODS, Resource
+
+
+class Names(Struct, frozen=True):
+    """Names in the order of a LIST, and how many objects there are to choose from."""
+
+    names: tuple[str, ...]
+    known: int | None = None  # objects of the kind in the namespace; None: not counted
+
+
+class WatchedObjects:
+    """The objects of the cluster, by name and label."""
+
+    def __init__(self, pods: PodStore, others: OnDemand) -> None:
+        self.pods = pods
+        self._others = others
+
+    async def names(self, resource: Resource, namespace: str, selector: Selector) -> Names:
+        """Return the objects that match; raises ``KubeError`` when they cannot be listed."""
+        if resource.group_resource != PODS.group_resource:
+            store = await self._others.describe(resource, namespace=namespace)
+            return Names(tuple(store.names(namespace, selector)))
+        if not self.is_refused:
+            return self.pod_names(namespace, selector)
+        if not namespace:
+            self.require_pods()
+        own = await self._others.within(resource, namespace)
+        return Names(tuple(own.names(namespace, selector)), own.count(namespace))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether pods of single namespaces are all there is, until all have been listed."""
+        return self.pods.refusal is not None
+
+    def require_pods(self) -> None:
+        """Raise ``Forbidden`` where the pods of all namespaces may not be listed."""
+        if (refusal := self.pods.refusal) is not None:
+            raise refusal.with_traceback(None)
+
+    def pod_names(self, namespace: str, selector: Selector) -> Names:
+        """Return the pods that match, in any phase."""
+        found = self.pods.names(namespace, selector) if namespace else ()
+        return Names(tuple(found), self.pods.count(namespace))
+
+    def count(self, namespace: str) -> int:
+        """Return how many pods ``namespace`` has."""
+        return self.pods.count(namespace)
+
+    def changed(self, namespace: str) -> int:
+        """Return a number that is another one after every change of pods in ``namespace``."""
+        return self.pods.changed(namespace)
+
+    def unchanged(
+        self, namespace: str, selector: Callable[[], Selector], before: Version | None
+    ) -> Version:
+        """Return ``before`` as long as the pods that match are the same as then."""
+        return self.pods.unchanged(namespace, selector, before)
+
+    def same_pods(self, namespace: str, selector: Selector) -> Callable[[], bool]:
+        """Return what tells, later, whether the pods that match are still as they are now."""
+        version = self.unchanged(namespace, lambda: selector, None)
+        changed = self.changed(namespace)
+
+        def is_same() -> bool:
+            nonlocal changed
+            # Mostly nothing changed in the whole namespace, which is cheaper to see.
+            if (now := self.changed(namespace)) != changed:
+                if self.unchanged(namespace, lambda: selector, version) is not version:
+                    return False
+                changed = now
+            return True
+
+        return is_same
+
+    def names_at(self, version: Version) -> tuple[str, ...]:
+        """Return the names of the pods that ``version`` is of, sorted."""
+        return tuple(self.pods.names_at(version))
+
+    def running(self, namespace: str, selector: Selector) -> Names:
+        """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""
+        found = self.pods.select(namespace, selector)
+        running = found.phase == Phase.RUNNING
+        names = tuple(name for name, runs in zip(found.names, running, strict=True) if runs)
+        return Names(names, self.pods.count(namespace))
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have pods, sorted."""
+        return sorted(set(self.pods.select_all(None).namespaces))
+
+    def pod_labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """Return the labels of a pod; ``None``: there is no such pod, or it does not run."""
+        view = self.pods.get(namespace, name)
+        return view.labels if view is not None and view.phase == Phase.RUNNING else None
+
+    async def nodes(self) -> Described:
+        """Return the nodes; raises ``KubeError``."""
+        return await self._others.describe(NODES)

@@ -1,0 +1,221 @@
+"""Which metrics there are, at one moment: the listings of all rules, merged.
+
+Immutable: a relist makes a new one, and requests keep the one they began with.
+"""
+
+import difflib
+import operator
+from collections.abc import Generator, Mapping, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from adapter.discovery.labels import ROOT_RESOURCES
+from adapter.discovery.listing import MetricSource, RuleListing
+from adapter.rules.ruleset import Rule
+from adapter.stages import Finding, Stage
+from podscale.core.metrics import Unavailable
+
+_MOST_LETTERS, _MOST_NAMES, _MOST_LIKE = 200, 5_000, 50  # of a search for a name like another
+PAGE = 2_000  # metrics worked off in one turn of the loop, a millisecond at most
+
+
+class RelistFailure(Struct, frozen=True):
+    """Why the last relist of a rule brought nothing; its last good list may still serve."""
+
+    stage: Stage
+    message: str
+    reason: str = Stage.PROMETHEUS_UNREACHABLE  # the class of the failure, as readers see it
+    is_timeout: bool = False
+    retry_after_s: float | None = None
+    seconds: float = 0.0  # what the attempt took
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the rule's own fault: another attempt would end alike."""
+        return self.stage is Stage.SERIES_QUERY_INVALID
+
+
+class RuleState(Struct, frozen=True):
+    """What is known about one rule."""
+
+    rule: Rule
+    listing: RuleListing | None = None  # the last good one
+    listed_s: float | None = None  # when, in unix seconds
+    failure: RelistFailure | None = None  # of the last attempt
+    gone: Mapping[tuple[str, str], float] = {}  # listed in grace: when they were first missed
+
+
+class MetricRegistry(Struct, frozen=True):
+    """All metrics of one API: custom by (resource, metric), external by ("", metric)."""
+
+    sources: Mapping[tuple[str, str], MetricSource] = {}
+    states: tuple[RuleState, ...] = ()
+    revision: int = 0  # changes when ``sources`` lists other metrics
+    parts: tuple[Mapping[tuple[str, str], MetricSource], ...] = ()  # what ``sources`` is merged of
+
+    def find(self, resource: str, metric: str) -> MetricSource | None:
+        """Return where ``metric`` of ``resource[.group]`` comes from."""
+        return self.sources.get((resource, metric))
+
+
+def merge(
+    states: Sequence[RuleState], before: MetricRegistry, leaving: Sequence[RuleState] = ()
+) -> MetricRegistry:
+    """Return what ``merging`` does, at once."""
+    steps = merging(states, before, leaving)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: MetricRegistry = end.value
+            return made
+
+
+def merging(
+    states: Sequence[RuleState], before: MetricRegistry, leaving: Sequence[RuleState] = ()
+) -> Generator[None, None, MetricRegistry]:
+    """Return the registry of these listings: a later rule wins, as upstream. Yields wherever
+    others may run.
+
+    Rules that are ``leaving`` are no part of it any more; what only they have is served.
+    """
+    listings = [each.listing for each in (*leaving, *states) if each.listing is not None]
+    parts = tuple(listing.exposed for listing in listings)
+    if len(parts) == len(before.parts) and all(map(operator.is_, parts, before.parts)):
+        return MetricRegistry(before.sources, tuple(states), before.revision, parts)
+    sources: dict[tuple[str, str], MetricSource] = {}
+    same = True
+    for part in parts:
+        items = iter(part.items())
+        while page := dict(islice(items, PAGE)):
+            sources.update(page)
+            same = same and page.keys() <= before.sources.keys()
+            yield
+    same = same and len(sources) == len(before.sources)
+    return MetricRegistry(sources, tuple(states), before.revision + (not same), parts)
+
+
+def is_namespaced(resource: str) -> bool:
+    """Return how discovery lists metrics of ``resource[.group]``, as upstream does."""
+    return resource not in ROOT_RESOURCES
+
+
+def unlisted(registry: MetricRegistry, resource: str, metric: str) -> Unavailable | None:
+    """Return why it cannot be said whether there is ``metric``; ``None``: it can.
+
+    A rule that could expose it was never listed, so it may well be there. A rule whose
+    seriesQuery Prometheus refuses exposes nothing until it is mended.
+    """
+    if registry.find(resource, metric) is not None:
+        return None  # known, and asked for at the wrong place
+    for state in reversed(registry.states):
+        failure = state.failure
+        if state.listing is not None or not state.rule.may_expose(metric):
+            continue
+        if failure is None:
+            text = f"{state.rule.id} is not listed yet; its first list is under way"
+            return Unavailable("NotListedYet", text)
+        if not failure.is_final:
+            text = f"{state.rule.id} could not be listed: {failure.message}"
+            return Unavailable(failure.reason, text, failure.is_timeout, failure.retry_after_s)
+    return None
+
+
+def why_unknown(registry: MetricRegistry, resource: str, metric: str) -> Finding:
+    """Return at which stage ``metric`` of ``resource`` was lost; it is not in the registry.
+
+    The rule meant for it is the last that exposes the name for another kind of object,
+    or would expose it had it not lost the series, or that loses a series of that name.
+    """
+    for state in reversed(registry.states):
+        found = _for_other_kinds(state, resource, metric)
+        if found is not None:
+            return found
+    for state in reversed(registry.states):
+        found = _lost_under_this_name(state, resource, metric)
+        if found is not None:
+            return found
+    for state in reversed(registry.states):
+        found = _under_another_name(state, metric)
+        if found is not None:
+            return found
+    return _rules_without_series(registry, metric)
+
+
+def _for_other_kinds(state: RuleState, resource: str, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    exposed = state.listing.exposed
+    others = [kind for kind in state.listing.kinds if (kind, metric) in exposed]
+    if not others:
+        return None
+    message = (
+        f"{state.rule.id} exposes {metric} for {', '.join(sorted(others))} and not for "
+        f"{resource}: no label of the series maps to it"
+    )
+    return Finding(Stage.NO_RESOURCE_LABEL, message, state.rule.id)
+
+
+def _lost_under_this_name(state: RuleState, resource: str, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    rule = state.rule
+    series = state.listing.lost_as.get(metric)
+    if series is not None:
+        lost = state.listing.lost[series]
+        if lost.stage is Stage.FILTERED_OUT:
+            patterns = ", ".join(f.text for f in rule.filters if not f.keeps(series))
+            text = f"{rule.id} drops {series} by its filters (or name.matches): {patterns}"
+        elif lost.stage is Stage.LABEL_NOT_A_RESOURCE:
+            text = (
+                f"{rule.id}: the labels {', '.join(lost.unresolved)} of {series} fit the "
+                "template, and the cluster has no such resource"
+            )
+        else:
+            text = (
+                f"{rule.id} maps no label of {series} to {resource or 'an object'}; it "
+                f"carries {', '.join(sorted(lost.labels)) or 'none'}"
+            )
+        return Finding(lost.stage, text, rule.id)
+    return None
+
+
+def _under_another_name(state: RuleState, metric: str) -> Finding | None:
+    if state.listing is None:
+        return None
+    name = state.rule.namer.name(metric) if state.rule.keeps(metric) else None
+    found = (state.listing.exposed.get((kind, name or "")) for kind in state.listing.kinds)
+    if name is None or not any(each is not None and each.series == metric for each in found):
+        return None
+    text = f"{state.rule.id} exposes the series {metric} as {name}"
+    return Finding(Stage.NAME_MISMATCH, text, state.rule.id)
+
+
+def _rules_without_series(registry: MetricRegistry, metric: str) -> Finding:
+    for state in registry.states:
+        if state.failure is not None and state.rule.may_expose(metric):
+            text = f"{state.rule.id} could not be listed: {state.failure.message}"
+            return Finding(state.failure.stage, text, state.rule.id)
+    waiting = [s.rule.id for s in registry.states if s.listing is None]
+    if waiting:
+        text = f"{', '.join(waiting)} not listed yet; the first relist is under way"
+        return Finding(Stage.NO_SERIES, text)
+    empty = [s.rule.id for s in registry.states if s.listing is not None and not s.listing.shapes]
+    if empty:
+        text = f"no rule exposes {metric}; {', '.join(empty)} found no series at all"
+        return Finding(Stage.NO_SERIES, text, empty[-1])
+    return Finding(Stage.NO_SERIES, f"no rule exposes {metric}{_nearest(registry, metric)}")
+
+
+def _nearest(registry: MetricRegistry, metric: str) -> str:
+    """Return which metric may be meant. Looks at a bounded number of names: whoever may ask may
+    ask for any."""
+    asked = metric[:_MOST_LETTERS]
+    like = (
+        name
+        for _, name in islice(registry.sources, _MOST_NAMES)
+        if abs(len(name) - len(asked)) < 8 and (name[:3] == asked[:3] or name[-3:] == asked[-3:])
+    )
+    near = difflib.get_close_matches(asked, dict.fromkeys(islice(like, _MOST_LIKE)), n=1)
+    return f"; the nearest name is {near[0]}" if near else ""

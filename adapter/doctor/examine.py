@@ -1,0 +1,237 @@
+"""The doctor's questions, put to a living Prometheus.
+
+A series query is read as discovery reads it, names and label names only, streamed; label
+values come from small samples. So neither the number of requests (one per distinct
+question) nor memory grows with the number of series.
+"""
+
+import re
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+
+from msgspec import structs
+
+from adapter.doctor.diagnosis import Diagnosis
+from adapter.doctor.evidence import (
+    Given,
+    Need,
+    Point,
+    Rejected,
+    Result,
+    ResultOf,
+    Series,
+    SeriesOf,
+    Unreachable,
+)
+from adapter.rules.ruleset import RuleSet
+from podscale.core import duration
+from podscale.core.goquote import quote
+from podscale.feed import refusals
+from podscale.feed.client import PrometheusClient
+from podscale.feed.errors import QueryError
+from podscale.feed.prover.printer import printed
+from podscale.feed.prover.tree import (
+    Aggregation,
+    FunctionCall,
+    Node,
+    NotPromql,
+    VectorSelector,
+    children,
+    parse,
+)
+from podscale.feed.wire import InstantAnswer
+
+# Prometheus writes its configuration out with every default filled in, so that each job has its
+# interval at two blanks, and the global one says nothing more.
+_JOB_INTERVAL = re.compile(
+    r"^- job_name: .*\n(?:  .*\n)*?  scrape_interval: ([0-9a-z]+)$", re.MULTILINE
+)
+_SAMPLE = 20  # label sets shown or compared; three are printed
+_MOST_POINTS = 5_000
+
+
+class Examiner:
+    """Answers needs from Prometheus, each distinct one once; counts its requests."""
+
+    def __init__(
+        self, client: PrometheusClient, window_s: float, rules: RuleSet | None = None
+    ) -> None:
+        """``window_s`` is how far back discovery looks; labels that ``rules`` map are kept even
+        of metrics with too many.
+        """
+        self._client = client
+        self._window_s = window_s
+        self._rules = rules or RuleSet.empty()
+        self.crowded: dict[str, Collection[str]] = {}  # by query: names with too many label names
+        self._asked: Callable[[Need], None] = lambda _: None
+        self._known: dict[Need, Given] = {}
+        self.requests = 0
+        self.taken: list[tuple[Need, Given]] = []  # in the order of asking, for a recording
+
+    def hear(self, asked: Callable[[Need], None]) -> None:
+        """Tell ``asked`` of each question from now on."""
+        self._asked = asked
+
+    async def problem(self) -> str | None:
+        """Return what is wrong with Prometheus itself, after the cheapest of queries."""
+        self.requests += 1
+        try:
+            await self._client.query("1", time.time())
+        except QueryError as error:
+            return _words(error)
+        return None
+
+    async def scrape_interval_s(self) -> float | None:
+        """Return the longest scrape interval of the configuration, ``None`` if not told.
+
+        Proxies before several servers (Thanos, Mimir) have no configuration to show.
+        """
+        self.requests += 1
+        try:
+            written = await self._client.configuration()
+        except QueryError:
+            return None
+        return longest_interval_s(written)
+
+    async def answer(self, need: Need) -> Given:
+        """Return what Prometheus says."""
+        hashable = _key(need)
+        given = self._known.get(hashable)
+        if given is None:
+            self._asked(need)
+            try:
+                given = await (
+                    self._series(need) if isinstance(need, SeriesOf) else self._result(need)
+                )
+            except QueryError as error:
+                given = _failure(error)
+            self._known[hashable] = given
+        self.taken.append((need, given))
+        return given
+
+    async def _series(self, need: SeriesOf) -> Series:
+        now = time.time()
+        start_s = now - self._window_s if need.within_window else None
+        if need.name:
+            return await self._values(need, start_s)
+        if start_s is None:
+            self.requests += 1
+            return Series(await self._client.sample_series(need.match, None, _SAMPLE))
+        self.requests += 1
+        found = await self._client.series(need.match, start_s, self._rules.wanted(need.match))
+        self.crowded[need.match] = found.crowded
+        labels: list[Mapping[str, str]] = []
+        for name, shapes in found.names.items():
+            for shape in shapes:
+                labels.append({**dict.fromkeys(shape, ""), "__name__": name})  # noqa: PERF401
+        if found.is_partial and not labels:
+            raise refusals.error("partial")
+        return Series(labels)
+
+    async def _values(self, need: SeriesOf, start_s: float | None) -> Series:
+        found: list[dict[str, str]] = []
+        if need.label and need.wanted:
+            chosen = "|".join(map(re.escape, need.wanted[:100]))
+            match = f"{{__name__={quote(need.name)},{need.label}=~{quote(chosen)}}}"
+            self.requests += 1
+            found += await self._client.sample_series(match, start_s, _SAMPLE)
+        self.requests += 1
+        match = f"{{__name__={quote(need.name)}}}"
+        found += await self._client.sample_series(match, start_s, _SAMPLE)
+        return Series(found)
+
+    async def _result(self, need: ResultOf) -> Result:
+        now = time.time()
+        self.requests += 1
+        answer = await self._client.query(need.promql, now)
+        if answer.is_partial:  # the adapter refuses it as well
+            raise refusals.error("partial")
+        if not answer.values:
+            return Result([])
+        stamps = await self._stamps(need.promql, answer, now)
+        return Result([
+            Point(labels, value, None if stamps is None else _age(stamps, labels, now))
+            for labels, value in list(zip(answer.metrics, answer.values, strict=True))[
+                :_MOST_POINTS
+            ]
+        ])  # fmt: skip
+
+    async def _stamps(self, promql: str, answer: InstantAnswer, now: float) -> InstantAnswer | None:
+        text = stamp_query(promql, sorted({k for m in answer.metrics[:100] for k in m}))
+        if text is None:
+            return None
+        self.requests += 1
+        try:
+            return await self._client.query(text, now)
+        except QueryError:
+            return None  # the age is then not known, which is said
+
+
+def stamp_query(promql: str, labels: Sequence[str]) -> str | None:
+    """Return the query for the newest sample behind each series of the answer.
+
+    ``None`` where several selectors, or one at another time, are behind it.
+    """
+    try:
+        found = list(_selectors(parse(promql)))
+    except NotPromql:
+        return None
+    if len(found) != 1 or found[0].offset_ms or found[0].at:
+        return None
+    instant = structs.replace(found[0], range_ms=None)
+    by = tuple(label for label in labels if label != "__name__")
+    stamp: Node = FunctionCall("timestamp", (instant,), False)
+    return printed(Aggregation("max", "by", by, stamp))
+
+
+def _selectors(node: Node) -> Generator[VectorSelector, None, None]:
+    if isinstance(node, VectorSelector):
+        yield node
+    for child in children(node):
+        yield from _selectors(child)
+
+
+def _age(stamps: InstantAnswer, labels: Mapping[str, str], now: float) -> float | None:
+    wanted = {key: value for key, value in labels.items() if key != "__name__"}
+    for each, stamp in zip(stamps.metrics, stamps.values, strict=True):
+        if each == wanted:
+            return max(now - stamp, 0.0)
+    return None
+
+
+def longest_interval_s(written: str) -> float | None:
+    """Return the longest ``scrape_interval`` of a Prometheus configuration that is used.
+
+    A rule's window must suit all the targets whose series it takes, and which those are the
+    configuration does not say.
+    """
+    jobs = [duration.parse_prometheus(m[1]) for m in _JOB_INTERVAL.finditer(written)]
+    return max(jobs, default=None)
+
+
+async def drive(way: Generator[Need, Given, Diagnosis], examiner: Examiner) -> Diagnosis:
+    """Return the diagnosis, with every need answered by ``examiner``."""
+    try:
+        need = next(way)
+        while True:
+            need = way.send(await examiner.answer(need))
+    except StopIteration as end:
+        found = end.value
+        assert isinstance(found, Diagnosis)  # noqa: S101 - the type of the generator's return
+        return found
+
+
+def _key(need: Need) -> Need:
+    if isinstance(need, SeriesOf):
+        return structs.replace(need, wanted=tuple(need.wanted))
+    return need
+
+
+def _failure(error: QueryError) -> Given:
+    if error.kind in ("bad-data", "execution"):
+        return Rejected(400 if error.kind == "bad-data" else 422, error.detail or str(error))
+    return Unreachable(_words(error))
+
+
+def _words(error: QueryError) -> str:
+    return f"{error} ({error.detail})" if error.detail else str(error)

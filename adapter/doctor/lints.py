@@ -1,0 +1,323 @@
+"""What is wrong with rules that nevertheless load.
+
+Pure: compiled rules in, findings out, each with its reason, its place in the file and the
+name under which ``--disable-lint`` switches it off. Lints of HPAs and VPAs are
+``adapter.doctor.lint_objects``.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from adapter.discovery.listing import MetricSource
+from adapter.doctor.series_checks import names_in
+from adapter.doctor.shapes import adds_up, ranges, series_selector, unbounded, without
+from adapter.errors import NoLabel, RuleQueryError
+from adapter.queries.plans import Plans
+from adapter.rules.config import Parsed, RuleConfig
+from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
+from podscale.core import duration
+from podscale.core.selector import EVERYTHING
+from podscale.feed.plan import QueryPlan
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.tree import Node, NotPromql, parse
+from podscale.feed.prover.verdict import Single
+from podscale.feed.series import MOST_LABELS, MOST_SHAPES
+
+RATE_WINDOW = "RateWindow"
+GROUP_BY_LOST = "GroupByLost"
+SEVERAL_SERIES = "SeveralSeries"
+NAME_TWICE = "NameTwice"
+SERIES_QUERY_INVALID = "SeriesQueryInvalid"
+UNBOUNDED_SERIES = "UnboundedSeries"
+UNBRACED_GROUP = "UnbracedGroup"
+NO_SAMPLE = "NoSample"
+NOT_COALESCED = "NotCoalesced"
+TOO_MANY_LABELS = "TooManyLabels"
+RAW_VALUE = "RawValue"
+
+RULE_LINTS: Mapping[str, str] = {
+    RATE_WINDOW: "a rate window under four scrape intervals",
+    GROUP_BY_LOST: "an aggregation drops the label of the object",
+    SEVERAL_SERIES: "an object may have several series, of which one is taken",
+    NAME_TWICE: "two rules expose one name",
+    SERIES_QUERY_INVALID: "a series query that is no series selector",
+    UNBOUNDED_SERIES: "a series query that selects nearly everything",
+    UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
+    NO_SAMPLE: "objects that were asked for lack a number others have",
+    NOT_COALESCED: "requests of the rule cannot share a query",
+    TOO_MANY_LABELS: "a metric has more label names than are looked at",
+    RAW_VALUE: "what clients ask for is written into the query as it is",
+}
+
+_MOST_TOLD, _MOST_CHARS = 20, 200  # names in one finding, and characters of one
+_COMMENT = re.compile(r"<<(?:- )?/\*.*?\*/(?: -)?>>", re.DOTALL)
+_PLACEHOLDER = "some_series"  # stands for the series where the rule does not write a name out
+
+
+class LintFinding(Struct, frozen=True):
+    """One thing that works and will surprise somebody."""
+
+    lint: str
+    subject: str  # "rules[3]", "hpa/web"
+    reason: str
+    place: str = ""  # file:line:column, where a file is to blame
+
+    @property
+    def text(self) -> str:
+        """One line, as compilers print it."""
+        return f"{self.place or self.subject}: {self.lint}: {self.reason}"
+
+
+class KnownMetrics(Struct, frozen=True):
+    """What the outside has told, if it was asked."""
+
+    scrape_interval_s: float | None = None
+    names: Mapping[str, Sequence[str]] = {}  # "rules[3]" -> series names that its query finds
+    # "rules[3]" -> series names of which not all label names are looked at
+    crowded: Mapping[str, Collection[str]] = {}
+
+
+def lint(
+    parsed: Parsed,
+    rules: RuleSet,
+    known: KnownMetrics = KnownMetrics(),  # noqa: B008 - frozen
+    disabled: frozenset[str] = frozenset(),
+) -> list[LintFinding]:
+    """Return the findings in the order of the file, without those of ``disabled`` lints."""
+    plans = Plans()
+    found: list[LintFinding] = []
+
+    def add(kind: str, path: str, reason: str) -> None:
+        if kind not in disabled:
+            spot = parsed.problem(path, "")
+            place = f"{parsed.file}:{spot.line}:{spot.column}" if spot.line else parsed.file
+            found.append(LintFinding(kind, path.partition(".")[0], reason, place))
+
+    written = (*parsed.config.rules, *parsed.config.external_rules)
+    for rule, config in zip((*rules.custom, *rules.external), written, strict=True):
+        for kind, field, reason in _of_rule(rule, config, plans, known):
+            add(kind, f"{rule.id}{field}", reason)
+    if rules.resource is not None:
+        for each in (rules.resource.cpu, rules.resource.memory):
+            for kind, field, reason in _of_resource_rule(each, plans, known):
+                add(kind, f"{each.id}{field}", reason)
+    for section in (rules.custom, rules.external):
+        for path, reason in _names_twice(section, known):
+            add(NAME_TWICE, path, reason)
+    return found
+
+
+Told = Iterator[tuple[str, str, str]]  # lint, field below the rule, reason
+
+
+def _of_rule(rule: Rule, config: RuleConfig, plans: Plans, known: KnownMetrics) -> Told:
+    yield from _of_series_query(rule, known)
+    yield from _of_name(config.name.as_, rule)
+    yield from _of_labels(rule, known)
+    yield from _of_values(config.metrics_query)
+    source = MetricSource(rule, _example(rule, known))
+    if rule.section == "externalRules":
+        yield from _of_plan(lambda: plans.external(source, "x", EVERYTHING, ""), known, "")
+        return
+    for kind in _kinds(rule):
+        is_scoped = kind not in ("namespaces", "nodes", "persistentvolumes") and _has_namespace(
+            rule
+        )
+
+        def made(kind: str = kind, is_scoped: bool = is_scoped) -> QueryPlan:
+            return plans.custom(source, kind, is_scoped, EVERYTHING, "")
+
+        told = list(_of_plan(made, known, kind))
+        yield from told
+        if told:
+            return  # one kind of object is enough to show it
+
+
+def _of_series_query(rule: Rule, known: KnownMetrics) -> Told:
+    try:
+        reason = unbounded(series_selector(rule.series_query))
+    except NotPromql as error:
+        if known.names.get(rule.id):
+            return  # VictoriaMetrics takes more than Prometheus does, {a="1" or b="2"}
+        yield (
+            SERIES_QUERY_INVALID,
+            ".seriesQuery",
+            (
+                f"seriesQuery {rule.series_query!r} is no series selector: {error}. Prometheus "
+                "refuses it, so the rule exposes nothing: write it as you would type it into the "
+                "graph page"
+            ),
+        )
+        return
+    if reason:
+        yield (
+            UNBOUNDED_SERIES,
+            ".seriesQuery",
+            (
+                f"{reason}: every relist reads the labels of all those series. Select by name, or "
+                "by the label of a job."
+            ),
+        )
+
+
+def _of_labels(rule: Rule, known: KnownMetrics) -> Told:
+    names = sorted(name for name in known.crowded.get(rule.id, ()) if rule.keeps(name))
+    if names:
+        shown = ", ".join(repr(name[:_MOST_CHARS]) for name in names[:_MOST_TOLD])
+        others = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
+        yield (
+            TOO_MANY_LABELS,
+            ".seriesQuery",
+            (
+                f"{shown}{others}: more than {MOST_SHAPES} sets of label names, or one of more "
+                f"than {MOST_LABELS} or of great length; only labels that the rule maps to objects "
+                "are looked at in the others. Have the pods that expose them use fewer label names."
+            ),
+        )
+
+
+def _of_name(written: str, rule: Rule) -> Told:
+    meant = rule.namer.meant() if written else None
+    if meant is not None:
+        reason = f"{written!r} names no group of name.matches where it means one; write {meant}"
+        yield UNBRACED_GROUP, ".name.as", reason
+
+
+def _of_values(template: str) -> Told:
+    if ".LabelValuesByName" in _COMMENT.sub("", template):
+        yield (
+            RAW_VALUE,
+            ".metricsQuery",
+            (
+                ".LabelValuesByName writes names and selectors of requests into the query as they "
+                "are: a dot of theirs matches anything in a regex, and a hyphen outside of quotes "
+                'subtracts. Write <<.LabelMatchers>>, or the value in quotes behind ="'
+            ),
+        )
+
+
+def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> Told:
+    try:
+        plan = make()
+        tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
+    except (RuleQueryError, ValueError) as error:
+        yield NOT_COALESCED, ".metricsQuery", f"the query cannot be read: {error}"
+        return
+    yield from _of_tree(tree, plan, known, kind)
+    verdict = prove(plan)
+    if isinstance(verdict, Single):
+        yield (
+            NOT_COALESCED,
+            ".metricsQuery",
+            f"each request is a query of its own, because of: {verdict.reason}",
+        )
+
+
+def _of_tree(tree: Node, plan: QueryPlan, known: KnownMetrics, kind: str) -> Told:
+    yield from _windows(tree, known.scrape_interval_s, ".metricsQuery")
+    label = plan.labels.object
+    if not label:
+        return
+    lost = without(tree, label)
+    if lost:
+        yield (
+            GROUP_BY_LOST,
+            ".metricsQuery",
+            (
+                f"{lost} drops the label {label}, so no sample belongs to one of the {kind}: "
+                "write by (<<.GroupBy>>)"
+            ),
+        )
+    elif not adds_up(tree, frozenset(plan.labels.key())):
+        yield (
+            SEVERAL_SERIES,
+            ".metricsQuery",
+            (
+                f"several series of one of the {kind} are not added up, and the last of them is "
+                "its value: aggregate them by (<<.GroupBy>>)"
+            ),
+        )
+
+
+def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> Told:
+    for field, make in ((".containerQuery", plans.containers), (".nodeQuery", plans.nodes)):
+        try:
+            plan = make(rule)
+            tree = parse(plan.text("x", ("x",)))
+        except (RuleQueryError, ValueError) as error:
+            yield NOT_COALESCED, field, f"the query cannot be read: {error}"
+            continue
+        yield from _windows(tree, known.scrape_interval_s, field)
+        verdict = prove(plan)
+        if isinstance(verdict, Single):
+            yield (
+                NOT_COALESCED,
+                field,
+                f"each request is a query of its own, because of: {verdict.reason}",
+            )
+
+
+def _windows(tree: Node, scrape_interval_s: float | None, field: str) -> Told:
+    if not scrape_interval_s:
+        return
+    for function, range_s in sorted(set(ranges(tree))):
+        if range_s < 4 * scrape_interval_s:
+            yield (
+                RATE_WINDOW,
+                field,
+                (
+                    f"{function}[{duration.format_prometheus(range_s)}] is under four scrape "
+                    f"intervals ({duration.format_prometheus(scrape_interval_s)} each), so a "
+                    "missed scrape or two leaves no value"
+                ),
+            )
+
+
+def _names_twice(rules: Sequence[Rule], known: KnownMetrics) -> Iterator[tuple[str, str]]:
+    first: dict[tuple[str, str], tuple[Rule, str]] = {}
+    for rule in rules:
+        told: set[str] = set()
+        series = known.names.get(rule.id) or names_in(rule.series_query)
+        for each in sorted(set(series)):
+            name = rule.namer.name(each) if rule.keeps(each) else None
+            for kind in _kinds(rule) if rule.section == "rules" else ("",):
+                if not name:
+                    continue
+                other, its_series = first.setdefault((kind, name), (rule, each))
+                if other is not rule and other.id not in told:
+                    told.add(other.id)
+                    yield f"{rule.id}.name", twice(name, other.id, its_series, each)
+
+
+def twice(name: str, other: str, its_series: str, series: str) -> str:
+    """Return how two rules that expose one name are told, of the later one."""
+    return (
+        f"{name!r} is exposed by {other} too, from the series {its_series}; this one, being "
+        f"later, answers, from {series}"
+    )
+
+
+def _kinds(rule: Rule) -> list[str]:
+    found = sorted({each.group_resource for each in rule.labels.override_labels.values()})
+    others = [kind for kind in found if kind != "namespaces"]
+    if _label(rule, "pods"):
+        others = ["pods", *(kind for kind in others if kind != "pods")]
+    return others or found
+
+
+def _has_namespace(rule: Rule) -> bool:
+    return bool(_label(rule, "namespaces"))
+
+
+def _label(rule: Rule, kind: str) -> str:
+    try:
+        return rule.labels.label(kind)
+    except NoLabel:
+        return ""
+
+
+def _example(rule: Rule, known: KnownMetrics) -> str:
+    seen = [*known.names.get(rule.id, ()), *names_in(rule.series_query)]
+    return next((name for name in seen if rule.keeps(name)), _PLACEHOLDER)

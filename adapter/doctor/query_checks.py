@@ -1,0 +1,255 @@
+"""The doctor's second half: from the rendered query to a fresh number for the object."""
+
+import math
+import re
+from collections.abc import Generator, Sequence
+
+from msgspec import Struct
+
+from adapter.doctor.evidence import (
+    AskedEvidence,
+    Given,
+    Need,
+    Point,
+    Rejected,
+    Result,
+    ResultOf,
+    Series,
+    SeriesOf,
+    Surroundings,
+    Unreachable,
+)
+from adapter.doctor.series_checks import LabelSet, names_in
+from adapter.errors import RuleQueryError
+from adapter.rules.ruleset import Rule
+from adapter.stages import Stage
+from podscale.core import duration, selector
+
+_MOST_NAMED = 20  # of objects without a sample
+_WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")
+
+
+class QueryVerdict(Struct, frozen=True):
+    """How the query of one rule ended."""
+
+    stage: Stage | None  # None: it serves a fresh number
+    seen: str = ""
+    change: str = ""
+    promql: str = ""
+    lacking: str = ""  # objects without a number of their own, where others have one
+
+
+def pattern(text: str) -> "re.Pattern[str]":
+    """Return the pattern under which a recorded query answer is filed."""
+    return re.compile(text)
+
+
+def follow(
+    rule: Rule, series: str, asked: AskedEvidence, around: Surroundings
+) -> Generator[Need, Given, QueryVerdict]:
+    """Render, ask, and judge the result; see ``adapter.doctor.diagnosis`` for the protocol."""
+    names = list(around.objects) if asked.name in ("", "*") else [asked.name]
+    if asked.resource == "namespaces" and not names:
+        names = [asked.namespace]
+    try:
+        chosen = selector.parse(asked.metric_selector)
+        if asked.api == "external":
+            promql = rule.query.build_external(series, asked.namespace, chosen)
+        else:
+            namespace = "" if asked.resource == "namespaces" else asked.namespace
+            promql = rule.query.build(series, asked.resource, namespace, names, chosen)
+    except (RuleQueryError, selector.SelectorError) as error:
+        return QueryVerdict(
+            Stage.QUERY_INVALID,
+            f"No query can be made for this request: {error}.",
+            "Mend metricsQuery (usually sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)).",
+        )
+    if asked.api == "custom" and not names:
+        return QueryVerdict(
+            Stage.OBJECT_MISMATCH,
+            f"No {asked.resource} in namespace {asked.namespace} match {asked.selector!r}.",
+            "Check the selector of the HPA's target.",
+            promql,
+        )
+    given = yield ResultOf(promql)
+    if isinstance(given, Rejected):
+        return QueryVerdict(
+            Stage.QUERY_INVALID,
+            f"Prometheus refuses the PromQL that metricsQuery renders to, {promql!r}: "
+            f"{given.error}.",
+            "Mend metricsQuery; the rendered text can be tried on Prometheus as it is.",
+            promql,
+        )
+    if isinstance(given, Unreachable):
+        return QueryVerdict(
+            Stage.PROMETHEUS_UNREACHABLE,
+            f"Prometheus failed on {promql!r}: {given.error}.",
+            "",
+            promql,
+        )
+    points = given.points if isinstance(given, Result) else ()
+    if not points:
+        hints = yield from _why_empty(rule, series, asked, around, promql)
+        return QueryVerdict(
+            Stage.EMPTY_RESULT, f"{promql!r} is right and returns no sample.{hints}", "", promql
+        )
+    return _judge(rule, points, asked, names, around, promql)
+
+
+def _judge(
+    rule: Rule,
+    points: Sequence[Point],
+    asked: AskedEvidence,
+    names: Sequence[str],
+    around: Surroundings,
+    promql: str,
+) -> QueryVerdict:
+    if asked.api == "custom":
+        label = rule.labels.label(asked.resource)
+        labelled = [p for p in points if p.labels.get(label)]
+        if not labelled:
+            return QueryVerdict(
+                Stage.GROUP_BY_LOST,
+                f"The result of {promql!r} has no label {label}, so no sample belongs to an "
+                f"object (its labels: {_labels_of(points) or 'none'}).",
+                "Keep the label through every aggregation: write by (<<.GroupBy>>) behind each.",
+                promql,
+            )
+        points = [p for p in labelled if p.labels[label] in set(names)]
+        if not points:
+            have = ", ".join(sorted({p.labels[label] for p in labelled})[:5])
+            return QueryVerdict(
+                Stage.OBJECT_MISMATCH,
+                f"The samples are of {label} {have}; asked for {', '.join(list(names)[:5])}.",
+                f"Have the label {label} carry the object's name, or put <<.LabelMatchers>> "
+                "into metricsQuery.",
+                promql,
+            )
+    numbers = [p for p in points if math.isfinite(p.value)]
+    if not numbers:
+        shown = {("NaN" if math.isnan(p.value) else f"{p.value:+}") for p in points}
+        return QueryVerdict(
+            Stage.NOT_A_NUMBER,
+            f"{asked.metric} is {' and '.join(sorted(shown))}, which is no value to act on "
+            "(a division by zero or an empty histogram).",
+            "Give the query a default, for example `... or <<.Series>>{<<.LabelMatchers>>} * 0`.",
+            promql,
+        )
+    limit = around.sample_max_age_s
+    fresh = [p for p in numbers if p.age_s is None or p.age_s <= limit]
+    if not fresh:
+        age = min(p.age_s or 0.0 for p in numbers)
+        return QueryVerdict(
+            Stage.STALE,
+            f"The newest sample behind {asked.metric} is {duration.format_go(age)} old; nothing "
+            f"older than {duration.format_go(limit)} is served (--max-sample-age).",
+            "See why the target is not scraped any more.",
+            promql,
+        )
+    return QueryVerdict(None, promql=promql, lacking=_lacking(rule, points, fresh, asked, names))
+
+
+def _lacking(
+    rule: Rule,
+    points: Sequence[Point],
+    fresh: Sequence[Point],
+    asked: AskedEvidence,
+    names: Sequence[str],
+) -> str:
+    if asked.api != "custom":
+        return ""
+    label = rule.labels.label(asked.resource)
+    served = {point.labels[label] for point in fresh}
+    why = {
+        point.labels[label]: "is no number" if not math.isfinite(point.value) else "is too old"
+        for point in points
+    }
+    silent = [name for name in names if name not in served]
+    told = [f"{name} (its value {why[name]})" if name in why else name for name in silent]
+    return listed(told)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return objects by name, as many as somebody reads."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _why_empty(
+    rule: Rule, series: str, asked: AskedEvidence, around: Surroundings, promql: str
+) -> Generator[Need, Given, str]:
+    hints: list[str] = []
+    interval = around.scrape_interval_s
+    for text in dict.fromkeys(_WINDOW.findall(promql)):
+        window_s = _seconds(text)
+        if interval and window_s is not None and window_s < 2 * interval:
+            hints.append(
+                f"The window [{text}] holds fewer than two samples at a scrape interval of "
+                f"{duration.format_go(interval)}: widen it to four scrape intervals, "
+                f"[{duration.format_prometheus(4 * interval)}]."
+            )
+    label = rule.labels.label(asked.resource) if asked.api == "custom" else ""
+    objects = around.objects if asked.name in ("", "*") else (asked.name,)
+    known = yield SeriesOf(rule.series_query, name=series, label=label, wanted=tuple(objects))
+    labels = [
+        each
+        for each in (known.labels if isinstance(known, Series) else ())
+        if not series or each.get("__name__") == series or series in names_in(rule.series_query)
+    ]
+    hints += _selector_hints(asked, labels)
+    if asked.api == "custom":
+        hints += _object_hints(rule, asked, around, labels)
+    return "".join(f" {hint}" for hint in hints) or (
+        " Take matchers out of metricsQuery one by one to see which of them excludes the series."
+    )
+
+
+def _selector_hints(asked: AskedEvidence, labels: Sequence[LabelSet]) -> list[str]:
+    hints = []
+    for requirement in selector.parse(asked.metric_selector).requirements:
+        seen = sorted({e.get(requirement.key, "") for e in labels})
+        if not any(
+            selector.Selector((requirement,)).matches({requirement.key: v} if v else {})
+            for v in seen
+        ):
+            shown = ", ".join(repr(v) for v in seen[:3] if v) or "nothing: they lack the label"
+            hints.append(
+                f"The metric selector asks for {selector.Selector((requirement,))}; the series' "
+                f"{requirement.key} is {shown}."
+            )
+    return hints
+
+
+def _object_hints(
+    rule: Rule, asked: AskedEvidence, around: Surroundings, labels: Sequence[LabelSet]
+) -> list[str]:
+    label = rule.labels.label(asked.resource)
+    wanted = set(around.objects)
+    if asked.name not in ("", "*"):
+        wanted = {asked.name}
+    carried = sorted({e.get(label, "") for e in labels} - {""})
+    if not labels or wanted & set(carried):
+        return []
+    hints = [
+        f"The series' {label} is {', '.join(carried[:3])}, not {', '.join(sorted(wanted)[:3])}."
+    ]
+    holders = sorted(
+        {name for e in labels for name, value in e.items() if value in wanted and name != label}
+    )
+    if holders:
+        hints.append(
+            f"The object's name is in the label {holders[0]}: map that one under "
+            "resources.overrides (or set honor_labels in the scrape configuration)."
+        )
+    return hints
+
+
+def _labels_of(points: Sequence[Point]) -> str:
+    return ", ".join(sorted({label for p in points for label in p.labels}))
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return duration.parse_prometheus(text)
+    except duration.DurationError:
+        return None

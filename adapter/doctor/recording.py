@@ -1,0 +1,211 @@
+"""Evidence for a bug report: everything the doctor was told, in one JSON document.
+
+The doctor is deterministic, so a recording is replayed by giving the same answers in the
+same order. Values and label values can be masked: equal ones stay equal, nothing else
+is left of them. The rules file goes along as it is written.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from adapter.doctor.diagnosis import Diagnosis, diagnose, run
+from adapter.doctor.evidence import (
+    AskedEvidence,
+    Given,
+    Need,
+    NotRecorded,
+    Point,
+    Rejected,
+    Result,
+    ResultOf,
+    Series,
+    SeriesOf,
+    Surroundings,
+    Unreachable,
+)
+from podscale.core import selector
+
+FORMAT = "podscale-doctor/1"
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_NOT_SECRET = frozenset(["", "*"])
+
+
+class RecordedAnswer(Struct, frozen=True):
+    """One question and its answer."""
+
+    need: Need
+    given: Given
+
+
+class NonFinite(Struct, frozen=True):
+    """Where a point of a result is NaN or infinite, which JSON cannot write."""
+
+    entry: int
+    point: int
+    value: str
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """One examination of one metric."""
+
+    format: str = FORMAT
+    config: str
+    asked: AskedEvidence
+    around: Surroundings
+    entries: Sequence[RecordedAnswer] = ()
+    non_finite: Sequence[NonFinite] = ()
+    is_masked: bool = False
+
+
+class RecordingInvalid(ValueError):
+    """The document is no recording; the text says why."""
+
+
+def encode(recording: Recording) -> bytes:
+    """Return the JSON document."""
+    strange, entries = [], []
+    for i, entry in enumerate(recording.entries):
+        if isinstance(entry.given, Result):
+            points = []
+            for j, point in enumerate(entry.given.points):
+                if math.isfinite(point.value):
+                    points.append(point)
+                else:
+                    strange.append(NonFinite(i, j, str(point.value)))
+                    points.append(structs.replace(point, value=0.0))
+            entry = RecordedAnswer(entry.need, Result(points))  # noqa: PLW2901
+        entries.append(entry)
+    written = structs.replace(recording, entries=entries, non_finite=strange)
+    return msgspec.json.format(msgspec.json.encode(written), indent=1)
+
+
+def decode(document: bytes) -> Recording:
+    """Return the recording; raises ``RecordingInvalid``."""
+    try:
+        read = msgspec.json.decode(document, type=Recording)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordingInvalid(f"not a recording of podscale doctor: {error}") from None
+    except RecursionError:
+        raise RecordingInvalid("not a recording of podscale doctor: nested too deeply") from None
+    if read.format != FORMAT:
+        raise RecordingInvalid(f"a recording of format {read.format!r}; this reads {FORMAT!r}")
+    entries = list(read.entries)
+    for strange in read.non_finite:
+        try:
+            given = entries[strange.entry].given
+            points = list(given.points) if isinstance(given, Result) else []
+            points[strange.point] = structs.replace(
+                points[strange.point], value=float(strange.value)
+            )
+        except (IndexError, ValueError):
+            raise RecordingInvalid("not a recording: non_finite names no sample") from None
+        entries[strange.entry] = RecordedAnswer(entries[strange.entry].need, Result(points))
+    return structs.replace(read, entries=entries, non_finite=())
+
+
+def replay(recording: Recording, file: str = "rules file") -> Diagnosis:
+    """Return the diagnosis that the recorded answers lead to."""
+    remaining = list(recording.entries)
+
+    def answer(need: Need) -> Given:
+        if remaining and _is_about(remaining[0].need, need):
+            return remaining.pop(0).given
+        return NotRecorded()
+
+    return run(diagnose(recording.config, recording.asked, recording.around, file), answer)
+
+
+def _is_about(recorded: Need, need: Need) -> bool:
+    # A query's text holds names, which may be masked; its place in the order tells it.
+    if isinstance(recorded, SeriesOf) and isinstance(need, SeriesOf):
+        return (recorded.match, recorded.within_window) == (need.match, need.within_window)
+    return isinstance(recorded, ResultOf) and isinstance(need, ResultOf)
+
+
+def masked(recording: Recording) -> Recording:
+    """Return the recording without values, label values, object names and addresses."""
+    mask = _Mask()
+    asked, around = recording.asked, recording.around
+    return Recording(
+        config=recording.config,
+        asked=structs.replace(
+            asked,
+            namespace=mask.word(asked.namespace),
+            name=mask.word(asked.name),
+            selector=mask.selector(asked.selector),
+            metric_selector=mask.selector(asked.metric_selector),
+        ),
+        around=structs.replace(
+            around,
+            prometheus_url="masked",
+            prometheus_error=None if around.prometheus_error is None else "(masked)",
+            objects=mask.words(around.objects),
+            apiservices={name: mask.word(to) for name, to in around.apiservices.items()},
+            self_service=mask.word(around.self_service),
+            access=around.access and structs.replace(around.access, user="masked", reason=""),
+        ),
+        entries=[RecordedAnswer(mask.need(e.need), mask.given(e.given)) for e in recording.entries],
+        is_masked=True,
+    )
+
+
+class _Mask:
+    """The same word for the same word, so that what is compared still compares."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, str] = {}
+
+    def word(self, word: str) -> str:
+        if word in _NOT_SECRET:
+            return word
+        return self._words.setdefault(word, f"m{len(self._words) + 1}")
+
+    def words(self, words: Iterable[str]) -> list[str]:
+        return [self.word(word) for word in words]
+
+    def selector(self, text: str) -> str:
+        chosen = selector.parse(text)
+        return str(
+            selector.Selector(
+                tuple(
+                    structs.replace(each, values=tuple(self.words(each.values)))
+                    for each in chosen.requirements
+                )
+            )
+        )
+
+    def text(self, text: str) -> str:
+        def quoted(match: "re.Match[str]") -> str:
+            return '"' + "|".join(self.words(match[1].split("|"))) + '"'
+
+        return _QUOTED.sub(quoted, text)
+
+    def need(self, need: Need) -> Need:
+        if isinstance(need, ResultOf):
+            return ResultOf(self.text(need.promql))
+        return structs.replace(need, wanted=self.words(need.wanted))
+
+    def given(self, given: Given) -> Given:
+        match given:
+            case Series():
+                return Series([self.labels(each) for each in given.labels])
+            case Result():
+                return Result([
+                    Point(self.labels(p.labels), _value(p.value), p.age_s) for p in given.points
+                ])  # fmt: skip
+            case Rejected():
+                return Rejected(given.status, self.text(given.error))
+            case Unreachable():
+                return Unreachable("(masked)")
+        return given
+
+    def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {k: v if k == "__name__" else self.word(v) for k, v in labels.items()}
+
+
+def _value(value: float) -> float:
+    return math.copysign(1.0, value) if math.isfinite(value) and value else value

@@ -1,0 +1,156 @@
+"""Rules and requests as the feed's plans: what can be asked together and how it reads.
+
+A plan is made once per (rule, series, resource, metric selector) and kept, so that the
+feed proves it once. Raises ``QueryError`` where a rule cannot ask such a thing at all.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from adapter.discovery.listing import MetricSource
+from adapter.queries import matchers
+from adapter.queries.promql import QueryTemplate
+from adapter.rules.ruleset import ResourceRule
+from podscale.core import duration
+from podscale.core.boundedcache import BoundedCache
+from podscale.core.selector import Selector
+from podscale.feed.plan import Api, KeyLabels, QueryPlan, Render
+
+_MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors
+_PLAN_BYTES = 2000
+_MATCHER_BYTES = 250
+_TEXT_BYTES = 12  # of each character of the matchers
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
+_RANGE = re.compile(r"\[\s*([0-9a-z]+)\s*\]")
+
+
+class Plans:
+    """Makes plans, and remembers them for as long as the rules stay."""
+
+    def __init__(self) -> None:
+        self._plans: BoundedCache[tuple[object, ...], QueryPlan] = BoundedCache(_MOST_BYTES)
+        self._windows: WeakKeyDictionary[QueryPlan, float | None] = WeakKeyDictionary()
+
+    def custom(
+        self, source: MetricSource, resource: str, is_scoped: bool, selector: Selector, text: str
+    ) -> QueryPlan:
+        """Return the plan for objects of ``resource[.group]``.
+
+        ``is_scoped``: objects are asked for in a namespace. ``text`` is the canonical
+        text of ``selector``.
+        """
+        rule = source.rule
+        key = (rule.id, rule.fingerprint, source.series, resource, is_scoped, text)
+        found = self._plans.get(key)
+        if found is None:
+            labels = KeyLabels(
+                namespace=rule.labels.label("namespaces") if is_scoped else "",
+                object=rule.labels.label(resource),
+            )
+            conditions = matchers.of_selector(selector)
+            found = self._keep(key, QueryPlan(
+                "custom",
+                f"{rule.id}:{rule.fingerprint}",
+                source.series,
+                labels,
+                _renderer(rule.query, source.series, conditions, (labels.object,), None),
+                tuple(map(str, conditions)),
+                resource == "namespaces",
+            ))  # fmt: skip
+        return found
+
+    def external(
+        self, source: MetricSource, namespace: str, selector: Selector, text: str
+    ) -> QueryPlan:
+        """Return the plan for an external metric as seen from ``namespace``."""
+        rule = source.rule
+        is_scoped = rule.query.is_namespaced and bool(namespace)
+        key = (rule.id, rule.fingerprint, source.series, "", is_scoped, text)
+        found = self._plans.get(key)
+        if found is None:
+            label = rule.labels.label("namespaces") if is_scoped else ""
+            conditions = matchers.of_selector(selector)
+            found = self._keep(key, QueryPlan(
+                "external",
+                f"{rule.id}:{rule.fingerprint}",
+                source.series,
+                KeyLabels(namespace=label),
+                _renderer(rule.query, source.series, conditions, (), ""),
+                tuple(map(str, conditions)),
+            ))  # fmt: skip
+        return found
+
+    def containers(self, rule: ResourceRule) -> QueryPlan:
+        """Return the plan for the containers of pods."""
+        labels = KeyLabels(
+            rule.labels.label("namespaces"), rule.labels.label("pods"), rule.container_label
+        )
+        group_by = (labels.object, rule.container_label)
+        return self._resource(rule, "container", rule.containers, labels, group_by)
+
+    def nodes(self, rule: ResourceRule) -> QueryPlan:
+        """Return the plan for nodes."""
+        labels = KeyLabels(object=rule.labels.label("nodes"))
+        return self._resource(rule, "node", rule.nodes, labels, (labels.object,))
+
+    def window_s(self, plan: QueryPlan) -> float | None:
+        """Return the width of the window behind the plan's values, where it is one."""
+        if plan not in self._windows:
+            self._windows[plan] = _window(plan)
+        return self._windows[plan]
+
+    def clear(self) -> None:
+        """Forget everything; after a reload plans of old rules are of no use."""
+        self._plans.clear()
+        self._windows.clear()
+
+    def _resource(
+        self,
+        rule: ResourceRule,
+        api: Api,
+        query: QueryTemplate,
+        labels: KeyLabels,
+        group_by: Sequence[str],
+    ) -> QueryPlan:
+        key = (rule.id, rule.fingerprint, api)
+        found = self._plans.get(key)
+        if found is None:
+            name = f"{rule.id}.{api}:{rule.fingerprint}"
+            render = _renderer(query, "", (), group_by, None)
+            found = self._keep(key, QueryPlan(api, name, "", labels, render))
+        return found
+
+    def _keep(self, key: tuple[object, ...], plan: QueryPlan) -> QueryPlan:
+        plan.text("x", ("x",))  # a template that can never be executed is refused here, once
+        texts = _TEXT_BYTES * sum(map(len, plan.matchers))
+        self._plans.put(key, plan, _PLAN_BYTES + _MATCHER_BYTES * len(plan.matchers) + texts)
+        return plan
+
+
+def _renderer(
+    query: QueryTemplate,
+    series: str,
+    conditions: Sequence[matchers.SelectorMatcher],
+    group_by_slice: Sequence[str],
+    group_by: str | None,
+) -> Render:
+    selected = {m.label: m.listed for m in conditions}
+
+    def render(label_matchers: str, values: Mapping[str, str]) -> str:
+        # A selector on the namespace or object label: the request's own value is shown.
+        shown = {**selected, **values}
+        return query.render(series, label_matchers, shown, group_by_slice, group_by)
+
+    return render
+
+
+def _window(plan: QueryPlan) -> float | None:
+    text = _STRING.sub("", plan.text("x", ("x",)))
+    found = set(_RANGE.findall(text))
+    if len(found) != 1:
+        return None
+    try:
+        return duration.parse_prometheus(found.pop())
+    except duration.DurationError:
+        return None

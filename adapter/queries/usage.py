@@ -1,0 +1,310 @@
+"""CPU and memory of containers and nodes: what metrics.k8s.io, the HPA and the VPA read.
+
+NaN, negative and absent usage is no usage: such a container lacks that resource, it is
+not idle (adapter.md 12).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from msgspec import Struct
+
+from adapter.discovery.objects import Names, WatchedObjects
+from adapter.errors import RuleQueryError
+from adapter.queries import readings, values
+from adapter.queries.inquiry import Inquiry, LongInquiry
+from adapter.queries.plans import Plans
+from adapter.rules.ruleset import ResourceRule, ResourceRules
+from adapter.stages import Stage
+from podscale.core import selector as selectors
+from podscale.core.metrics import (
+    ContainerColumns,
+    Failure,
+    NoData,
+    NotFound,
+    PodResource,
+    PodSamples,
+    Refused,
+    Sample,
+)
+from podscale.core.selector import Selector
+from podscale.feed.plan import Demand
+from podscale.feed.reading import NO_ROW, Outcome, Reading
+
+EVERYTHING = Selector()
+_ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
+_PAGE = 500  # containers between two looks at the event loop, some 2 ms
+
+
+class Amounts(Struct, frozen=True):
+    """CPU and memory of one container or node, in thousandths; ``None``: not measured."""
+
+    cpu_milli: int | None = None
+    memory_milli: int | None = None  # thousandths of a byte
+    time_s: float | None = None  # the earliest of what is here; None: not known
+
+
+class UsageByRules:
+    """The resource rules, as questions."""
+
+    def __init__(
+        self, rules: Callable[[], ResourceRules | None], objects: WatchedObjects, plans: Plans
+    ) -> None:
+        """``rules`` returns the newest ones, ``None`` when the file has none."""
+        self._rules = rules
+        self._objects = objects
+        self._plans = plans
+        # The containers of each pod, once per reading: a thousand HPAs of one namespace ask
+        # about a few pods each, and all containers would be walked for every one of them.
+        self._by_pod: WeakKeyDictionary[Reading, _ByPod] = WeakKeyDictionary()
+
+    @property
+    def rules(self) -> ResourceRules | None:
+        """The resource rules in force."""
+        return self._rules()
+
+    def pods(
+        self, namespace: str, names: Sequence[str], known: int | None
+    ) -> Inquiry[Mapping[str, Mapping[str, Amounts]] | Failure] | Failure:
+        """Return how to ask for pod -> container -> amounts; pods without any are absent."""
+        demands = self._demands(namespace, names, known)
+        if not isinstance(demands, tuple):
+            return demands
+        return Inquiry(demands, lambda got: _per_pod(got[0], got[1], names))
+
+    def nodes(self, names: Sequence[str]) -> Inquiry[Mapping[str, Amounts] | Failure] | Failure:
+        """Return how to ask for node -> amounts."""
+        rules = self._rules()
+        if rules is None:
+            return _no_rules()
+        try:
+            plans = [self._plans.nodes(rule) for rule in (rules.cpu, rules.memory)]
+        except RuleQueryError as error:
+            return _invalid(rules, error)
+        demands = tuple(Demand(plan, "", tuple(sorted(names)), len(names)) for plan in plans)
+        return Inquiry(demands, lambda got: _per_node(got[0], got[1], names))
+
+    def pod_resource(self, question: PodResource) -> Inquiry[PodSamples | Failure] | Failure:
+        """Return how to ask for one resource of the running pods that match."""
+        rules = self._rules()
+        if rules is None:
+            return _no_rules()
+        wanted = selectors.parse(question.selector) if question.selector else EVERYTHING
+        found = self._objects.running(question.namespace, wanted)
+        if not found.names:
+            text = f"no running pod in {question.namespace} matches {question.selector!r}"
+            return NoData(Stage.OBJECT_MISMATCH, text)
+        # Both: only the other resource tells that a container is there and has no sample.
+        demands = self._demands(question.namespace, found.names, found.known)
+        if not isinstance(demands, tuple):
+            return demands
+        if question.resource != "cpu":
+            demands = demands[1], demands[0]
+        container, window_s = question.container, rules.window_s or None
+        return Inquiry(
+            demands, lambda got: self._sums(got[0], got[1], found.names, container, window_s)
+        )
+
+    def _sums(
+        self,
+        outcome: Outcome,
+        other: Outcome,
+        names: Sequence[str],
+        container: str | None,
+        window_s: float | None,
+    ) -> PodSamples | Failure:
+        if not isinstance(outcome, Reading):
+            return outcome
+        if not isinstance(other, Reading):
+            return other
+        rows, others = self._containers_of(outcome), self._containers_of(other)
+        found: dict[str, Sample] = {}
+        for name in names:
+            made = _sum(outcome, rows.get(name, ()), others.get(name, ()), container, window_s)
+            if made is not None:
+                found[name] = made
+        stale = frozenset(name for name in names if name in outcome.stale)
+        return PodSamples(found, outcome.asked_s, stale)
+
+    def _containers_of(self, reading: Reading) -> _ByPod:
+        known = self._by_pod.get(reading)
+        if known is None:
+            known = self._by_pod[reading] = _grouped(reading)
+        return known
+
+    def containers(
+        self, namespaces: Sequence[str]
+    ) -> LongInquiry[ContainerColumns | Failure] | Failure:
+        """Return how to ask for all containers of running pods, in columns."""
+        asked: list[tuple[str, Names]] = []
+        demands: list[Demand] = []
+        for namespace in namespaces or self._objects.namespaces():
+            found = self._objects.running(namespace, EVERYTHING)
+            if not found.names:
+                continue
+            pair = self._demands(namespace, found.names, found.known)
+            if not isinstance(pair, tuple):
+                return pair
+            asked.append((namespace, found))
+            demands += pair
+        return LongInquiry(tuple(demands), lambda got: _columns(got, asked))
+
+    def _demands(
+        self, namespace: str, names: Sequence[str], known: int | None
+    ) -> tuple[Demand, Demand] | Failure:
+        rules = self._rules()
+        if rules is None:
+            return _no_rules()
+        found = Names(tuple(names), known)
+        cpu = self._demand(rules.cpu, namespace, found)
+        memory = self._demand(rules.memory, namespace, found)
+        if not isinstance(cpu, Demand):
+            return cpu
+        return (cpu, memory) if isinstance(memory, Demand) else memory
+
+    def _demand(self, rule: ResourceRule, namespace: str, found: Names) -> Demand | Failure:
+        try:
+            plan = self._plans.containers(rule)
+        except RuleQueryError as error:
+            return Refused(Stage.QUERY_INVALID, f"{rule.id}: {error}")
+        return Demand(plan, namespace, tuple(sorted(found.names)), found.known)
+
+
+def _no_rules() -> NotFound:
+    return NotFound(Stage.NO_SERIES, "the rules file has no resourceRules: CPU and memory unknown")
+
+
+def _invalid(rules: ResourceRules, error: RuleQueryError) -> Refused:
+    return Refused(Stage.QUERY_INVALID, f"{rules.cpu.id} or {rules.memory.id}: {error}")
+
+
+def _per_pod(
+    cpu: Outcome, memory: Outcome, names: Sequence[str]
+) -> Mapping[str, Mapping[str, Amounts]] | Failure:
+    # One resource that cannot be read fails the answer: half of it would look like pods
+    # that use none of the other.
+    if not isinstance(cpu, Reading):
+        return cpu
+    if not isinstance(memory, Reading):
+        return memory
+    wanted = set(names)
+    pods: dict[str, dict[str, Amounts]] = {}
+    for pod, container in sorted(cpu.containers.keys() | memory.containers.keys()):
+        if pod not in wanted:
+            continue
+        key = pod, container
+        amounts = _amounts(
+            cpu, cpu.containers.get(key, NO_ROW), memory, memory.containers.get(key, NO_ROW)
+        )
+        if amounts is not None:
+            pods.setdefault(pod, {})[container] = amounts
+    return pods
+
+
+def _per_node(
+    cpu: Outcome, memory: Outcome, names: Sequence[str]
+) -> Mapping[str, Amounts] | Failure:
+    if not isinstance(cpu, Reading):
+        return cpu
+    if not isinstance(memory, Reading):
+        return memory
+    nodes = {}
+    for name in names:
+        amounts = _amounts(cpu, cpu.row(name), memory, memory.row(name))
+        if amounts is not None:
+            nodes[name] = amounts
+    return nodes
+
+
+def _amounts(cpu: Reading, cpu_row: int, memory: Reading, memory_row: int) -> Amounts | None:
+    times: list[float | None] = []
+    found: list[int | None] = []
+    for reading, row in ((cpu, cpu_row), (memory, memory_row)):
+        milli = values.usage_milli(float(reading.values[row])) if row != NO_ROW else None
+        found.append(milli)
+        if milli is not None:
+            times.append(readings.time_of(reading, row))
+    if not times:
+        return None
+    known = [time_s for time_s in times if time_s is not None]
+    return Amounts(found[0], found[1], min(known) if len(known) == len(times) else None)
+
+
+def _grouped(reading: Reading) -> _ByPod:
+    pods: dict[str, list[tuple[str, int]]] = {}
+    for (pod, container), row in reading.containers.items():
+        pods.setdefault(pod, []).append((container, row))
+    return pods
+
+
+def _sum(
+    reading: Reading,
+    rows: Sequence[tuple[str, int]],
+    others: Sequence[tuple[str, int]],
+    container: str | None,
+    window_s: float | None,
+) -> Sample | None:
+    # As the HPA reads metrics.k8s.io: a container listed without the resource, and be it that
+    # only the other resource lists it, breaks the sum of its pod.
+    wanted = {name: row for name, row in rows if container is None or name == container}
+    if any(name not in wanted for name, _ in others if container is None or name == container):
+        return None
+    total, times = 0, list[float | None]()
+    for row in wanted.values():
+        milli = values.usage_milli(float(reading.values[row]))
+        if milli is None:  # a pod of which a part is not measured has no sum
+            return None
+        total += milli
+        times.append(readings.time_of(reading, row))
+    known = [time_s for time_s in times if time_s is not None]
+    if not times:
+        return None
+    return Sample(total, min(known) if len(known) == len(times) else None, window_s)
+
+
+async def _columns(
+    outcomes: Sequence[Outcome], asked: Sequence[tuple[str, Names]]
+) -> ContainerColumns | Failure:
+    failures = [outcome for outcome in outcomes if not isinstance(outcome, Reading)]
+    rows: list[tuple[str, str, str, float, float, float]] = []
+    asked_s = math.inf
+    for (namespace, names), cpu, memory in zip(asked, outcomes[::2], outcomes[1::2], strict=True):
+        if not isinstance(cpu, Reading) or not isinstance(memory, Reading):
+            continue
+        asked_s = min(asked_s, cpu.asked_s, memory.asked_s)
+        wanted = set(names.names)
+        keys = sorted(cpu.containers.keys() | memory.containers.keys())
+        for count, (pod, container) in enumerate(keys):
+            if count % _PAGE == 0:
+                await asyncio.sleep(0)
+            if pod not in wanted:
+                continue
+            cores, cpu_time = _float(cpu, (pod, container))
+            used, memory_time = _float(memory, (pod, container))
+            if not (math.isnan(cores) and math.isnan(used)):
+                time_s = float(np.fmin(cpu_time, memory_time))
+                rows.append((namespace, pod, container, cores, used, time_s))
+    if failures and not rows:
+        return failures[0]
+    return ContainerColumns(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        np.array([row[3] for row in rows], np.float64),
+        np.array([row[4] for row in rows], np.float64),
+        np.array([row[5] for row in rows], np.float64),
+        asked_s if math.isfinite(asked_s) else 0.0,
+    )
+
+
+def _float(reading: Reading, key: tuple[str, str]) -> tuple[float, float]:
+    row = reading.containers.get(key, NO_ROW)
+    if row == NO_ROW:
+        return math.nan, math.nan
+    value = float(reading.values[row])
+    if not value >= 0 or math.isinf(value):
+        return math.nan, math.nan
+    return value, float(reading.time_s[row])

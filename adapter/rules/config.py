@@ -1,0 +1,192 @@
+"""The rules file as data.
+
+What comes in is the text of prometheus-adapter's ``--config``; what goes out are frozen
+structs that mirror it field by field, plus the place of every field. Nothing is compiled
+or looked up here: that is ``adapter.rules.ruleset``.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from yaml import Node
+
+from adapter.errors import ConfigInvalid, Problem
+from adapter.rules.strict_yaml import Fields, YamlReader
+from podscale.core import duration
+
+
+class SeriesFilter(Struct, frozen=True):
+    """Exactly one of the two is set in a valid file; both are RE2, searched unanchored."""
+
+    is_: str = ""
+    is_not: str = ""
+
+
+class GroupResource(Struct, frozen=True):
+    """A resource as written in an override: any case, singular or plural, partial group."""
+
+    resource: str = ""
+    group: str = ""
+
+
+class ResourceMapping(Struct, frozen=True):
+    """How the labels of a series name Kubernetes objects."""
+
+    template: str = ""
+    overrides: Mapping[str, GroupResource] = {}  # label -> resource, in the file's order
+    namespaced: bool = True  # external rules only: add the namespace matcher
+
+
+class NameMapping(Struct, frozen=True):
+    """How the metric is called: RE2 search and Go Expand."""
+
+    matches: str = ""
+    as_: str = ""
+
+
+class RuleConfig(Struct, frozen=True):
+    """One entry of ``rules`` or ``externalRules``."""
+
+    series_query: str = ""
+    series_filters: tuple[SeriesFilter, ...] = ()
+    resources: ResourceMapping = ResourceMapping()
+    name: NameMapping = NameMapping()
+    metrics_query: str = ""
+
+
+class ResourceRuleConfig(Struct, frozen=True):
+    """``resourceRules.cpu`` or ``.memory``."""
+
+    container_query: str = ""
+    node_query: str = ""
+    resources: ResourceMapping = ResourceMapping()
+    container_label: str = ""
+
+
+class ResourceRulesConfig(Struct, frozen=True):
+    """``resourceRules``; present but partly empty fails at request time, as upstream."""
+
+    cpu: ResourceRuleConfig = ResourceRuleConfig()
+    memory: ResourceRuleConfig = ResourceRuleConfig()
+    window_s: float = 0.0
+
+
+class Config(Struct, frozen=True):
+    """The whole file."""
+
+    rules: tuple[RuleConfig, ...] = ()
+    external_rules: tuple[RuleConfig, ...] = ()
+    resource_rules: ResourceRulesConfig | None = None
+
+
+class Parsed(Struct, frozen=True):
+    """A file that reads well, and where each of its fields stands."""
+
+    config: Config
+    places: Mapping[str, tuple[int, int]]  # "rules[0].name.as" -> line, column
+    file: str = "rules file"
+
+    def problem(self, path: str, message: str) -> Problem:
+        """Return the problem at ``path``, or at the nearest enclosing field that is written."""
+        at = path
+        while at and at not in self.places:
+            at = at[: max(at.rfind("."), at.rfind("["), 0)]
+        line, column = self.places.get(at, (0, 0))
+        return Problem(path, message, line, column)
+
+
+def parse(text: str, file: str = "rules file") -> Parsed:
+    """Return the rules that ``text`` writes; raises ``ConfigInvalid`` with every problem."""
+    parsed, problems = read(text, file)
+    if problems:
+        raise ConfigInvalid(problems, file)
+    return parsed
+
+
+def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
+    """Return what can be read of ``text``, and what is wrong with it."""
+    reader = YamlReader()
+    root = reader.document(text)
+    config = Config()
+    if root is not None:
+        fields = reader.fields([root], "", ("rules", "externalRules", "resourceRules"))
+        config = Config(
+            rules=_rules(reader, fields, "rules"),
+            external_rules=_rules(reader, fields, "externalRules"),
+            resource_rules=_resource_rules(reader, fields),
+        )
+    return Parsed(config, reader.places, file), list(reader.problems)
+
+
+def _rules(reader: YamlReader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:
+    return tuple(_rule(reader, item, path) for item, path in reader.items(parent, key))
+
+
+def _rule(reader: YamlReader, node: Node, path: str) -> RuleConfig:
+    fields = reader.fields(
+        [node], path, ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery")
+    )
+    name = reader.child(fields, "name", ("matches", "as"))
+    return RuleConfig(
+        series_query=reader.text(fields, "seriesQuery"),
+        series_filters=tuple(
+            _filter(reader, item, at) for item, at in reader.items(fields, "seriesFilters")
+        ),
+        resources=_resources(reader, fields),
+        name=NameMapping(reader.text(name, "matches"), reader.text(name, "as")),
+        metrics_query=reader.text(fields, "metricsQuery"),
+    )
+
+
+def _filter(reader: YamlReader, node: Node, path: str) -> SeriesFilter:
+    fields = reader.fields([node], path, ("is", "isNot"))
+    return SeriesFilter(reader.text(fields, "is"), reader.text(fields, "isNot"))
+
+
+def _resources(reader: YamlReader, parent: Fields) -> ResourceMapping:
+    fields = reader.child(parent, "resources", ("template", "overrides", "namespaced"))
+    overrides = {}
+    for label, node, path in reader.entries(fields, "overrides"):
+        entry = reader.fields([node], path, ("group", "resource"))
+        overrides[label] = GroupResource(
+            resource=reader.text(entry, "resource"), group=reader.text(entry, "group")
+        )
+    return ResourceMapping(
+        template=reader.text(fields, "template"),
+        overrides=overrides,
+        namespaced=reader.flag(fields, "namespaced", default=True),
+    )
+
+
+def _resource_rules(reader: YamlReader, parent: Fields) -> ResourceRulesConfig | None:
+    if not parent.has("resourceRules"):
+        return None
+    fields = reader.child(parent, "resourceRules", ("cpu", "memory", "window"))
+    return ResourceRulesConfig(
+        cpu=_resource_rule(reader, fields, "cpu"),
+        memory=_resource_rule(reader, fields, "memory"),
+        window_s=_window(reader, fields),
+    )
+
+
+def _resource_rule(reader: YamlReader, parent: Fields, key: str) -> ResourceRuleConfig:
+    fields = reader.child(
+        parent, key, ("containerQuery", "nodeQuery", "resources", "containerLabel")
+    )
+    return ResourceRuleConfig(
+        container_query=reader.text(fields, "containerQuery"),
+        node_query=reader.text(fields, "nodeQuery"),
+        resources=_resources(reader, fields),
+        container_label=reader.text(fields, "containerLabel"),
+    )
+
+
+def _window(reader: YamlReader, fields: Fields) -> float:
+    if not fields.has("window"):
+        return 0.0
+    text = reader.text(fields, "window")
+    try:
+        return duration.parse_prometheus(text)
+    except duration.DurationError as error:
+        reader.refuse(fields, "window", str(error))
+        return 0.0

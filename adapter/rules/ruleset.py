@@ -1,0 +1,199 @@
+"""The rules file made ready to work: every pattern and template compiled.
+
+Comes from ``adapter.rules.config``; goes to discovery (filters, labels, names) and to the
+provider (queries). All problems of a file are found in one pass.
+"""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from adapter.discovery.labels import LabelProblem, ResourceLabels
+from adapter.discovery.mapping import ResourceMapper
+from adapter.discovery.naming import Namer
+from adapter.errors import ConfigInvalid, Problem
+from adapter.queries.promql import QueryTemplate
+from adapter.rules import filters as filters_
+from adapter.rules.config import (
+    Config,
+    NameMapping,
+    Parsed,
+    ResourceMapping,
+    ResourceRuleConfig,
+    RuleConfig,
+    SeriesFilter,
+)
+from adapter.rules.filters import NameFilter
+from podscale.core import gotemplate
+from podscale.feed.series import Wanted
+
+# A selector that names its metric; of any other it is not known what it selects.
+_NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)
+
+
+class Rule(Struct, frozen=True):
+    """One entry of ``rules`` or ``externalRules``."""
+
+    section: str  # "rules" | "externalRules"
+    index: int
+    series_query: str
+    filters: tuple[NameFilter, ...]  # name.matches is the last of them
+    labels: ResourceLabels
+    namer: Namer
+    query: QueryTemplate
+    fingerprint: str  # equal for rules that do the same
+
+    @property
+    def id(self) -> str:
+        """``rules[3]``: how problems, metrics and log lines name this rule."""
+        return f"{self.section}[{self.index}]"
+
+    def keeps(self, series: str) -> bool:
+        """Return whether a series of this name passes the filters."""
+        return filters_.keeps_all(self.filters, series)
+
+    def may_expose(self, metric: str) -> bool:
+        """Return whether ``metric`` could be among what the rule lists; in doubt it could."""
+        named = _NAMED.fullmatch(self.series_query)
+        return named is None or (self.keeps(named[1]) and self.namer.name(named[1]) == metric)
+
+
+class ResourceRule(Struct, frozen=True):
+    """Where CPU, or memory, comes from."""
+
+    id: str  # "resourceRules.cpu"
+    fingerprint: str
+    labels: ResourceLabels
+    container_label: str
+    containers: QueryTemplate
+    nodes: QueryTemplate
+
+
+class ResourceRules(Struct, frozen=True):
+    """``resourceRules``."""
+
+    cpu: ResourceRule
+    memory: ResourceRule
+    window_s: float
+
+
+class RuleSet(Struct, frozen=True):
+    """Everything the file asks for."""
+
+    config: Config
+    custom: tuple[Rule, ...] = ()
+    external: tuple[Rule, ...] = ()
+    resource: ResourceRules | None = None
+
+    def wanted(self, series_query: str) -> Wanted:
+        """Return what tells whether a label says, to a rule with this query, which object a
+        series is of.
+        """
+        sharing = [r for r in (*self.custom, *self.external) if r.series_query == series_query]
+        mappings = list({rule.labels.mark: rule.labels for rule in sharing}.values())
+        return lambda label: any(each.maps(label) for each in mappings)
+
+    @classmethod
+    def empty(cls) -> "RuleSet":
+        """Return the rules of an empty file."""
+        return cls(Config())
+
+
+def compile_rules(parsed: Parsed, mapper: ResourceMapper) -> RuleSet:
+    """Return the compiled rules; raises ``ConfigInvalid`` with every problem."""
+    compiler = _Compiler(parsed, mapper)
+    config = parsed.config
+    custom = compiler.rules("rules", config.rules)
+    external = compiler.rules("externalRules", config.external_rules)
+    resource = None
+    if config.resource_rules is not None:
+        cpu = compiler.resource_rule("resourceRules.cpu", config.resource_rules.cpu)
+        memory = compiler.resource_rule("resourceRules.memory", config.resource_rules.memory)
+        if cpu is not None and memory is not None:
+            resource = ResourceRules(cpu, memory, config.resource_rules.window_s)
+    if compiler.problems:
+        raise ConfigInvalid(compiler.problems, parsed.file)
+    return RuleSet(config, tuple(custom), tuple(external), resource)
+
+
+class _Compiler:
+    def __init__(self, parsed: Parsed, mapper: ResourceMapper) -> None:
+        self.problems: list[Problem] = []
+        self._parsed = parsed
+        self._mapper = mapper
+
+    def rules(self, section: str, configs: Sequence[RuleConfig]) -> list[Rule]:
+        compiled = (self._rule(section, i, config) for i, config in enumerate(configs))
+        return [rule for rule in compiled if rule is not None]
+
+    def _rule(self, section: str, index: int, config: RuleConfig) -> Rule | None:
+        path = f"{section}[{index}]"
+        filters = self._filters(path, config)
+        namer = self._namer(path, config.name)
+        labels = self._labels(path, config.resources)
+        query = self._query(
+            f"{path}.metricsQuery", config.metrics_query, labels, config.resources.namespaced
+        )
+        if namer is None or labels is None or query is None:
+            return None
+        mark = _fingerprint(config)
+        return Rule(section, index, config.series_query, tuple(filters), labels, namer, query, mark)
+
+    def _filters(self, path: str, config: RuleConfig) -> list[NameFilter]:
+        compiled = []
+        for i, each in enumerate(config.series_filters):
+            try:
+                compiled.append(NameFilter(each))
+            except ValueError as error:
+                self._refuse(f"{path}.seriesFilters[{i}]", error)
+        if config.name.matches:
+            # The namer refuses a bad pattern, at the same place.
+            with contextlib.suppress(ValueError):
+                compiled.append(NameFilter(SeriesFilter(is_=config.name.matches)))
+        return compiled
+
+    def _namer(self, path: str, name: NameMapping) -> Namer | None:
+        try:
+            return Namer(name.matches, name.as_)
+        except ValueError as error:
+            self._refuse(f"{path}.name.matches", error)
+            return None
+
+    def _labels(self, path: str, config: ResourceMapping) -> ResourceLabels | None:
+        try:
+            return ResourceLabels(config, self._mapper)
+        except LabelProblem as problem:
+            self._refuse(f"{path}.resources.{problem.field}", problem)
+            return None
+
+    def _query(
+        self, path: str, text: str, labels: ResourceLabels | None, is_namespaced: bool
+    ) -> QueryTemplate | None:
+        try:
+            if labels is None:  # refused already; the template is read for its own problems
+                gotemplate.parse(text)
+                return None
+            return QueryTemplate(text, labels, is_namespaced=is_namespaced)
+        except gotemplate.TemplateError as error:
+            self._refuse(path, error)
+            return None
+
+    def resource_rule(self, path: str, config: ResourceRuleConfig) -> ResourceRule | None:
+        labels = self._labels(path, config.resources)
+        containers = self._query(f"{path}.containerQuery", config.container_query, labels, True)
+        nodes = self._query(f"{path}.nodeQuery", config.node_query, labels, True)
+        if labels is None or containers is None or nodes is None:
+            return None
+        mark = _fingerprint(config)
+        return ResourceRule(path, mark, labels, config.container_label, containers, nodes)
+
+    def _refuse(self, path: str, error: Exception) -> None:
+        self.problems.append(self._parsed.problem(path, str(error)))
+
+
+def _fingerprint(config: RuleConfig | ResourceRuleConfig) -> str:
+    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]

@@ -1,0 +1,150 @@
+"""Watched objects without what nobody reads, and what many of them say alike kept once.
+
+Metrics, texts of conditions and labels repeat from object to object, and the annotation of
+``kubectl apply`` repeats the object itself: several KB an autoscaler.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpa.cluster.objects import Autoscaler, ManagedField, TargetWorkload, is_part
+from hpa.decide import wire
+from podscale.core.settings import PREFIX
+from podscale.kube.objects.scale import Workload
+from podscale.kube.wire import ObjectMeta, OwnerReference
+
+_MOST = 50_000  # remembered; then all are forgotten, which costs memory and nothing else
+
+P = TypeVar("P", bound=Struct)
+M = TypeVar("M", bound=ObjectMeta)
+
+
+class SharedValues:
+    """What was seen so far."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._parts: dict[tuple[type[Struct], bytes], Struct] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def autoscaler(self, written: Autoscaler) -> Autoscaler:
+        """Return an equal autoscaler, but for annotations of others."""
+        meta, spec, status = written.metadata, written.spec, written.status
+        target = spec.scale_target_ref
+        name = meta.name if target.name == meta.name else target.name  # nearly always the first
+        return Autoscaler(
+            replace(
+                self._meta(
+                    meta, _ours(meta.annotations), tuple(map(self._owner, meta.owner_references))
+                ),
+                managed_fields=tuple(map(self._managed, meta.managed_fields)),
+            ),
+            replace(
+                spec,
+                scale_target_ref=wire.WireReference(
+                    self._text(target.kind), name, self._text(target.api_version)
+                ),
+                metrics=None if spec.metrics is None else tuple(map(self._part, spec.metrics)),
+                behavior=None if spec.behavior is None else self._part(spec.behavior),
+            ),
+            replace(
+                status,
+                conditions=(
+                    None
+                    if status.conditions is None
+                    else tuple(map(self._condition, status.conditions))
+                ),
+                current_metrics=(
+                    None
+                    if status.current_metrics is None
+                    else tuple(map(self._current, status.current_metrics))
+                ),
+            ),
+        )
+
+    def workload(self, found: Workload) -> Workload:
+        """Return an equal workload, but for labels, annotations and the UIDs of its owners.
+
+        A Deployment's ReplicaSets, ten for each, have no selector either: a dict of two labels
+        takes as much as ten texts.
+        """
+        written = found.metadata
+        owners = tuple(self._part(replace(each, uid="")) for each in written.owner_references)
+        meta, spec = replace(self._meta(written, None, owners), labels=None), found.spec
+        if isinstance(found, TargetWorkload):
+            managed = tuple(map(self._managed, found.metadata.managed_fields))
+            meta = replace(meta, managed_fields=managed)
+        elif is_part(found):
+            spec = replace(spec, selector=None)
+        return replace(found, metadata=meta, spec=spec, status=self._part(found.status))
+
+    def _meta(
+        self, meta: M, annotations: dict[str, str] | None, owners: tuple[OwnerReference, ...]
+    ) -> M:
+        namespace = self._text(meta.namespace)
+        return replace(meta, namespace=namespace, annotations=annotations, owner_references=owners)
+
+    def _owner(self, owner: OwnerReference) -> OwnerReference:
+        kind, version = self._text(owner.kind), self._text(owner.api_version)
+        return replace(owner, kind=kind, api_version=version)
+
+    def _managed(self, field: ManagedField) -> ManagedField:
+        return ManagedField(self._text(field.manager), self._text(field.subresource), field.time)
+
+    def _condition(self, condition: wire.WireCondition) -> wire.WireCondition:
+        text, at = self._text, condition.last_transition_time
+        return wire.WireCondition(
+            text(condition.type),
+            text(condition.status),
+            text(condition.reason),
+            text(condition.message),
+            None if at is None else text(at),
+        )
+
+    def _current(self, metric: wire.CurrentMetric) -> wire.CurrentMetric:
+        text = self._text
+        return wire.CurrentMetric(
+            text(metric.type),
+            *(
+                None
+                if source is None
+                else wire.SourceStatus(
+                    text(source.name),
+                    text(source.container),
+                    self._part(source.metric),
+                    source.described_object,
+                    source.current,
+                )
+                for source in (
+                    metric.resource,
+                    metric.container_resource,
+                    metric.pods,
+                    metric.object,
+                    metric.external,
+                )
+            ),
+        )
+
+    def _text(self, text: str) -> str:
+        if len(self._texts) >= _MOST:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
+
+    def _part(self, part: P) -> P:
+        if len(self._parts) >= _MOST:
+            self._parts.clear()
+        try:
+            known = self._parts.setdefault((type(part), self._encode(part)), part)
+        except OverflowError:
+            return part  # a number of more than 64 bits: only a CRD lets it through
+        return cast(P, known)
+
+
+def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
+    if not annotations:
+        return None
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)} or None

@@ -1,0 +1,167 @@
+"""A status on its way to the API server: what changed, and whether it is worth a write.
+
+Pure. Conditions, counts and times go out at once; a metric's value alone waits until it
+moved by a share of its target or five minutes are over (status writes dominate the cost of
+a controller, for it and for the API server).
+"""
+
+from zlib import crc32
+
+from hpa.decide.spec import (
+    HPA,
+    Condition,
+    HpaStatus,
+    MetricObject,
+    MetricSelector,
+    MetricSpec,
+    MetricStatus,
+)
+from hpa.decide.times import to_rfc3339
+from podscale.core.quantity import format_milli
+
+REFRESH_S = 300.0  # values are written once in this time, however little they moved
+
+_FIELDS = {
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+    "Pods": "pods",
+    "Object": "object",
+    "External": "external",
+}
+
+
+def is_due(hpa: HPA, new: HpaStatus, *, deadband: float, age_s: float) -> bool:
+    """Return whether ``new`` has to replace ``hpa.status`` now.
+
+    ``age_s`` is the time since the object's own moment (``own_moment``) when the status was
+    written last; ``deadband`` a share of each metric's target, 0 writes every change.
+    """
+    old = hpa.status
+    if deadband <= 0 or age_s >= REFRESH_S:
+        return True
+    if (
+        old.conditions != new.conditions
+        or old.current_replicas != new.current_replicas
+        or old.desired_replicas != new.desired_replicas
+        or old.last_scale_s != new.last_scale_s
+        or old.observed_generation != new.observed_generation
+        or len(old.metrics) != len(new.metrics)
+    ):
+        return True
+    specs: tuple[MetricSpec | None, ...] = hpa.metrics
+    if len(specs) < len(new.metrics):
+        specs = (*specs, *[None] * (len(new.metrics) - len(specs)))
+    for before, after, spec in zip(old.metrics, new.metrics, specs, strict=False):
+        if _moved(before, after, spec, deadband):
+            return True
+    return False
+
+
+def own_moment(key: str, now: float) -> float:
+    """Return the newest of the moments at which values alone are written for this object.
+
+    Each has its own: what was written together (after a start, or because Prometheus is back)
+    would be due together for ever, ten thousand statuses in one period.
+    """
+    phase_s = REFRESH_S * (crc32(key.encode()) % 1000 / 1000)
+    return now - (now - phase_s) % REFRESH_S
+
+
+def changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:
+    """Return the fields of ``status`` that differ, for a merge patch; lists are whole."""
+    fields: dict[str, object] = {}
+    if old.current_replicas != new.current_replicas:
+        fields["currentReplicas"] = new.current_replicas
+    # Required by the schema: a first status needs it, whatever its value.
+    if old.desired_replicas != new.desired_replicas or not old.conditions:
+        fields["desiredReplicas"] = new.desired_replicas
+    if old.last_scale_s != new.last_scale_s:
+        fields["lastScaleTime"] = None if new.last_scale_s is None else to_rfc3339(new.last_scale_s)
+    if old.observed_generation != new.observed_generation:
+        fields["observedGeneration"] = new.observed_generation
+    if old.metrics != new.metrics:
+        fields["currentMetrics"] = [_metric(each) for each in new.metrics] or None
+    if old.conditions != new.conditions:
+        fields["conditions"] = [_condition(each) for each in new.conditions]
+    return fields
+
+
+def _condition(condition: Condition) -> dict[str, object]:
+    at, observed = condition.transition_s, condition.observed_generation
+    written: dict[str, object] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": None if at is None else to_rfc3339(at),
+    }
+    return written if observed is None else {**written, "observedGeneration": observed}
+
+
+def _moved(
+    before: MetricStatus, after: MetricStatus, spec: MetricSpec | None, deadband: float
+) -> bool:
+    if before == after:
+        return False
+    if spec is None or before.type != after.type or before.name != after.name:
+        return True
+    pairs: list[tuple[int | None, int | None, int | None]] = [
+        (before.value_milli, after.value_milli, spec.value_milli),
+        (before.average_value_milli, after.average_value_milli, spec.average_value_milli),
+    ]
+    if after.average_utilization is not None:
+        # The average belongs to it and moves with it.
+        pairs = [(before.average_utilization, after.average_utilization, spec.average_utilization)]
+    for was, now, target in pairs:
+        if was is None and now is None:
+            continue
+        if was is None or now is None or not target or abs(now - was) >= deadband * target:
+            return True
+    return False
+
+
+def _metric(metric: MetricStatus) -> dict[str, object]:
+    field = _FIELDS.get(metric.type)
+    if field is None:
+        return {"type": metric.type}
+    current: dict[str, object] = {}
+    if metric.value_milli is not None:
+        current["value"] = format_milli(metric.value_milli)
+    if metric.average_value_milli is not None:
+        is_memory = metric.name == "memory" and metric.type in ("Resource", "ContainerResource")
+        current["averageValue"] = format_milli(
+            metric.average_value_milli, "BinarySI" if is_memory else "DecimalSI"
+        )
+    if metric.average_utilization is not None:
+        current["averageUtilization"] = metric.average_utilization
+    source: dict[str, object] = {"current": current}
+    if metric.type in ("Resource", "ContainerResource"):
+        source["name"] = metric.name
+        if metric.container:
+            source["container"] = metric.container
+    else:
+        source["metric"] = _identifier(metric.name, metric.selector)
+        if metric.described is not None:
+            source["describedObject"] = _reference(metric.described)
+    return {"type": metric.type, field: source}
+
+
+def _identifier(name: str, selector: MetricSelector | None) -> dict[str, object]:
+    if selector is None:
+        return {"name": name}
+    written: dict[str, object] = {}
+    if selector.match_labels:
+        written["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        written["matchExpressions"] = [
+            {"key": each.key, "operator": each.operator, "values": list(each.values)}
+            for each in selector.match_expressions
+        ]
+    return {"name": name, "selector": written}
+
+
+def _reference(reference: MetricObject) -> dict[str, object]:
+    written: dict[str, object] = {"kind": reference.kind, "name": reference.name}
+    if reference.api_version:
+        written["apiVersion"] = reference.api_version
+    return written

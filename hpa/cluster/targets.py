@@ -1,0 +1,244 @@
+"""The scale of a target: from the watched workloads, or by one GET for every other kind.
+
+Texts of failures are the API server's, because they reach conditions and events.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from hpa.cluster.objects import is_part
+from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
+from hpa.loop.catalog import AutoscalerEntry
+from podscale.core import selector as selectors
+from podscale.core.labels import since_1_36
+from podscale.kube.api import Api
+from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.objects import scale as wire
+from podscale.kube.resource import (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
+from podscale.kube.store import Store
+from podscale.kube.wire import LabelSelector, ObjectMeta, builtins, decode
+
+_log = structlog.get_logger()
+
+WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
+GET_TIMEOUT_S = 5.0
+# A watch that is not to be believed for as long, while others are, may stay so: a right was taken
+# away, or etcd cannot read one object of the kind. What it told last is not waited on any longer.
+# A healthy one of a kind that never changes is doubted for half as long, between its silence and
+# the next list: an API server sends no bookmarks of a kind before its first event.
+_DOUBTED_S = 180.0
+
+Workload = wire.Workload | wire.ReplicationController
+_Store = Store[wire.Workload] | Store[wire.ReplicationController]
+
+
+class TargetKinds(Protocol):
+    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
+
+
+class TargetScale(Struct, frozen=True, gc=False):
+    """A scale, and how to write it."""
+
+    scale: Scale | ScaleUnreadable
+    resource: Resource | None = None
+    resource_version: str = ""
+    uid: str = ""
+    is_read: bool = False  # by GET, and so true whatever a watch tells
+
+
+class _Kept(Struct, frozen=True, eq=False, gc=False):
+    """What was read of a workload, which is another object after every change."""
+
+    workload: Workload
+    seen: TargetScale
+
+
+class ScaleTargets:
+    """Reads scales. ``stores`` are those of ``WATCHED``, by kind."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: TargetKinds,
+        *,
+        deployments: Store[wire.Workload],
+        stateful_sets: Store[wire.Workload],
+        replica_sets: Store[wire.Workload],
+        replication_controllers: Store[wire.ReplicationController],
+        timeout_s: float = GET_TIMEOUT_S,
+    ) -> None:
+        self._api = api
+        self._kinds = kinds
+        self._timeout_s = timeout_s
+        self.replica_sets = replica_sets
+        self._silent: frozenset[tuple[str, str]] = frozenset()  # kinds that are read by GET
+        self._workloads: Mapping[tuple[str, str], tuple[Resource, _Store]] = {
+            ("apps", "Deployment"): (DEPLOYMENTS, deployments),
+            ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
+            ("apps", "ReplicaSet"): (REPLICA_SETS, replica_sets),
+            ("", "ReplicationController"): (REPLICATION_CONTROLLERS, replication_controllers),
+        }
+
+    def at_hand(self, entry: AutoscalerEntry) -> TargetScale | None:
+        """Return the scale if no request is needed for it."""
+        namespace, group, kind, name = entry.target
+        watched = self._workloads.get((group, kind))
+        if watched is None:
+            return None
+        resource, store = watched
+        if not store.is_synced or (group, kind) in self._silent:
+            return None
+        workload = store.get(namespace, name)
+        if workload is not None and is_part(workload):
+            return None
+        kept = entry.scale if isinstance(entry.scale, _Kept) else None
+        if kept is not None and kept.workload is workload:
+            return kept.seen
+        seen = _seen(resource, workload, name, kept)
+        entry.scale = None if workload is None else _Kept(workload, seen)
+        return seen
+
+    def is_current(
+        self, entry: AutoscalerEntry, seen: TargetScale, *, since: float = math.inf
+    ) -> bool:
+        """Whether a scale that was seen may be believed, and could be ``since``."""
+        if seen.is_read:
+            return True
+        namespace, group, kind, _ = entry.target
+        watched = self._workloads.get((group, kind))
+        return watched is None or watched[1].is_current(since=since, namespace=namespace)
+
+    def note_silence(self, now: float, *, is_other_heard: bool) -> None:
+        """Choose the kinds whose scales are read by GET though they were listed once.
+
+        ``is_other_heard``: the API server tells what changes of other things, and so can be asked.
+        """
+        silent = frozenset(
+            kind
+            for kind, (_, store) in self._workloads.items()
+            if store.is_synced
+            # Once chosen until it is heard again: what it told last grows no younger.
+            and (is_other_heard or kind in self._silent)
+            and not store.is_current(now)
+            and store.freshness(now).doubted_s > _DOUBTED_S
+        )
+        if silent - self._silent:
+            kinds = sorted(kind for _, kind in silent)
+            _log.warning("watch silent: scales are read by GET", kinds=kinds)
+        self._silent = silent
+
+    async def fetch(self, entry: AutoscalerEntry) -> TargetScale:
+        """Return the scale by GET; the first mapping that has one wins, as upstream's."""
+        namespace, group, kind, name = entry.target
+        version = entry.written.spec.scale_target_ref.api_version.rpartition("/")[2]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                resources = await self._kinds.for_kind(kind, group, version)
+        except NoMatch as error:
+            return TargetScale(ScaleUnreadable(str(error), "mapping", "NotFound"))
+        except (KubeError, TimeoutError) as error:
+            return TargetScale(ScaleUnreadable(str(error) or "discovery timed out", "mapping"))
+        first: ScaleUnreadable | None = None
+        for resource in resources:
+            try:
+                return await self._get(resource, namespace, name)
+            except (KubeError, msgspec.DecodeError) as error:
+                first = first or ScaleUnreadable(str(error), "get", _kind_of(error))
+        return TargetScale(first or ScaleUnreadable("unrecognized resource", "get", "NotFound"))
+
+    async def reread(self, resource: Resource, namespace: str, name: str) -> TargetScale:
+        """Return the newest scale by GET, for a write that met a conflict; raises ``KubeError``."""
+        return await self._get(resource, namespace, name)
+
+    def accept(self, entry: AutoscalerEntry, written: wire.WireScale) -> None:
+        """Make our own write visible at once: the answer carries the workload's version."""
+        namespace, group, kind, name = entry.target
+        watched = self._workloads.get((group, kind))
+        workload = watched[1].get(namespace, name) if watched is not None else None
+        if watched is not None and workload is not None:
+            store = cast("Store[Workload]", watched[1])  # a store gives what it takes
+            store.accept(
+                msgspec.structs.replace(
+                    workload,
+                    metadata=_versioned(workload, written.metadata.resource_version),
+                    spec=msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
+                )
+            )
+
+    async def _get(self, resource: Resource, namespace: str, name: str) -> TargetScale:
+        answer = await self._api.request(
+            "GET", resource.path(namespace, name, "scale"), timeout_s=self._timeout_s
+        )
+        scale = decode(answer.body, wire.WireScale)
+        return TargetScale(
+            Scale(scale.spec.replicas, scale.status.replicas, converted(scale.status.selector)),
+            resource,
+            scale.metadata.resource_version,
+            scale.metadata.uid,
+            is_read=True,
+        )
+
+
+def _seen(
+    resource: Resource, found: Workload | None, name: str, before: _Kept | None = None
+) -> TargetScale:
+    if found is None:
+        group = f".{resource.group}" if resource.group else ".autoscaling"
+        text = f'{resource.plural}/scale{group} "{name}" not found'
+        return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)
+    meta = found.metadata
+    replicas = found.spec.replicas
+    try:
+        selector = _selector_of(found, before)
+    except selectors.SelectorError as error:
+        return TargetScale(ScaleUnreadable(since_1_36(str(error)), "get", "Selector"), resource)
+    return TargetScale(
+        Scale(1 if replicas is None else replicas, found.status.replicas, selector),
+        resource,
+        meta.resource_version,
+        meta.uid,
+    )
+
+
+def _selector_of(found: Workload, before: _Kept | None) -> str:
+    written = found.spec.selector
+    if before is not None and before.workload.spec.selector == written:
+        scale = before.seen.scale
+        if isinstance(scale, Scale):
+            return scale.selector  # the same text, not an equal one: it is kept in many places
+    return _text(written)
+
+
+def _text(written: LabelSelector | dict[str, str] | None) -> str:
+    if written is None:
+        return ""
+    if isinstance(written, LabelSelector):
+        return str(selectors.from_wire(builtins(written)))
+    return str(selectors.from_labels(written))
+
+
+def _versioned(found: Workload, version: str) -> ObjectMeta:
+    return msgspec.structs.replace(found.metadata, resource_version=version)
+
+
+def _kind_of(error: Exception) -> UnreadableKind:
+    if isinstance(error, ObjectNotFound):
+        return "NotFound"
+    if isinstance(error, NotConvertible):
+        return "Selector"
+    return "Forbidden" if isinstance(error, Forbidden) else "Other"

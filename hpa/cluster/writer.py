@@ -1,0 +1,179 @@
+"""Writes: the scale, the status. Everything goes through an ``Api`` that is fenced by the Lease.
+
+Follows the end of ``reconcileAutoscaler``: a scale PUT is repeated on conflicts only, five
+attempts in all, each with the newest resourceVersion, the first with the newest that a watch has
+told of. Unlike upstream's, an attempt is made
+only while nothing speaks against it, and while the target is the one that was decided on, in
+its size: what another wrote meanwhile is decided on, not undone.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from hpa.cluster import statuses
+from hpa.cluster.objects import Autoscaler
+from hpa.cluster.targets import ScaleTargets, TargetScale
+from hpa.decide.decision import Outcome
+from hpa.decide.observation import Scale
+from hpa.decide.spec import HpaStatus
+from hpa.loop.catalog import AutoscalerEntry
+from podscale.kube.api import MERGE_PATCH, Api
+from podscale.kube.errors import ApiUnreachable, KubeError, NotLeading, ServerFailed, WriteConflict
+from podscale.kube.objects import scale as wire
+from podscale.kube.resource import Resource
+from podscale.kube.store import Store
+from podscale.kube.wire import decode, encode
+
+ATTEMPTS = 5
+_PAUSE_S = 0.01
+WRITE_TIMEOUT_S = 10.0
+# An API server that answers 5xx may have stored (etcd's answer came too late for it).
+_UNKNOWN = (ApiUnreachable, ServerFailed, msgspec.DecodeError)
+
+Kind = Literal["scale", "status"]
+
+
+class StatusWrite(Struct, frozen=True):
+    """What became of one status write."""
+
+    error: str | None = None
+    is_written: bool = False
+
+
+class AutoscalerWriter:
+    """Writes scales and statuses of one resource's autoscalers."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        store: Store[Autoscaler],
+        targets: ScaleTargets,
+        *,
+        note: Callable[[Kind, str], None],
+        timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
+        """``note`` is told of every request: its kind and ``ok``, ``conflict`` or ``error``."""
+        self._api = api
+        self._resource = resource
+        self._store = store
+        self._targets = targets
+        self._note = note
+        self._timeout_s = timeout_s
+
+    async def rescale(
+        self,
+        entry: AutoscalerEntry,
+        seen: TargetScale,
+        replicas: int,
+        *,
+        may: Callable[[], bool],
+        lost: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Write the size; ``may`` is asked before each attempt, ``lost`` is told that the last
+        one may have gone in without an answer. Raises ``NotLeading`` when nothing may be
+        written any more."""
+        resource, decided_on = seen.resource, seen
+        if resource is None:
+            return Outcome("failed", "the target's resource is not known")
+        namespace, name = entry.target[0], entry.target[3]
+        error = ""
+        for attempt in range(ATTEMPTS):
+            is_sent = False
+            # The target's own controller writes its status while metrics are waited for.
+            newest = None if attempt else self._targets.at_hand(entry)
+            if newest is not None and _is_same(decided_on, newest):
+                seen = newest
+            try:
+                if attempt:
+                    await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
+                    seen = await self._targets.reread(resource, namespace, name)
+                    if not _is_same(decided_on, seen):
+                        if _has(seen, replicas):
+                            # Perhaps ours: a PUT whose connection broke is sent again below us,
+                            # and the second meets a conflict with the first.
+                            lost()
+                        break
+                if not may():
+                    return Outcome("not_tried")
+                is_sent = True
+                scale = await self._put(resource, namespace, name, seen, replicas)
+            except NotLeading:
+                raise
+            except WriteConflict as conflict:
+                self._note("scale", "conflict")
+                error = str(conflict)
+                continue
+            except (KubeError, msgspec.DecodeError) as failure:
+                self._note("scale", "error")
+                # Not sent: the conflict before it may have been one with ourselves, as above.
+                if not is_sent or isinstance(failure, _UNKNOWN):
+                    lost()
+                return Outcome("failed", str(failure))
+            self._note("scale", "ok")
+            self._targets.accept(entry, scale)
+            return Outcome("written")
+        return Outcome("conflict", error)
+
+    async def write_status(
+        self, entry: AutoscalerEntry, version: str, old: HpaStatus, new: HpaStatus
+    ) -> StatusWrite:
+        """Patch what differs from ``old``, the status at ``version``; raises ``NotLeading``."""
+        fields = statuses.changes(old, new)
+        if not fields:
+            return StatusWrite()
+        patch = {"metadata": {"resourceVersion": version}, "status": fields}
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                self._resource.path(*entry.key, "status"),
+                body=encode(patch),
+                content_type=MERGE_PATCH,
+                timeout_s=self._timeout_s,
+            )
+            self._store.accept(decode(answer.body, Autoscaler))
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as failure:
+            self._note("status", "conflict" if isinstance(failure, WriteConflict) else "error")
+            return StatusWrite(str(failure))
+        self._note("status", "ok")
+        return StatusWrite(is_written=True)
+
+    async def _put(
+        self, resource: Resource, namespace: str, name: str, seen: TargetScale, replicas: int
+    ) -> wire.WireScale:
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "resourceVersion": seen.resource_version,
+            "uid": seen.uid,
+        }
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {key: value for key, value in metadata.items() if value},
+            "spec": {"replicas": replicas},
+        }
+        answer = await self._api.request(
+            "PUT",
+            resource.path(namespace, name, "scale"),
+            body=encode(body),
+            timeout_s=self._timeout_s,
+        )
+        return decode(answer.body, wire.WireScale)
+
+
+def _has(seen: TargetScale, replicas: int) -> bool:
+    return isinstance(seen.scale, Scale) and seen.scale.spec_replicas == replicas
+
+
+def _is_same(before: TargetScale, after: TargetScale) -> bool:
+    if not isinstance(before.scale, Scale) or not isinstance(after.scale, Scale):
+        return False
+    return before.uid == after.uid and before.scale.spec_replicas == after.scale.spec_replicas

@@ -1,0 +1,148 @@
+"""The API group of decisions, served by the leader; everybody else answers 503 NotLeader."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import structs
+
+from hpa.decide.decision import Trace
+from hpa.decisions import decisions
+from hpa.decisions.decisions import KnownDecisions
+from hpa.explain import first_reason
+from hpa.loop.catalog import AutoscalerEntry, Key
+from hpa.loop.controller import Controller
+from podscale.kube.wire import format_time
+from podscale.serving import status
+from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
+from podscale.serving.listed import listed, made
+from podscale.serving.status import Cause, Status
+
+
+class DecisionsApi(LeaderApi):
+    """The group over the traces of a controller; ``?at=`` asks for an earlier decision."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        is_leader: Callable[[], bool],
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(
+            decisions.GROUP,
+            decisions.VERSION,
+            ApiResource(
+                decisions.PLURAL,
+                decisions.SINGULAR,
+                True,
+                decisions.KIND,
+                ("get", "list"),
+                short_names=("sd",),
+            ),
+            is_leader=is_leader,
+            refusal="this replica does not decide: ask the leader",
+            answer=self._answered,
+        )
+        self._controller = controller
+        self._wall = wall
+
+    def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        if request.info.verb == "get":
+            return self._one(request)
+        return self._several(request)
+
+    def _one(self, request: ApiRequest) -> Answered:
+        info = request.info
+        entry = self._controller.catalog.get((info.namespace, info.name))
+        if entry is None:
+            return status.object_not_found(decisions.PLURAL, info.name, group=decisions.GROUP)
+        trace = self._controller.traces.last(entry.key)
+        if trace is None:
+            return _undecided(entry)
+        known = self._known(entry, trace)
+        text = request.parameter("at")
+        if text:
+            found = self._at(entry, text)
+            if isinstance(found, Status):
+                return found
+            if found.now != trace.now:
+                # Who else acts, and whether the object can be read, is known of now only.
+                known = structs.replace(
+                    known, trace=found, reason=first_reason(found), foreign=None, problem=""
+                )
+        if request.media.as_table:
+            return ApiResponse(value=decisions.table([self._row(known, request)], {}))
+        return ApiResponse(value=decisions.body(known))
+
+    async def _several(self, request: ApiRequest) -> Answered:
+        wanted = listed(request)
+        if isinstance(wanted, Status):
+            return wanted
+        catalog, traces = self._controller.catalog, self._controller.traces
+        entries = [
+            entry
+            for entry in (catalog.in_namespace(wanted.namespace) if wanted.namespace else catalog)
+            if wanted.takes(entry.key, entry.written.metadata.labels)
+        ]
+        decided = [entry.key for entry in entries if traces.known_since(entry.key) is not None]
+        undecided = (entry for entry in entries if not entry.problem)
+        if not decided and (first := next(undecided, None)) is not None:
+            return _undecided(first)  # a leader that has just begun never lists nothing
+        page = wanted.page(decided)
+        as_table = request.media.as_table
+
+        def make(key: Key) -> dict[str, Any] | None:
+            entry, trace = catalog.get(key), traces.last(key)
+            if entry is None or trace is None:
+                return None
+            known = self._known(entry, trace)
+            return self._row(known, request) if as_table else decisions.body(known)
+
+        put_together = decisions.table if as_table else decisions.listing
+        return ApiResponse(value=put_together(await made(page.keys, make), page.metadata))
+
+    def _row(self, known: KnownDecisions, request: ApiRequest) -> dict[str, Any]:
+        is_whole = request.parameter("includeObject") == "Object"
+        return decisions.row(known, self._wall(), is_whole=is_whole)
+
+    def _known(self, entry: AutoscalerEntry, trace: Trace) -> KnownDecisions:
+        traces = self._controller.traces
+        return KnownDecisions(
+            *entry.key,
+            trace,
+            traces.reason(entry.key),
+            traces.known_since(entry.key) or trace.now,
+            traces.changes(entry.key),
+            self._controller.foreign_controller(entry.key),
+            problem=entry.problem,
+        )
+
+    def _at(self, entry: AutoscalerEntry, text: str) -> Trace | Status:
+        time_s = asked_time(text, self._wall())
+        if isinstance(time_s, Status):
+            return time_s
+        trace = self._controller.traces.at(entry.key, time_s)
+        if trace is not None:
+            return trace
+        since = self._controller.traces.known_since(entry.key)
+        text = (
+            f"decisions about {entry.key[1]} are known from {format_time(since or 0)} on: the "
+            "last changes are kept that fit into 8 KB, and none over a restart or a new leader; "
+            "ask for a later time"
+        )
+        return status.not_found(text, name=entry.key[1], group=decisions.GROUP)
+
+
+def _undecided(entry: AutoscalerEntry) -> Status:
+    if entry.problem:
+        text = f"{entry.key[1]} cannot be read: {entry.problem}"
+        return status.unavailable(
+            text, causes=(Cause(reason="SpecInvalid", message=entry.problem),)
+        )
+    return status.unavailable(
+        f"{entry.key[1]} has not been decided on yet, wait for one sync period",
+        causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
+        retry_after_s=RETRY_S,
+    )

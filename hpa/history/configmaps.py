@@ -1,0 +1,392 @@
+r"""Histories in ConfigMaps: spread by a hash, each far below etcd's limit, written when changed.
+
+Compressed, a write costs the API server and etcd 3.4 ms, as text 7.5, and the etcd of a cluster
+with thousands of autoscalers keeps a quarter of the bytes. To read one:
+``kubectl get cm podscale-hpa-history-0 -o jsonpath='{.binaryData.history\.json\.gz}' |
+base64 -d | gunzip``.
+"""
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from hpa.history.history import HistoryRecord
+from hpa.loop.catalog import Key
+from podscale.kube.api import Api
+from podscale.kube.errors import ApiError, KubeError, NotLeading, ObjectNotFound, WriteConflict
+from podscale.kube.objects.cluster import ConfigMap
+from podscale.kube.resource import CONFIG_MAPS
+from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
+
+_log = structlog.get_logger()
+LABEL = "podscale.io/history"
+FEWEST = 2  # each write costs the API server 2 ms, however small it is; they double as they grow
+MOST = 1024  # shards: room for 200 MB of text; a larger one is written as it is
+LARGEST_BYTES = 200 * 1024  # as text; packed and in base64 it is a third of that
+# One history longer than this stands beside the others, up to as much again: a shard is split
+# for what many hold, never for one, which would move from half to half for ever.
+_LONG_BYTES = LARGEST_BYTES // 4
+_FULL_GAP_BYTES = 128 * 1024  # a larger shard keeps the whole gap: some 1,000 autoscalers in all
+_SHORTEST_GAP_S = 0.5
+_MOST_GUESTS_BYTES = 2 * 1024 * 1024  # as text; a ConfigMap takes 1 MiB, packed
+MOST_READ_BYTES = 4 * 1024 * 1024  # as text: more than any that is written, with its guests
+_FIELD = "history.json.gz"
+# Packs 40 KB to a quarter of it in a quarter of a millisecond; better takes three times as long.
+_LEVEL = 1
+_TOGETHER = 8  # one by one they would cost the API server twice as much
+_TIMEOUT_S = 10.0
+_PAUSE_S = 1.0  # after a write that was refused, doubled ...
+_PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
+_HISTORY = msgspec.json.Decoder(dict[str, HistoryRecord])
+_LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RECORD = msgspec.json.Decoder(HistoryRecord)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Refusal(Struct, frozen=True):
+    """Why a shard could not be written, and when to try again."""
+
+    reason: str  # the kind of it: what a warning is given for once
+    pause_s: float
+    until: float
+
+
+class HistoryConfigMaps:
+    """The ConfigMaps of one part, in its own namespace."""
+
+    def __init__(
+        self, api: Api, namespace: str, part: str, *, gap_s: float = 5.0, gather_s: float = 0.2
+    ) -> None:
+        """A shard is written ``gather_s`` after a change, and then at most every ``gap_s``; a
+        small one more often, because what waits is forgotten when the leader is killed.
+        """
+        self._api = api
+        self._namespace = namespace
+        self._part = part
+        self._gap_s = gap_s
+        self._gather_s = gather_s
+        self._count = FEWEST
+        self._texts: dict[int, dict[str, bytes]] = {}  # by shard and object: its line
+        self._versions: dict[int, str] = {}
+        self._dirty: set[int] = set()
+        self._written: dict[int, float] = {}
+        self._sizes: dict[int, int] = {}  # bytes of text, as last written
+        self._refusals: dict[int, _Refusal] = {}
+        self._left_out: set[str] = set()  # objects whose history is too long to be stored
+        # Since when a shard has had changes that are not stored: not sent, and on their way.
+        self._unsaved: dict[int, float] = {}
+        self._sending: dict[int, float] = {}
+        self._changed = asyncio.Event()
+
+    async def load(self) -> dict[Key, HistoryRecord]:
+        """Return everything stored, and start from it; what cannot be read is left
+        out and logged.
+
+        Raises ``KubeError`` when they cannot be listed.
+        """
+        answer = await self._api.request(
+            "GET",
+            CONFIG_MAPS.path(self._namespace),
+            query={"labelSelector": f"{LABEL}={self._part}"},
+            timeout_s=_TIMEOUT_S,
+        )
+        try:
+            config_maps = decode(answer.body, ListOf[ConfigMap]).items or []
+        except msgspec.DecodeError as error:
+            raise KubeError(f"not a list of ConfigMaps: {error}") from error
+        # What an earlier term of ours knew, another leader may have changed since.
+        self._count = FEWEST
+        self._texts, self._versions, self._written = {}, {}, {}
+        self._dirty.clear()
+        self._refusals.clear()
+        self._left_out.clear()
+        self._unsaved.clear()
+        found: dict[str, HistoryRecord] = {}
+        moved: list[tuple[int, str]] = []
+        for stored in config_maps:
+            number = stored.metadata.name.removeprefix(self._name(""))
+            if not number.isdecimal():
+                continue
+            self._versions[int(number)] = stored.metadata.resource_version
+            records = history_records(stored)
+            for key, record in records.items():
+                # Two shards tell of one object only when their number was being doubled.
+                if key not in found or found[key].at < record.at:
+                    found[key] = record
+                moved.append((int(number), key))
+        while self._count <= max(self._versions, default=0) and self._count < MOST:
+            self._count *= 2
+        for key, record in found.items():
+            if line := self._line(key, record):
+                self._texts.setdefault(self._shard(key), {})[key] = line
+        for shard, key in moved:
+            if self._shard(key) != shard:
+                self._dirty |= {shard, self._shard(key)}
+                self._changed.set()
+        return {(*key.partition("/")[::2],): record for key, record in found.items()}
+
+    def put(self, key: Key, record: HistoryRecord | None) -> None:
+        """Change the history of one object, or forget it (None); ``run`` writes it."""
+        text = "/".join(key)
+        shard = self._shard(text)
+        texts = self._texts.setdefault(shard, {})
+        line = b""
+        if record is None:
+            self._left_out.discard(text)
+        else:
+            line = self._line(text, record)
+        if line:
+            texts[text] = line
+        elif texts.pop(text, None) is None:
+            return
+        self._dirty.add(shard)
+        self._unsaved.setdefault(shard, asyncio.get_running_loop().time())
+        if shard not in self._versions:
+            self._dirty.update(_ancestors(shard))  # which hold it as well, until it is stored
+        self._changed.set()
+
+    def unsaved_s(self, now: float) -> float:
+        """Return the age of the oldest change that is not stored yet, 0 where all are, at
+        ``now`` (the loop's time)."""
+        oldest = min([*self._unsaved.values(), *self._sending.values()], default=now)
+        return max(now - oldest, 0.0)
+
+    async def run(self) -> None:
+        """Write what changed, for ever."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(self._gather_s)
+            self._changed.clear()
+            waiting = [shard for shard in self._waiting() if self._is_due(shard, now())]
+            self._written |= dict.fromkeys(waiting, now())
+            await self._flush_all(waiting)
+            if self._dirty:
+                self._changed.set()
+
+    async def flush(self) -> None:
+        """Write everything that waits, once; at the end of a term."""
+        count = 0
+        while count != self._count:  # one that outgrows its ConfigMap waits to be written as two
+            count = self._count
+            await self._flush_all(self._waiting())
+
+    def _waiting(self) -> list[int]:
+        """Return what is to be written, those that others were split off from first. Shards
+        beyond the count (stored when there were more) come when all that stood in them stands
+        elsewhere."""
+        return sorted([each for each in self._dirty if each < self._count] or self._dirty)
+
+    def _is_due(self, shard: int, now: float) -> bool:
+        refusal = self._refusals.get(shard)
+        if refusal is not None:
+            return now >= refusal.until
+        return now - self._written.get(shard, float("-inf")) >= self._gap(shard)
+
+    async def _flush_all(self, shards: Sequence[int]) -> None:
+        """Write shards, a few at a time; however it ends, none of them is left on its way."""
+        for first in range(0, len(shards), _TOGETHER):
+            some = shards[first : first + _TOGETHER]
+            for ended in await asyncio.gather(*map(self._flush, some), return_exceptions=True):
+                if isinstance(ended, BaseException):
+                    raise ended
+
+    async def _flush(self, shard: int) -> None:
+        self._dirty.discard(shard)
+        texts = self._texts.get(shard, {})
+        body = _body(texts)
+        self._sizes[shard] = len(body)
+        if self._is_too_large(texts, len(body)):
+            self._double()
+            return
+        sent = [shard]
+        if guests := self._guests(shard):
+            body = _body(texts | {key: line for each in guests for key, line in each[1].items()})
+            sent += [other for other, _ in guests]
+        since = {each: self._unsaved.pop(each) for each in sent if each in self._unsaved}
+        if since:
+            self._sending[shard] = min(since.values())
+        is_written = False
+        try:
+            await self._write(shard, body)
+            is_written = True
+            self._refusals.pop(shard, None)
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as error:
+            self._refused(shard, error)
+        finally:
+            self._sending.pop(shard, None)
+            # Cancelled in the middle, too: the end of the term writes what waits.
+            if not is_written:
+                self._dirty.add(shard)
+                self._unsaved |= since
+
+    def _refused(self, shard: int, error: Exception) -> None:
+        before = self._refusals.get(shard)
+        reason = type(error).__name__
+        pause_s = _PAUSE_S if before is None else min(before.pause_s * 2, _PAUSE_MAX_S)
+        asked_s = 0.0
+        if isinstance(error, ApiError):
+            reason = f"{error.status} {error.reason}"  # the text may tell another number each time
+            asked_s = min(error.retry_after_s or 0.0, _PAUSE_MAX_S)
+        until = asyncio.get_running_loop().time() + max(pause_s, asked_s)
+        self._refusals[shard] = _Refusal(reason, pause_s, until)
+        if before is None or before.reason != reason:
+            _log.warning("history not written, trying on", shard=shard, error=str(error))
+
+    async def _write(self, shard: int, body: bytes) -> None:
+        path = CONFIG_MAPS.path(self._namespace, self._name(shard))
+        for _ in range(3):
+            version = self._versions.get(shard)
+            try:
+                answer = await self._api.request(
+                    "PUT" if version else "POST",
+                    path if version else CONFIG_MAPS.path(self._namespace),
+                    body=self._object(shard, body, version),
+                    timeout_s=_TIMEOUT_S,
+                )
+            except (WriteConflict, ObjectNotFound):
+                # Of an earlier leader's last write, or deleted by hand: we lead, ours counts.
+                await self._look_again(shard, path)
+                continue
+            written = decode(answer.body, PartialObjectMetadata)
+            self._versions[shard] = written.metadata.resource_version
+            if not version and (hosts := _ancestors(shard)):
+                self._dirty.update(hosts)  # they have held what is here now
+                self._changed.set()
+            return
+        raise KubeError(f"ConfigMap {self._name(shard)} keeps changing; who else writes it?")
+
+    async def _look_again(self, shard: int, path: str) -> None:
+        try:
+            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            self._versions.pop(shard, None)
+            return
+        found = decode(answer.body, PartialObjectMetadata)
+        self._versions[shard] = found.metadata.resource_version
+
+    def _object(self, shard: int, body: bytes, version: str | None) -> bytes:
+        metadata: dict[str, object] = {
+            "name": self._name(shard),
+            "namespace": self._namespace,
+            "labels": {LABEL: self._part},
+        }
+        if version:
+            metadata["resourceVersion"] = version
+        packed = {_FIELD: gzip.compress(body, _LEVEL, mtime=0)}
+        return encode(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": packed}
+        )
+
+    def _gap(self, shard: int) -> float:
+        share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
+        return max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
+
+    def _guests(self, shard: int) -> list[tuple[int, dict[str, bytes]]]:
+        """Return shards that were split off from this one, or from those that were, with their
+        lines, and are not stored yet: so long nothing of them stands anywhere else."""
+        found = [
+            (other, texts)
+            for other, texts in self._texts.items()
+            if other not in self._versions and shard in _ancestors(other)
+        ]
+        size = sum(len(line) for _, texts in found for line in texts.values())
+        # What would make the API server refuse our own lines as well stays out.
+        return found if size <= _MOST_GUESTS_BYTES else []
+
+    def _is_too_large(self, texts: Mapping[str, bytes], size: int) -> bool:
+        """Whether a shard of so many bytes is to be split."""
+        if size <= LARGEST_BYTES or self._count >= MOST:
+            return False
+        longest = max(map(len, texts.values()))
+        return longest <= _LONG_BYTES or size - longest > LARGEST_BYTES
+
+    def _line(self, key: str, record: HistoryRecord) -> bytes:
+        """Return the line of an object, nothing where it is too long to be stored."""
+        line = encode(key) + b":" + encode(record)
+        if len(line) <= LARGEST_BYTES:
+            self._left_out.discard(key)
+            return line
+        if key not in self._left_out:
+            self._left_out.add(key)
+            _log.warning(
+                "history left out: too long to be stored, a new leader starts without it",
+                autoscaler=key,
+                bytes=len(line),
+                most_bytes=LARGEST_BYTES,
+            )
+        return b""
+
+    def _double(self) -> None:
+        self._count *= 2
+        texts = [item for each in self._texts.values() for item in each.items()]
+        self._texts = {}
+        for key, text in texts:
+            self._texts.setdefault(self._shard(key), {})[key] = text
+        self._dirty.update(range(self._count))
+        if self._unsaved:
+            self._unsaved = dict.fromkeys(range(self._count), min(self._unsaved.values()))
+        self._changed.set()
+
+    def _shard(self, key: str) -> int:
+        return zlib.crc32(key.encode()) % self._count
+
+    def _name(self, shard: int | str) -> str:
+        return f"podscale-{self._part}-history-{shard}"
+
+
+def _body(texts: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",\n".join([texts[key] for key in sorted(texts)]) + b"}"
+
+
+def _ancestors(shard: int) -> list[int]:
+    """Return the shards that this one was split off from, the nearest first."""
+    found = []
+    while shard >= FEWEST:
+        step = FEWEST
+        while 2 * step <= shard:
+            step *= 2
+        shard -= step
+        found.append(shard)
+    return found
+
+
+def history_records(stored: ConfigMap) -> dict[str, HistoryRecord]:
+    """Return what can be read of a shard: what is wrong with one object's is its own."""
+    packed, name = (stored.binary_data or {}).get(_FIELD, b""), stored.metadata.name
+    found: dict[str, HistoryRecord] = {}
+    try:
+        text = _unpacked(packed)
+        return _HISTORY.decode(text)
+    except zlib.error as error:
+        _log.warning("history not readable", name=name, error=str(error))
+        return found
+    except _UNREADABLE as error:
+        first = error
+    try:
+        lines = _LINES.decode(text)
+    except _UNREADABLE:
+        _log.warning("history not readable", name=name, error=str(first))
+        return found
+    for key, line in lines.items():
+        try:
+            found[key] = _RECORD.decode(line)
+        except _UNREADABLE as error:
+            _log.warning("history not readable", name=name, key=key, error=str(error))
+    return found
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return the text of a shard; raises ``zlib.error``."""
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    text = unpacker.decompress(packed, MOST_READ_BYTES)
+    if not unpacker.eof:
+        raise zlib.error(f"cut short, or of more than {MOST_READ_BYTES} bytes")
+    return text

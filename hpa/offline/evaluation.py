@@ -1,0 +1,350 @@
+"""One decision from two files: a hand-written HPA, and what would have been observed. Pure.
+
+The observation is YAML with Kubernetes' own words; amounts are quantities, times are ages
+(``10m``). Metrics stand in the order of ``spec.metrics``:
+
+    scale: {replicas: 3, statusReplicas: 3, selector: app=web}
+    pods: [{name: web-0, requests: {app: {cpu: 100m}}}]
+    metrics: [{pods: {web-0: 250m}}, {value: "7"}, {values: ["40"]}, {error: NoData}]
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
+from msgspec import Struct
+
+from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide, wire
+from hpa.decide.conversion import ConversionError, to_v2
+from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent, UnreadableKind
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
+from hpa.decide.reading import read
+from hpa.decide.settings import Gates, Release
+from hpa.decide.spec import MetricSpec
+from hpa.decide.validation import validate
+from hpa.decisions import decisions
+from hpa.explain import first_reason
+from hpa.offline.manifest import WrittenError, unknown
+from hpa.offline.manifest import plain as plain_of
+from podscale.core import quantity
+from podscale.core.duration import DurationError, parse_go
+from podscale.core.metrics import (
+    ExternalSample,
+    ExternalSamples,
+    NoData,
+    NotFound,
+    ObjectSample,
+    PodSamples,
+    Refused,
+    Sample,
+    Stale,
+    Unavailable,
+)
+
+Amount = str | int | float
+_OLD_AGE = "1h"
+_REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
+
+
+T = TypeVar("T")
+
+
+class OfflineError(ValueError):
+    """A file cannot be read; the text names the field, and ``line`` its place where known."""
+
+    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(text)
+        self.line, self.column = line, column
+
+
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class WrittenScale(_Strict, frozen=True, rename="camel"):
+    """The scale subresource; ``error`` instead of numbers where it cannot be read."""
+
+    replicas: int = 0
+    status_replicas: int | None = None
+    selector: str = ""
+    error: str = ""
+    error_kind: UnreadableKind = "Other"
+
+
+class WrittenPod(_Strict, frozen=True, rename="camel"):
+    """One pod; by default running, ready and an hour old."""
+
+    name: str
+    phase: Literal["Unknown", "Pending", "Running", "Succeeded", "Failed"] = "Running"
+    ready: bool | None = True  # null: no Ready condition
+    started: str = _OLD_AGE  # age
+    ready_changed: str = _OLD_AGE  # age
+    deleted: bool = False
+    requests: dict[str, dict[str, Amount]] = {}  # container → resource → quantity
+    owner: str = ""  # Kind/name; "": the target
+
+
+class WrittenMetric(_Strict, frozen=True, rename="camel"):
+    """The answer to one metric: exactly one of pods, value, values, error."""
+
+    pods: dict[str, Amount] | None = None
+    value: Amount | None = None
+    values: list[Amount] | None = None
+    error: Literal["NotFound", "NoData", "Stale", "Unavailable", "Refused"] | None = None
+    message: str = ""
+    age: str = "0s"
+    window: str = "1m"
+
+
+class WrittenRecommendation(_Strict, frozen=True):
+    """An earlier recommendation."""
+
+    replicas: int
+    age: str
+
+
+class WrittenEvent(_Strict, frozen=True):
+    """An earlier rescale."""
+
+    change: int
+    age: str
+
+
+class WrittenHpa(_Strict, frozen=True, rename="camel"):
+    """The whole observation."""
+
+    scale: WrittenScale
+    pods: list[WrittenPod] = []
+    metrics: list[WrittenMetric] = []
+    recommendations: list[WrittenRecommendation] | None = None
+    scale_ups: list[WrittenEvent] = []
+    scale_downs: list[WrittenEvent] = []
+    rivals: list[str] = []
+    same_target: list[str] = []
+
+
+def decide_files(
+    hpa_text: str, observation_text: str, *, release: str, now: float
+) -> dict[str, Any]:
+    """Return the decision as the API would serve it; raises ``OfflineError``."""
+    settings = settings_for(release)
+    written_hpa = _hpa(hpa_text, settings.release)
+    written = _observation(observation_text)
+    if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
+        raise OfflineError(f"the observation: scale: {wrong} replicas")
+    try:
+        hpa = read(written_hpa)
+        observation = Observation(
+            hpa,
+            _scale(written.scale),
+            _pods(written.pods, f"{hpa.target.kind}/{hpa.target.name}", now),
+            _answers(hpa.metrics, written.metrics, now),
+            tuple(written.rivals),
+            tuple(written.same_target),
+        )
+        past = _past(written, now)
+    except (quantity.QuantityError, DurationError) as error:
+        raise OfflineError(str(error)) from error
+    decision = decide(observation, past, settings, now)
+    trace = decision.trace
+    return decisions.body(
+        decisions.KnownDecisions(
+            hpa.namespace or "default", hpa.name, trace, first_reason(trace), now
+        )
+    )
+
+
+def settings_for(release: str) -> Settings:
+    """Return the settings of one release with its defaults."""
+    known: dict[str, Release] = {each: each for each in get_args(Release)}
+    if release not in known:
+        raise OfflineError(f"release {release} is none of {', '.join(known)}")
+    is_new = release != "1.36"
+    gates = Gates(generation=is_new, optimized_selector_store=is_new)
+    return Settings(release=known[release], gates=gates)
+
+
+def _hpa(text: str, release: Release) -> wire.WireAutoscaler:
+    # No API server has seen the file: any served version, and its findings in full.
+    plain = _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
+    kind, version = plain.get("kind"), plain.get("apiVersion")
+    if kind is None and version is None:
+        raise OfflineError("the HPA: no HPA is in it (it has no kind); are the two files swapped?")
+    if kind not in (None, "HorizontalPodAutoscaler", "PodAutoscaler"):
+        raise OfflineError(f"the HPA: this is a {kind}, and a HorizontalPodAutoscaler is wanted")
+    if version in _REMOVED:
+        raise OfflineError(
+            f"the HPA: {version} was removed with Kubernetes {_REMOVED[version]}: "
+            "write autoscaling/v2"
+        )
+    if version != "autoscaling/v1" and (keys := unknown(plain)):
+        raise OfflineError("the HPA: " + "; ".join(f"unknown field {each}" for each in keys))
+    try:
+        written = to_v2(plain)
+    except ConversionError as error:
+        raise OfflineError(f"the HPA: {error}") from error
+    findings = validate(written, release=release)
+    if findings:
+        raise OfflineError("the HPA: " + "; ".join(str(each) for each in findings))
+    return written
+
+
+def _observation(text: str) -> WrittenHpa:
+    plain = _plain(text, "the observation")
+    if plain is None:
+        raise OfflineError("the observation: nothing is in it; scale, pods and metrics are wanted")
+    if isinstance(plain, dict) and "kind" in plain:
+        raise OfflineError(
+            f"the observation: this is a {plain['kind']}, and scale, pods and metrics are wanted"
+        )
+    return _converted(plain, WrittenHpa, "the observation")
+
+
+def _plain(text: str, what: str) -> Any:
+    try:
+        return plain_of(text)
+    except WrittenError as error:
+        raise OfflineError(f"{what}: {error}", error.line, error.column) from error
+
+
+def _converted(plain: Any, type_: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(plain, type_)
+    except msgspec.ValidationError as error:
+        raise OfflineError(f"{what}: {error}") from error
+
+
+def _scale(written: WrittenScale) -> Scale | ScaleUnreadable:
+    if written.error:
+        return ScaleUnreadable(written.error, "get", written.error_kind)
+    status = written.replicas if written.status_replicas is None else written.status_replicas
+    try:
+        return Scale(written.replicas, status, converted(written.selector))
+    except NotConvertible as error:
+        return ScaleUnreadable(str(error), "get", "Selector")
+
+
+def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
+    pods = sorted(written, key=lambda pod: pod.name)
+    for one, other in itertools.pairwise(pods):
+        if one.name == other.name:
+            raise OfflineError(f"the observation: pods: {one.name} is there twice")
+    owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
+    ready = {
+        True: DecidedReadiness.TRUE,
+        False: DecidedReadiness.FALSE,
+        None: DecidedReadiness.ABSENT,
+    }
+    return Pods(
+        names=tuple(pod.name for pod in pods),
+        phase=bytes(DecidedPhase[pod.phase.upper()] for pod in pods),
+        ready=bytes(ready[pod.ready] for pod in pods),
+        deleted=bytes(pod.deleted for pod in pods),
+        started=tuple(now - _age(pod.started, f"pod {pod.name}: started") for pod in pods),
+        ready_since=tuple(
+            now - _age(pod.ready_changed, f"pod {pod.name}: readyChanged") for pod in pods
+        ),
+        template=tuple(range(len(pods))),
+        templates=tuple(_template(pod) for pod in pods),
+        owner=tuple(owners.index(pod.owner or target) for pod in pods),
+        owners=owners,
+    )
+
+
+def _template(pod: WrittenPod) -> DecidedPodTemplate:
+    return DecidedPodTemplate(
+        tuple(
+            ContainerRequest(name, {each: _milli(amount) for each, amount in requests.items()})
+            for name, requests in pod.requests.items()
+        )
+    )
+
+
+# Which word of the observation answers which type of spec.metrics.
+_WORD = {
+    "Resource": "pods", "ContainerResource": "pods", "Pods": "pods",
+    "Object": "value", "External": "values",
+}  # fmt: skip
+
+
+def _answers(
+    specs: Sequence[MetricSpec], written: Sequence[WrittenMetric], now: float
+) -> tuple[MetricAnswer, ...]:
+    """Return an answer for each metric; raises ``OfflineError`` for those of other metrics."""
+    if not written:  # of a paused HPA, say, where nobody looks at them
+        return tuple(NoData("NoData", "the observation does not tell of it") for _ in specs)
+    if len(written) != len(specs):
+        raise OfflineError(
+            f"the observation: metrics: {len(written)} given, and spec.metrics has {len(specs)}: "
+            "one for each is wanted, in that order"
+        )
+    for index, (spec, each) in enumerate(zip(specs, written, strict=True)):
+        wanted = _WORD.get(spec.type)
+        given = [word for word in ("pods", "value", "values", "error") if getattr(each, word)]
+        if wanted is not None and given and given[0] not in (wanted, "error"):
+            raise OfflineError(
+                f"the observation: metrics[{index}]: {spec.name} is of type {spec.type} and is "
+                f"answered by {wanted} (or error), not by {given[0]}"
+            )
+    return tuple(_answer(each, now) for each in written)
+
+
+def _answer(written: WrittenMetric, now: float) -> MetricAnswer:
+    at, window_s = now - _age(written.age, "metrics: age"), _age(written.window, "metrics: window")
+    match written.error:
+        case "NotFound":
+            return NotFound("NotFound", written.message)
+        case "NoData":
+            return NoData("NoData", written.message)
+        case "Stale":
+            return Stale("Stale", written.message)
+        case "Unavailable":
+            return Unavailable("Unavailable", written.message)
+        case "Refused":
+            return Refused("Refused", written.message)
+    if written.pods is not None:
+        samples = {pod: Sample(_milli(v), at, window_s) for pod, v in written.pods.items()}
+        return PodSamples(samples, now)
+    if written.value is not None:
+        return ObjectSample(Sample(_milli(written.value), at), now)
+    if written.values is not None:
+        series = [ExternalSample({}, Sample(_milli(each), at)) for each in written.values]
+        return ExternalSamples(series, now)
+    raise OfflineError("the observation: a metric needs pods, value, values or error")
+
+
+def _past(written: WrittenHpa, now: float) -> Past:
+    recommendations = written.recommendations
+    return Past(
+        None
+        if recommendations is None
+        else tuple(
+            Recommendation(e.replicas, now - _age(e.age, "recommendations"))
+            for e in recommendations
+        ),
+        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleUps")) for e in written.scale_ups),
+        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleDowns")) for e in written.scale_downs),
+    )
+
+
+def _age(text: str, field: str) -> float:
+    """Return seconds; raises ``OfflineError`` for what is no age, or lies ahead."""
+    try:
+        age_s = parse_go(text)
+    except DurationError as error:
+        raise OfflineError(f"the observation: {field}: {error}") from error
+    if age_s < 0:
+        raise OfflineError(f"the observation: {field}: {text} lies ahead")
+    return age_s
+
+
+def _milli(amount: Amount) -> int:
+    return quantity.from_wire(amount).milli_int64

@@ -1,0 +1,217 @@
+"""``podscale migrate``: what moving here would change. Reads and prints; changes nothing."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
+from podscale.cli.output import note, plainly, progress, said
+
+if TYPE_CHECKING:
+    from podscale.feed.client import PrometheusClient
+    from podscale.migrate.compare import Comparable
+    from podscale.migrate.outcome import MigrationOutcome
+
+_DAY_S = 86_400.0
+
+
+@click.command("migrate")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--image",
+    default="podscale:latest",
+    show_default=True,
+    help="Our image as your cluster pulls it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    help="yaml: manifests with remarks as comments; json: everything as data.",
+)
+@click.option(
+    "--only",
+    type=click.Choice(["manifests", "rules"]),
+    help="Just the manifests, for kubectl apply, or just the rules, for the rules file.",
+)
+@click.option(
+    "--prometheus-url",
+    default="",
+    metavar="URL",
+    help="Show what old and new would have asked for at moments of the last day.",
+)
+@click.option("--moments", default=24, show_default=True, type=click.IntRange(1, 288))
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    image: str,
+    form: str,
+    only: str | None,
+    prometheus_url: str,
+    moments: int,
+) -> None:
+    """Show what moving to podscale would change, and the way back.
+
+    FILE holds manifests as kubectl prints them, Helm values or a rules file; - is stdin. Read are
+    ScaledObjects and TriggerAuthentications of KEDA; Deployments, ConfigMaps and Helm values of
+    prometheus-adapter; Deployments of the VPA; kube-controller-manager's manifest.
+
+    \b
+    kubectl get scaledobjects,triggerauthentications -A -o yaml | podscale migrate -
+    podscale migrate values.yaml
+
+    Exit codes: 0 done, 1 nothing in the input is known here or Prometheus did not answer, 2 the
+    call or the input must be changed first.
+    """
+    import msgspec
+
+    from adapter import flags
+    from podscale.feed.proxies import proxy_for
+    from podscale.migrate.documents import Unreadable
+    from podscale.migrate.reader import manifests_yaml, migrate_all, render, rules_yaml
+
+    if prometheus_url:
+        try:
+            proxy_for(flags.prometheus_url(prometheus_url), os.environ)
+        except ValueError as error:  # FlagError is one
+            raise click.UsageError(str(error), ctx) from None
+    try:
+        texts = [_read(file) for file in files]
+        outcome = migrate_all(texts, image)
+    except Unreadable as error:
+        click.echo(f"podscale migrate: {said(error)}", err=True)
+        ctx.exit(EXIT_USAGE)
+        return
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
+    elif only == "manifests":
+        click.echo(manifests_yaml(outcome), nl=False)
+    elif only == "rules":
+        click.echo(rules_yaml(outcome), nl=False)
+    else:
+        click.echo(render(outcome), nl=False)
+    is_compared = not prometheus_url or asyncio.run(
+        _compare(outcome, texts, prometheus_url, moments, beside=form == "json" or bool(only))
+    )
+    note(f"read: {len(outcome.read)}, cannot be carried over: {len(outcome.lost)}, "
+         f"will behave differently: {len(outcome.differs)}")  # fmt: skip
+    if outcome.refused:
+        note(f"refused, and to be changed first: {len(outcome.refused)}")
+        ctx.exit(EXIT_USAGE)
+    if not (outcome.read or outcome.lost or outcome.kept):
+        note("there is no object in the input: is it the right namespace, or -A for all?")
+    if not outcome.read or not is_compared:
+        ctx.exit(EXIT_FAILED)
+
+
+async def _plain_hpas(
+    client: "PrometheusClient", texts: Sequence[tuple[str, str]]
+) -> "list[Comparable] | None":
+    """Return what of the input's HPAs can be compared, by the input's rules; None: no answer."""
+    from adapter.errors import ConfigInvalid
+    from adapter.rules import config
+    from adapter.rules.presumed import PresumingMapper
+    from adapter.rules.ruleset import RuleSet, compile_rules
+    from podscale.feed.errors import QueryError
+    from podscale.migrate.documents import objects, text_at
+    from podscale.migrate.hpa_history import comparable, rules_wanted
+    from podscale.migrate.rules_source import find
+
+    hpas, rules = [], RuleSet.empty()
+    for text, file in texts:
+        found = objects(text, file)
+        hpas += [each for each in found if text_at(each, "kind") == "HorizontalPodAutoscaler"]
+        try:
+            source = find(text, file)
+            read = compile_rules(config.parse(source.text, source.file), PresumingMapper())
+        except ConfigInvalid:
+            continue  # a manifest, or rules that have been told to be wrong
+        rules = read if read.custom or read.external else rules
+    names: dict[str, list[str]] = {}
+    for rule in rules_wanted(hpas, rules):
+        try:
+            names[rule.id] = sorted(
+                (await client.series(rule.series_query, time.time() - _DAY_S)).names
+            )
+        except QueryError as error:
+            note(f"not compared: {rule.id}: {plainly(str(error))}")
+            return None
+    return [comparable(hpa, rules, names) for hpa in hpas]
+
+
+def _read(file: str) -> tuple[str, str]:
+    """Return the text of a file, and what to call it."""
+    from podscale.migrate.documents import Unreadable
+
+    name = "stdin" if file == "-" else file
+    try:
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except OSError as error:
+        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{name}: not a text file in UTF-8: {error.reason}") from None
+    if not text.strip():
+        raise Unreadable(f"{name} is empty: give manifests, Helm values or a rules file")
+    return text, name
+
+
+async def _compare(
+    outcome: "MigrationOutcome",
+    texts: Sequence[tuple[str, str]],
+    url: str,
+    moments: int,
+    *,
+    beside: bool,
+) -> bool:
+    """Print old and new side by side, as YAML comments; ``beside`` the data, on stderr.
+
+    Returns whether Prometheus told what was asked.
+    """
+    from podscale.feed.client import PrometheusClient
+    from podscale.feed.errors import QueryError
+    from podscale.feed.options import PrometheusOptions
+    from podscale.migrate.compare import at
+
+    now = time.time()
+    drawn = progress()
+    async with PrometheusClient(PrometheusOptions(url=url)) as client:
+        plain = await _plain_hpas(client, texts)
+        if plain is None:
+            return False
+        for done, compared in enumerate([*outcome.compared, *plain]):
+            if not compared.metrics:
+                why = ", ".join(compared.left_out) or "it has no metrics with an average target"
+                note(f"not compared: {compared.about}: {why}")
+                continue
+            click.echo(
+                f"# {compared.about}: replicas asked for (old is {compared.old}, new is podscale)",
+                err=beside,
+            )
+            if compared.left_out:
+                click.echo(f"#   without {', '.join(compared.left_out)}", err=beside)
+            several = len(outcome.compared) + len(plain)
+            for number in range(moments):
+                drawn(done * moments + number + 1, several * moments, compared.about)
+                time_s = now - _DAY_S + _DAY_S * (number + 1) / moments
+                answers: dict[str, Sequence[float]] = {}
+                for metric in compared.metrics:
+                    try:
+                        answers[metric.name] = (await client.query(metric.query, time_s)).values
+                    except QueryError as error:
+                        note(f"not compared: {metric.name}: {plainly(str(error))}")
+                        return False
+                moment = at(compared, time_s, answers)
+                old, new = ("held" if n is None else str(n) for n in (moment.old, moment.new))
+                when = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(time_s))
+                mark = "  differs" if moment.differs else ""
+                click.echo(f"#   {when}  old {old:>5}  new {new:>5}{mark}", err=beside)
+    return True

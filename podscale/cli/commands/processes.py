@@ -1,0 +1,117 @@
+"""The commands that run parts: each is a list of them, put together in one way.
+
+``podscale.process.compose`` does that; here are the lists, their command lines, and the page.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from podscale.cli.program import program
+
+if TYPE_CHECKING:
+    from podscale.serving.flags import Flag, Flags, Value
+
+
+def command(
+    name: str,
+    summary: str,
+    parts: Sequence[str],
+    *,
+    leads: bool | None = None,
+    has_page: bool = False,
+    subcommands: Sequence[str] = (),
+) -> click.Command:
+    """Return the command that runs ``parts``; ``leads``: under Leases unless a flag says no (None:
+    as each part's own table says). ``subcommands`` are other words that it takes."""
+
+    def load() -> "tuple[Sequence[Flag], Any]":
+        from podscale.cli.page import FLAGS
+        from podscale.cli.parts import KINDS
+        from podscale.process.flags import merged
+
+        tables = {part: KINDS[part].table for part in parts}
+
+        def run(parsed: "Flags", is_launcher: bool) -> Coroutine[Any, Any, int]:
+            return _run(name, parsed, tables, leads=leads, is_launcher=is_launcher)
+
+        table = merged(tables) if len(parts) > 1 else tables[parts[0]]
+        return (*table, *(FLAGS if has_page else ())), run
+
+    if len(parts) > 1:
+        summary = (
+            f"{summary}\n\n--flag reaches every part that knows it, --PART.flag one of "
+            f"{', '.join(parts)}."
+        )
+    return program(name, summary, load, subcommands=subcommands)
+
+
+async def _run(
+    name: str,
+    parsed: "Flags",
+    tables: "Mapping[str, Sequence[Flag]]",
+    *,
+    leads: bool | None,
+    is_launcher: bool,
+) -> int:
+    from podscale.cli.page import PageChoice
+    from podscale.cli.parts import problems, reader_of
+    from podscale.cli.together import together
+    from podscale.kube.own_pod import own_namespace
+    from podscale.process import garbage
+    from podscale.process import program as running
+    from podscale.process.flags import split
+
+    flags = {next(iter(tables)): parsed}
+    if len(tables) > 1:
+        defaults: dict[str, Value] = {
+            "leader-elect-resource-namespace": await asyncio.to_thread(own_namespace, "podscale"),
+            "address": "",  # /metrics is on the one server
+        }
+        if leads is not None:
+            defaults["leader-elect"] = leads
+        flags = split(parsed, tables, defaults)
+    reader = reader_of(flags)
+    file = reader.text("config") if reader is not None else ""
+    wrong = [
+        text  # of the rules file: lines that an editor can jump to
+        if file and text.startswith(f"{file}:")
+        else f"podscale {name}: {text} (--help lists all flags)"
+        for text in await asyncio.to_thread(problems, flags)
+    ]
+    shows_page = "page" in parsed.values and parsed.switch("page")
+    shows = PageChoice(parsed.number("page-port")) if shows_page else None
+    garbage.relax()
+    return await running.run(
+        parsed,
+        wrong,
+        lambda _parsed, verbosity: garbage.settling(
+            together(flags, verbosity, shows=shows, is_launcher=is_launcher)
+        ),
+    )
+
+
+serve = command(
+    "serve", "Run what other programs wait for: metrics and admission.", ("adapter", "admission")
+)
+control = command(
+    "control",
+    "Run the HPA, the recommender and the updater.",
+    ("hpa", "recommender", "updater"),
+    leads=True,
+    has_page=True,
+)
+run = command(
+    "run",
+    "Run everything in one process (small clusters).",
+    ("adapter", "hpa", "recommender", "updater", "admission"),
+    leads=False,
+    has_page=True,
+)
+adapter = command("adapter", "Serve the three metrics APIs from Prometheus.", ("adapter",))
+hpa = command("hpa", "Scale by HorizontalPodAutoscalers.", ("hpa",), subcommands=("eval",))
+recommender = command("recommender", "Recommend requests (VPA).", ("recommender",))
+updater = command("updater", "Resize or evict pods whose requests are off (VPA).", ("updater",))
+admission = command("admission", "Set the requests of new pods (VPA webhook).", ("admission",))

@@ -1,0 +1,176 @@
+"""``podscale demo``: a small cluster, sized by real decisions, watched from the terminal."""
+
+import asyncio
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from podscale.cli.cluster import EXIT_FAILED
+from podscale.cli.output import note
+
+if TYPE_CHECKING:
+    from podscale.cli.demo.look import SceneLook
+    from podscale.cli.demo.scenes import Scene
+    from podscale.cli.demo.stage import DemoStage
+    from podscale.cli.demo.view import View
+
+_EVERY_S = 2.0  # between two looks, in the demo's seconds
+_LEAST_S = 0.4  # and in real ones
+_SLOWEST, _FASTEST = 0.1, 60.0
+
+
+@click.command("demo")
+@click.option("--duration", default="", metavar="90s", help="End by itself after this long.")
+@click.option(
+    "--scene",
+    "chosen",
+    type=click.Choice(["shop", "worker", "queue"]),
+    default="shop",
+    show_default=True,
+    help="Which of the three stories to show; all of them run.",
+)
+@click.option(
+    "--speed",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="How fast the clock runs; other than 1 takes the stand-in for Prometheus.",
+)
+@click.pass_context
+def command(ctx: click.Context, duration: str, chosen: str, speed: float) -> None:
+    """See a small cluster being sized, on this machine, with reasons.
+
+    A shop under a daily load, a worker that leaks memory, and a queue's consumer that goes
+    to zero and back.
+    """
+    limit_s = _limit_s(duration)
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise click.BadParameter(
+            f"{speed:g} is not between {_SLOWEST:g} and {_FASTEST:g}", param_hint="--speed"
+        )
+    from podscale.cli.demo.stage import DemoError
+
+    try:
+        code = asyncio.run(_until_signalled(limit_s, chosen, speed))
+    except KeyboardInterrupt:
+        code = 0
+    except DemoError as error:
+        note(f"podscale demo: {error.message}")
+        code = EXIT_FAILED
+    ctx.exit(code)
+
+
+def _limit_s(duration: str) -> float | None:
+    from podscale.core.duration import DurationError, parse_go
+
+    if not duration:
+        return None
+    try:
+        limit_s = parse_go(duration)
+    except DurationError as error:
+        hint = f"; write {duration}s for seconds" if duration.isdecimal() else "; write 90s or 5m"
+        raise click.BadParameter(f"{error}{hint}", param_hint="--duration") from None
+    if limit_s <= 0:
+        raise click.BadParameter("must be longer than 0s", param_hint="--duration")
+    return limit_s
+
+
+async def _until_signalled(limit_s: float | None, chosen: str, speed: float) -> int:
+    """Run, and end in order on the first signal; later ones change nothing."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.ensure_future(_run(limit_s, chosen, speed))
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    is_asked = False
+
+    def end() -> None:
+        nonlocal is_asked
+        if not is_asked:
+            is_asked = True
+            running.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, end)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        note("podscale demo: ended, and nothing is left behind")
+        return 0
+
+
+async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
+    from podscale.cli.demo.scenes import SCENES
+    from podscale.cli.demo.stage import stage
+    from podscale.cli.demo.view import Lines, Screen
+
+    scene = next(scene for scene in SCENES if scene.name == chosen)
+    note("podscale demo: starting a cluster, Prometheus and every part of podscale …")
+    view: View = Screen(scene, SCENES) if sys.stdout.isatty() else Lines(scene)
+    looks: dict[str, list[SceneLook]] = {each.name: [] for each in SCENES}
+    async with stage(speed, view.say) as running:
+        note(_hints(running, scene))
+        try:
+            with view:
+                await _watch(running, view, looks, limit_s)
+        except asyncio.CancelledError:
+            _conclude(looks, is_interrupted=True)
+            raise
+        return _conclude(looks)
+
+
+async def _watch(
+    running: "DemoStage", view: "View", looks: "dict[str, list[SceneLook]]", limit_s: float | None
+) -> None:
+    from podscale.cli.demo.look import look
+    from podscale.cli.demo.scenes import SCENES
+
+    loop = asyncio.get_running_loop()
+    ends = None if limit_s is None else loop.time() + limit_s
+    pause_s = max(running.clock.real_s(_EVERY_S), _LEAST_S)
+    while ends is None or loop.time() < ends:
+        for scene in SCENES:
+            looks[scene.name].append(await look(running, scene))
+        view.show(looks)
+        left_s = pause_s if ends is None else min(pause_s, max(ends - loop.time(), 0.0))
+        await asyncio.sleep(left_s)
+
+
+def _hints(running: "DemoStage", scene: "Scene") -> str:
+    podscale = shutil.which("podscale") or str(Path(sys.executable).with_name("podscale"))
+    kubectl = f"kubectl --server {running.server.url} -n {scene.namespace}"
+    kind, plural = {
+        "hpa": ("hpa", "scalingdecisions"),
+        "vpa": ("vpa", "sizingdecisions"),
+    }[scene.kind]
+    server = f"--server {running.server.url}"
+    source = f"--prometheus-url {running.measurements.url}"
+    return "\n".join(
+        [
+            f"Page: {running.page_url}",
+            f"Prometheus: {running.measurements.url} ({running.measurements.what})",
+            f"Rules file: {running.rules}",
+            "Try it from another terminal:",
+            f"  {kubectl} get {kind},pods",
+            f"  {kubectl} top pods",
+            f"  {kubectl} get --raw '{scene.measured}'",
+            f"  {kubectl} get {plural}",
+            f"  {podscale} explain {kind}/{scene.workload} -n {scene.namespace} {server}",
+            f"  {podscale} doctor --config {running.rules} {source} {server}",
+            "Ctrl-C ends it.",
+        ]
+    )
+
+
+def _conclude(looks: "dict[str, list[SceneLook]]", *, is_interrupted: bool = False) -> int:
+    from podscale.cli.demo.summary import is_measured, summary
+
+    click.echo("")
+    for line in summary(looks):
+        click.echo(line)
+    if not is_measured(looks) and not is_interrupted:
+        note("podscale demo: it ended before a metric was served; give it at least 30s")
+        return EXIT_FAILED
+    return 0

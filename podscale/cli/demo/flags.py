@@ -1,0 +1,78 @@
+"""What the demo starts its parts with: the flags of ``podscale run``, on this machine alone.
+
+Periods are of real time, windows of the demo's; deadlines of the network stay as they are.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from podscale.cli.demo.clock import Clock
+from podscale.cli.parts import KINDS
+from podscale.process.part import Flagged
+from podscale.serving import flags as serving_flags
+
+NAMESPACE, SERVICE = "podscale", "podscale"
+_HOST = "127.0.0.1"
+
+
+def flags(clock: Clock, scrape_s: float, directory: Path, prometheus_url: str) -> Flagged:
+    """Return every part's flags. ``directory`` holds kubeconfig and rules, takes certificates."""
+    words = _words(clock, scrape_s, directory, prometheus_url)
+    return {part: serving_flags.parse(words[part], kind.table) for part, kind in KINDS.items()}
+
+
+def _words(
+    clock: Clock, scrape_s: float, directory: Path, prometheus_url: str
+) -> Mapping[str, list[str]]:
+    kubeconfig = directory / "kubeconfig"
+    behind, alone = f"--service={NAMESPACE}/{SERVICE}", "--leader-elect=false"
+    cluster = f"--kubeconfig={kubeconfig}"
+    return {
+        "adapter": [
+            f"--config={directory / 'rules.yaml'}",
+            f"--prometheus-url={prometheus_url}",
+            f"--cert-dir={directory}",
+            f"--lister-kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            f"--bind-address={_HOST}",
+            behind,
+            f"--metrics-relist-interval={max(clock.real_s(5.0), 0.5):.3f}s",
+            "--metrics-max-age=2m",
+            f"--feed-max-age={scrape_s:g}s",
+        ],
+        "hpa": [
+            cluster,
+            behind,
+            alone,
+            f"--leader-elect-resource-namespace={NAMESPACE}",
+            f"--horizontal-pod-autoscaler-sync-period={clock.flag(5.0)}",
+        ],
+        "recommender": [
+            cluster,
+            behind,
+            alone,
+            "--metrics-source=feed",
+            "--address=",
+            f"--recommender-interval={clock.flag(10.0)}",
+        ],
+        "updater": [
+            cluster,
+            alone,
+            "--address=",
+            f"--updater-interval={clock.flag(10.0)}",
+            # Admission lives in this process: its sign of life, of the machine's time, says
+            # nothing.
+            "--use-admission-controller-status=false",
+        ],
+        "admission": [
+            cluster,
+            f"--cert-dir={directory}",
+            f"--tls-cert-file={directory / 'none'}",
+            "--register-by-url=true",
+            f"--webhook-address={_HOST}",
+            "--port=0",
+            "--address=",
+            f"--bind-address={_HOST}",
+        ],
+    }

@@ -1,0 +1,129 @@
+"""One look at a scene: what its pods do, what size they have, and why."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from podscale.cli.demo.scenes import MIB, Scene, queue_load, shop_load
+from podscale.cli.demo.stage import DemoStage
+from podscale.core import quantity
+
+_AUTOSCALERS = {"hpa": "horizontalpodautoscalers", "vpa": "verticalpodautoscalers"}
+
+
+class PodLook(Struct, frozen=True):
+    """One pod, in numbers and in words."""
+
+    name: str
+    value: float  # requests/s, or MiB
+    share: float  # of what is wanted (hpa) or allowed (vpa), for a bar
+    note: str = ""
+
+
+class SceneLook(Struct, frozen=True):
+    """A scene at one moment."""
+
+    scene: str
+    at_s: float  # of the demo's time
+    load: str
+    replicas: int
+    pods: tuple[PodLook, ...]
+    reason: str
+    is_measured: bool  # its metric is served
+    load_value: float = 0.0
+    request_mib: tuple[float, ...] = ()  # of memory, by pod
+    restarts: int = 0
+
+
+async def look(stage: DemoStage, scene: Scene) -> SceneLook:
+    """Look at a scene now."""
+    measured: Any = await stage.get(scene.measured)
+    items = (measured or {}).get("items") or []
+    _let_size(stage, scene, bool(items))
+    told: Any = await stage.get(scene.decision)
+    at_s = stage.clock() - stage.began_s
+    deployment = stage.objects.get("deployments", scene.namespace, scene.workload)
+    replicas = int(deployment["spec"]["replicas"])
+    reason = _reason((told or {}).get("status") or {})
+    if scene.name == "worker":
+        return _worker(stage, scene, at_s, replicas, reason, bool(items))
+    if scene.name == "queue":
+        messages = quantity.parse(items[0]["value"]).milli / 1000 if items else 0.0
+        pods = tuple(PodLook(name, 0.0, 0.0, note) for name, note in _pods(stage, scene))
+        text = f"{queue_load(at_s):.0f} messages/s in, {messages:.0f} waiting"
+        return SceneLook("queue", at_s, text, replicas, pods, reason, bool(items), messages)
+    rates = {
+        item["describedObject"]["name"]: quantity.parse(item["value"]).milli / 1000
+        for item in items
+    }
+    pods = tuple(PodLook(name, rate, rate / 12) for name, rate in sorted(rates.items()))
+    load = shop_load(at_s)
+    return SceneLook("shop", at_s, f"{load:.1f} req/s", replicas, pods, reason, bool(items), load)
+
+
+def _let_size(stage: DemoStage, scene: Scene, is_measured: bool) -> None:
+    # Only now: an HPA before its metric would begin with warnings.
+    plural = _AUTOSCALERS[scene.kind]
+    if is_measured and not stage.objects.find(plural, scene.namespace, scene.workload):
+        stage.objects.put(scene.autoscaler)
+
+
+def _worker(
+    stage: DemoStage, scene: Scene, at_s: float, replicas: int, reason: str, is_measured: bool
+) -> SceneLook:
+    used = {
+        (pod["metadata"]["namespace"], pod["metadata"]["name"]): usage.memory_bytes
+        for pod, usage in stage.cluster.load.pods()
+    }
+    pods, requests, restarts = [], [], 0
+    for pod in _held(stage, scene):
+        name = pod["metadata"]["name"]
+        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+        resources = (statuses[0].get("resources") if statuses else None) or {}
+        request, limit = (_mib(resources.get(kind)) for kind in ("requests", "limits"))
+        again = sum(int(status.get("restartCount", 0)) for status in statuses)
+        mib = used.get((scene.namespace, name), 0.0) / MIB
+        note = f"{mib:4.0f} of {limit:4.0f} MiB, requests {request:4.0f}, killed {again}x"
+        pods.append(PodLook(name, mib, mib / limit if limit else 0.0, note))
+        requests.append(request)
+        restarts += again
+    load = f"leaks 5 MiB/s, killed {restarts}x"
+    return SceneLook(
+        "worker", at_s, load, replicas, tuple(pods), reason, is_measured,
+        request_mib=tuple(requests), restarts=restarts,
+    )  # fmt: skip
+
+
+def _held(stage: DemoStage, scene: Scene) -> list[dict[str, Any]]:
+    return [
+        pod
+        for pod in stage.objects.list("pods", scene.namespace)
+        if not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def _pods(stage: DemoStage, scene: Scene) -> list[tuple[str, str]]:
+    return [
+        (pod["metadata"]["name"], (pod.get("status") or {}).get("phase", ""))
+        for pod in _held(stage, scene)
+    ]
+
+
+def _mib(resources: Mapping[str, Any] | None) -> float:
+    text = (resources or {}).get("memory")
+    return float(quantity.from_wire(text)) / MIB if text else 0.0
+
+
+def _reason(status: Mapping[str, Any]) -> str:
+    first = status.get("first_reason")
+    sentences = list(status.get("sentences") or ())
+    pods = status.get("pods")
+    if pods is None:
+        # The first sentence says how many pods there are, which the view shows anyway.
+        return f"{first}: {' '.join(sentences[1:])}" if first else ""
+    # A sizing decision: the pod that is being changed, and the amount that is sized here.
+    acting = [pod for pod in pods if pod.get("decision", {}).get("action") != "none"] or pods
+    told = [line for line in sentences if line.startswith("memory of ")]
+    told += [line for pod in acting[:1] for line in sentences if pod["pod"] in line]
+    return f"{acting[0]['first_reason'] if acting else first}: {' '.join(told)}" if told else ""

@@ -1,0 +1,186 @@
+"""What the demo runs: the sandbox, measurements and all parts, in one directory and process.
+
+Leaving the block ends everything and removes every file.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+import yaml
+
+from podscale.cli import page
+from podscale.cli.demo import leftovers, scenes
+from podscale.cli.demo.clock import Clock
+from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags
+from podscale.cli.demo.measurements import Measurements, measuring
+from podscale.cli.demo.rules import rules
+from podscale.cli.together import together
+from podscale.sandbox.cluster import SandboxCluster
+from podscale.sandbox.kubelet import Timing
+from podscale.sandbox.server import SandboxServer
+from podscale.serving import logs
+from podscale.serving.logs import Verbosity
+
+_LEAST_SCRAPE_S = 0.1  # real seconds between two scrapes, however fast the clock
+_LOOK_S, _LEAST_LOOK_S = 2.0, 0.4  # of the page; the demo's seconds, and real ones at least
+_APISERVICES = "apiservices.apiregistration.k8s.io"
+_APIS: tuple[tuple[str, str], ...] = (
+    ("custom.metrics.k8s.io", "v1beta1"),
+    ("custom.metrics.k8s.io", "v1beta2"),
+    ("external.metrics.k8s.io", "v1beta1"),
+    ("metrics.k8s.io", "v1beta1"),
+    ("hpa.podscale.io", "v1alpha1"),
+    ("vpa.podscale.io", "v1alpha1"),
+)
+
+
+class DemoError(click.ClickException):
+    """The demo cannot run here; the text says what to do."""
+
+
+class DemoStage:
+    """The running demo, as the view needs it."""
+
+    def __init__(
+        self,
+        cluster: SandboxCluster,
+        clock: Clock,
+        directory: Path,
+        measurements: Measurements,
+        page_url: str,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.cluster = cluster
+        self.server = cluster.server
+        self.objects = cluster.server.objects
+        self.clock = clock
+        self.measurements = measurements
+        self.page_url = page_url
+        self.rules = directory / "rules.yaml"
+        self.began_s = clock()
+        self._session = session
+
+    async def get(self, path: str) -> Any:
+        """Return the JSON at ``path`` of the sandbox's API server, ``None`` if it has none yet."""
+        headers = {"Authorization": f"Bearer {self.server.admin_token}"}
+        try:
+            async with self._session.get(
+                self.server.url + path, headers=headers, timeout=aiohttp.ClientTimeout(total=5)
+            ) as answer:
+                return await answer.json() if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+
+
+@asynccontextmanager
+async def stage(speed: float, say: Callable[[str], None]) -> AsyncIterator[DemoStage]:
+    """Run the demo's cluster and parts while the block runs; raises ``DemoError``."""
+    await asyncio.to_thread(leftovers.sweep)
+    clock = Clock(speed)
+    try:
+        with leftovers.directory() as directory:
+            async with _on(directory, clock, say) as running:
+                yield running
+    except OSError as error:
+        raise DemoError(f"cannot run here: {error}") from error
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise DemoError(f"a part failed: {first or type(first).__name__}") from errors
+
+
+@asynccontextmanager
+async def _on(
+    directory: Path, clock: Clock, say: Callable[[str], None]
+) -> AsyncIterator[DemoStage]:
+    scrape_s = max(1.0, _LEAST_SCRAPE_S * clock.speed)
+    (directory / "rules.yaml").write_text(rules(scrape_s))
+    with (directory / "podscale.log").open("w", buffering=1) as log:
+        logs.configure("console", Verbosity(0), log)
+        os.environ["POD_NAMESPACE"] = NAMESPACE
+        cluster = SandboxCluster(SandboxServer(wall=clock), timing=_timing(clock))
+        async with cluster, aiohttp.ClientSession() as session:
+            _prepare(cluster)
+            began_s = clock()
+            scenes.deploy(cluster, began_s)
+            cluster.server.kubeconfig(directory / "kubeconfig")
+            async with measuring(cluster, directory, clock, scrape_s, say) as measurements:
+                chosen = flags(clock, scrape_s, directory, measurements.url)
+                # A second demo beside this one has the first free port.
+                period_s = max(clock.real_s(_LOOK_S), _LEAST_LOOK_S)
+                shows = page.PageChoice(or_any=True, period_s=period_s)
+                urls: list[str] = []
+                async with together(
+                    chosen, Verbosity(0), port=0, shows=shows, wall=clock, opened=urls.append
+                ) as running:
+                    if running.server is None:
+                        raise DemoError("cannot run here: nothing is served")
+                    _open(cluster, running.server.port)
+                    here = DemoStage(cluster, clock, directory, measurements, urls[0], session)
+                    here.began_s = began_s
+                    yield here
+
+
+def _timing(clock: Clock) -> Timing:
+    usual = Timing()
+    return Timing(
+        start_s=clock.real_s(usual.start_s),
+        ready_s=clock.real_s(usual.ready_s),
+        stop_s=clock.real_s(usual.stop_s),
+        resize_s=clock.real_s(usual.resize_s),
+    )
+
+
+def _prepare(cluster: SandboxCluster) -> None:
+    objects = cluster.server.objects
+    crds = files("config") / "crds" / "vpa" / "vpa.yaml"
+    for definition in yaml.safe_load_all(crds.read_text(encoding="utf-8")):
+        objects.create("customresourcedefinitions", "", definition)
+    objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for group, version in _APIS:
+        objects.put(
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"{version}.{group}"},
+                "spec": {
+                    "group": group,
+                    "version": version,
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 100,
+                    "service": {"namespace": NAMESPACE, "name": SERVICE},
+                },
+            }
+        )
+
+
+def _open(cluster: SandboxCluster, port: int) -> None:
+    """Let the API server reach what it has been told of: our server listens only now."""
+    objects = cluster.server.objects
+    for group, version in _APIS:
+        name = f"{version}.{group}"
+        # Our CA stands there already, or comes into what is there.
+        found = objects.get(_APISERVICES, "", name)
+        service = {**found["spec"]["service"], "port": port}
+        spec = {**found["spec"], "service": service}
+        objects.update(_APISERVICES, "", name, {**found, "spec": spec})
+    objects.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+            "spec": {
+                "type": "ExternalName",
+                "externalName": "localhost",
+                "ports": [{"port": port}],
+            },
+        }
+    )

@@ -1,0 +1,269 @@
+"""What the doctor asks a cluster: resources, objects, APIServices, and who may read."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from adapter.doctor.diagnosis import API_GROUPS
+from adapter.doctor.evidence import Access, AskedEvidence
+from podscale.kube.api import Api
+from podscale.kube.discovery import Discovery
+from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS
+from podscale.kube.restmapper import Mapper
+
+READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_MOST_OBJECTS = 2_000
+_PAGE, _MOST_PAGES = 500, 100
+_VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
+
+T = TypeVar("T")
+
+
+class ClusterFailed(Exception):
+    """The cluster did not tell what is needed; the text says what and why."""
+
+
+class _Meta(Struct, frozen=True):
+    name: str = ""
+
+
+class _Item(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _List(Struct, frozen=True):
+    items: Sequence[_Item] | None = None
+
+
+class _PageMeta(Struct, frozen=True, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+class _Page(Struct, frozen=True):
+    metadata: _PageMeta = _PageMeta()
+    items: Sequence[dict[str, object]] | None = None  # servers in Go write null for none
+
+
+class _ServiceReference(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _ServiceSpec(Struct, frozen=True):
+    service: _ServiceReference | None = None
+
+
+class _Condition(Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _ServiceStatus(Struct, frozen=True):
+    conditions: Sequence[_Condition] = ()
+
+
+class _ApiService(Struct, frozen=True):
+    spec: _ServiceSpec = _ServiceSpec()
+    status: _ServiceStatus = _ServiceStatus()
+
+
+class _ReviewStatus(Struct, frozen=True):
+    allowed: bool = False
+    reason: str = ""
+
+
+class _Review(Struct, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+class _ScaleStatus(Struct, frozen=True):
+    selector: str = ""
+
+
+class _Scale(Struct, frozen=True):
+    status: _ScaleStatus = _ScaleStatus()
+
+
+class _ConfigMap(Struct, frozen=True):
+    data: Mapping[str, str] = {}
+
+
+class DoctorCluster:
+    """Facts of one cluster; counts its requests and keeps what deserves a note."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.requests = 0
+        self.notes: list[str] = []
+        self.mapper = Mapper()
+
+    async def learn_resources(self) -> None:
+        """Read discovery; raises ``ClusterFailed`` when nothing of it can be read."""
+        discovery = Discovery(self._api)
+        self.requests += 2
+        try:
+            self.mapper = await discovery.refresh()
+        except KubeError as error:
+            text = f"the API server does not say what it serves: {error}"
+            if isinstance(error, ApiUnreachable):
+                text += (
+                    ". Is it the right cluster? --kubeconfig, --context or --server choose "
+                    "another; with --config FILE --no-cluster none is asked"
+                )
+            raise ClusterFailed(text) from error
+        if discovery.failed_groups:
+            self.notes.append(
+                f"Discovery is partial: {', '.join(discovery.failed_groups)} did not answer. Rules "
+                "about resources of these groups cannot be judged, and an adapter that starts now "
+                "does not know them."
+            )
+
+    async def config_map(self, namespace: str, name: str) -> dict[str, object]:
+        """Return a ConfigMap as a manifest; raises ``ClusterFailed``."""
+        found = await self._get(CONFIG_MAPS.path(namespace, name), _ConfigMap)
+        metadata = {"namespace": namespace, "name": name}
+        return {"kind": "ConfigMap", "metadata": metadata, "data": dict(found.data)}
+
+    async def hpa(self, namespace: str, name: str) -> Mapping[str, object]:
+        """Return an HPA as it is; raises ``ClusterFailed``."""
+        try:
+            return await self._get(HPAS.path(namespace, name), dict[str, object])
+        except ClusterFailed as failed:
+            if not isinstance(failed.__cause__, ObjectNotFound):
+                raise
+            await self.find_namespace(namespace)
+            raise ClusterFailed(
+                f"there is no HPA {name} in namespace {namespace} (-n NAMESPACE: in another?)"
+            ) from failed
+
+    async def find_namespace(self, namespace: str) -> None:
+        """Raise ``ClusterFailed`` for a namespace that is not there; who may not ask passes."""
+        try:
+            await self._get(f"/api/v1/namespaces/{namespace}", dict[str, object])
+        except ClusterFailed as failed:
+            if isinstance(failed.__cause__, ObjectNotFound):
+                raise ClusterFailed(f"there is no namespace {namespace}") from failed
+
+    async def listed(self, path: str, what: str) -> AsyncIterator[list[dict[str, object]]]:
+        """Yield the objects of a list page by page; where it cannot be read on is a note."""
+        query = {"limit": str(_PAGE)}
+        for _ in range(_MOST_PAGES):
+            try:
+                found = await self._get(path, _Page, query)
+            except ClusterFailed as failed:
+                self.notes.append(str(failed))
+                return
+            yield list(found.items or ())
+            if not found.metadata.continue_:
+                return
+            query["continue"] = found.metadata.continue_
+        self.notes.append(f"only the first {_PAGE * _MOST_PAGES} {what} were looked at")
+
+    async def target_selector(self, namespace: str, kind: str, api_version: str, name: str) -> str:
+        """Return the pod selector of a scale target; raises ``ClusterFailed``."""
+        group = api_version.rpartition("/")[0]
+        try:
+            resource = self.mapper.for_kind(kind, group)[0]
+        except NoMatch as error:
+            raise ClusterFailed(f"the target of the HPA: {error}") from error
+        try:
+            scale = await self._get(resource.path(namespace, name, "scale"), _Scale)
+        except ClusterFailed as failed:
+            if not isinstance(failed.__cause__, ObjectNotFound):
+                raise
+            raise ClusterFailed(
+                f"the target of the HPA, {kind}/{name}, is not in namespace {namespace}, or has no "
+                "scale subresource: correct spec.scaleTargetRef or create it"
+            ) from failed
+        return scale.status.selector
+
+    async def object_names(self, asked: AskedEvidence) -> list[str]:
+        """Return the objects that ``asked`` means, by name; raises ``ClusterFailed``."""
+        if asked.api == "external" or asked.name not in ("", "*"):
+            return [] if asked.api == "external" else [asked.name]
+        try:
+            resource = self.mapper.parse(asked.resource)
+        except NoMatch as error:
+            raise ClusterFailed(f"--resource: {error}") from error
+        query = {"limit": str(_MOST_OBJECTS)}
+        if asked.selector:
+            query["labelSelector"] = asked.selector
+        found = await self._get(resource.path(asked.namespace), _List, query)
+        return [item.metadata.name for item in found.items or ()]
+
+    async def api_services(self, api: str) -> dict[str, str]:
+        """Return APIService -> Service of one metrics API, as far as they exist."""
+        services = {}
+        for version in _VERSIONS[api]:
+            name = f"{version}.{API_GROUPS[api]}"
+            try:
+                found = await self._get(API_SERVICES.path("", name), _ApiService)
+            except ClusterFailed as failed:
+                if not isinstance(failed.__cause__, ObjectNotFound):
+                    self.notes.append(str(failed))
+                continue
+            behind = found.spec.service
+            services[name] = f"{behind.namespace}/{behind.name}" if behind else "the API server"
+            self.notes += [
+                f"APIService {name} is not available: {condition.message}"
+                for condition in found.status.conditions
+                if condition.type == "Available" and condition.status == "False"
+            ]
+        return services
+
+    async def access(self, asked: AskedEvidence, user: str) -> Access | None:
+        """Return whether ``user`` may read the metric; ``None`` when that may not be asked."""
+        if asked.api == "external":
+            verb, resource = "list", asked.metric
+        else:
+            verb = "get"
+            kind = "metrics" if asked.resource == "namespaces" else asked.resource
+            resource = f"{kind}/{asked.metric}"
+        resource, _, subresource = resource.partition("/")
+        groups = ["system:authenticated"]
+        if user.startswith("system:serviceaccount:"):
+            groups += ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
+        review = {
+            "kind": "SubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "spec": {
+                "user": user,
+                "groups": groups,
+                "resourceAttributes": {
+                    "namespace": asked.namespace,
+                    "verb": verb,
+                    "group": API_GROUPS[asked.api],
+                    "resource": resource,
+                    "subresource": subresource,
+                },
+            },
+        }
+        self.requests += 1
+        try:
+            answer = await self._api.request(
+                "POST",
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                body=msgspec.json.encode(review),
+            )
+            status = msgspec.json.decode(answer.body, type=_Review).status
+        except (KubeError, msgspec.MsgspecError) as error:
+            self.notes.append(f"Whether {user} may read the metric is not known: {error}")
+            return None
+        return Access(user, status.allowed, status.reason)
+
+    async def read(self, path: str) -> bytes:
+        """Return the body below ``path``; raises ``KubeError``."""
+        self.requests += 1
+        return (await self._api.request("GET", path, timeout_s=15.0)).body
+
+    async def _get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        self.requests += 1
+        try:
+            answer = await self._api.request("GET", path, query=query, timeout_s=15.0)
+            return msgspec.json.decode(answer.body, type=kind)
+        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterFailed(f"{path}: {error}") from error

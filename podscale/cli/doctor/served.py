@@ -1,0 +1,232 @@
+"""The doctor at a running adapter: its rules, and what it answers for a metric.
+
+Both go through the API server with the caller's own rights. With ``--prometheus-url`` the
+rules are followed as a file's are; without it nobody here can reach the adapter's
+Prometheus, and what the adapter itself says of the metric is the finding.
+"""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold
+from adapter.doctor.diagnosis import API_GROUPS, Diagnosis, without_sample
+from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.lint_objects import Meta
+from adapter.doctor.lints import NO_SAMPLE, LintFinding
+from adapter.doctor.query_checks import listed
+from adapter.stages import Stage
+from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
+from podscale.cli.output import count
+from podscale.kube.errors import ApiError, ApiUnreachable, Forbidden, KubeError, ObjectNotFound
+
+_PLACES = (
+    "custom.metrics.k8s.io/v1beta1",
+    "custom.metrics.k8s.io/v1beta2",
+    "external.metrics.k8s.io/v1beta1",
+)
+# Reasons of the adapter's answers that are no stage of the doctor's, by status.
+_STAGES = {
+    403: Stage.FORBIDDEN, 500: Stage.QUERY_INVALID, 503: Stage.PROMETHEUS_UNREACHABLE,
+    504: Stage.PROMETHEUS_UNREACHABLE,
+}  # fmt: skip
+_CHANGES: Mapping[Stage, str] = {
+    Stage.API_SERVICE_ELSEWHERE: "See kubectl get apiservice for who that is.",
+    Stage.PROMETHEUS_UNREACHABLE: "See the adapter's log, and its --prometheus-url.",
+    Stage.FORBIDDEN: "Act as somebody who may (--as USER).",
+}
+
+
+# kubectl top needs the same.
+_USAGE = (
+    "See kubectl get apiservice v1beta1.metrics.k8s.io: metrics-server has to serve it, or the "
+    "adapter (resourceRules)."
+)
+
+
+class _ContainerUsage(msgspec.Struct, frozen=True):
+    name: str = ""
+    usage: Mapping[str, str] = {}
+
+
+class _PodUsage(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+    containers: list[_ContainerUsage] = []
+
+    def tells(self, metric: str, container: str) -> bool:
+        """Whether nothing that is added up for an HPA is missing; as ``kube.metrics_api``."""
+        counted = [each for each in self.containers if container in ("", each.name)]
+        return bool(counted) and all(metric in each.usage for each in counted)
+
+
+class _UsageList(msgspec.Struct, frozen=True):
+    items: list[_PodUsage] | None = None
+
+
+class _Described(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True, rename="camel"):
+    described_object: _Described = _Described()
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[_Item] | None = None  # servers in Go write null for none
+
+
+async def running_rules(cluster: DoctorCluster) -> RulesTold:
+    """Return what the running adapter says of its rules; raises ``ClusterFailed``."""
+    problems: dict[str, KubeError] = {}
+    for place in _PLACES:
+        try:
+            return msgspec.json.decode(
+                await cluster.read(f"/apis/{place}/{RESOURCE}"), type=RulesTold
+            )
+        except KubeError as error:
+            problems[place] = error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterFailed(f"the adapter's answer is not understood: {error}") from error
+    return _nobody(problems)
+
+
+def _nobody(problems: Mapping[str, KubeError]) -> RulesTold:
+    for error in problems.values():
+        if isinstance(error, Forbidden):
+            raise ClusterFailed(
+                f"{error}. The rules of a running adapter need: list {RESOURCE} in "
+                f"custom.metrics.k8s.io, and get on nonResourceURL {RIGHT}. Or give --config FILE"
+            ) from error
+        if not isinstance(error, ObjectNotFound):
+            raise ClusterFailed(
+                f"the adapter does not answer through the API server: {error}. See kubectl get "
+                "apiservice v1beta1.custom.metrics.k8s.io, or give --config FILE"
+            ) from error
+    raise ClusterFailed(
+        "no podscale adapter serves custom.metrics.k8s.io or external.metrics.k8s.io here: say "
+        "where the rules are (--config FILE, or --config-map NAMESPACE/NAME)"
+    )
+
+
+async def answered(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
+    """Return what the adapter says of ``asked``: Healthy, or the stage its answer names."""
+    try:
+        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_Items)
+    except ApiUnreachable as error:
+        return _found(Stage.PROMETHEUS_UNREACHABLE, f"The API server does not answer: {error}.")
+    except KubeError as error:
+        return _refused(error)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _found(
+            Stage.API_SERVICE_ELSEWHERE,
+            f"Who answers for {API_GROUPS[asked.api]} is no adapter: its answer is no list of "
+            f"values ({error}).",
+        )
+    if not found.items:
+        return _found(
+            Stage.OBJECT_MISMATCH,
+            f"The adapter answers with no item: no {asked.resource or 'series'} with a sample "
+            f"match {asked.selector or asked.metric_selector or 'the request'}.",
+        )
+    served = _found(
+        Stage.HEALTHY,
+        f"{asked.metric} is served: {count(len(found.items), 'item')}.",
+    )
+    shown = {item.described_object.name for item in found.items}
+    objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
+    return _beside(served, asked, [name for name in objects if name not in shown])
+
+
+def _beside(served: Diagnosis, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosis:
+    if not silent:
+        return served
+    told = LintFinding(NO_SAMPLE, "the adapter", without_sample(asked, listed(silent)))
+    return msgspec.structs.replace(served, change="Nothing stops it.", beside=(told,))
+
+
+async def _objects(cluster: DoctorCluster, asked: AskedEvidence) -> list[str]:
+    try:
+        return await cluster.object_names(asked)
+    except ClusterFailed as failed:  # a metric is served all the same
+        cluster.notes.append(f"whether each object has a sample was not looked at: {failed}")
+        return []
+
+
+async def measured(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
+    """Return what metrics.k8s.io says of the pods that an HPA takes the usage of."""
+    try:
+        found = msgspec.json.decode(await cluster.read(path_of(asked)), type=_UsageList)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Diagnosis(
+            Stage.QUERY_INVALID, f"The answer of metrics.k8s.io is not understood: {error}.", _USAGE
+        )
+    except KubeError as error:
+        refused = _refused(error)
+        change = _CHANGES[Stage.FORBIDDEN] if isinstance(error, Forbidden) else _USAGE
+        return Diagnosis(refused.stage, f"metrics.k8s.io: {refused.seen}", change)
+    items = found.items or []
+    about = f"{asked.metric} of container {asked.container}" if asked.container else asked.metric
+    pods = [pod for pod in items if pod.tells(asked.metric, asked.container)]
+    if not pods:
+        seen = (
+            f"metrics.k8s.io tells the {about} of none of the pods that "
+            f"{asked.selector or '(everything)'} selects in namespace {asked.namespace}."
+        )
+        names = {each.name for pod in items for each in pod.containers}
+        if names and asked.container and asked.container not in names:
+            return Diagnosis(
+                Stage.OBJECT_MISMATCH,
+                f"{seen} Their containers are {', '.join(sorted(names))}.",
+                "Name one of them under containerResource.container of the HPA.",
+            )
+        return Diagnosis(
+            Stage.OBJECT_MISMATCH,
+            seen,
+            "See whether pods of the target run (kubectl top pod), and what serves metrics.k8s.io: "
+            "with this adapter, the labels that resourceRules name.",
+        )
+    served = _found(Stage.HEALTHY, f"{about} is served: {count(len(pods), 'pod')}.")
+    silent = [pod.metadata.name for pod in items if not pod.tells(asked.metric, asked.container)]
+    return _beside(served, asked, silent)
+
+
+def _refused(error: KubeError) -> Diagnosis:
+    if not isinstance(error, ApiError):
+        return _found(Stage.PROMETHEUS_UNREACHABLE, f"{error}.")
+    stages = set(Stage)
+    for cause in error.causes:
+        if cause.reason in stages:
+            return _found(Stage(cause.reason), cause.message or error.message)
+    default = Stage.NO_SERIES if error.status == 404 else Stage.PROMETHEUS_UNREACHABLE
+    return _found(_STAGES.get(error.status, default), error.message)
+
+
+def _found(stage: Stage, seen: str) -> Diagnosis:
+    change = _CHANGES.get(
+        stage,
+        "Give --prometheus-url (kubectl port-forward reaches it) to see the series and the query.",
+    )
+    return Diagnosis(stage, seen, "Nothing needs to change." if stage == "Healthy" else change)
+
+
+def path_of(asked: AskedEvidence) -> str:
+    """Return the path of the request that an HPA would make."""
+    namespace = quote(asked.namespace)
+    selectors = {"labelSelector": asked.selector, "metricLabelSelector": asked.metric_selector}
+    if asked.api == "resource":
+        selectors = {"labelSelector": asked.selector}
+        base, path = "/apis/metrics.k8s.io/v1beta1", f"/namespaces/{namespace}/pods"
+    elif asked.api == "external":
+        path = f"/namespaces/{namespace}/{quote(asked.metric)}"
+        selectors = {"labelSelector": asked.metric_selector}
+        base = f"/apis/{API_GROUPS['external']}/v1beta1"
+    else:
+        base = f"/apis/{API_GROUPS['custom']}/v1beta1"
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        about = f"{quote(asked.resource)}/{quote(asked.name or '*', safe='*')}"
+        if asked.resource == "namespaces":
+            about = "metrics"
+        path = f"{scope}/{about}/{quote(asked.metric)}"
+    query = "&".join(f"{key}={quote(text)}" for key, text in selectors.items() if text)
+    return f"{base}{path}{f'?{query}' if query else ''}"
