@@ -8,8 +8,8 @@ are the caller's wall clock.
 
 from msgspec import Struct, structs
 
+from hpa.cluster.catalog import Key
 from hpa.cluster.objects import ManagedField
-from hpa.loop.catalog import Key
 
 QUIET_S = 600.0  # silent for so long, another controller counts as gone
 IN_TREE_PERIOD_S = 15.0

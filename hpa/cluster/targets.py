@@ -12,10 +12,10 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from hpa.cluster.catalog import AutoscalerEntry
 from hpa.cluster.objects import is_part
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
-from hpa.loop.catalog import AutoscalerEntry
 from podscale.core import selector as selectors
 from podscale.core.labels import since_1_36
 from podscale.kube.api import Api

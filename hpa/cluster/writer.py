@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from hpa.cluster import statuses
+from hpa.cluster.catalog import AutoscalerEntry
 from hpa.cluster.objects import Autoscaler
 from hpa.cluster.targets import ScaleTargets, TargetScale
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
 from hpa.decide.spec import HpaStatus
-from hpa.loop.catalog import AutoscalerEntry
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.errors import ApiUnreachable, KubeError, NotLeading, ServerFailed, WriteConflict
 from podscale.kube.objects import scale as wire

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import structs
 
+from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.decide.decision import Trace
 from hpa.decisions import decisions
 from hpa.decisions.decisions import KnownDecisions
 from hpa.explain import first_reason
-from hpa.loop.catalog import AutoscalerEntry, Key
 from hpa.loop.controller import Controller
 from podscale.kube.wire import format_time
 from podscale.serving import status

@@ -10,13 +10,13 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct, structs
 
+from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import Past
 from hpa.decide.spec import HPA
 from hpa.history import history
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryMark, HistoryRecord
-from hpa.loop.catalog import AutoscalerEntry, Key
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 from msgspec import Struct, structs
 
+from hpa.cluster.catalog import AutoscalerEntry, Catalog, Key
 from hpa.cluster.claims import InTreeClaims
 from hpa.cluster.foreign import ForeignControllers
 from hpa.cluster.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
@@ -26,7 +27,6 @@ from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.history.keeping import HistoryKeeper
 from hpa.history.memory import HistoryMemory
-from hpa.loop.catalog import AutoscalerEntry, Catalog, Key
 from hpa.loop.clock import Jumps
 from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.passes import Passes, PassLimits

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from hpa.cluster.questions import admitted, is_question
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import MOST_METRICS_TOGETHER
 from hpa.loop.observe import Look
-from hpa.loop.questions import admitted, is_question
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import (
     Answer,

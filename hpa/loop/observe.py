@@ -9,16 +9,16 @@ from itertools import count
 
 from msgspec import Struct
 
+from hpa.cluster.catalog import AutoscalerEntry, Catalog
 from hpa.cluster.claims import InTreeClaims
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.podcolumns import SelectedPods
+from hpa.cluster.questions import Asked, is_question, questions
 from hpa.cluster.targets import ScaleTargets, TargetScale
 from hpa.decide.observation import MetricAnswer, Observation, Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.decide.spec import HPA
-from hpa.loop.catalog import AutoscalerEntry, Catalog
-from hpa.loop.questions import Asked, is_question, questions
 from podscale.core.selector import Selector, SelectorError, parse
 from podscale.kube.change import Change
 from podscale.kube.objects.scale import Workload

@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 from msgspec import Struct, structs
 
+from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.cluster.foreign import ForeignControllers
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
@@ -23,7 +24,6 @@ from hpa.decide.decision import DONE
 from hpa.history import history
 from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
-from hpa.loop.catalog import AutoscalerEntry, Key
 from hpa.loop.metric_answers import Asking, Given
 from hpa.loop.observe import AutoscalerObserver, Look
 from hpa.loop.permission import WritePermission

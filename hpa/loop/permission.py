@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from msgspec import structs
 
+from hpa.cluster.catalog import Key
 from hpa.cluster.foreign import ForeignControllers
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide import Decision, Scale
 from hpa.decide.steps import Corrected
 from hpa.history.memory import HistoryMemory
-from hpa.loop.catalog import Key
 from hpa.loop.observe import Look
 
 

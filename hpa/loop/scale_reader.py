@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from hpa.cluster.catalog import AutoscalerEntry
 from hpa.cluster.objects import TargetKey
 from hpa.cluster.targets import ScaleTargets, TargetScale
 from hpa.decide import Scale, ScaleUnreadable
 from hpa.history.memory import HistoryMemory
-from hpa.loop.catalog import AutoscalerEntry
 from hpa.loop.observe import AutoscalerObserver, Look
 from podscale.kube.restmapper import Mapper
 

@@ -11,7 +11,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
-from hpa.loop.catalog import Key
+from hpa.cluster.catalog import Key
 
 _LONGEST_TICK_S = 1.0
 _SHORTEST_TICK_S = 0.2

@@ -4,8 +4,8 @@ Times are those of each object's own (``statuses.own_moment``), by the caller's 
 """
 
 from hpa.cluster import statuses
+from hpa.cluster.catalog import Key
 from hpa.decide import Conclusion
-from hpa.loop.catalog import Key
 from hpa.loop.observe import Look
 from hpa.selfmetrics import HpaMetrics
 

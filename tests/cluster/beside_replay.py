@@ -18,6 +18,7 @@ from msgspec import structs
 
 from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.cluster.podcolumns import SelectedPods
+from hpa.cluster.questions import admitted, questions
 from hpa.decide import (
     Observation,
     Outcome,
@@ -31,7 +32,6 @@ from hpa.decide import (
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.decide.spec import HPA, Condition, HpaStatus
-from hpa.loop.questions import admitted, questions
 from hpa.offline.evaluation import settings_for
 from podscale.core.metrics import Question
 from podscale.core.selector import parse

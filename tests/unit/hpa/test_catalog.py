@@ -1,7 +1,7 @@
 """What an entry makes of states that cannot be read whole."""
 
+from hpa.cluster.catalog import AutoscalerEntry
 from hpa.cluster.objects import Autoscaler
-from hpa.loop.catalog import AutoscalerEntry
 from podscale.kube.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 

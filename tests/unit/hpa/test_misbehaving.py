@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.cluster.targets import TargetScale
 from hpa.decide import Scale, Settings
-from hpa.loop.catalog import AutoscalerEntry, Key
 from hpa.loop.controller import Controller
 from hpa.loop.passes import PassLimits
 from podscale.core.metrics import Answer, Question, Unavailable

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from hpa.cluster.catalog import Key
 from hpa.cluster.foreign import QUIET_S
 from hpa.cluster.objects import ManagedField
 from hpa.cluster.statuses import REFRESH_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
-from hpa.loop.catalog import Key
 from hpa.loop.scale_reader import PAGE
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
 from podscale.kube.lease import Term

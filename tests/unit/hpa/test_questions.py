@@ -3,8 +3,8 @@
 import numpy as np
 from msgspec import structs
 
+from hpa.cluster.questions import admitted, questions
 from hpa.decide.spec import Expression, MetricObject, MetricSelector, MetricSpec
-from hpa.loop.questions import admitted, questions
 from podscale.core.metrics import (
     ContainerColumns,
     ExternalMetric,

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.cluster.catalog import AutoscalerEntry
 from hpa.explain import explain
-from hpa.loop.catalog import AutoscalerEntry
 from podscale.kube.objects.scale import ReplicationController
 from podscale.kube.resource import REPLICA_SETS, Resource
 from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hpa.cluster.questions import questions
 from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide, wire
 from hpa.decide.decision import Conclusion, Decision, MetricLabels
 from hpa.decide.history import stored
@@ -25,7 +26,6 @@ from hpa.decide.spec import (
 )
 from hpa.decide.stabilization import stabilize_down
 from hpa.decide.steps import Measured
-from hpa.loop.questions import questions
 from podscale.core.metrics import NoData, Refused, Unavailable
 from podscale.kube.restmapper import Mapper
 from tests.unit.hpa.decide.situations import (

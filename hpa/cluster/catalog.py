@@ -11,11 +11,11 @@ import structlog
 from msgspec import structs
 
 from hpa.cluster.objects import Autoscaler, TargetKey, target_of, to_decide
+from hpa.cluster.questions import Asked
 from hpa.decide.pods import Pods
 from hpa.decide.reading import read_status
 from hpa.decide.spec import HPA, MetricSpec
 from hpa.decide.wire import WireStatus
-from hpa.loop.questions import Asked
 from podscale.core.quantity import QuantityError
 from podscale.core.selector import Selector
 from podscale.kube.change import Change
