@@ -1,6 +1,6 @@
 """The newest decision of one autoscaler, in as little memory as its inputs take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
 import msgspec
@@ -19,7 +19,7 @@ from hpa.decide.observation import (
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.decide.spec import HPA
-from podscale.core.metrics import PodSamples
+from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 
 
@@ -63,23 +63,31 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True):
     names: tuple[str, ...] | None
 
 
-class _Given(Struct, frozen=True, gc=False, array_like=True):
-    """What of a trace belongs to no one else; ``None`` among the answers stands for columns."""
+class _Series(Struct, frozen=True, gc=False, array_like=True):
+    """The one series of an external metric."""
+
+    labels: Mapping[str, str]
+    value_milli: int
+    time_s: float | None
+    window_s: float | None
+    asked_s: float
+    left_out: int
+
+
+class _Answers(Struct, frozen=True, gc=False, array_like=True):
+    """The answers of a trace, each in the first of the three forms that holds it."""
 
     columns: tuple[_Columns | None, ...]
-    answers: tuple[MetricAnswer | None, ...]
-    rivals: tuple[str, ...]
-    same_target: tuple[str, ...]
-    outcome: Outcome | None
-    outcome_at: float | None
+    series: tuple[_Series | None, ...]
+    others: tuple[MetricAnswer | None, ...]
 
 
-_given = msgspec.msgpack.Decoder(_Given)
+_answers = msgspec.msgpack.Decoder(_Answers)
 
 
 class LastTrace(Struct, frozen=True, gc=False):
-    """The newest trace, as its inputs: what lives elsewhere anyway by reference, the rest as
-    bytes. Its steps are made again when somebody asks.
+    """The newest trace, as its inputs: the answers as bytes, the rest lives elsewhere anyway. Its
+    steps are made again when somebody asks.
 
     Ten thousand object graphs would cost the collector 150 ms; everything as bytes, twice the
     memory.
@@ -93,7 +101,11 @@ class LastTrace(Struct, frozen=True, gc=False):
     old: Recommendation | None  # what was in the slot; None: nothing, it is the last one
     settings: Settings
     now: float
-    given: bytes
+    answers: bytes
+    rivals: tuple[str, ...]
+    same_target: tuple[str, ...]
+    outcome: Outcome | None
+    outcome_at: float | None
 
     @classmethod
     def of(cls, trace: Trace, after: Past | None = None) -> "LastTrace":
@@ -105,8 +117,11 @@ class LastTrace(Struct, frozen=True, gc=False):
             past, (slot, old) = after, found
         names = seen.pods.names
         columns: list[_Columns | None] = []
-        answers: list[MetricAnswer | None] = []
+        series: list[_Series | None] = []
+        others: list[MetricAnswer | None] = []
         for each in seen.answers:
+            one = _one_series(each)
+            series.append(one)
             if type(each) is PodSamples and type(each.pods) is SampleColumns and not each.stale:
                 held = each.pods
                 own = None if held.names == names else held.names
@@ -114,39 +129,39 @@ class LastTrace(Struct, frozen=True, gc=False):
                 if times[:8] * len(held.names) == times:
                     times = times[:8]  # of one scrape, or not known
                 columns.append(_Columns(held.values_raw, times, held.window_s, each.asked_s, own))
-                answers.append(None)
+                others.append(None)
             else:
                 columns.append(None)
-                answers.append(_plain_answer(each))
-        given = _encode(
-            _Given(
-                tuple(columns),
-                tuple(answers),
-                seen.rivals,
-                seen.same_target,
-                trace.outcome,
-                trace.outcome_at,
-            )
-        )
+                others.append(None if one is not None else _plain_answer(each))
         return cls(
-            seen.hpa, seen.scale, seen.pods, past, slot, old, trace.settings, trace.now, given
+            seen.hpa,
+            seen.scale,
+            seen.pods,
+            past,
+            slot,
+            old,
+            trace.settings,
+            trace.now,
+            _encode(_Answers(tuple(columns), tuple(series), tuple(others))),
+            seen.rivals,
+            seen.same_target,
+            trace.outcome,
+            trace.outcome_at,
         )
 
     def trace(self) -> Trace:
         """Return the trace as it was."""
-        given = _given.decode(self.given)
+        found = _answers.decode(self.answers)
         answers = tuple(
-            other if one is None else _samples(one, self.pods.names)
-            for one, other in zip(given.columns, given.answers, strict=True)
+            _samples(columns, self.pods.names) if columns else _external(one) if one else other
+            for columns, one, other in zip(found.columns, found.series, found.others, strict=True)
         )
-        seen = Observation(
-            self.hpa, self.scale, self.pods, answers, given.rivals, given.same_target
-        )
+        seen = Observation(self.hpa, self.scale, self.pods, answers, self.rivals, self.same_target)
         past = self.past
         if self.slot >= 0:
             past = structs.replace(past, recommendations=_without(past, self.slot, self.old))
         made = decide(seen, past, self.settings, self.now).trace
-        return structs.replace(made, outcome=given.outcome, outcome_at=given.outcome_at)
+        return structs.replace(made, outcome=self.outcome, outcome_at=self.outcome_at)
 
 
 def _slot(before: Past, after: Past) -> tuple[int, Recommendation | None] | None:
@@ -172,3 +187,18 @@ def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
     own = names if columns.names is None else columns.names
     held = SampleColumns(own, columns.values, columns.times, columns.window_s)
     return PodSamples(held, columns.asked_s)
+
+
+def _one_series(answer: MetricAnswer | None) -> _Series | None:
+    if type(answer) is not ExternalSamples or len(answer.series) != 1:
+        return None
+    one, asked_s = answer.series[0], answer.asked_s
+    held = one.sample
+    return _Series(
+        one.labels, held.value_milli, held.time_s, held.window_s, asked_s, answer.left_out
+    )
+
+
+def _external(one: _Series) -> ExternalSamples:
+    sample = Sample(one.value_milli, one.time_s, one.window_s)
+    return ExternalSamples([ExternalSample(one.labels, sample)], one.asked_s, one.left_out)
