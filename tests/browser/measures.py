@@ -2,18 +2,23 @@
 
 # Every text that is shown, against what lies behind it: WCAG's 4.5 (3 for large text).
 CONTRAST = """() => {
-  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const parse = (text) => {  // rgb(…), rgba(…), or color(srgb …) as color-mix computes
+    const [r = 0, g = 0, b = 0, alpha = 1] = (text.match(/[\\d.]+(e-\\d+)?/g) || []).map(Number);
+    return text.startsWith("color(") ? [r * 255, g * 255, b * 255, alpha] : [r, g, b, alpha];
+  };
+  const over = (top, below) =>
+    below.map((each, index) => top[index] * top[3] + each * (1 - top[3]));
   const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
     .map((each) => (each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
     .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
   const behind = (element) => {
+    const layers = [];
     for (let at = element; at; at = at.parentElement) {
-      const found = getComputedStyle(at).backgroundColor;
-      const colour = parse(found);
-      if (found.startsWith("rgb(") || colour[3] === 1) return colour;
-      if (!found.startsWith("rgb")) return null;
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      layers.push(colour);
+      if (colour[3] === 1) break;
     }
-    return [255, 255, 255];
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
   };
   const isText = (each) => each.nodeType === 3 && each.textContent.trim();
   const poor = [];
@@ -23,8 +28,8 @@ CONTRAST = """() => {
     if (element.closest("button:disabled, .hidden, noscript")) continue;
     const style = getComputedStyle(element);
     const back = behind(element);
-    if (!back) continue;
-    const [a, b] = [light(parse(style.color)), light(back)].sort((x, y) => y - x);
+    const words = over(parse(style.color), back);
+    const [a, b] = [light(words), light(back)].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);

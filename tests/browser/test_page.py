@@ -15,6 +15,21 @@ from tests.browser.crowd import crowd
 from tests.browser.measures import CONTRAST, NAMELESS, PAINTED
 from tests.browser.scenes import Played
 
+STATE = """(state) => document.querySelectorAll(".chip, .dot")
+  .forEach((each) => each.setAttribute("data-state", state))"""
+# What the axis of time writes below ticks that divide a span by six.
+TICKS = """async (span) => {
+  const app = document.querySelector("script[type=module]").src;
+  const { spoken } = await import(new URL("charts.js", app));
+  return spoken([...Array(7).keys()].map((each) => 1.8e9 + each * span / 6), span);
+}"""
+# Keys of charts that are not shown, and words that are wider than what holds them.
+CUT = """() => [
+  ...[...document.querySelectorAll(".panel:not([hidden]) .key:not([hidden])")]
+    .filter((each) => !each.checkVisibility({ visibilityProperty: true })),
+  ...[...document.querySelectorAll(".chip, .tag, .key, .cell-value")]
+    .filter((each) => each.checkVisibility() && each.scrollWidth > each.clientWidth + 1),
+].map((each) => `${each.className}: ${each.textContent}`)"""
 WEB = "#/shop/Deployment/web"
 WORKER = "#/batch/Deployment/worker"
 QUEUE = "#/jobs/Deployment/consumer"
@@ -111,8 +126,30 @@ async def test_contrast_of_words_is_enough_in_both_themes(chromium: Browser, url
     for scheme in ("light", "dark"):
         async with opened(chromium, url + WEB, scheme=scheme) as seen:  # type: ignore[arg-type]
             await seen.page.wait_for_selector(".decision")
-            poor = await seen.page.evaluate(CONTRAST)
-            assert poor == [], scheme
+            for state in ("steady", "changing", "waiting", "failing", "idle"):
+                await seen.page.evaluate(STATE, state)
+                assert await seen.page.evaluate(CONTRAST) == [], (scheme, state)
+
+
+async def test_a_workload_that_is_not_there_shows_nothing_of_the_one_before(
+    chromium: Browser, url: str
+) -> None:
+    async with opened(chromium, url + WEB) as seen:
+        await seen.page.wait_for_selector(".decision")
+        await seen.page.evaluate("location.hash = '#/shop/Deployment/gone'")
+        await expect(seen.page.locator(".chip")).to_have_text("gone")
+        assert await seen.page.locator(".decision").count() == 0
+        assert await seen.page.locator(".panel:visible").count() == 0
+        values = await seen.page.locator(".cell-value").all_inner_texts()
+        assert set(values) <= {"–"}
+
+
+async def test_the_times_of_a_short_axis_differ(chromium: Browser, url: str) -> None:
+    async with opened(chromium, url + WEB) as seen:
+        await seen.page.wait_for_selector(".decision")
+        for span in (60, 120, 600, 3600):
+            ticks = await seen.page.evaluate(TICKS, span)
+            assert len(set(ticks)) == len(ticks), ticks
 
 
 async def test_everything_can_be_done_by_keyboard(chromium: Browser, url: str) -> None:
@@ -254,12 +291,18 @@ async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift(chromium
         assert (await seen.shifts())[0] > 0
 
 
-async def test_a_narrow_window_scrolls_down_and_never_sideways(chromium: Browser, url: str) -> None:
+@pytest.mark.parametrize("width", [390, 360, 320])
+async def test_a_narrow_window_scrolls_down_and_never_sideways(
+    chromium: Browser, url: str, width: int
+) -> None:
     for fragment in ("", WEB, WORKER):
-        async with opened(chromium, url + fragment, size=(380, 760)) as seen:
+        async with opened(chromium, url + fragment, size=(width, 760)) as seen:
             await seen.page.wait_for_timeout(300)
             wide = await seen.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= 380, fragment
+            assert wide <= width, fragment
+            # What each line of a panel means is said beside it, and no chip is cut.
+            cut = await seen.page.evaluate(CUT)
+            assert cut == [], fragment
 
 
 def _renamed(played: Played, name: str) -> object:

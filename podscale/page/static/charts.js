@@ -1,12 +1,18 @@
 // The timeline: panels of uPlot with one time axis and one cursor.
 
 import { h, mark, say } from "./dom.js";
-import { amount } from "./words.js";
+import { amount, clock } from "./words.js";
 
 const HEIGHT = { load: 168, replicas: 120, cpu: 132, memory: 132 };
 const SYNC = "timeline";
 const LEFT = 62; // all panels begin at the same pixel
 const MOST_TICKS = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+
+const WITH_SECONDS_S = 900; // of an axis so short, two ticks may fall into one minute
+
+// What stands below the ticks of an axis over ``span`` seconds.
+export const spoken = (ticks, span) => ticks.map((at) => (span < WITH_SECONDS_S
+  ? clock(at) : new Date(at * 1000).toLocaleTimeString("en-GB", MOST_TICKS)));
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -95,7 +101,7 @@ export class Panel {
       scales: { x: { time: true, range: () => this.range }, y: { range: (_, low, high) => this.span(low, high) } },
       axes: [
         { ...axis, size: 22, gap: 4, space: 84,
-          values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB", MOST_TICKS)) },
+          values: (_, ticks) => spoken(ticks, this.range[1] - this.range[0]) },
         { ...axis, size: LEFT, gap: 8, space: 34, incrs: this.kind === "replicas" ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined,
           splits: this.unit === "B" ? (_, __, low, high) => binary(low, high) : undefined,
           values: (_, ticks) => ticks.map((each) => amount(each, this.unit)) },

@@ -64,8 +64,21 @@ export class Detail {
     const [namespace, kind, name] = id.split("/");
     say(this.place, `${namespace} / ${kind}`);
     say(this.name, name);
-    this.tags.replaceChildren();
+    this.clear();
     this.trail.open(id);
+  }
+
+  // Nothing of the workload before may stand under another one's name.
+  clear() {
+    mark(this.chip, "data-state", "idle");
+    say(this.chip, "…");
+    this.tags.replaceChildren();
+    for (const each of Object.values(this.figures)) each.show("–", "");
+    say(this.why, "");
+    say(this.change, "–");
+    for (const each of Object.values(this.panels)) mark(each.element, "hidden", true);
+    this.table.replaceChildren();
+    mark(this.note, "hidden", true);
   }
 
   async refresh() {
