@@ -25,6 +25,7 @@ _MEMORY = (
 _SCALES: Mapping[str, Sequence[str]] = {"cpu": _CPU, "memory": _MEMORY}
 # What an object may hold and the webhook has to judge: below a milli-core, below a byte.
 _ODD = ("100u", "1500u", "0.0005", "1.5", "-1", "0", "1", "500m", "0.9999", "-0.5", "1Ki")
+_SMALLEST = {"cpu": 10**6, "memory": 10**9}  # in nano
 _CONTAINERS = ("app", "side", "proxy")
 _MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto")
 
@@ -338,10 +339,41 @@ def changes_of(inputs: Json, told: Json) -> Json:
     return {**told, "resize_patches": kept}
 
 
+def with_negatives(inputs: Json, told: Json) -> Json:
+    """Return the original's findings, and the negative amounts that it lets through.
+
+    With one every pod of the workload would be refused.
+    """
+    spec = inputs["spec"]
+    policies = (spec.get("resourcePolicy") or {}).get("containerPolicies", ())
+    paths = {f"spec.resourcePolicy.containerPolicies[{n}]": one for n, one in enumerate(policies)}
+    amounts = [
+        (f"{path}.{bound}[{name}]", name, amount)
+        for path, policy in paths.items()
+        for bound in ("minAllowed", "maxAllowed")
+        for name, amount in policy.get(bound, {}).items()
+    ]
+    if inputs["gates"]["CPUStartupBoost"]:
+        for path, owner in {"spec": spec, **paths}.items():
+            boost = owner.get("startupBoost", {}).get("cpu", {})
+            if boost.get("type") == "Quantity" and "quantity" in boost:
+                amounts.append((f"{path}.startupBoost.cpu.quantity", "cpu", boost["quantity"]))
+    unnoticed = [
+        {"field": field, "type": "Invalid value"}
+        for field, name, amount in amounts
+        # Of a part of a byte, or of a milli-core, it tells itself.
+        if parse(amount).nano < 0 and parse(amount).nano % _SMALLEST.get(name, 1) == 0
+    ]
+    return {**told, "errors": [*told["errors"], *unnoticed]}
+
+
 _CAPPING = {"D19": _has_off, "D1": _lacks_a_bound, "D10": _has_a_least_memory}
 DEVIATIONS: Mapping[str, Mapping[str, Callable[[Json], bool]]] = {
     "capping": _CAPPING,
     "admission_patch": _CAPPING,
     "inplace_patch": _CAPPING,
 }
-CHANGES: Mapping[str, Callable[[Json, Json], Json]] = {"inplace_patch": changes_of}
+CHANGES: Mapping[str, Callable[[Json, Json], Json]] = {
+    "inplace_patch": changes_of,
+    "validate_vpa": with_negatives,
+}
