@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from vpa.model import gomath
 from vpa.model.buckets import BucketLayout
-from vpa.model.cursors import Cursors
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
@@ -33,9 +32,8 @@ class HistogramMatrix:
     """Decaying histograms, float64 as upstream's: v3 checkpoints and ties of equal weights
     must come out the same, which single precision cannot promise after a few million samples.
 
-    ``half_life_s`` is that of new columns, None keeps every weight for ever; percentiles of
-    ``tracked`` fractions are kept up to date as samples come in. Columns are handed out by
-    ``allocate``.
+    ``half_life_s`` is that of new columns, None keeps every weight for ever. Columns are
+    handed out by ``allocate``.
     """
 
     def __init__(
@@ -43,7 +41,6 @@ class HistogramMatrix:
         layout: BucketLayout,
         half_life_s: float | None,
         capacity: int = 256,
-        tracked: Sequence[float] = (),
     ) -> None:
         self.layout = layout
         self._default_half_life = math.inf if half_life_s is None else half_life_s
@@ -57,7 +54,6 @@ class HistogramMatrix:
         # First and last bucket that is not empty; a fresh column has them crossed.
         self.lowest = np.full(capacity, layout.count - 1, self._index)
         self.highest = np.zeros(capacity, self._index)
-        self._cursors = Cursors(tracked, capacity, self._index) if tracked else None
         self._free: list[int] = []
         self._next = 0
 
@@ -69,8 +65,7 @@ class HistogramMatrix:
         """Memory of all columns, used or not."""
         arrays = (self.weights, self.total, self.reference, self.half_life)
         bounds = self.lowest.nbytes + self.highest.nbytes
-        cursors = self._cursors.nbytes if self._cursors is not None else 0
-        return sum(array.nbytes for array in arrays) + bounds + cursors
+        return sum(array.nbytes for array in arrays) + bounds
 
     def allocate(self, count: int = 1) -> Columns:
         """Return the numbers of ``count`` empty columns; freed ones are used again."""
@@ -95,7 +90,6 @@ class HistogramMatrix:
         self.half_life[columns] = self._default_half_life
         self.lowest[columns] = self.layout.count - 1
         self.highest[columns] = 0
-        self._forget(columns)
 
     def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
         """Add one sample per entry. A column may occur several times; ascending columns
@@ -134,8 +128,6 @@ class HistogramMatrix:
             self.highest[chosen] = np.maximum(self.highest[chosen], narrow)
         else:
             self._widen(columns[filled], narrow[filled])
-        if self._cursors is not None:
-            self._cursors.added(chosen, narrow, grown)
 
     def _add_any(
         self, columns: Columns, values: Floats, weights: float | Floats, times: Floats
@@ -146,7 +138,6 @@ class HistogramMatrix:
         np.add.at(self.total, columns, grown)
         filled = self.weights[buckets, columns] >= self.layout.epsilon
         self._widen(columns[filled], buckets[filled].astype(self._index))
-        self._forget(columns)
 
     def _widen(self, columns: Columns, buckets: Buckets) -> None:
         np.minimum.at(self.lowest, columns, buckets)
@@ -187,7 +178,6 @@ class HistogramMatrix:
         self.total[into] += other.total[columns] * factors
         self.lowest[into] = np.minimum(self.lowest[into], lowest)
         self.highest[into] = np.maximum(self.highest[into], highest)
-        self._forget(into)
 
     def load(self, columns: Columns, weights: Floats, total: Floats, references: Floats) -> None:
         """Add weights of shape (buckets, columns) and let their references replace ours."""
@@ -210,7 +200,6 @@ class HistogramMatrix:
         self.half_life[columns] = other.half_life[theirs]
         self.lowest[columns] = other.lowest[theirs]
         self.highest[columns] = other.highest[theirs]
-        self._forget(columns)
 
     def set_half_life(self, columns: Columns, half_life_s: float, now: float) -> None:
         """Decay ``columns`` at another pace from ``now`` on; weights keep their present ratio."""
@@ -243,13 +232,6 @@ class HistogramMatrix:
         self, fractions: Sequence[float], columns: Columns | None = None
     ) -> Buckets:
         """Return the bucket numbers behind ``percentiles``; meaningless for an empty column."""
-        cursors = self._cursors
-        if columns is None and cursors is not None and cursors.fractions == tuple(fractions):
-            for start in range(0, self._next, _CHUNK):
-                stop = min(start + _CHUNK, self._next)
-                cursors.settle(start, stop, self.weights, self.total)
-            self._place(cursors, np.flatnonzero(cursors.stale[: self._next]))
-            return cursors.bucket[:, : self._next]
         size = self._next if columns is None else columns.size
         found = np.zeros((len(fractions), size), dtype=self._index)
         for start in range(0, size, _CHUNK):
@@ -276,20 +258,6 @@ class HistogramMatrix:
         # Not np.clip: a column with nothing between crossed bounds stands on its highest.
         stepped = np.maximum(counted.astype(np.intp) + first, lowest)
         return np.where(lowest < highest, np.minimum(stepped, highest), lowest)
-
-    def _place(self, cursors: Cursors, columns: Columns) -> None:
-        for start in range(0, columns.size, _CHUNK):
-            part = columns[start : start + _CHUNK]
-            buckets = self._walk(cursors.fractions, part)
-            weights = self.weights[:, part]
-            upto = np.cumsum(weights, axis=0)
-            along = np.arange(part.size)
-            reached = upto[buckets, along]
-            cursors.placed(part, buckets, reached - weights[buckets, along], reached)
-
-    def _forget(self, columns: Columns) -> None:
-        if self._cursors is not None:
-            self._cursors.stale[columns] = True
 
     def _decayed(self, columns: Columns, weights: float | Floats, times: Floats) -> Floats:
         chosen = _as_slice(columns)
@@ -343,7 +311,6 @@ class HistogramMatrix:
         )
         self.lowest[columns] = lowest
         self.highest[columns] = highest
-        self._forget(columns)
 
     def _bounds(
         self,
@@ -378,8 +345,6 @@ class HistogramMatrix:
         last = np.full(capacity - size, self.layout.count - 1, self._index)
         self.lowest = np.concatenate([self.lowest, last])
         self.highest = np.concatenate([self.highest, np.zeros(capacity - size, self._index)])
-        if self._cursors is not None:
-            self._cursors = self._cursors.resized(capacity)
 
 
 def _as_slice(columns: Columns) -> slice | Columns:
