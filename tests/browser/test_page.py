@@ -30,6 +30,7 @@ CUT = """() => [
   ...[...document.querySelectorAll(".chip, .tag, .key, .cell-value")]
     .filter((each) => each.checkVisibility() && each.scrollWidth > each.clientWidth + 1),
 ].map((each) => `${each.className}: ${each.textContent}`)"""
+HELD = ".held-row:visible:has(> .dot) .held-why"
 WEB = "#/shop/Deployment/web"
 WORKER = "#/batch/Deployment/worker"
 QUEUE = "#/jobs/Deployment/consumer"
@@ -142,6 +143,18 @@ async def test_a_workload_that_is_not_there_shows_nothing_of_the_one_before(
         assert await seen.page.locator(".panel:visible").count() == 0
         values = await seen.page.locator(".cell-value").all_inner_texts()
         assert set(values) <= {"–"}
+
+
+async def test_the_overview_says_in_words_what_each_dot_means(chromium: Browser, url: str) -> None:
+    async with opened(chromium, url) as seen:
+        await seen.page.wait_for_selector(".rows a")
+        for row in await seen.page.locator(HELD).all_inner_texts():
+            assert row.startswith(("waiting: ", "failing: ", "changing: ")), row
+        quiet = await seen.page.get_by_text("Nothing waits").is_visible()
+        states = await seen.page.locator(".rows .dot").evaluate_all(
+            "(all) => all.map((each) => each.dataset.state)"
+        )
+        assert not quiet or set(states) <= {"steady", "idle"}
 
 
 async def test_the_times_of_a_short_axis_differ(chromium: Browser, url: str) -> None:

@@ -58,7 +58,8 @@ export class Overview {
     this.held.forEach((each, index) => each.show(listing.waiting[index]));
     this.recent.forEach((each, index) => each.show(listing.recent[index], listing.now));
     mark(this.still, "hidden", listing.recent.length ? true : null);
-    mark(this.quiet, "hidden", listing.waiting.length || !listing.total ? true : null);
+    // One that grows by what its policy allows does not wait, and has not the size it asks for.
+    mark(this.quiet, "hidden", listing.waiting.length || listing.counts.changing || !listing.total ? true : null);
     const kept = `${amount(listing.bytes, "B")} of points kept in memory`;
     say(this.foot, listing.isLeader ? kept : "Another replica holds the Lease and decides: this one only waits.");
   }
@@ -110,7 +111,7 @@ function heldRow() {
     if (!held) return;
     mark(dot, "data-state", held.state);
     say(number, count(held.count));
-    say(why, reason(held.reason));
+    say(why, `${held.state}: ${reason(held.reason)}`); // a colour alone says nothing
     links.forEach((link, index) => {
       const id = held.examples[index];
       mark(link, "hidden", id ? null : true);
