@@ -26,6 +26,7 @@ from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
 from podscale.serving.listed import Key, listed, made
 from podscale.serving.status import Cause, Status
 from vpa import sizing
+from vpa.admission.resources import MOST_CONTAINERS
 from vpa.earlier import Earlier
 from vpa.explain.admitted import AdmittedStory, read
 from vpa.explain.recommendation import MeasuredBasis
@@ -224,7 +225,9 @@ class SizingApi(LeaderApi):
         trace = recommender.trace(key)
         # What is published counts, and the pass that led to it loaded the VPA before.
         vpa = recommender.stores.vpa(key) or held.vpa
+        # A pod with more is not sized, and explaining all would hold up everybody else.
         containers = tuple(sorted({*entry.columns, *entry.initial} or _published(vpa)))
+        containers = containers[:MOST_CONTAINERS]
         pods = self._updater.told.of(key) if self._updater is not None else {}
         return KnownSizing(
             vpa,

@@ -14,6 +14,7 @@ from podscale.kube.wire import decode, encode
 from tests.unit.loop_turns import others
 from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
+from vpa.admission.resources import MOST_CONTAINERS
 from vpa.decisions_api import SizingApi
 from vpa.explain.admitted import REASONS
 from vpa.model.membership import VpaKey
@@ -191,3 +192,15 @@ def tell(made: Recommender, version: str) -> None:
     ]
     for step in steps:
         made.stores.vpas.apply(step, scope="", now=time.monotonic())
+
+
+async def test_no_more_containers_are_explained_than_a_pod_that_is_sized_may_have() -> None:
+    made, api = await passed(1)
+    cluster, key = made.cluster, VpaKey("shop", "vpa-0")
+    cluster.put_vpa(cluster.vpas[key].vpa, selector.parse("app=web"), 0.0)
+    many = [f"c{number:05}" for number in range(3_000)]
+    cluster.put_pod("shop", "a-0", {"app": "web"}, many, 0.0)
+    made.estimates = made.reader.read()
+    found = await ask(api, f"{SHOP}/vpa-0")
+    told = {each["container"] for each in found["status"]["recommendation"]}
+    assert told == set(many[:MOST_CONTAINERS])
