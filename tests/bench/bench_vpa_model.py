@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ START = 1_772_409_600  # 2026-03-02
 FRACTIONS = (0.5, 0.9, 0.95)
 WEIGHT = 0.1
 GOAL = 1.3  # times Go's: nearer to 1 than that, two programs cannot be told apart
+SLOWEST_GOAL = 8.0
 FEWER = 300  # VPAs whose day is played through
 
 
@@ -65,7 +67,9 @@ def whole_pass(figures: Figures) -> None:
     """Measure passes in which every status is due, which only young VPAs are all at once."""
     fleet = Fleet(10_000, 10)
     reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
-    slowest, saves = 0.0, 0
+    took: list[float] = []
+    yard: list[float] = []
+    saves = 0
     gc.collect()
     gc.freeze()  # as the processes do after their first sync
     for minute in range(6):
@@ -80,10 +84,14 @@ def whole_pass(figures: Figures) -> None:
             reader.published(estimates, key, now)
         saved = saver.due(now, SaveBand())
         saver.saved(saved, now)
-        slowest = max(slowest, time.process_time() - began)
+        took.append(time.process_time() - began)
+        yard.append(yardstick.histograms_s(200_000))
         saves = len(saved)
     figures.note("10,000 VPAs, 100,000 pods, 200,000 containers, every status due")
-    figures.at_most("CPU seconds of the slowest pass", slowest, 2.0, f"{saves:,} saves due")
+    pairs = ", ".join(f"{a:.2f} / {b:.2f}" for a, b in zip(took, yard, strict=True))
+    figures.note(f"a pass / Go's histograms, by turns: {pairs} s; {saves:,} saves due")
+    slowest = max(took) / median(yard)
+    figures.at_most("CPU of the slowest pass / Go's histograms alone", slowest, SLOWEST_GOAL)
     gc.unfreeze()
     figures.at_most("resident GB", resident_mb(os.getpid()) / 1000.0, 1.5)
 
@@ -103,8 +111,8 @@ def requests(figures: Figures) -> None:
         saved = saver.due(now, SaveBand())
         saver.saved(saved, now)
         writes += (len(due) + len(saved)) * (minute >= begin)
-    rate = writes / (end - begin) / 60.0 * 10_000 / FEWER
-    figures.at_most("requests/s in steady state, for 10,000 VPAs", rate, 50.0)
+    rate = writes / (end - begin) / FEWER
+    figures.at_most("requests in steady state, for each VPA and pass", rate, 0.3)
 
 
 def histograms(figures: Figures) -> None:

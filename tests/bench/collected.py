@@ -2,42 +2,87 @@
 
 ``python -m tests.bench.collected FILE hpa …`` runs ``podscale hpa …``; when ``FILE.ask``
 appears it collects everything once and writes to FILE how much CPU time that took: so long does the
-process stand still.
+process stand still. ``python -m tests.bench.collected bare OBJECTS REFERENCES MB`` prints what the
+same heap costs where there is nothing else: as many containers with as many references, apart
+from each other by what else lies in the memory of so many MB, and none of it in a cache.
 """
 
 import gc
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 _POLL_S = 0.2
+_CACHES = 64 * 2**20  # bytes; more than a processor caches
 
 
-def pause_ms(file: Path, deadline_s: float = 30.0) -> float:
-    """Ask the process that watches ``file`` for a full collection; return its milliseconds."""
+class Collection(msgspec.Struct, frozen=True):
+    """A full collection, and what it walked."""
+
+    ms: float
+    objects: int
+    references: int
+
+
+def collection(file: Path, deadline_s: float = 30.0) -> Collection:
+    """Ask the process that watches ``file`` for a full collection."""
     file.with_suffix(".ask").touch()
     end = time.monotonic() + deadline_s
     while not file.exists():
         if time.monotonic() > end:
             raise TimeoutError(f"nobody collects for {file.name}")
         time.sleep(_POLL_S)
-    return float(file.read_text())
+    return msgspec.json.decode(file.read_bytes(), type=Collection)
+
+
+def bare_pause_ms(like: Collection, mb: float) -> float:
+    """Return the milliseconds of a full collection of such a heap in a bare process."""
+    words = ("bare", like.objects, like.references, round(mb))
+    command = [sys.executable, "-m", "tests.bench.collected", *map(str, words)]
+    return float(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def _watch(file: Path) -> None:
     while not file.with_suffix(".ask").exists():
         time.sleep(_POLL_S)
-    # CPU of this thread: how long others keep the core from it says nothing about the heap.
-    began = time.thread_time()
-    gc.collect()
-    took_ms = (time.thread_time() - began) * 1e3
-    file.with_suffix(".new").write_text(f"{took_ms:.3f}")
+    took_ms = _collected_ms()
+    # Counted afterwards: counting fetches everything into the caches.
+    walked = gc.get_objects()
+    references = sum(len(gc.get_referents(each)) for each in walked)
+    found = Collection(took_ms, len(walked), references)
+    file.with_suffix(".new").write_bytes(msgspec.json.encode(found))
     file.with_suffix(".new").replace(file)
 
 
-if __name__ == "__main__":
-    from podscale.cli.entry import main
+def _collected_ms() -> float:
+    # CPU of this thread: how long others keep the core from it says nothing about the heap.
+    began = time.thread_time()
+    gc.collect()
+    return (time.thread_time() - began) * 1e3
 
-    threading.Thread(target=_watch, args=(Path(sys.argv.pop(1)),), daemon=True).start()
-    main()
+
+def _bare(objects: int, references: int, mb: int) -> None:
+    gc.collect()
+    gc.freeze()
+    between = max(0, mb * 10**6 // objects - 100)
+    heap: list[Any] = []
+    for number in range(objects):
+        share = references * (number + 1) // objects - references * number // objects
+        heap.append([bytes(between), *([heap] * (share - 1))])
+    bytearray(_CACHES).count(1)
+    print(_collected_ms())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "bare":
+        _bare(*map(int, sys.argv[2:]))
+    else:
+        from podscale.cli.entry import main
+
+        threading.Thread(target=_watch, args=(Path(sys.argv.pop(1)),), daemon=True).start()
+        main()

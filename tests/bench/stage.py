@@ -170,10 +170,11 @@ class Stage:
         """Return the decoded answer of the adapter."""
         return json.loads(self.body(where))
 
-    def body(self, where: str) -> bytes:
-        """Return the bytes of the adapter's answer."""
+    def body(self, where: str, *, accepts: str = "identity") -> bytes:
+        """Return the bytes of the adapter's answer, in the encoding that was asked for."""
         request = urllib.request.Request(  # noqa: S310 - our own loopback server
-            self.url + where, headers={"Authorization": f"Bearer {self.token}"}
+            self.url + where,
+            headers={"Authorization": f"Bearer {self.token}", "Accept-Encoding": accepts},
         )
         tls = ssl._create_unverified_context()  # noqa: S323 - its self-signed certificate
         with urllib.request.urlopen(request, timeout=30, context=tls) as answer:  # noqa: S310
