@@ -3,17 +3,18 @@
 ``python -m tests.bench.collected FILE hpa …`` runs ``podscale hpa …``; when ``FILE.ask``
 appears it collects everything once and writes to FILE how much CPU time that took: so long does the
 process stand still. ``python -m tests.bench.collected bare OBJECTS REFERENCES MB`` prints what the
-same heap costs where there is nothing else: as many containers with as many references, apart
-from each other by what else lies in the memory of so many MB, and none of it in a cache.
+same heap costs where there is nothing else: as many containers with as many references to what
+lies in no order in the memory of so many MB, and none of it in a cache.
 """
 
 import gc
+import random
 import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -69,13 +70,15 @@ def _collected_ms() -> float:
 def _bare(objects: int, references: int, mb: int) -> None:
     gc.collect()
     gc.freeze()
-    between = max(0, mb * 10**6 // objects - 100)
-    heap: list[Any] = []
-    for number in range(objects):
-        share = references * (number + 1) // objects - references * number // objects
-        heap.append([bytes(between), *([heap] * (share - 1))])
+    each = max(0, mb * 10**6 // references - sys.getsizeof(b""))
+    others = [bytes(each) for _ in range(references)]
+    random.Random(7).shuffle(others)  # a heap that has lived lies in no order
+    ends = [references * number // objects for number in range(objects + 1)]
+    heap = [others[first:last] for first, last in pairwise(ends)]
+    del others
     bytearray(_CACHES).count(1)
     print(_collected_ms())
+    del heap
 
 
 if __name__ == "__main__":
