@@ -103,6 +103,7 @@ class Surroundings(Struct, frozen=True):
     sample_max_age_s: float = 300.0
     resources: Sequence[Resource] = ()
     objects: Sequence[str] = ()  # names that the request means
+    young: Sequence[str] = ()  # those so new that they may not have been scraped yet
     apiservices: Mapping[str, str] = {}  # v1beta1.custom.metrics.k8s.io -> namespace/service
     self_service: str = ""  # "": not known, then APIServices are not judged
     access: Access | None = None

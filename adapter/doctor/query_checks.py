@@ -146,7 +146,9 @@ def _judge(
             "See why the target is not scraped any more.",
             promql,
         )
-    return QueryVerdict(None, promql=promql, lacking=_lacking(rule, points, fresh, asked, names))
+    return QueryVerdict(
+        None, promql=promql, lacking=_lacking(rule, points, fresh, asked, names, around.young)
+    )
 
 
 def _lacking(
@@ -155,6 +157,7 @@ def _lacking(
     fresh: Sequence[Point],
     asked: AskedEvidence,
     names: Sequence[str],
+    young: Sequence[str],
 ) -> str:
     if asked.api != "custom":
         return ""
@@ -164,7 +167,7 @@ def _lacking(
         point.labels[label]: "is no number" if not math.isfinite(point.value) else "is too old"
         for point in points
     }
-    silent = [name for name in names if name not in served]
+    silent = [name for name in names if name not in served and name not in young]
     told = [f"{name} (its value {why[name]})" if name in why else name for name in silent]
     return listed(told)
 

@@ -99,7 +99,7 @@ async def composed(
         enter = stack.enter_async_context
         where = await asyncio.to_thread(_targets, flags, chosen)
         reached = await enter(clusters.reached(where, user_agent=user_agent("-".join(flags))))
-        shared, health = _shared(inside, chosen, reached, is_launcher, wall), Health()
+        shared, health = _shared(flags, chosen, reached, is_launcher, wall), Health()
         await clusters.discover(shared.discovery)
         works: list[Work] = [("discovery", shared.discovery.run), ("pods", _pods(shared).run)]
         reader = next((n for n, kind in chosen.items() if kind.reads_prometheus(inside[n])), None)

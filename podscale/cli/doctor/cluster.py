@@ -1,5 +1,6 @@
 """What the doctor asks a cluster: resources, objects, APIServices, and who may read."""
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -13,10 +14,12 @@ from podscale.kube.discovery import Discovery
 from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS
 from podscale.kube.restmapper import Mapper
+from podscale.kube.wire import format_time
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _MOST_OBJECTS = 2_000
 _PAGE, _MOST_PAGES = 500, 100
+_YOUNG_S = 120.0  # two scrapes at the usual minute
 _VERSIONS = {"custom": ("v1beta1", "v1beta2"), "external": ("v1beta1",)}
 
 T = TypeVar("T")
@@ -26,8 +29,9 @@ class ClusterFailed(Exception):
     """The cluster did not tell what is needed; the text says what and why."""
 
 
-class _Meta(Struct, frozen=True):
+class _Meta(Struct, frozen=True, rename="camel"):
     name: str = ""
+    creation_timestamp: str | None = None  # RFC 3339 in UTC: texts are in the order of times
 
 
 class _Item(Struct, frozen=True):
@@ -100,6 +104,7 @@ class DoctorCluster:
         self.requests = 0
         self.notes: list[str] = []
         self.mapper = Mapper()
+        self.young: set[str] = set()  # objects so new that nothing may have been scraped of them
 
     async def learn_resources(self) -> None:
         """Read discovery; raises ``ClusterFailed`` when nothing of it can be read."""
@@ -193,7 +198,12 @@ class DoctorCluster:
         if asked.selector:
             query["labelSelector"] = asked.selector
         found = await self._get(resource.path(asked.namespace), _List, query)
-        return [item.metadata.name for item in found.items or ()]
+        metadata = [item.metadata for item in found.items or ()]
+        born_after = format_time(time.time() - _YOUNG_S)
+        self.young |= {
+            each.name for each in metadata if (each.creation_timestamp or "") > born_after
+        }
+        return [each.name for each in metadata]
 
     async def api_services(self, api: str) -> dict[str, str]:
         """Return APIService -> Service of one metrics API, as far as they exist."""

@@ -278,6 +278,7 @@ async def _surroundings(
         around,
         resources=cluster.mapper.resources,
         objects=await cluster.object_names(asked),
+        young=sorted(cluster.young),
         apiservices=await cluster.api_services(asked.api),
         self_service=plan.service,
         access=await cluster.access(asked, plan.reader) if plan.reader else None,

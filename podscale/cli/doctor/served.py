@@ -135,7 +135,7 @@ async def answered(cluster: DoctorCluster, asked: AskedEvidence) -> Diagnosis:
     )
     shown = {item.described_object.name for item in found.items}
     objects = await _objects(cluster, asked) if asked.resource != "namespaces" else []
-    return _beside(served, asked, [name for name in objects if name not in shown])
+    return _beside(served, asked, [name for name in objects if name not in shown | cluster.young])
 
 
 def _beside(served: Diagnosis, asked: AskedEvidence, silent: Sequence[str]) -> Diagnosis:

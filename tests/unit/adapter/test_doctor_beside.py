@@ -24,7 +24,7 @@ def point(pod, value=1.0, age_s=5.0):
     return Point({"pod": pod}, value, age_s)
 
 
-def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", failing=""):
+def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", failing="", young=()):
     found = doctor.Answers(
         [(rule["seriesQuery"], Series([LABELS | {"__name__": rule["seriesQuery"]}]))
          for rule in rules],
@@ -32,7 +32,7 @@ def diagnosis(points, pods, rules=(RULE,), metric="http_requests_per_second", fa
         [(failing, Result([]))] * bool(failing) + [("", Result(points))],
     )  # fmt: skip
     asked = AskedEvidence("custom", metric, "shop", "pods", "*", "app=web")
-    around = Surroundings("http://prometheus", resources=BUILT_IN, objects=pods)
+    around = Surroundings("http://prometheus", resources=BUILT_IN, objects=pods, young=young)
     text = json.dumps({"rules": list(rules)})
     return doctor.run(doctor.diagnose(text, asked, around, "rules.yaml"), found)
 
@@ -54,6 +54,14 @@ def test_pods_without_a_sample_stand_beside_healthy_by_name(points, silent):
     assert [name for name in ("web-1", "web-2", "web-3") if name in told] == silent
     assert all(name in found.text for name in silent)
     assert ("Nothing needs to change" in found.text) is (not silent)
+
+
+def test_a_pod_that_has_just_come_is_not_told_of():
+    found = diagnosis([point("web-1")], ["web-1", "web-2", "web-3"], young=["web-2"])
+    (told,) = found.beside
+    assert "web-3" in told.reason
+    assert "web-2" not in told.reason
+    assert diagnosis([point("web-1")], ["web-1", "web-2"], young=["web-2"]).beside == ()
 
 
 def test_many_silent_pods_are_counted_and_the_first_named():
