@@ -53,21 +53,34 @@ def execute(built: Path, passes: Sequence[Case]) -> list[list[Case]]:
 
     That is the ``expected`` of a case of kind ``reconcile``.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        asked, told = Path(scratch) / "asked", Path(scratch) / "told"
-        asked.write_text("".join(json.dumps(each) + "\n" for each in passes))
-        done = subprocess.run(
-            [built, "-test.run", "TestExecuted", "-test.timeout", f"{RUN_S}s"],
-            env={**os.environ, "PODSCALE_ASKED": str(asked), "PODSCALE_TOLD": str(told)},
-            timeout=RUN_S + 10, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        text = told.read_text()
+    text = _told(built, "TestExecuted", passes)
     # The original names them in the order of a map.
     text = re.sub(r"(HPAs: |HPA \(e\.g\. )\[([^\]]*)\]", _sorted, text)
     found = [json.loads(line) for line in text.splitlines()]
     assert list(map(len, found)) == [1 + len(each["then"]) for each in passes]
     return found
+
+
+def timed(built: Path, passes: Sequence[Case]) -> tuple[list[float], list[int]]:
+    """Return CPU seconds of each round of decisions, and the sum of the sizes that they desire.
+
+    A round is one pass of each HPA; all have as many passes. Nothing else is timed.
+    """
+    told = json.loads(_told(built, "TestTimed", passes))
+    return told["cpu_s"], told["desired"]
+
+
+def _told(built: Path, test: str, passes: Sequence[Case]) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        asked, told = Path(scratch) / "asked", Path(scratch) / "told"
+        asked.write_text("".join(json.dumps(each) + "\n" for each in passes))
+        done = subprocess.run(
+            [built, "-test.run", f"^{test}$", "-test.timeout", f"{RUN_S}s"],
+            env={**os.environ, "PODSCALE_ASKED": str(asked), "PODSCALE_TOLD": str(told)},
+            timeout=RUN_S + 10, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return told.read_text()
 
 
 def _sorted(found: re.Match[str]) -> str:
