@@ -23,8 +23,7 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, LintFinding, twice
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules import config
-from adapter.rules.ruleset import Rule, RuleSet, compile_rules
+from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.kube.restmapper import Mapper
 
@@ -59,8 +58,7 @@ def diagnose(
 ) -> Way:
     """Yield what must be known, one ``Need`` at a time; return the ``Diagnosis``."""
     try:
-        parsed = config.parse(text, file)
-        rules = compile_rules(parsed, Mapper(around.resources))
+        parsed, rules = read_rules(text, file, Mapper(around.resources))
     except ConfigInvalid as error:
         return _config_invalid(error)
     if around.prometheus_error is not None:
@@ -231,7 +229,7 @@ def _config_invalid(error: ConfigInvalid) -> Diagnosis:
     section, index = _rule_of(error.problems)
     return Diagnosis(
         Stage.CONFIG_INVALID,
-        "The rules file is refused: " + "; ".join(p.describe(error.file) for p in error.problems),
+        "The rules file is refused:\n" + "\n".join(p.describe(error.file) for p in error.problems),
         "The adapter does not start with this file, and a running one keeps its old rules.",
         section,
         index,

@@ -34,6 +34,7 @@ UNBOUNDED_SERIES = "UnboundedSeries"
 UNBRACED_GROUP = "UnbracedGroup"
 NO_SAMPLE = "NoSample"
 NOT_COALESCED = "NotCoalesced"
+QUERY_INVALID = "QueryInvalid"
 TOO_MANY_LABELS = "TooManyLabels"
 RAW_VALUE = "RawValue"
 
@@ -46,6 +47,7 @@ RULE_LINTS: Mapping[str, str] = {
     UNBOUNDED_SERIES: "a series query that selects nearly everything",
     UNBRACED_GROUP: "$1_x or {1} in a name, which Go reads as no group of the pattern",
     NO_SAMPLE: "objects that were asked for lack a number others have",
+    QUERY_INVALID: "a query that does not parse, or whose template cannot be filled in",
     NOT_COALESCED: "requests of the rule cannot share a query",
     TOO_MANY_LABELS: "a metric has more label names than are looked at",
     RAW_VALUE: "what clients ask for is written into the query as it is",
@@ -63,6 +65,11 @@ class LintFinding(Struct, frozen=True):
     subject: str  # "rules[3]", "hpa/web"
     reason: str
     place: str = ""  # file:line:column, where a file is to blame
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it only costs: prometheus-adapter's own default rules select nearly all."""
+        return self.lint == UNBOUNDED_SERIES
 
     @property
     def text(self) -> str:
@@ -203,7 +210,7 @@ def _of_plan(make: Callable[[], QueryPlan], known: KnownMetrics, kind: str) -> T
         plan = make()
         tree = parse(plan.text("x", ("x",) if plan.labels.object else ()))
     except (RuleQueryError, ValueError) as error:
-        yield NOT_COALESCED, ".metricsQuery", f"the query cannot be read: {error}"
+        yield QUERY_INVALID, ".metricsQuery", f"the query cannot be read: {error}"
         return
     yield from _of_tree(tree, plan, known, kind)
     verdict = prove(plan)
@@ -247,7 +254,7 @@ def _of_resource_rule(rule: ResourceRule, plans: Plans, known: KnownMetrics) -> 
             plan = make(rule)
             tree = parse(plan.text("x", ("x",)))
         except (RuleQueryError, ValueError) as error:
-            yield NOT_COALESCED, field, f"the query cannot be read: {error}"
+            yield QUERY_INVALID, field, f"the query cannot be read: {error}"
             continue
         yield from _windows(tree, known.scrape_interval_s, field)
         verdict = prove(plan)

@@ -7,8 +7,7 @@ the resources that overrides name is only known later (``adapter.rules.ruleset``
 from pathlib import Path
 
 from adapter.errors import ConfigInvalid
-from adapter.rules import config
-from adapter.rules.ruleset import compile_rules
+from adapter.rules.ruleset import read_rules
 from podscale.kube.resource import Resource
 
 
@@ -43,10 +42,4 @@ def _why(error: OSError) -> str:
 def check(path: Path) -> None:
     """Raise ``ConfigInvalid`` with every problem of the file, or ``OSError``."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    parsed, problems = config.read(text, str(path))
-    try:
-        compile_rules(parsed, _AnyCluster())
-    except ConfigInvalid as invalid:
-        problems += invalid.problems
-    if problems:
-        raise ConfigInvalid(problems, str(path))
+    read_rules(text, str(path), _AnyCluster())

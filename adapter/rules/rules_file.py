@@ -14,8 +14,7 @@ import structlog
 
 from adapter.discovery.mapping import ResourceMapper
 from adapter.errors import ConfigInvalid, Problem
-from adapter.rules import config
-from adapter.rules.ruleset import RuleSet, compile_rules
+from adapter.rules.ruleset import RuleSet, read_rules
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +24,7 @@ Stamp = tuple[int, int, int, int] | None
 def load(path: Path, mapper: ResourceMapper) -> tuple[str, RuleSet]:
     """Return a file's text and its rules; raises ``ConfigInvalid`` or ``OSError``."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    return text, compile_rules(config.parse(text, str(path)), mapper)
+    return text, read_rules(text, str(path), mapper)[1]
 
 
 class RulesFile:

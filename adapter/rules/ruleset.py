@@ -26,6 +26,7 @@ from adapter.rules.config import (
     ResourceRuleConfig,
     RuleConfig,
     SeriesFilter,
+    read,
 )
 from adapter.rules.filters import NameFilter
 from podscale.core import gotemplate
@@ -101,6 +102,20 @@ class RuleSet(Struct, frozen=True):
     def empty(cls) -> "RuleSet":
         """Return the rules of an empty file."""
         return cls(Config())
+
+
+def read_rules(text: str, file: str, mapper: ResourceMapper) -> tuple[Parsed, RuleSet]:
+    """Return a file's rules; raises ``ConfigInvalid`` with every problem of keys, patterns,
+    templates and resources together.
+    """
+    parsed, problems = read(text, file)
+    try:
+        rules = compile_rules(parsed, mapper)
+    except ConfigInvalid as invalid:
+        raise ConfigInvalid([*problems, *invalid.problems], file) from None
+    if problems:
+        raise ConfigInvalid(problems, file)
+    return parsed, rules
 
 
 def compile_rules(parsed: Parsed, mapper: ResourceMapper) -> RuleSet:

@@ -10,6 +10,7 @@ later, merged or not, fills structs further, replaces texts and lists, and adds 
 with free keys, of which none may be set twice. ``null`` empties what is there.
 """
 
+import difflib
 from collections.abc import Iterator, Sequence
 
 import yaml
@@ -21,6 +22,7 @@ from adapter.rules.yaml_nodes import is_merge, is_null, is_text, kind, root
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 # Pairs that merges may bring into one file: each may merge the one before it twice.
 _MOST_MERGED = 100_000
+_MOST_OF_KEY = 100  # characters compared with the known ones
 _FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
 
 
@@ -180,8 +182,9 @@ class YamlReader:
                 yield source
 
     def _refuse_key(self, key: yaml.Node, name: str, path: str, known: Sequence[str]) -> None:
-        near = next((k for k in known if k.lower() == name.lower()), None)
-        hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
+        lower = {each.lower(): each for each in known}
+        near = difflib.get_close_matches(name[:_MOST_OF_KEY].lower(), lower, n=1)
+        hint = f"did you mean {lower[near[0]]!r}?" if near else f"known here: {', '.join(known)}"
         self._add(key, path, f"unknown key {name!r}; {hint}")
 
     def _place(self, path: str, node: yaml.Node) -> None:

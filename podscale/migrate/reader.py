@@ -6,9 +6,8 @@ import yaml
 
 from adapter.doctor.lints import lint
 from adapter.errors import ConfigInvalid
-from adapter.rules import config
 from adapter.rules.presumed import PresumingMapper
-from adapter.rules.ruleset import compile_rules
+from adapter.rules.ruleset import read_rules
 from podscale.migrate import controller_manager, keda, keda_connection, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
@@ -116,8 +115,7 @@ def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:
             read=[f"{about}: in the ConfigMap {rules.elsewhere} (rules.existing)"]
         )
     try:
-        parsed = config.parse(rules.text, rules.file)
-        compiled = compile_rules(parsed, PresumingMapper())
+        parsed, compiled = read_rules(rules.text, rules.file, PresumingMapper())
     except ConfigInvalid as error:
         return MigrationOutcome(
             read=[about],

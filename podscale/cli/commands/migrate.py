@@ -118,9 +118,8 @@ async def _plain_hpas(
 ) -> "list[Comparable] | None":
     """Return what of the input's HPAs can be compared, by the input's rules; None: no answer."""
     from adapter.errors import ConfigInvalid
-    from adapter.rules import config
     from adapter.rules.presumed import PresumingMapper
-    from adapter.rules.ruleset import RuleSet, compile_rules
+    from adapter.rules.ruleset import RuleSet, read_rules
     from podscale.feed.errors import QueryError
     from podscale.migrate.documents import objects, text_at
     from podscale.migrate.hpa_history import comparable, rules_wanted
@@ -132,7 +131,7 @@ async def _plain_hpas(
         hpas += [each for each in found if text_at(each, "kind") == "HorizontalPodAutoscaler"]
         try:
             source = find(text, file)
-            read = compile_rules(config.parse(source.text, source.file), PresumingMapper())
+            _, read = read_rules(source.text, source.file, PresumingMapper())
         except ConfigInvalid:
             continue  # a manifest, or rules that have been told to be wrong
         rules = read if read.custom or read.external else rules

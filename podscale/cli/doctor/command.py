@@ -228,11 +228,6 @@ async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold |
         from podscale.cli.doctor.served import running_rules
 
         told = await running_rules(cluster)
-        if told.problem:
-            cluster.notes.append(
-                f"The adapter refused its rules file as it is now, and the old rules are in "
-                f"force: {told.problem}"
-            )
         return RulesText(told.config, f"{told.file} of the adapter", "running adapter"), told
     namespace, _, name = given.config_map.partition("/")
     rules = of_config_map(await cluster.config_map(namespace, name), f"configmap/{name}")

@@ -30,7 +30,7 @@ def print_report(report: DoctorReport, form: Form) -> None:
         text = printable(f"{rule.rule or 'Prometheus'}: {_rule(rule)}")
         click.echo(f"{_mark(not rule.problem)} {text}")
     for each in report.lints:
-        click.echo(f"{_mark(False)} {printable(each.text)}")
+        click.echo(f"{'  hint:' if each.is_hint else _mark(False)} {printable(each.text)}")
     for text in report.notes:
         click.echo(f"  note: {printable(text)}")
     if report.is_healthy:
@@ -56,9 +56,13 @@ def _print_diagnosis(asked: AskedEvidence | None, found: Diagnosis) -> None:
     title = printable(f"{about}{found.stage}{f'  {place}' if place else ''}")
     click.echo(f"{_mark(is_healthy)} {title}")
     for text in (found.seen, found.change if not is_healthy else ""):
-        if text:
-            filled = textwrap.fill(printable(text), 96, break_long_words=False)
-            click.echo(textwrap.indent(filled, "  "))
+        # Names out of a cluster are to make no lines; problems of a rules file have one each.
+        if found.stage == Stage.CONFIG_INVALID:
+            lines = [printable(line) for line in text.splitlines()]
+        else:
+            lines = textwrap.wrap(printable(text), 96, break_long_words=False)
+        for line in lines:
+            click.echo(f"  {line}")
     if found.promql:
         click.echo(f"    {printable(pretty(found.promql))}")
 

@@ -22,9 +22,8 @@ from adapter.doctor.lint_objects import World, joined, lint_objects, read
 from adapter.doctor.lints import KnownMetrics, LintFinding, lint
 from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.errors import ConfigInvalid
-from adapter.rules import config
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
-from adapter.rules.ruleset import Rule, RuleSet, compile_rules
+from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.served import answered, measured
@@ -87,7 +86,7 @@ class DoctorReport(Struct, kw_only=True):
         """Return whether nothing has to change."""
         return (
             self.config_problem is None
-            and not self.lints
+            and all(each.is_hint for each in self.lints)
             and not any(rule.problem for rule in self.rules)
             and all(found.stage == Stage.HEALTHY for _, found in self.findings)
         )
@@ -110,7 +109,19 @@ async def examine(
         report.lints += [
             each for each in await _objects(plan, cluster) if not plan.hpa or each.subject == about
         ]
+    if plan.told is not None and plan.told.problem:
+        report.config_problem = _not_reloaded(plan.told)
     return _counted(report, examiner, cluster)
+
+
+def _not_reloaded(told: RulesTold) -> Diagnosis:
+    return Diagnosis(
+        Stage.CONFIG_INVALID,
+        f"The adapter refused its rules file as it is now, and the old rules are in force:\n"
+        f"{told.problem}",
+        "Correct the file; the adapter reads it again as soon as it changes.",
+        place=told.file,
+    )
 
 
 async def _examine_rules(
@@ -123,8 +134,7 @@ async def _examine_rules(
     """Add to ``report`` what the rules come to; return whom Prometheus was asked through."""
     mapper: ResourceMapper = cluster.mapper if cluster else PresumingMapper()
     try:
-        parsed = config.parse(source.text, source.file)
-        rules = compile_rules(parsed, mapper)
+        parsed, rules = read_rules(source.text, source.file, mapper)
     except ConfigInvalid as error:
         report.config_problem = _refused(plan, source, error)
         return None
@@ -211,7 +221,7 @@ def _refused(plan: DoctorPlan, source: RulesText, error: ConfigInvalid) -> Diagn
     first = error.problems[0]
     return Diagnosis(
         Stage.CONFIG_INVALID,
-        f"The rules file is refused: {'; '.join(p.describe(error.file) for p in error.problems)}",
+        f"The rules file is refused:\n{error}",
         "The adapter does not start with this file, and a running one keeps its old rules.",
         place=f"{error.file}:{first.line}:{first.column}",
     )

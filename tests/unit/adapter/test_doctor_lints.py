@@ -6,7 +6,7 @@ import pytest
 
 from adapter.discovery.naming import Namer
 from adapter.doctor.lints import RULE_LINTS, KnownMetrics, LintFinding, lint
-from adapter.rules import config
+from adapter.rules import config, config_gen
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import compile_rules
 
@@ -79,7 +79,9 @@ def test_a_comment_about_values_writes_none():
     pytest.param(query("topk(1, <<.Series>>{<<.LabelMatchers>>})"), KnownMetrics(),
                  "NotCoalesced", 6, "because of: aggregation topk", id="not-coalesced"),
     pytest.param(query("sum(<<.Series>>{<<.LabelMatchers>>}) by ("), KnownMetrics(),
-                 "NotCoalesced", 6, "cannot be read", id="not-promql"),
+                 "QueryInvalid", 6, "cannot be read", id="not-promql"),
+    pytest.param(query("sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"), KnownMetrics(),
+                 "QueryInvalid", 6, "cannot be read", id="unknown-field"),
 ])  # fmt: skip
 def test_a_lint_names_reason_and_place(text, known, kind, line, words):
     told = [each for each in found(text, known) if each.lint == kind]
@@ -121,7 +123,7 @@ def test_a_join_keeps_the_label_of_its_many_side():
 
 def test_every_rule_lint_is_described():
     assert all(RULE_LINTS.values())
-    assert len(RULE_LINTS) == 11
+    assert len(RULE_LINTS) == 12
 
 
 @pytest.mark.parametrize(("matches", "written", "meant"), [
@@ -149,3 +151,10 @@ def test_what_a_name_was_meant_to_be_is_made_of_the_users_own_words(matches, wri
     }]})  # fmt: skip
     told = [each.reason for each in found(text) if each.lint == "UnbracedGroup"]
     assert [f"write {meant}" in reason for reason in told] == ([True] if meant else [])
+
+
+@pytest.mark.parametrize("prefix", ["", "kube_"])
+def test_the_default_rules_have_hints_only(prefix):
+    told = found(config_gen.default_yaml("5m", prefix))
+    assert {each.lint for each in told if not each.is_hint} == set()
+    assert [each.lint for each in told] == ["UnboundedSeries"] * 3

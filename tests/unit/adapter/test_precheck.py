@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from adapter.doctor.diagnosis import diagnose
+from adapter.doctor.evidence import AskedEvidence, Surroundings
 from adapter.errors import ConfigInvalid
 from adapter.rules.precheck import check
+from adapter.rules.rules_file import load
+from podscale.migrate.reader import migrate
+from tests.unit.adapter.world import MAPPER
 
 WRONG = """\
 rules:
@@ -37,3 +42,28 @@ def test_a_resource_of_some_cluster_is_not_refused_before_the_cluster_is_asked(
         "  metricsQuery: up\n"
     )
     check(file)
+
+
+def told_by_a_reload(text: str, file: Path) -> list[str]:
+    file.write_text(text)
+    with pytest.raises(ConfigInvalid) as refused:
+        load(file, MAPPER)
+    return str(refused.value).splitlines()
+
+
+def told_by_migrate(text: str, file: Path) -> list[str]:
+    return [each.text for each in migrate(text, str(file)).refused]
+
+
+def told_by_the_doctor(text: str, file: Path) -> list[str]:
+    way = diagnose(text, AskedEvidence("custom", "x"), Surroundings(prometheus_url=""), str(file))
+    with pytest.raises(StopIteration) as end:
+        next(way)
+    return str(end.value.value.seen).split(str(file))
+
+
+@pytest.mark.parametrize("told", [told_by_a_reload, told_by_migrate, told_by_the_doctor])
+def test_every_reader_tells_every_problem(told, tmp_path: Path) -> None:
+    text = "\n".join(told(WRONG, tmp_path / "rules.yaml"))
+    assert all(f":{line}:" in text for line in (3, 4, 5)), text
+    assert "did you mean 'name'?" in text

@@ -1,0 +1,25 @@
+"""Rules that a running adapter refused are never called healthy."""
+
+import pytest
+
+from adapter.apis.rules_api import RulesTold
+from podscale.cli.doctor.report import print_report
+from podscale.cli.doctor.run import DoctorPlan, examine
+from podscale.migrate.rules_source import RulesText
+
+IN_FORCE = "rules: []"
+
+
+@pytest.mark.parametrize(("problem", "is_healthy"), [
+    ("", True),
+    ("rules.yaml:2:1: unknown key 'a'\nrules.yaml:3:1: unknown key 'b'", False),
+])  # fmt: skip
+async def test_a_refused_file_has_to_change(problem, is_healthy, capsys):
+    told = RulesTold(IN_FORCE, "rules.yaml", "", 60.0, 300.0, problem)
+    plan = DoctorPlan(rules=RulesText(IN_FORCE, "rules.yaml", "running adapter"), told=told)
+    report = await examine(plan, None, lambda *_: None)
+    assert report.is_healthy is is_healthy
+    print_report(report, "table")
+    out = capsys.readouterr().out
+    assert ("nothing needs to change" in out) is is_healthy
+    assert all(f"  {line}\n" in out for line in problem.splitlines())
