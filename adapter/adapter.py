@@ -136,6 +136,11 @@ class Adapter:
         return self._rules
 
     @property
+    def rules_problem(self) -> str:
+        """Why the rules file as it is now was refused; "": it is in force."""
+        return self._file.problem
+
+    @property
     def relister(self) -> Relister:
         """The lists of metrics."""
         if self._relister is None:

@@ -8,7 +8,7 @@ or looked up here: that is ``adapter.rules.ruleset``.
 from collections.abc import Mapping
 
 from msgspec import Struct
-from yaml import Node
+from yaml import MappingNode, Node
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
@@ -108,7 +108,10 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
     reader = YamlReader()
     root = reader.document(text)
     config = Config()
-    if root is not None:
+    if root is not None and _is_config_map(root):
+        what = "this is a ConfigMap, not a rules file: give the value of its data.config.yaml"
+        reader.problems.append(Problem("", what, root.start_mark.line + 1, 1))
+    elif root is not None:
         fields = reader.fields([root], "", ("rules", "externalRules", "resourceRules"))
         config = Config(
             rules=_rules(reader, fields, "rules"),
@@ -116,6 +119,12 @@ def read(text: str, file: str = "rules file") -> tuple[Parsed, list[Problem]]:
             resource_rules=_resource_rules(reader, fields),
         )
     return Parsed(config, reader.places, file), list(reader.problems)
+
+
+def _is_config_map(root: Node) -> bool:
+    return isinstance(root, MappingNode) and any(
+        key.value == "kind" and value.value == "ConfigMap" for key, value in root.value
+    )
 
 
 def _rules(reader: YamlReader, parent: Fields, key: str) -> tuple[RuleConfig, ...]:

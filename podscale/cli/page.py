@@ -54,7 +54,12 @@ def page_over(shared: Shared, choice: PageChoice) -> PagePart:
     reader = next(iter(shared.readers), None)
     if isinstance(reader, AdapterPart):
         relister = reader.adapter.relister
-        feed = FeedSource(reader.feed.stats, lambda: tuple(relister.states.values()))
+        adapter = reader.adapter
+        feed = FeedSource(
+            reader.feed.stats,
+            lambda: tuple(relister.states.values()),
+            lambda: adapter.rules_problem,
+        )
     sources = PageSources(
         hpa.controller.traces,
         vpas,

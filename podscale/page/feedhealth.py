@@ -18,6 +18,7 @@ class FeedSource(Struct, frozen=True):
 
     stats: FeedStats
     rules: Callable[[], Sequence[RuleState]]
+    refused: Callable[[], str] = str  # what is wrong with the rules file as it is now; "": nothing
 
 
 class _Look(Struct, frozen=True):
@@ -63,6 +64,8 @@ class FeedHealth:
         if self._source is None:
             return ShownHealth(now, "api", None, None, None, None, None, (), 0, 0)
         rules = [_rule(state) for state in self._source.rules()]
+        if refused := self._source.refused():
+            rules.insert(0, RuleHealth("rules file", 0, None, refused))
         failing = sum(1 for rule in rules if rule.problem)
         if len(self._looks) < 2:
             return ShownHealth(now, "feed", None, None, None, None, None, rules, failing, 0)

@@ -67,3 +67,11 @@ def test_every_reader_tells_every_problem(told, tmp_path: Path) -> None:
     text = "\n".join(told(WRONG, tmp_path / "rules.yaml"))
     assert all(f":{line}:" in text for line in (3, 4, 5)), text
     assert "did you mean 'name'?" in text
+
+
+def test_a_config_map_is_recognised_and_is_the_only_problem(tmp_path: Path) -> None:
+    file = tmp_path / "cm.yaml"
+    file.write_text("apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    rules: []\n")
+    with pytest.raises(ConfigInvalid, match=r"this is a ConfigMap.*data\.config\.yaml") as refused:
+        check(file)
+    assert len(refused.value.problems) == 1
