@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import click
@@ -171,6 +171,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     is_debugging = "--debug" in arguments or bool(os.environ.get("PODSCALE_DEBUG"))
     if is_debugging:
         arguments = [word for word in arguments if word != "--debug"]
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as we live
+    stdout = sys.stdout
     try:
         # Not click's standalone mode: it says three lines where one is enough.
         code = cli.main(
@@ -179,6 +182,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             complete_var="_PODSCALE_COMPLETE",
             standalone_mode=False,
         )
+    except SystemExit as ended:
+        # click puts another stdout in place when its reader (head, less) has gone, and ends.
+        code = 141 if sys.stdout is not stdout else ended.code
     except click.Abort:
         code = 130  # interrupted, as shells count it
     except click.exceptions.NoArgsIsHelpError as error:
@@ -202,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             from podscale.cli.output import said
 
             click.echo(f"podscale: {said(first)} (--debug shows where)", err=True)
-        code = 1
+        code = 141 if isinstance(first, BrokenPipeError) else 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
