@@ -144,6 +144,7 @@ def masked(recording: Recording) -> Recording:
             prometheus_url="masked",
             prometheus_error=None if around.prometheus_error is None else "(masked)",
             objects=mask.words(around.objects),
+            young=mask.words(around.young),
             apiservices={name: mask.word(to) for name, to in around.apiservices.items()},
             self_service=mask.word(around.self_service),
             access=around.access and structs.replace(around.access, user="masked", reason=""),
