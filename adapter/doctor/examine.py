@@ -8,10 +8,10 @@ question) nor memory grows with the number of series.
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import structs
 
-from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import (
     Given,
     Need,
@@ -23,6 +23,7 @@ from adapter.doctor.evidence import (
     SeriesOf,
     Unreachable,
 )
+from adapter.doctor.shapes import selectors
 from adapter.rules.ruleset import RuleSet
 from podscale.core import duration
 from podscale.core.goquote import quote
@@ -35,8 +36,6 @@ from podscale.feed.prover.tree import (
     FunctionCall,
     Node,
     NotPromql,
-    VectorSelector,
-    children,
     parse,
 )
 from podscale.feed.wire import InstantAnswer
@@ -46,6 +45,8 @@ from podscale.feed.wire import InstantAnswer
 _JOB_INTERVAL = re.compile(
     r"^- job_name: .*\n(?:  .*\n)*?  scrape_interval: ([0-9a-z]+)$", re.MULTILINE
 )
+T = TypeVar("T")
+
 _SAMPLE = 20  # label sets shown or compared; three are printed
 _MOST_POINTS = 5_000
 
@@ -173,7 +174,7 @@ def stamp_query(promql: str, labels: Sequence[str]) -> str | None:
     ``None`` where several selectors, or one at another time, are behind it.
     """
     try:
-        found = list(_selectors(parse(promql)))
+        found = list(selectors(parse(promql)))
     except NotPromql:
         return None
     if len(found) != 1 or found[0].offset_ms or found[0].at:
@@ -182,13 +183,6 @@ def stamp_query(promql: str, labels: Sequence[str]) -> str | None:
     by = tuple(label for label in labels if label != "__name__")
     stamp: Node = FunctionCall("timestamp", (instant,), False)
     return printed(Aggregation("max", "by", by, stamp))
-
-
-def _selectors(node: Node) -> Generator[VectorSelector, None, None]:
-    if isinstance(node, VectorSelector):
-        yield node
-    for child in children(node):
-        yield from _selectors(child)
 
 
 def _age(stamps: InstantAnswer, labels: Mapping[str, str], now: float) -> float | None:
@@ -209,15 +203,14 @@ def longest_interval_s(written: str) -> float | None:
     return max(jobs, default=None)
 
 
-async def drive(way: Generator[Need, Given, Diagnosis], examiner: Examiner) -> Diagnosis:
-    """Return the diagnosis, with every need answered by ``examiner``."""
+async def drive(way: Generator[Need, Given, T], examiner: Examiner) -> T:
+    """Return what ``way`` comes to, with every need answered by ``examiner``."""
     try:
         need = next(way)
         while True:
             need = way.send(await examiner.answer(need))
     except StopIteration as end:
-        found = end.value
-        assert isinstance(found, Diagnosis)  # noqa: S101 - the type of the generator's return
+        found: T = end.value
         return found
 
 

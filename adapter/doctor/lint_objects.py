@@ -1,11 +1,17 @@
 """What is wrong with HPAs and VPAs that the API server accepts. Pure; see ``lints``."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-import msgspec
-from msgspec import Struct
+from collections.abc import Iterator, Mapping, Sequence
 
 from adapter.doctor.lints import LintFinding
+from adapter.doctor.objects import (
+    Hpa,
+    LintedVpa,
+    LintedWorkload,
+    Meta,
+    ObjectOwner,
+    PodFacts,
+    World,
+)
 from podscale.core import selector
 from podscale.core.settings import unknown_settings
 
@@ -14,6 +20,7 @@ HPA_AND_VPA = "HPAAndVPA"
 MIN_EQUALS_MAX = "MinEqualsMax"
 FOREIGN_PODS = "ForeignPods"
 UNKNOWN_ANNOTATION = "UnknownAnnotation"
+NOT_SCALING = "NotScaling"
 
 OBJECT_LINTS: Mapping[str, str] = {
     NO_REQUESTS: "a utilisation target over containers without requests",
@@ -21,198 +28,8 @@ OBJECT_LINTS: Mapping[str, str] = {
     MIN_EQUALS_MAX: "an HPA whose minReplicas is its maxReplicas",
     FOREIGN_PODS: "an HPA's selector matches pods of somebody else",
     UNKNOWN_ANNOTATION: "a podscale.io/ annotation of an HPA that is no setting",
+    NOT_SCALING: "an HPA whose controller says that it cannot decide",
 }
-
-
-class _Owner(Struct, frozen=True):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
-
-
-class Meta(Struct, frozen=True, rename="camel"):
-    """``metadata``, as far as it matters here."""
-
-    name: str = ""
-    namespace: str = "default"
-    labels: Mapping[str, str] = {}
-    owner_references: Sequence[_Owner] = ()
-
-
-class MetricReference(Struct, frozen=True, rename="camel"):
-    """``scaleTargetRef`` or ``targetRef``."""
-
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
-
-
-class _Target(Struct, frozen=True):
-    type: str = ""
-
-
-class _Resource(Struct, frozen=True):
-    name: str = ""
-    container: str = ""
-    target: _Target = _Target()
-
-
-class _Metric(Struct, frozen=True, rename="camel"):
-    type: str = ""
-    resource: _Resource | None = None
-    container_resource: _Resource | None = None
-
-    @property
-    def about(self) -> _Resource | None:
-        return self.resource or self.container_resource
-
-
-class _HpaSpec(Struct, frozen=True, rename="camel"):
-    scale_target_ref: MetricReference = MetricReference()
-    min_replicas: int = 1
-    max_replicas: int = 0
-    metrics: Sequence[_Metric] = ()
-
-
-class HpaMeta(Meta, frozen=True, rename="camel"):
-    """``metadata`` of an HPA, whose annotations are settings."""
-
-    annotations: Mapping[str, str] | None = None
-
-
-class Hpa(Struct, frozen=True):
-    """A HorizontalPodAutoscaler, autoscaling/v2."""
-
-    metadata: HpaMeta = HpaMeta()
-    spec: _HpaSpec = _HpaSpec()
-
-    @property
-    def metrics(self) -> Sequence[_Metric]:
-        """The metrics; none written means CPU utilisation, as the API server defaults."""
-        return self.spec.metrics or (
-            _Metric("Resource", resource=_Resource("cpu", target=_Target("Utilization"))),
-        )
-
-
-class _ContainerPolicy(Struct, frozen=True, rename="camel"):
-    container_name: str = "*"
-    mode: str = "Auto"
-    controlled_resources: Sequence[str] | None = None
-
-
-class _ResourcePolicy(Struct, frozen=True, rename="camel"):
-    container_policies: Sequence[_ContainerPolicy] = ()
-
-
-class _UpdatePolicy(Struct, frozen=True, rename="camel"):
-    update_mode: str = "Recreate"
-
-
-class _VpaSpec(Struct, frozen=True, rename="camel"):
-    target_ref: MetricReference = MetricReference()
-    update_policy: _UpdatePolicy | None = None
-    resource_policy: _ResourcePolicy | None = None
-
-
-class LintedVpa(Struct, frozen=True):
-    """A VerticalPodAutoscaler."""
-
-    metadata: Meta = Meta()
-    spec: _VpaSpec = _VpaSpec()
-
-    @property
-    def changes(self) -> frozenset[str]:
-        """The resources whose requests it sets."""
-        if self.spec.update_policy and self.spec.update_policy.update_mode == "Off":
-            return frozenset()
-        policies = self.spec.resource_policy.container_policies if self.spec.resource_policy else ()
-        if not policies:
-            return frozenset(["cpu", "memory"])
-        found: set[str] = set()
-        for policy in policies:
-            if policy.mode != "Off":
-                controlled = policy.controlled_resources
-                found.update(("cpu", "memory") if controlled is None else controlled)
-        return frozenset(found)
-
-
-class _Requests(Struct, frozen=True):
-    requests: Mapping[str, str | int | float] = {}
-    limits: Mapping[str, str | int | float] = {}
-
-
-class _Container(Struct, frozen=True):
-    name: str = ""
-    resources: _Requests = _Requests()
-
-
-class _PodSpec(Struct, frozen=True):
-    containers: Sequence[_Container] = ()
-
-
-class _Template(Struct, frozen=True):
-    metadata: Meta = Meta()
-    spec: _PodSpec = _PodSpec()
-
-
-class _WorkloadSpec(Struct, frozen=True):
-    selector: Mapping[str, object] | None = None
-    template: _Template = _Template()
-
-
-class LintedWorkload(Struct, frozen=True):
-    """A Deployment, StatefulSet, or whatever has a pod template."""
-
-    kind: str = ""
-    metadata: Meta = Meta()
-    spec: _WorkloadSpec = _WorkloadSpec()
-
-
-class PodFacts(Struct, frozen=True):
-    """A pod, as far as labels and owners go."""
-
-    metadata: Meta = Meta()
-
-
-class World(Struct, frozen=True):
-    """The objects to look at; all of one cluster, or of one file."""
-
-    hpas: Sequence[Hpa] = ()
-    vpas: Sequence[LintedVpa] = ()
-    workloads: Sequence[LintedWorkload] = ()
-    pods: Sequence[PodFacts] = ()
-    replica_sets: Sequence[PodFacts] = ()  # they stand between a pod and its Deployment
-
-
-_WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet")
-
-
-def read(objects: Collection[Mapping[str, object]]) -> World:
-    """Return the objects that matter; raises ``msgspec.ValidationError`` for a broken one."""
-    hpas, vpas, pods, workloads, sets = [], [], [], [], []
-    for each in objects:
-        kind = each.get("kind")
-        if kind == "HorizontalPodAutoscaler":
-            hpas.append(msgspec.convert(each, Hpa))
-        elif kind == "VerticalPodAutoscaler":
-            vpas.append(msgspec.convert(each, LintedVpa))
-        elif kind == "Pod":
-            pods.append(msgspec.convert(each, PodFacts))
-        elif kind in _WORKLOADS:
-            workloads.append(msgspec.convert(each, LintedWorkload))
-        if kind == "ReplicaSet":
-            sets.append(msgspec.convert(each, PodFacts))
-    return World(hpas, vpas, workloads, pods, sets)
-
-
-def joined(worlds: Iterable[World]) -> World:
-    """Return the objects of all, in their order."""
-    every = list(worlds)
-    return World(*(
-        [each for world in every for each in getattr(world, field)]
-        for field in World.__struct_fields__
-    ))  # fmt: skip
 
 
 def lint_objects(world: World, disabled: frozenset[str] = frozenset()) -> list[LintFinding]:
@@ -238,8 +55,7 @@ def lint_objects(world: World, disabled: frozenset[str] = frozenset()) -> list[L
         if workload is not None:
             told += _requests(hpa, workload)
             told += _foreign(workload, pods.get(hpa.metadata.namespace, ()), behind)
-        subject = f"hpa/{hpa.metadata.name} in {hpa.metadata.namespace}"
-        found += [LintFinding(k, subject, reason) for k, reason in told if k not in disabled]
+        found += [LintFinding(k, hpa.subject, reason) for k, reason in told if k not in disabled]
     return found
 
 
@@ -252,6 +68,8 @@ def _of_hpa(hpa: Hpa) -> Iterator[tuple[str, str]]:
 
     for sentence in unknown_settings(hpa.metadata.annotations or {}):
         yield UNKNOWN_ANNOTATION, sentence
+    if hpa.failure:
+        yield NOT_SCALING, f"its condition ScalingActive is False: {hpa.failure}"
 
 
 def _beside_vpa(hpa: Hpa, vpas: Sequence[LintedVpa]) -> Iterator[tuple[str, str]]:
@@ -296,7 +114,7 @@ def _requests(hpa: Hpa, workload: LintedWorkload) -> Iterator[tuple[str, str]]:
 def _foreign(
     workload: LintedWorkload,
     pods: Sequence[PodFacts],
-    behind: Mapping[tuple[str, str], _Owner | None],
+    behind: Mapping[tuple[str, str], ObjectOwner | None],
 ) -> Iterator[tuple[str, str]]:
     try:
         chosen = selector.from_wire(workload.spec.selector)
@@ -320,7 +138,7 @@ def _foreign(
 
 
 def _belongs(
-    pod: Meta, workload: LintedWorkload, behind: Mapping[tuple[str, str], _Owner | None]
+    pod: Meta, workload: LintedWorkload, behind: Mapping[tuple[str, str], ObjectOwner | None]
 ) -> bool:
     owner = _controller(pod)
     if owner is None:
@@ -332,7 +150,7 @@ def _belongs(
     return (owner.kind, owner.name) == (workload.kind, workload.metadata.name)
 
 
-def _controller(meta: Meta) -> _Owner | None:
+def _controller(meta: Meta) -> ObjectOwner | None:
     return next((owner for owner in meta.owner_references if owner.controller), None)
 
 

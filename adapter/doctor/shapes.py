@@ -26,6 +26,14 @@ _RATES = frozenset(
 _CHOOSING = frozenset(["topk", "bottomk", "limitk", "limit_ratio", "count_values"])
 
 
+def selectors(node: Node) -> Iterator[VectorSelector]:
+    """Yield each selector of the query."""
+    if isinstance(node, VectorSelector):
+        yield node
+    for child in children(node):
+        yield from selectors(child)
+
+
 def ranges(node: Node) -> Iterator[tuple[str, float]]:
     """Yield each function over counters with the seconds of its window."""
     if isinstance(node, FunctionCall) and node.function in _RATES:

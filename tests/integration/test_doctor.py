@@ -252,3 +252,92 @@ async def test_a_file_alone_is_linted_offline(rules):
     code, out, err = await doctor("--config", rules, "--no-cluster", "--kubeconfig", "none")
     assert code == 0, out + err
     assert "nothing needs to change" in out
+
+
+def asks(name: str, *metrics: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "maxReplicas": 5, "metrics": list(metrics),
+        },
+    }  # fmt: skip
+
+
+def of_pods(name: str) -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": "5"}
+    return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
+
+
+def external(name: str) -> dict[str, Any]:
+    target = {"type": "Value", "value": "5"}
+    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+
+
+def of_object(kind: str, api_version: str, name: str) -> dict[str, Any]:
+    about = {"kind": kind, "apiVersion": api_version, "name": "x"}
+    target = {"type": "Value", "value": "5"}
+    return {"type": "Object", "object": {"metric": {"name": name}, "target": target,
+                                         "describedObject": about}}  # fmt: skip
+
+
+QUIET = ("--scrape-interval", "1s", "--disable-lint=SeveralSeries", "-A", "-o", "json")
+
+
+async def test_every_hpa_of_the_cluster_has_a_rule_for_its_metrics(base, server):
+    server.objects.put(
+        asks("well", of_pods("http_requests_per_second"), external("queue_depth"),
+             of_object("Namespace", "v1", "http_requests_per_second"))
+    )  # fmt: skip
+    code, out, err = await doctor(*base[:-2], *QUIET)
+    assert (code, json.loads(out)["findings"]) == (0, []), err
+    server.objects.put(
+        asks("odd", of_pods("http_request_per_second"), external("queue_length"),
+             of_object("Deployment", "apps/v1", "http_requests_per_second"),
+             of_object("Nothing", "example.org/v1", "http_requests_per_second"))
+    )  # fmt: skip
+    code, out, _ = await doctor(*base[:-2], *QUIET)
+    found = json.loads(out)["findings"]
+    assert code == 1
+    assert [f["stage"] for f in found] == [
+        "NameMismatch", "NameMismatch", "NoResourceLabel", "ObjectMismatch"
+    ]  # fmt: skip
+    assert all("hpa/odd in shop" in each["seen"] for each in found)
+    assert "nothing needs to change" not in (await doctor(*base[:-2], *QUIET[:-2]))[1]
+
+
+USAGE = """
+resourceRules:
+  cpu:
+    containerQuery: sum(rate(http_requests_total{<<.LabelMatchers>>}[20s])) by (<<.GroupBy>>)
+    nodeQuery: sum(rate(node_requests{<<.LabelMatchers>>}[20s])) by (<<.GroupBy>>)
+    resources: &resources {template: <<.Resource>>, overrides: {container: {resource: node}}}
+    containerLabel: container
+  memory:
+    containerQuery: sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    nodeQuery: sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    resources: *resources
+    containerLabel: container
+  window: 20s
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("", "", "NoSeries: nodeQuery: no series match node_requests"),
+    ("node_requests", "http_requests_total", ""),
+    ("node_requests{", 'http_requests_total{job="gone",', "NoSeries"),
+    ("node_requests{<<.LabelMatchers>>}[20s])", "http_requests_total[20s]) > 1e9", "EmptyResult"),
+    ("containerLabel: container", "containerLabel: box", "has no label box"),
+])  # fmt: skip
+async def test_resource_rules_whose_series_are_not_there_are_a_problem(base, rules, old, new, said):
+    rules.write_text(USAGE.replace(old, new) if old else USAGE)
+    code, out, _ = await doctor(*base, "--scrape-interval", "1s", "-o", "json")
+    told = {rule["rule"]: rule["problem"] for rule in json.loads(out)["rules"]}
+    assert list(told) == ["resourceRules.cpu", "resourceRules.memory"]
+    assert said in told["resourceRules.cpu"]
+    if not said:
+        assert set(told.values()) == {""}
+        assert code == 0, out
+    else:
+        assert code == 1

@@ -143,6 +143,11 @@ def test_an_hpa_is_followed_metric_by_metric(ground):
     code, told, err = ground.doctor("hpa/web", "-n", "shop")
     assert [found["stage"] for found in told["findings"]] == ["Healthy", "NoSeries"], (told, err)
     assert code == 1
+    # And of all HPAs together, where only what is lost is told.
+    code, told, err = ground.doctor("-A")
+    assert [each["asked"]["metric"] for each in told["findings"]] == ["http_errors"], (told, err)
+    assert "hpa/web in shop" in told["findings"][0]["seen"]
+    assert code == 1
 
 
 def test_a_reader_of_metrics_may_not_therefore_read_the_rules(ground):

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
+from adapter.doctor.objects import Hpa
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
@@ -49,6 +50,14 @@ class _PageMeta(Struct, frozen=True, rename={"continue_": "continue"}):
 class _Page(Struct, frozen=True):
     metadata: _PageMeta = _PageMeta()
     items: Sequence[dict[str, object]] | None = None  # servers in Go write null for none
+
+
+class _ListedMetric(Struct, frozen=True):
+    name: str = ""  # "pods/http_requests"; of an external metric its own
+
+
+class _MetricList(Struct, frozen=True):
+    resources: Sequence[_ListedMetric] | None = None
 
 
 class _ServiceReference(Struct, frozen=True):
@@ -224,6 +233,28 @@ class DoctorCluster:
                 if condition.type == "Available" and condition.status == "False"
             ]
         return services
+
+    async def listed_metrics(self, hpas: Sequence[Hpa]) -> dict[str, frozenset[str]]:
+        """Return the names that are listed, by each API that one of ``hpas`` asks."""
+        types = {metric.type for hpa in hpas for metric in hpa.spec.metrics}
+        found = {}
+        for api, asking in (("custom", {"Pods", "Object"}), ("external", {"External"})):
+            if types & asking:
+                found[api] = await self._listed_metrics(API_GROUPS[api])
+        if not self.mapper.versions("metrics.k8s.io"):
+            found["resource"] = frozenset()
+        return found
+
+    async def _listed_metrics(self, group: str) -> frozenset[str]:
+        names: set[str] = set()
+        for version in self.mapper.versions(group):
+            try:
+                listed = await self._get(f"/apis/{group}/{version}", _MetricList)
+            except ClusterFailed as failed:
+                self.notes.append(str(failed))
+                continue
+            names.update(each.name for each in listed.resources or ())
+        return frozenset(names)
 
     async def access(self, asked: AskedEvidence, user: str) -> Access | None:
         """Return whether ``user`` may read the metric; ``None`` when that may not be asked."""

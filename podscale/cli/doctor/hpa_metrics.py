@@ -1,15 +1,18 @@
-"""The metrics of an HPA as the doctor's questions."""
+"""The metrics of HPAs as the doctor's questions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
-from msgspec import Struct
 
+from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
+from adapter.doctor.objects import Hpa, HpaMetric, NamedMetricSource, ResourceMetricSource
+from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.core.labels import since_1_36
-from podscale.core.selector import SelectorError, from_wire
+from podscale.core.selector import SelectorError
 from podscale.kube.errors import NoMatch
+from podscale.kube.restmapper import Mapper
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
 
@@ -22,7 +25,7 @@ async def of_hpa(
     Usage of pods is asked for with the api ``resource``. Raises ``ClusterFailed``.
     """
     try:
-        hpa = msgspec.convert(await cluster.hpa(namespace, name), _Hpa)
+        hpa = msgspec.convert(await cluster.hpa(namespace, name), Hpa)
         for metric in hpa.spec.metrics:
             _ = metric.source and metric.source.selector
     except (msgspec.ValidationError, SelectorError) as error:
@@ -34,84 +37,72 @@ async def of_hpa(
     if any(metric.type in _OF_PODS for metric in hpa.spec.metrics):
         pods = await cluster.target_selector(namespace, about.kind, about.api_version, about.name)
     for metric in hpa.spec.metrics:
-        match metric:
-            case _Metric(type="Pods", pods=_Source() as source):
-                asked.append(AskedEvidence("custom", source.name, namespace, "pods", "*", pods,
-                                   source.selector))  # fmt: skip
-            case _Metric(type="Object", object=_Source() as source):
-                described = source.described_object
-                group = described.api_version.rpartition("/")[0]
-                try:
-                    resource = cluster.mapper.for_kind(described.kind, group)[0].group_resource
-                except NoMatch as error:
-                    raise ClusterFailed(f"the object of metric {source.name}: {error}") from error
-                if described.kind == "Namespace":
-                    resource = "namespaces"
-                asked.append(
-                    AskedEvidence(
-                        "custom", source.name, namespace, resource, described.name, "",
-                        source.selector,
-                    )
-                )  # fmt: skip
-            case _Metric(type="External", external=_Source() as source):
-                asked.append(AskedEvidence("external", source.name, namespace,
-                                   metric_selector=source.selector))  # fmt: skip
-            case _Metric(type="Resource", resource=_Resource() as used):
-                asked.append(AskedEvidence("resource", used.name, namespace, "pods", "*", pods))
-            case _Metric(type="ContainerResource", container_resource=_Resource() as used):
-                asked.append(AskedEvidence("resource", used.name, namespace, "pods", "*", pods,
-                                   container=used.container))  # fmt: skip
-            case _:
-                notes.append(f"a metric of type {metric.type} is not known here")
+        try:
+            made = _question(metric, namespace, pods, cluster.mapper)
+        except NoMatch as error:
+            raise ClusterFailed(f"the object of metric {_name(metric)}: {error}") from error
+        if made is None:
+            notes.append(f"a metric of type {metric.type} is not known here")
+        else:
+            asked.append(made)
     return asked, sorted(set(notes))
 
 
-class _Reference(Struct, frozen=True, rename="camel"):
-    kind: str = ""
-    name: str = ""
-    api_version: str = ""
+def unexposed(
+    hpas: Iterable[Hpa], mapper: Mapper, exposed: Mapping[str, Collection[str]]
+) -> Iterator[tuple[Hpa, AskedEvidence, Diagnosis | None]]:
+    """Yield each metric that an HPA asks for and nobody lists, with what is known already.
+
+    ``exposed`` are the names by API, as discovery lists them; an API that is not among its
+    keys is not judged. Which pods are meant does not matter to it.
+    """
+    for hpa in hpas:
+        for metric in hpa.metrics:
+            try:
+                made = _question(metric, hpa.metadata.namespace, "", mapper)
+            except NoMatch as error:
+                asked = AskedEvidence("custom", _name(metric), hpa.metadata.namespace)
+                yield hpa, asked, _no_kind(error)
+                continue
+            except SelectorError:
+                continue  # the API server refuses it since 1.36, and the HPA says so itself
+            if made is None or made.api not in exposed:
+                continue
+            name = f"{made.resource}/{made.metric}" if made.api == "custom" else made.metric
+            if name not in exposed[made.api]:
+                yield hpa, made, None
 
 
-class _Identifier(Struct, frozen=True):
-    name: str = ""
-    selector: Mapping[str, object] | None = None
+def _no_kind(error: NoMatch) -> Diagnosis:
+    change = "Correct object.describedObject of the HPA, or install what serves the kind."
+    return Diagnosis(Stage.OBJECT_MISMATCH, f"{error}.", change)
 
 
-class _Source(Struct, frozen=True, rename="camel"):
-    metric: _Identifier = _Identifier()
-    described_object: _Reference = _Reference()
-
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
-    @property
-    def selector(self) -> str:
-        return str(from_wire(self.metric.selector or {}))
+def _name(metric: HpaMetric) -> str:
+    return metric.source.name if metric.source else ""
 
 
-class _Resource(Struct, frozen=True):
-    name: str = ""
-    container: str = ""  # of a container resource
+def _question(metric: HpaMetric, namespace: str, pods: str, mapper: Mapper) -> AskedEvidence | None:
+    """Return what is asked for, ``None`` for an unknown type.
 
-
-class _Metric(Struct, frozen=True, rename="camel"):
-    type: str = ""
-    pods: _Source | None = None
-    object: _Source | None = None
-    external: _Source | None = None
-    resource: _Resource | None = None
-    container_resource: _Resource | None = None
-
-    @property
-    def source(self) -> _Source | None:
-        return self.pods or self.object or self.external
-
-
-class _HpaSpec(Struct, frozen=True, rename="camel"):
-    scale_target_ref: _Reference = _Reference()
-    metrics: Sequence[_Metric] = ()
-
-
-class _Hpa(Struct, frozen=True):
-    spec: _HpaSpec = _HpaSpec()
+    Raises ``NoMatch`` for an object of a kind that is not served, and ``SelectorError``.
+    """
+    match metric:
+        case HpaMetric(type="Pods", pods=NamedMetricSource() as source):
+            return AskedEvidence("custom", source.name, namespace, "pods", "*", pods,
+                                 source.selector)  # fmt: skip
+        case HpaMetric(type="Object", object=NamedMetricSource() as source):
+            described = source.described_object
+            group = described.api_version.rpartition("/")[0]
+            resource = mapper.for_kind(described.kind, group)[0].group_resource
+            return AskedEvidence("custom", source.name, namespace, resource, described.name, "",
+                                 source.selector)  # fmt: skip
+        case HpaMetric(type="External", external=NamedMetricSource() as source):
+            return AskedEvidence("external", source.name, namespace,
+                                 metric_selector=source.selector)  # fmt: skip
+        case HpaMetric(type="Resource", resource=ResourceMetricSource() as used):
+            return AskedEvidence("resource", used.name, namespace, "pods", "*", pods)
+        case HpaMetric(type="ContainerResource", container_resource=ResourceMetricSource() as used):
+            return AskedEvidence("resource", used.name, namespace, "pods", "*", pods,
+                                 container=used.container)  # fmt: skip
+    return None

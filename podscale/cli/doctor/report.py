@@ -10,7 +10,8 @@ import msgspec
 from adapter.doctor.diagnosis import Diagnosis
 from adapter.doctor.evidence import AskedEvidence
 from adapter.stages import Stage
-from podscale.cli.doctor.run import DoctorReport, RuleReport
+from podscale.cli.doctor.rule_reports import RuleReport
+from podscale.cli.doctor.run import DoctorReport
 from podscale.cli.output import Form, count, emit, note, printable, wants_colour
 from podscale.core import duration
 from podscale.feed.prover.printer import printed

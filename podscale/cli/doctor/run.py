@@ -1,31 +1,38 @@
 """One run of the doctor: gather, diagnose metric by metric, lint. Prints nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from adapter.apis.rules_api import RulesTold, RuleTold
-from adapter.discovery.mapping import ResourceMapper
+from adapter.apis.rules_api import RulesTold
 from adapter.doctor.diagnosis import Diagnosis, diagnose, reached
 from adapter.doctor.evidence import (
     AskedEvidence,
     Need,
-    Rejected,
-    Series,
     SeriesOf,
     Surroundings,
-    Unreachable,
 )
 from adapter.doctor.examine import Examiner, drive
-from adapter.doctor.lint_objects import World, joined, lint_objects, read
+from adapter.doctor.lint_objects import NOT_SCALING, lint_objects
 from adapter.doctor.lints import KnownMetrics, LintFinding, lint
+from adapter.doctor.objects import Hpa, World, joined
+from adapter.doctor.objects import read as read_objects
 from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.errors import ConfigInvalid
+from adapter.rules.config import Parsed
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
-from adapter.rules.ruleset import Rule, RuleSet, read_rules
+from adapter.rules.ruleset import RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import DoctorCluster
+from podscale.cli.doctor.hpa_metrics import unexposed
+from podscale.cli.doctor.rule_reports import (
+    RuleFindings,
+    RuleReport,
+    found_by,
+    found_by_usage,
+    told_by,
+)
 from podscale.cli.doctor.served import answered, measured
 from podscale.cli.output import Progress, count, plainly
 from podscale.core.showable import shown_url
@@ -60,15 +67,6 @@ class DoctorPlan(Struct, frozen=True, kw_only=True):
     hpa: str = ""  # the HPA that all this is asked about; "": lints are of every one
 
 
-class RuleReport(Struct, frozen=True):
-    """What one rule finds and exposes."""
-
-    rule: str
-    series: int  # distinct names that its query finds and its filters keep
-    names: Sequence[str]  # metrics, sorted
-    problem: str = ""
-
-
 class DoctorReport(Struct, kw_only=True):
     """Everything that was found."""
 
@@ -98,17 +96,34 @@ async def examine(
     """Return the report; raises ``ClusterFailed`` and ``OSError`` (credentials)."""
     report = DoctorReport()
     examiner: Examiner | None = None
+    hpas: Sequence[Hpa] = ()
+    objects: list[LintFinding] = []
+    read: tuple[Parsed, RuleSet] | None = None
     if plan.rules is not None:
-        examiner = await _examine_rules(plan, plan.rules, cluster, report, progress)
+        try:
+            read = read_rules(
+                plan.rules.text, plan.rules.file, cluster.mapper if cluster else PresumingMapper()
+            )
+        except ConfigInvalid as error:
+            report.config_problem = _refused(plan, plan.rules, error)
+    if cluster is not None and report.config_problem is None:
+        world = await _world(plan, cluster)
+        hpas = world.hpas if not (plan.asked or plan.hpa) else ()
+        # What a file's rules will do for it, an HPA cannot say before an adapter has them.
+        unsaid = frozenset() if plan.told or plan.hpa else frozenset([NOT_SCALING])
+        about = f"hpa/{plan.hpa} in {plan.namespace}"
+        objects = [
+            each
+            for each in lint_objects(world, plan.disabled | unsaid)
+            if not plan.hpa or each.subject == about
+        ]
+    if plan.rules is not None and read is not None:
+        examiner = await _examine_rules(plan, plan.rules, read, hpas, cluster, report, progress)
     if cluster is not None:
         for asked in plan.usage:
             report.findings.append((asked, found := await measured(cluster, asked)))
             report.lints += [each for each in found.beside if each.lint not in plan.disabled]
-    if cluster is not None and report.config_problem is None:
-        about = f"hpa/{plan.hpa} in {plan.namespace}"
-        report.lints += [
-            each for each in await _objects(plan, cluster) if not plan.hpa or each.subject == about
-        ]
+    report.lints += objects
     if plan.told is not None and plan.told.problem:
         report.config_problem = _not_reloaded(plan.told)
     return _counted(report, examiner, cluster)
@@ -127,17 +142,14 @@ def _not_reloaded(told: RulesTold) -> Diagnosis:
 async def _examine_rules(
     plan: DoctorPlan,
     source: RulesText,
+    read: tuple[Parsed, RuleSet],
+    hpas: Sequence[Hpa],
     cluster: DoctorCluster | None,
     report: DoctorReport,
     progress: Progress,
 ) -> Examiner | None:
     """Add to ``report`` what the rules come to; return whom Prometheus was asked through."""
-    mapper: ResourceMapper = cluster.mapper if cluster else PresumingMapper()
-    try:
-        parsed, rules = read_rules(source.text, source.file, mapper)
-    except ConfigInvalid as error:
-        report.config_problem = _refused(plan, source, error)
-        return None
+    parsed, rules = read
     examiner: Examiner | None = None
     known = KnownMetrics(plan.scrape_interval_s)
     if plan.prometheus is not None:
@@ -152,18 +164,30 @@ async def _examine_rules(
             if plan.asked:
                 most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
                 _show(examiner, most, progress)
-                await _metrics(plan, source, cluster, examiner, problem, report)
+                for asked in plan.asked:
+                    found = await _followed(plan, source, asked, cluster, examiner, problem, report)
+                    report.findings.append((asked, found))
             elif problem is None:
-                known = await _rules(plan, rules, examiner, report, progress)
+                by_rule = await _rules(rules, examiner, report, progress)
+                series = {rule: found.series for rule, found in by_rule.items()}
+                known = KnownMetrics(plan.scrape_interval_s, series)
+                exposed = _exposed(by_rule.values())
+                for hpa, asked, certain in _unexposed(hpas, cluster, exposed):
+                    found = certain or await _followed(
+                        plan, source, asked, cluster, examiner, None, report
+                    )
+                    _add(report, hpa, asked, found)
             else:
                 report.rules = [RuleReport("", 0, (), plainly(problem))]
     elif cluster is not None and plan.told is not None:
         for asked in plan.asked:
             report.findings.append((asked, await _served(plan, asked, cluster)))
+        for hpa, asked, certain in _unexposed(hpas, cluster, await cluster.listed_metrics(hpas)):
+            _add(report, hpa, asked, certain or await _served(plan, asked, cluster))
         # Of one metric that is served, other rules say nothing; of one that is not, those may
         # that could not be listed.
         report.rules = [
-            RuleReport(each.rule, each.metrics, (), _told_problem(each))
+            told_by(each)
             for each in plan.told.rules
             if not plan.asked or (each.problem and not report.is_healthy)
         ]
@@ -187,6 +211,28 @@ async def _examine_rules(
     return examiner
 
 
+def _unexposed(
+    hpas: Sequence[Hpa], cluster: DoctorCluster | None, exposed: Mapping[str, Collection[str]]
+) -> Iterator[tuple[Hpa, AskedEvidence, Diagnosis | None]]:
+    if cluster is not None:
+        yield from unexposed(hpas, cluster.mapper, exposed)
+
+
+def _exposed(found: Iterable[RuleFindings]) -> Mapping[str, Collection[str]]:
+    every = {pair for each in found for pair in each.exposed}
+    return {
+        "custom": {f"{resource}/{metric}" for resource, metric in every if resource},
+        "external": {metric for resource, metric in every if not resource},
+    }
+
+
+def _add(report: DoctorReport, hpa: Hpa, asked: AskedEvidence, found: Diagnosis) -> None:
+    # A server that lists no names (KEDA's) may answer all the same.
+    if found.stage != Stage.HEALTHY:
+        seen = f"{hpa.subject} asks for it. {found.seen}"
+        report.findings.append((asked, msgspec.structs.replace(found, seen=seen)))
+
+
 def _with_crowded(
     known: KnownMetrics, plan: DoctorPlan, rules: RuleSet, examiner: Examiner | None
 ) -> KnownMetrics:
@@ -197,16 +243,6 @@ def _with_crowded(
     else:
         crowded = {each.rule: each.crowded for each in plan.told.rules} if plan.told else {}
     return msgspec.structs.replace(known, crowded=crowded)
-
-
-def _told_problem(told: RuleTold) -> str:
-    if told.problem or told.metrics:
-        return told.problem
-    if told.listed_s is None:
-        return "NotListedYet: the adapter has just begun; ask again after its relist interval"
-    return (
-        "NoSeries: the rule exposes no metric; --prometheus-url shows which stage loses its series"
-    )
 
 
 def _refused(plan: DoctorPlan, source: RulesText, error: ConfigInvalid) -> Diagnosis:
@@ -234,26 +270,26 @@ def _show(examiner: Examiner, most: int, progress: Progress) -> None:
     examiner.hear(asked_for)
 
 
-async def _metrics(
+async def _followed(
     plan: DoctorPlan,
     source: RulesText,
+    asked: AskedEvidence,
     cluster: DoctorCluster | None,
     examiner: Examiner,
     problem: str | None,
     report: DoctorReport,
-) -> None:
-    for asked in plan.asked:
-        around = await _surroundings(plan, asked, cluster, problem)
-        before = len(examiner.taken)
-        way = diagnose(source.text, asked, around, source.file)
-        report.findings.append((asked, await drive(way, examiner)))
-        if report.recording is None:
-            report.recording = Recording(
-                config=source.text,
-                asked=asked,
-                around=around,
-                entries=[RecordedAnswer(need, given) for need, given in examiner.taken[before:]],
-            )
+) -> Diagnosis:
+    around = await _surroundings(plan, asked, cluster, problem)
+    before = len(examiner.taken)
+    found = await drive(diagnose(source.text, asked, around, source.file), examiner)
+    if report.recording is None:
+        report.recording = Recording(
+            config=source.text,
+            asked=asked,
+            around=around,
+            entries=[RecordedAnswer(need, given) for need, given in examiner.taken[before:]],
+        )
+    return found
 
 
 async def _served(plan: DoctorPlan, asked: AskedEvidence, cluster: DoctorCluster) -> Diagnosis:
@@ -296,52 +332,22 @@ async def _surroundings(
 
 
 async def _rules(
-    plan: DoctorPlan, rules: RuleSet, examiner: Examiner, report: DoctorReport, progress: Progress
-) -> KnownMetrics:
+    rules: RuleSet, examiner: Examiner, report: DoctorReport, progress: Progress
+) -> dict[str, RuleFindings]:
+    """Add each rule's report; return what was found, by rule."""
     every = (*rules.custom, *rules.external)
-    found: dict[str, Sequence[str]] = {}
+    by_rule: dict[str, RuleFindings] = {}
     for done, rule in enumerate(every):
         progress(done, len(every), rule.id)
-        given = await examiner.answer(SeriesOf(rule.series_query))
-        reported = _rule(rule, given)
-        report.rules.append(reported[0])
-        found[rule.id] = reported[1]
+        by_rule[rule.id] = found_by(rule, await examiner.answer(SeriesOf(rule.series_query)))
+        report.rules.append(by_rule[rule.id].report)
+    if rules.resource is not None:
+        report.rules += await found_by_usage(rules.resource, examiner)
     progress(len(every), len(every), "done")
-    return KnownMetrics(plan.scrape_interval_s, found)
+    return by_rule
 
 
-def _rule(rule: Rule, given: object) -> tuple[RuleReport, Sequence[str]]:
-    if isinstance(given, Rejected):
-        return RuleReport(rule.id, 0, (), f"SeriesQueryInvalid: {given.error}"), ()
-    if isinstance(given, Unreachable):
-        return RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"), ()
-    labels = given.labels if isinstance(given, Series) else ()
-    seen = sorted({each.get("__name__", "") for each in labels})
-    kept = [name for name in seen if rule.keeps(name)]
-    exposing = {
-        each.get("__name__", "")
-        for each in labels
-        if rule.section == "externalRules" or rule.labels.read(each).resources
-    }
-    names = sorted({
-        name for each in kept if each in exposing and (name := rule.namer.name(each))
-    })  # fmt: skip
-    problem = ""
-    if not seen:
-        problem = "NoSeries: seriesQuery finds nothing within the discovery window"
-    elif not kept:
-        problem = (
-            f"FilteredOut: {count(len(seen), 'series name')} found, and none passes seriesFilters "
-            "and matches"
-        )
-    elif not exposing & set(kept):
-        problem = "NoResourceLabel: no label of the series maps to a resource"
-    elif not names:
-        problem = "NameMismatch: no series gets a name"
-    return RuleReport(rule.id, len(kept), names, problem), kept
-
-
-async def _objects(plan: DoctorPlan, cluster: DoctorCluster) -> list[LintFinding]:
+async def _world(plan: DoctorPlan, cluster: DoctorCluster) -> World:
     worlds: list[World] = []
     for resource in (HPAS, VPAS, DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, PODS):
         if resource is VPAS and not any(r.plural == VPAS.plural for r in cluster.mapper.resources):
@@ -350,15 +356,15 @@ async def _objects(plan: DoctorPlan, cluster: DoctorCluster) -> list[LintFinding
         async for page in cluster.listed(resource.path(plan.namespace), resource.plural):
             worlds += _read(page, resource.kind, cluster.notes)
         if resource is HPAS and not worlds:
-            return []
-    return lint_objects(joined(worlds), plan.disabled)
+            break
+    return joined(worlds)
 
 
 def _read(page: Sequence[Mapping[str, object]], kind: str, notes: list[str]) -> Iterator[World]:
     """Yield the objects that can be read; an odd one is noted, and hides none of the others."""
     for each in page:
         try:
-            yield read([{**each, "kind": kind}])
+            yield read_objects([{**each, "kind": kind}])
         except msgspec.ValidationError as error:
             metadata = each.get("metadata")
             name = metadata.get("name") if isinstance(metadata, dict) else ""

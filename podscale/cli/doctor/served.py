@@ -13,8 +13,8 @@ import msgspec
 from adapter.apis.rules_api import RESOURCE, RIGHT, RulesTold
 from adapter.doctor.diagnosis import API_GROUPS, Diagnosis, without_sample
 from adapter.doctor.evidence import AskedEvidence
-from adapter.doctor.lint_objects import Meta
 from adapter.doctor.lints import NO_SAMPLE, LintFinding
+from adapter.doctor.objects import Meta
 from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapter.doctor.lint_objects import OBJECT_LINTS, lint_objects, read
+from adapter.doctor.lint_objects import OBJECT_LINTS, lint_objects
+from adapter.doctor.objects import read
 
 
 def hpa(**spec: Any) -> dict[str, Any]:
@@ -109,3 +110,17 @@ def test_an_annotation_that_is_no_setting_is_told_with_the_nearest(annotations, 
     (key,) = annotations
     text = f"{key}: there is no such setting (the nearest is {told})"
     assert found == {"UnknownAnnotation": text}
+
+
+@pytest.mark.parametrize(("status", "reason", "found"), [
+    ("False", "FailedGetPodsMetric", ["NotScaling"]),
+    ("False", "FailedGetScale", ["NotScaling"]),
+    ("False", "ScalingDisabled", []),
+    ("True", "ValidMetricFound", []),
+])  # fmt: skip
+def test_an_hpa_whose_controller_cannot_decide_is_a_finding(status, reason, found):
+    condition = {"type": "ScalingActive", "status": status, "reason": reason, "message": "why"}
+    objects = [{**hpa(metrics=[cpu("AverageValue")]), "status": {"conditions": [condition]}}]
+    told = lint_objects(read(objects))
+    assert [each.lint for each in told] == found
+    assert all("why" in each.reason for each in told)

@@ -13,7 +13,8 @@ from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.hpa_metrics import of_hpa
 from podscale.cli.doctor.report import print_report
-from podscale.cli.doctor.run import DoctorPlan, DoctorReport, RuleReport, examine
+from podscale.cli.doctor.rule_reports import RuleReport
+from podscale.cli.doctor.run import DoctorPlan, DoctorReport, examine
 from podscale.kube.api import Api
 from podscale.kube.connect import Target, connect
 from podscale.migrate.rules_source import RulesText
@@ -98,15 +99,27 @@ async def test_a_rule_of_the_running_adapter_is_well_only_with_metrics(
         RULES, "rules.yaml", "http://prometheus", 60.0, 300.0,
         rules=[RuleTold("rules[0]", listed_s, metrics)],
     )  # fmt: skip
-    plan = DoctorPlan(
-        rules=RulesText(RULES, "rules.yaml", "running adapter"), prometheus=None, told=told
-    )
+    source = RulesText(RULES, "rules.yaml", "running adapter")
+    plan = DoctorPlan(rules=source, prometheus=None, told=told, namespace="of-no-hpa")
     report = await examine(plan, cluster, lambda *_: None)
     assert report.is_healthy is healthy
     print_report(report, "table")
     out = capsys.readouterr().out
     assert out.startswith(said)
     assert ("nothing needs to change" in out) is healthy
+
+
+async def test_an_hpa_of_any_namespace_whose_metric_nobody_lists_is_a_finding(
+    cluster: DoctorCluster, api: Api
+) -> None:
+    rules = [RuleTold("rules[0]", 1.0, 1)]
+    told = RulesTold(RULES, "rules.yaml", "http://prometheus", 60.0, 300.0, rules=rules)
+    source = RulesText(RULES, "rules.yaml", "running adapter")
+    report = await examine(DoctorPlan(rules=source, told=told), cluster, lambda *_: None)
+    assert not report.is_healthy
+    assert [(asked.metric, found.seen.partition(".")[0]) for asked, found in report.findings] == [
+        ("load", "hpa/web in shop asks for it")
+    ]
 
 
 async def test_rules_without_metrics_say_nothing_of_a_metric_that_was_asked_for(

@@ -1,0 +1,91 @@
+"""What each rule finds: of Prometheus, or as a running adapter tells it."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from adapter.apis.rules_api import RuleTold
+from adapter.discovery.listing import ListingBuilder
+from adapter.doctor import usage_checks
+from adapter.doctor.evidence import Given, Rejected, Series, Unreachable
+from adapter.doctor.examine import Examiner, drive
+from adapter.rules.ruleset import ResourceRules, Rule
+from adapter.stages import Stage
+from podscale.cli.output import count
+
+
+class RuleReport(Struct, frozen=True):
+    """What one rule finds and exposes."""
+
+    rule: str
+    series: int  # distinct names that its query finds and its filters keep
+    names: Sequence[str]  # metrics, sorted
+    problem: str = ""
+
+
+class RuleFindings(Struct, frozen=True):
+    """The report of one rule, and what other checks go by."""
+
+    report: RuleReport
+    series: Sequence[str] = ()  # names that its query finds and its filters keep
+    exposed: frozenset[tuple[str, str]] = frozenset()  # (resource[.group] or "", metric)
+
+
+def found_by(rule: Rule, given: Given) -> RuleFindings:
+    """Return what Prometheus's answer to the series query comes to."""
+    if isinstance(given, Rejected):
+        return RuleFindings(RuleReport(rule.id, 0, (), f"SeriesQueryInvalid: {given.error}"))
+    if isinstance(given, Unreachable):
+        return RuleFindings(RuleReport(rule.id, 0, (), f"PrometheusUnreachable: {given.error}"))
+    builder = ListingBuilder(rule)
+    labels = given.labels if isinstance(given, Series) else ()
+    for each in labels:
+        builder.add(each.get("__name__", ""), frozenset(each))
+    listing = builder.build()
+    seen = sorted({each.get("__name__", "") for each in labels})
+    kept = [name for name in seen if rule.keeps(name)]
+    names = sorted({metric for _, metric in listing.exposed})
+    problem = ""
+    if not seen:
+        problem = "NoSeries: seriesQuery finds nothing within the discovery window"
+    elif not kept:
+        problem = (
+            f"FilteredOut: {count(len(seen), 'series name')} found, and none passes seriesFilters "
+            "and matches"
+        )
+    elif not names and set(listing.losses) - {Stage.FILTERED_OUT}:
+        problem = "NoResourceLabel: no label of the series maps to a resource"
+    elif not names:
+        problem = "NameMismatch: no series gets a name"
+    report = RuleReport(rule.id, len(kept), names, problem)
+    return RuleFindings(report, kept, frozenset(listing.exposed))
+
+
+async def found_by_usage(rules: ResourceRules, examiner: Examiner) -> list[RuleReport]:
+    """Return what the queries for CPU and memory find."""
+    reports = []
+    for rule in (rules.cpu, rules.memory):
+        verdicts = await drive(usage_checks.follow(rule), examiner)
+        good = [each.field for each in verdicts if each.stage is None]
+        problems = [
+            f"{each.stage}: {each.field}: {each.seen}"
+            for each in verdicts
+            if each.stage is not None
+        ]
+        reports.append(RuleReport(rule.id, len(good), good, "; ".join(problems)))
+    return reports
+
+
+def told_by(told: RuleTold) -> RuleReport:
+    """Return what the running adapter says of a rule."""
+    return RuleReport(told.rule, told.metrics, (), _told_problem(told))
+
+
+def _told_problem(told: RuleTold) -> str:
+    if told.problem or told.metrics:
+        return told.problem
+    if told.listed_s is None:
+        return "NotListedYet: the adapter has just begun; ask again after its relist interval"
+    return (
+        "NoSeries: the rule exposes no metric; --prometheus-url shows which stage loses its series"
+    )
