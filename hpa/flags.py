@@ -9,8 +9,8 @@ from typing import Literal, TypeVar, get_args
 from msgspec import Struct
 
 from hpa.decide.settings import Gates, Release, Settings
-from hpa.loop.controller import Options, for_mode
-from hpa.loop.passes import PassLimits
+from hpa.loop.controller import for_mode
+from hpa.loop.state import Options, PassLimits
 from podscale.core.selector import SelectorError, parse
 from podscale.kube.connect import Target
 from podscale.kube.lease import LeaseTimes

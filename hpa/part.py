@@ -14,9 +14,11 @@ from hpa.decisions.api import DecisionsApi
 from hpa.decisions.decisions import GROUP, VERSION
 from hpa.explain import first_reason
 from hpa.flags import HpaChoice
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
+from hpa.loop.state import ControllerPorts
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.api import Api
@@ -68,19 +70,20 @@ class HpaPart:
         fenced = self._leading.api
         self._recorder = Recorder(fenced, COMPONENT, instance=identity, clock=wall)
         self.controller = Controller(
-            fenced,
-            self.stores,
-            discovery,
-            provider,
+            ControllerPorts(
+                api=fenced,
+                stores=self.stores,
+                kinds=discovery,
+                provider=provider,
+                mapper=lambda: discovery.mapper,
+                recorder=self._recorder,
+                metrics=self.metrics,
+                traces=DecisionLog(first_reason),
+                shards=HistoryConfigMaps(fenced, chosen.lease_namespace, _part_of(chosen)),
+            ),
             chosen.settings,
             chosen.options,
-            mapper=lambda: discovery.mapper,
-            recorder=self._recorder,
-            metrics=self.metrics,
-            traces=DecisionLog(first_reason),
-            shards=HistoryConfigMaps(fenced, chosen.lease_namespace, _part_of(chosen)),
-            wall=wall,
-            steady=time.monotonic if wall is time.time else None,
+            SteadyClock(wall, time.monotonic if wall is time.time else None),
         )
         self.group = DecisionsApi(self.controller, self.is_leader, wall=wall)
 

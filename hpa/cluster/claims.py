@@ -4,7 +4,7 @@ Both would scale it. The in-tree controller does not read our objects, so it is 
 stands still, and says so.
 """
 
-from hpa.cluster.objects import Claim, TargetKey, target_of
+from hpa.machine.objects import Claim, TargetKey, target_of
 from podscale.kube.change import Change
 from podscale.kube.store import Store
 

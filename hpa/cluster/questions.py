@@ -10,6 +10,7 @@ from typing import cast
 from hpa.decide.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import HPA, MetricSelector, MetricSpec
+from hpa.machine.record import AskedMetric
 from podscale.core import selector as selectors
 from podscale.core.labels import since_1_36
 from podscale.core.metrics import (
@@ -20,17 +21,14 @@ from podscale.core.metrics import (
     ObjectMetric,
     PodMetric,
     PodResource,
-    Question,
     Refused,
     Unavailable,
 )
 from podscale.kube.errors import NoMatch
 from podscale.kube.restmapper import Mapper
 
-Asked = Question | NotFound | Refused | None
 
-
-def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[Asked, ...]:
+def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...]:
     """Return one question per metric; a failure where it cannot even be asked, None for a
     type that nobody knows.
 
@@ -39,7 +37,7 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[Asked, ...]:
     return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
 
 
-def is_question(asked: Asked) -> bool:
+def is_question(asked: AskedMetric) -> bool:
     """Whether the provider is to be asked."""
     return asked is not None and not isinstance(asked, NotFound | Refused)
 
@@ -52,7 +50,7 @@ def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:
     return [other if isinstance(each, ContainerColumns) else each for each in answers]
 
 
-def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> Asked:
+def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> AskedMetric:
     namespace = hpa.namespace
     match metric.type:
         case "Resource":
@@ -73,7 +71,7 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> As
     return None
 
 
-def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> Asked:
+def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> AskedMetric:
     described = metric.described
     if described is None:
         return None

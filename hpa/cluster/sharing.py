@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.cluster.objects import Autoscaler, ManagedField, TargetWorkload, is_part
 from hpa.decide import wire
+from hpa.machine.objects import Autoscaler, ManagedField, TargetWorkload, is_part
 from podscale.core.settings import PREFIX
 from podscale.kube.objects.scale import Workload
 from podscale.kube.wire import ObjectMeta, OwnerReference

@@ -5,8 +5,6 @@ moved by a share of its target or five minutes are over (status writes dominate 
 a controller, for it and for the API server).
 """
 
-from zlib import crc32
-
 from hpa.decide.spec import (
     HPA,
     Condition,
@@ -17,9 +15,8 @@ from hpa.decide.spec import (
     MetricStatus,
 )
 from hpa.decide.times import to_rfc3339
+from hpa.machine.events import StatusNews
 from podscale.core.quantity import format_milli
-
-REFRESH_S = 300.0  # values are written once in this time, however little they moved
 
 _FIELDS = {
     "Resource": "resource",
@@ -30,16 +27,11 @@ _FIELDS = {
 }
 
 
-def is_due(hpa: HPA, new: HpaStatus, *, deadband: float, age_s: float) -> bool:
-    """Return whether ``new`` has to replace ``hpa.status`` now.
-
-    ``age_s`` is the time since the object's own moment (``own_moment``) when the status was
-    written last; ``deadband`` a share of each metric's target, 0 writes every change.
-    """
+def status_news(hpa: HPA, new: HpaStatus, *, deadband: float) -> StatusNews:
+    """Return whether ``new`` tells more than ``hpa.status`` does, or only values that moved by
+    less than ``deadband``, a share of each metric's target; with 0 every change is more."""
     old = hpa.status
-    if deadband <= 0 or age_s >= REFRESH_S:
-        return True
-    if (
+    if deadband <= 0 or (
         old.conditions != new.conditions
         or old.current_replicas != new.current_replicas
         or old.desired_replicas != new.desired_replicas
@@ -47,24 +39,14 @@ def is_due(hpa: HPA, new: HpaStatus, *, deadband: float, age_s: float) -> bool:
         or old.observed_generation != new.observed_generation
         or len(old.metrics) != len(new.metrics)
     ):
-        return True
+        return "more"
     specs: tuple[MetricSpec | None, ...] = hpa.metrics
     if len(specs) < len(new.metrics):
         specs = (*specs, *[None] * (len(new.metrics) - len(specs)))
     for before, after, spec in zip(old.metrics, new.metrics, specs, strict=False):
         if _moved(before, after, spec, deadband):
-            return True
-    return False
-
-
-def own_moment(key: str, now: float) -> float:
-    """Return the newest of the moments at which values alone are written for this object.
-
-    Each has its own: what was written together (after a start, or because Prometheus is back)
-    would be due together for ever, ten thousand statuses in one period.
-    """
-    phase_s = REFRESH_S * (crc32(key.encode()) % 1000 / 1000)
-    return now - (now - phase_s) % REFRESH_S
+            return "more"
+    return "values"
 
 
 def changes(old: HpaStatus, new: HpaStatus) -> dict[str, object]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from hpa.cluster.objects import Autoscaler, Claim, TargetWorkload
 from hpa.cluster.sharing import SharedValues
+from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from podscale.kube.api import Api
 from podscale.kube.errors import Forbidden
 from podscale.kube.freshness import Freshness

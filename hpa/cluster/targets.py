@@ -10,12 +10,11 @@ from typing import Protocol, cast
 
 import msgspec
 import structlog
-from msgspec import Struct
 
-from hpa.cluster.catalog import AutoscalerEntry
-from hpa.cluster.objects import is_part
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
+from hpa.machine.objects import is_part
+from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
 from podscale.core import selector as selectors
 from podscale.core.labels import since_1_36
 from podscale.kube.api import Api
@@ -51,23 +50,6 @@ class TargetKinds(Protocol):
     async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
-class TargetScale(Struct, frozen=True, gc=False):
-    """A scale, and how to write it."""
-
-    scale: Scale | ScaleUnreadable
-    resource: Resource | None = None
-    resource_version: str = ""
-    uid: str = ""
-    is_read: bool = False  # by GET, and so true whatever a watch tells
-
-
-class _Kept(Struct, frozen=True, eq=False, gc=False):
-    """What was read of a workload, which is another object after every change."""
-
-    workload: Workload
-    seen: TargetScale
-
-
 class ScaleTargets:
     """Reads scales. ``stores`` are those of ``WATCHED``, by kind."""
 
@@ -94,9 +76,9 @@ class ScaleTargets:
             ("", "ReplicationController"): (REPLICATION_CONTROLLERS, replication_controllers),
         }
 
-    def at_hand(self, entry: AutoscalerEntry) -> TargetScale | None:
+    def at_hand(self, record: AutoscalerRecord) -> TargetScale | None:
         """Return the scale if no request is needed for it."""
-        namespace, group, kind, name = entry.target
+        namespace, group, kind, name = record.target
         watched = self._workloads.get((group, kind))
         if watched is None:
             return None
@@ -106,20 +88,20 @@ class ScaleTargets:
         workload = store.get(namespace, name)
         if workload is not None and is_part(workload):
             return None
-        kept = entry.scale if isinstance(entry.scale, _Kept) else None
+        kept = record.observed.scale
         if kept is not None and kept.workload is workload:
             return kept.seen
         seen = _seen(resource, workload, name, kept)
-        entry.scale = None if workload is None else _Kept(workload, seen)
+        record.observed.scale = None if workload is None else WatchedScale(workload, seen)
         return seen
 
     def is_current(
-        self, entry: AutoscalerEntry, seen: TargetScale, *, since: float = math.inf
+        self, record: AutoscalerRecord, seen: TargetScale, *, since: float = math.inf
     ) -> bool:
         """Whether a scale that was seen may be believed, and could be ``since``."""
         if seen.is_read:
             return True
-        namespace, group, kind, _ = entry.target
+        namespace, group, kind, _ = record.target
         watched = self._workloads.get((group, kind))
         return watched is None or watched[1].is_current(since=since, namespace=namespace)
 
@@ -142,10 +124,10 @@ class ScaleTargets:
             _log.warning("watch silent: scales are read by GET", kinds=kinds)
         self._silent = silent
 
-    async def fetch(self, entry: AutoscalerEntry) -> TargetScale:
+    async def fetch(self, record: AutoscalerRecord) -> TargetScale:
         """Return the scale by GET; the first mapping that has one wins, as upstream's."""
-        namespace, group, kind, name = entry.target
-        version = entry.written.spec.scale_target_ref.api_version.rpartition("/")[2]
+        namespace, group, kind, name = record.target
+        version = record.written.spec.scale_target_ref.api_version.rpartition("/")[2]
         try:
             async with asyncio.timeout(self._timeout_s):
                 resources = await self._kinds.for_kind(kind, group, version)
@@ -165,9 +147,9 @@ class ScaleTargets:
         """Return the newest scale by GET, for a write that met a conflict; raises ``KubeError``."""
         return await self._get(resource, namespace, name)
 
-    def accept(self, entry: AutoscalerEntry, written: wire.WireScale) -> None:
+    def accept(self, record: AutoscalerRecord, written: wire.WireScale) -> None:
         """Make our own write visible at once: the answer carries the workload's version."""
-        namespace, group, kind, name = entry.target
+        namespace, group, kind, name = record.target
         watched = self._workloads.get((group, kind))
         workload = watched[1].get(namespace, name) if watched is not None else None
         if watched is not None and workload is not None:
@@ -195,7 +177,7 @@ class ScaleTargets:
 
 
 def _seen(
-    resource: Resource, found: Workload | None, name: str, before: _Kept | None = None
+    resource: Resource, found: Workload | None, name: str, before: WatchedScale | None = None
 ) -> TargetScale:
     if found is None:
         group = f".{resource.group}" if resource.group else ".autoscaling"
@@ -215,7 +197,7 @@ def _seen(
     )
 
 
-def _selector_of(found: Workload, before: _Kept | None) -> str:
+def _selector_of(found: Workload, before: WatchedScale | None) -> str:
     written = found.spec.selector
     if before is not None and before.workload.spec.selector == written:
         scale = before.seen.scale

@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from hpa.cluster import statuses
-from hpa.cluster.catalog import AutoscalerEntry
-from hpa.cluster.objects import Autoscaler
-from hpa.cluster.targets import ScaleTargets, TargetScale
+from hpa.cluster.targets import ScaleTargets
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
 from hpa.decide.spec import HpaStatus
+from hpa.machine.objects import Autoscaler
+from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.kube.api import MERGE_PATCH, Api
 from podscale.kube.errors import ApiUnreachable, KubeError, NotLeading, ServerFailed, WriteConflict
 from podscale.kube.objects import scale as wire
@@ -36,6 +36,13 @@ WRITE_TIMEOUT_S = 10.0
 _UNKNOWN = (ApiUnreachable, ServerFailed, msgspec.DecodeError)
 
 Kind = Literal["scale", "status"]
+
+
+class ScaleAnswer(Struct, frozen=True):
+    """What became of one scale write."""
+
+    outcome: Outcome
+    is_lost: bool = False  # the last attempt may have gone in without an answer
 
 
 class StatusWrite(Struct, frozen=True):
@@ -68,25 +75,23 @@ class AutoscalerWriter:
 
     async def rescale(
         self,
-        entry: AutoscalerEntry,
+        record: AutoscalerRecord,
         seen: TargetScale,
         replicas: int,
         *,
         may: Callable[[], bool],
-        lost: Callable[[], None] = lambda: None,
-    ) -> Outcome:
-        """Write the size; ``may`` is asked before each attempt, ``lost`` is told that the last
-        one may have gone in without an answer. Raises ``NotLeading`` when nothing may be
-        written any more."""
+    ) -> ScaleAnswer:
+        """Write the size; ``may`` is asked before each attempt. Raises ``NotLeading`` when
+        nothing may be written any more."""
         resource, decided_on = seen.resource, seen
         if resource is None:
-            return Outcome("failed", "the target's resource is not known")
-        namespace, name = entry.target[0], entry.target[3]
+            return ScaleAnswer(Outcome("failed", "the target's resource is not known"))
+        namespace, name = record.target[0], record.target[3]
         error = ""
         for attempt in range(ATTEMPTS):
             is_sent = False
             # The target's own controller writes its status while metrics are waited for.
-            newest = None if attempt else self._targets.at_hand(entry)
+            newest = None if attempt else self._targets.at_hand(record)
             if newest is not None and _is_same(decided_on, newest):
                 seen = newest
             try:
@@ -94,13 +99,11 @@ class AutoscalerWriter:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
                     seen = await self._targets.reread(resource, namespace, name)
                     if not _is_same(decided_on, seen):
-                        if _has(seen, replicas):
-                            # Perhaps ours: a PUT whose connection broke is sent again below us,
-                            # and the second meets a conflict with the first.
-                            lost()
-                        break
+                        # Perhaps ours: a PUT whose connection broke is sent again below us,
+                        # and the second meets a conflict with the first.
+                        return ScaleAnswer(Outcome("conflict", error), _has(seen, replicas))
                 if not may():
-                    return Outcome("not_tried")
+                    return ScaleAnswer(Outcome("not_tried"))
                 is_sent = True
                 scale = await self._put(resource, namespace, name, seen, replicas)
             except NotLeading:
@@ -112,16 +115,15 @@ class AutoscalerWriter:
             except (KubeError, msgspec.DecodeError) as failure:
                 self._note("scale", "error")
                 # Not sent: the conflict before it may have been one with ourselves, as above.
-                if not is_sent or isinstance(failure, _UNKNOWN):
-                    lost()
-                return Outcome("failed", str(failure))
+                is_lost = not is_sent or isinstance(failure, _UNKNOWN)
+                return ScaleAnswer(Outcome("failed", str(failure)), is_lost)
             self._note("scale", "ok")
-            self._targets.accept(entry, scale)
-            return Outcome("written")
-        return Outcome("conflict", error)
+            self._targets.accept(record, scale)
+            return ScaleAnswer(Outcome("written"))
+        return ScaleAnswer(Outcome("conflict", error))
 
     async def write_status(
-        self, entry: AutoscalerEntry, version: str, old: HpaStatus, new: HpaStatus
+        self, record: AutoscalerRecord, version: str, old: HpaStatus, new: HpaStatus
     ) -> StatusWrite:
         """Patch what differs from ``old``, the status at ``version``; raises ``NotLeading``."""
         fields = statuses.changes(old, new)
@@ -131,7 +133,7 @@ class AutoscalerWriter:
         try:
             answer = await self._api.request(
                 "PATCH",
-                self._resource.path(*entry.key, "status"),
+                self._resource.path(*record.key, "status"),
                 body=encode(patch),
                 content_type=MERGE_PATCH,
                 timeout_s=self._timeout_s,

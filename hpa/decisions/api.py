@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec import structs
 
-from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.decide.decision import Trace
 from hpa.decisions import decisions
 from hpa.decisions.decisions import KnownDecisions
 from hpa.explain import first_reason
 from hpa.loop.controller import Controller
+from hpa.machine.record import AutoscalerRecord, Key
 from podscale.kube.wire import format_time
 from podscale.serving import status
 from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
@@ -55,16 +55,16 @@ class DecisionsApi(LeaderApi):
 
     def _one(self, request: ApiRequest) -> Answered:
         info = request.info
-        entry = self._controller.catalog.get((info.namespace, info.name))
-        if entry is None:
+        record = self._controller.catalog.get((info.namespace, info.name))
+        if record is None:
             return status.object_not_found(decisions.PLURAL, info.name, group=decisions.GROUP)
-        trace = self._controller.traces.last(entry.key)
+        trace = self._controller.traces.last(record.key)
         if trace is None:
-            return _undecided(entry)
-        known = self._known(entry, trace)
+            return _undecided(record)
+        known = self._known(record, trace)
         text = request.parameter("at")
         if text:
-            found = self._at(entry, text)
+            found = self._at(record, text)
             if isinstance(found, Status):
                 return found
             if found.now != trace.now:
@@ -81,23 +81,23 @@ class DecisionsApi(LeaderApi):
         if isinstance(wanted, Status):
             return wanted
         catalog, traces = self._controller.catalog, self._controller.traces
-        entries = [
-            entry
-            for entry in (catalog.in_namespace(wanted.namespace) if wanted.namespace else catalog)
-            if wanted.takes(entry.key, entry.written.metadata.labels)
+        records = [
+            record
+            for record in (catalog.in_namespace(wanted.namespace) if wanted.namespace else catalog)
+            if wanted.takes(record.key, record.written.metadata.labels)
         ]
-        decided = [entry.key for entry in entries if traces.known_since(entry.key) is not None]
-        undecided = (entry for entry in entries if not entry.problem)
+        decided = [record.key for record in records if traces.known_since(record.key) is not None]
+        undecided = (record for record in records if not record.problem)
         if not decided and (first := next(undecided, None)) is not None:
             return _undecided(first)  # a leader that has just begun never lists nothing
         page = wanted.page(decided)
         as_table = request.media.as_table
 
         def make(key: Key) -> dict[str, Any] | None:
-            entry, trace = catalog.get(key), traces.last(key)
-            if entry is None or trace is None:
+            record, trace = catalog.get(key), traces.last(key)
+            if record is None or trace is None:
                 return None
-            known = self._known(entry, trace)
+            known = self._known(record, trace)
             return self._row(known, request) if as_table else decisions.body(known)
 
         put_together = decisions.table if as_table else decisions.listing
@@ -107,42 +107,42 @@ class DecisionsApi(LeaderApi):
         is_whole = request.parameter("includeObject") == "Object"
         return decisions.row(known, self._wall(), is_whole=is_whole)
 
-    def _known(self, entry: AutoscalerEntry, trace: Trace) -> KnownDecisions:
+    def _known(self, record: AutoscalerRecord, trace: Trace) -> KnownDecisions:
         traces = self._controller.traces
         return KnownDecisions(
-            *entry.key,
+            *record.key,
             trace,
-            traces.reason(entry.key),
-            traces.known_since(entry.key) or trace.now,
-            traces.changes(entry.key),
-            self._controller.foreign_controller(entry.key),
-            problem=entry.problem,
+            traces.reason(record.key),
+            traces.known_since(record.key) or trace.now,
+            traces.changes(record.key),
+            self._controller.foreign_controller(record.key),
+            problem=record.problem,
         )
 
-    def _at(self, entry: AutoscalerEntry, text: str) -> Trace | Status:
+    def _at(self, record: AutoscalerRecord, text: str) -> Trace | Status:
         time_s = asked_time(text, self._wall())
         if isinstance(time_s, Status):
             return time_s
-        trace = self._controller.traces.at(entry.key, time_s)
+        trace = self._controller.traces.at(record.key, time_s)
         if trace is not None:
             return trace
-        since = self._controller.traces.known_since(entry.key)
+        since = self._controller.traces.known_since(record.key)
         text = (
-            f"decisions about {entry.key[1]} are known from {format_time(since or 0)} on: the "
+            f"decisions about {record.key[1]} are known from {format_time(since or 0)} on: the "
             "last changes are kept that fit into 8 KB, and none over a restart or a new leader; "
             "ask for a later time"
         )
-        return status.not_found(text, name=entry.key[1], group=decisions.GROUP)
+        return status.not_found(text, name=record.key[1], group=decisions.GROUP)
 
 
-def _undecided(entry: AutoscalerEntry) -> Status:
-    if entry.problem:
-        text = f"{entry.key[1]} cannot be read: {entry.problem}"
+def _undecided(record: AutoscalerRecord) -> Status:
+    if record.problem:
+        text = f"{record.key[1]} cannot be read: {record.problem}"
         return status.unavailable(
-            text, causes=(Cause(reason="SpecInvalid", message=entry.problem),)
+            text, causes=(Cause(reason="SpecInvalid", message=record.problem),)
         )
     return status.unavailable(
-        f"{entry.key[1]} has not been decided on yet, wait for one sync period",
+        f"{record.key[1]} has not been decided on yet, wait for one sync period",
         causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
         retry_after_s=RETRY_S,
     )

@@ -15,8 +15,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from hpa.cluster.catalog import Key
 from hpa.history.history import HistoryRecord
+from hpa.machine.record import Key
 from podscale.kube.api import Api
 from podscale.kube.errors import ApiError, KubeError, NotLeading, ObjectNotFound, WriteConflict
 from podscale.kube.objects.cluster import ConfigMap

@@ -12,7 +12,6 @@ from typing import Protocol, get_args
 import msgspec
 from msgspec import Struct, structs
 
-from hpa.cluster.catalog import Key
 from hpa.decide import conditions as words
 from hpa.decide import replay
 from hpa.decide.decision import Trace
@@ -20,6 +19,7 @@ from hpa.decide.metrics import Valid
 from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.history.last_trace import LastTrace, encode
+from hpa.machine.record import Key
 
 MOST = 32
 MOST_BYTES = 8 * 1024  # packed, per autoscaler

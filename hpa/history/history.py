@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.decide.spec import HPA
+from hpa.machine.record import HistoryMark
 
 LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s
 _GOOD_S = 60.0  # how late a good number may be known again
@@ -30,16 +31,6 @@ class HistoryRecord(Struct, frozen=True, omit_defaults=True):
     at: float = 0.0  # of the last pass
     found: tuple[tuple[float, float], ...] = ()  # rescales only found: at, and earliest
     uid: str = ""  # of the object: one of the same name later has no history
-
-
-class HistoryMark(Struct, frozen=True, gc=False):
-    """What decides whether a history has to be written again."""
-
-    newest: int | None
-    ups: tuple[ScaleEvent, ...]
-    downs: tuple[ScaleEvent, ...]
-    good: tuple[tuple[str, int, int], ...]
-    size: int | None
 
 
 _at = attrgetter("at")

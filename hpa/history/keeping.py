@@ -6,7 +6,6 @@ written over what stands there.
 """
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
@@ -32,12 +31,10 @@ class HistoryKeeper:
         memory: HistoryMemory,
         shards: HistoryConfigMaps | None,
         metrics: HpaMetrics,
-        wall: Callable[[], float],
     ) -> None:
         self._memory = memory
         self._shards = shards
         self._metrics = metrics
-        self._wall = wall
 
     async def read_in_time(self, term: Term) -> None:
         """Take over what is stored, unless that takes for too long."""
@@ -84,7 +81,7 @@ class HistoryKeeper:
         pause_s = _PAUSE_S
         while not self._memory.is_read:
             try:
-                count = await self._memory.load(term.previous_renew_time, self._wall())
+                count = await self._memory.load(term.previous_renew_time)
             except NotLeading:
                 raise
             except KubeError as error:

@@ -1,22 +1,24 @@
-"""What is remembered about every autoscaler: in memory, and (in replace mode) stored.
+"""What is remembered about every autoscaler: in its record, and (in replace mode) stored.
 
 A history taken over from another leader is completed when its object is first decided
 on: only then the size of the target is known. Where histories cannot be read for long, a
-term begins without them, and joins them to its own when they come.
+term begins without them, and joins them to its own when they come. ``now`` is unix seconds
+here, as in decisions; the clock may have been set since a record was written.
 """
 
 import math
 from collections.abc import Callable, Container
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from hpa.cluster.catalog import AutoscalerEntry, Key
 from hpa.decide.history import remember_scale
 from hpa.decide.observation import Past
 from hpa.decide.spec import HPA
 from hpa.history import history
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
-from hpa.history.history import HistoryMark, HistoryRecord
+from hpa.history.history import HistoryRecord
+from hpa.machine.record import AutoscalerRecord, HistoryState, Key, SentSize
 
 # Longer than a hand-over, under the default lease. Under a longer one each crash is a silence,
 # and rightly so: nobody recommended anything for as long, and a window may have run out.
@@ -32,47 +34,35 @@ class _Loaded(Struct, frozen=True):
     taken_over_at: float
     is_silent: bool  # nobody led for so long that nobody recommended anything
 
-
-class _Sent(Struct, frozen=True):
-    """A size that was sent, of which nobody said whether it went in."""
-
-    before: int
-    after: int
-    at: float
+    def is_of(self, record: AutoscalerRecord) -> bool:
+        """Whether it is of this object, and not of an earlier one of the name; "" is of a
+        release that stored no uid."""
+        return self.record.uid in ("", record.uid)
 
 
 class HistoryMemory:
     """The pasts of one term of leadership."""
 
-    def __init__(self, shards: HistoryConfigMaps | None) -> None:
+    def __init__(self, shards: HistoryConfigMaps | None, clock: SteadyClock) -> None:
         """``shards`` None: nothing is stored (shadow)."""
         self._shards = shards
-        self._pasts: dict[Key, Past] = {}
-        self._sizes: dict[Key, int] = {}  # of the targets, when last known
-        self._marks: dict[Key, HistoryMark] = {}
+        self._clock = clock
+        self._term = 0
         self._loaded: dict[Key, _Loaded] = {}
-        self._sent: dict[Key, tuple[_Sent, ...]] = {}
-        self._doubted: dict[Key, int] = {}  # sizes that a watch tells which may be behind
-        self._behind_s = 0.0
-        self._unread_since: float | None = None  # None: what is stored was read
-        self._found: dict[Key, tuple[int, float]] = {}  # sizes and when, found while it was not
+        self._ahead_s = 0.0  # of the clock of who stored them, of ``clock.set_s``
+        self._unread_since: float | None = None  # by ``clock.now``; None: what is stored was read
 
-    def begin(self, now: float, behind_s: float = 0.0) -> None:
+    def begin(self, behind_s: float = 0.0) -> None:
         """Forget the term before: until ``load``, nothing is known of what was stored.
 
         Who stored it had a clock that was ``behind_s`` behind ours.
         """
-        self._behind_s = behind_s
-        self._unread_since = None if self._shards is None else now
-        self._found.clear()
-        self._pasts.clear()
-        self._sizes.clear()
-        self._marks.clear()
+        self._term += 1
         self._loaded.clear()
-        self._sent.clear()
-        self._doubted.clear()
+        self._ahead_s = self._clock.set_s - behind_s
+        self._unread_since = None if self._shards is None else self._clock.now()
 
-    async def load(self, alive_until: float | None, now: float) -> int:
+    async def load(self, alive_until: float | None) -> int:
         """Take over what is stored; returns for how many objects. Raises ``KubeError``.
 
         ``alive_until`` is the renewTime of the Lease that we took: the leader before us
@@ -82,7 +72,7 @@ class HistoryMemory:
             return 0
         if alive_until is not None:
             alive_until = float(alive_until)  # the wire's own class of float is none in a trace
-        at = now - self._behind_s
+        at = self._clock.unix() - self._behind_s
         is_silent = alive_until is None or at - alive_until > _SILENT_S
         records = await self._shards.load()
         for key, record in records.items():
@@ -95,14 +85,18 @@ class HistoryMemory:
         """Whether what is stored was read in this term; until then nothing is stored."""
         return self._unread_since is None
 
-    def knows_rescales(self, hpa: HPA, *, is_up: bool, now: float) -> bool:
+    @property
+    def _behind_s(self) -> float:
+        return self._clock.set_s - self._ahead_s
+
+    def knows_rescales(self, hpa: HPA, *, is_up: bool) -> bool:
         """Return whether every rescale that the policies of a direction may count is known: an
         earlier leader's are not while its histories are not read, until all are too old."""
         if self._unread_since is None or hpa.behavior is None:
             return True
         rules = hpa.behavior.up if is_up else hpa.behavior.down
         longest_s = max((policy.period_seconds for policy in rules.policies), default=0)
-        return now - self._unread_since >= longest_s
+        return self._clock.now() - self._unread_since >= longest_s
 
     def prune(self, known: Container[Key]) -> None:
         """Drop what is stored of objects that went while nobody led.
@@ -114,7 +108,7 @@ class HistoryMemory:
 
     def past(
         self,
-        entry: AutoscalerEntry,
+        record: AutoscalerRecord,
         hpa: HPA,
         size: int | None,
         now: float,
@@ -125,20 +119,20 @@ class HistoryMemory:
         A history taken over is completed once the size ``is_current``: what a watch tells that
         is behind would count as a rescale that never was.
         """
-        known = self._pasts.get(entry.key)
-        if known is not None:
-            if self._loaded and entry.key in self._loaded:
-                known = self._joined(entry, hpa, known, now)
-            return self._settled(entry, hpa, known, size)
-        loaded = self._loaded.get(entry.key)
-        if loaded is not None and loaded.record.uid not in ("", entry.uid):
-            # An earlier object of this name; "" is of a release that stored no uid.
-            self.forget(entry.key)
+        state = self._state(record)
+        if state.past is not None:
+            if self._loaded and record.key in self._loaded:
+                self._join(record, state, hpa, now)
+            self._settle(state, hpa, size)
+            return state.past
+        loaded = self._loaded.get(record.key)
+        if loaded is not None and not loaded.is_of(record):
+            self.forget(record.key)
             loaded = None
-        past, expected = self._before(entry, hpa)
+        past, expected = _before(loaded, hpa)
         is_taken_over = loaded is not None or not self.is_read
         if size is not None and is_taken_over and not is_current():
-            self._doubted[entry.key] = size
+            state.doubted = size
             size = None
         if loaded is not None:
             is_unknown = loaded.is_silent or history.is_behind(loaded.record, hpa)
@@ -148,32 +142,33 @@ class HistoryMemory:
         past = history.shifted(past, self._behind_s, now)
         if size is not None:
             if not self.is_read and expected is None:
-                self._found[entry.key] = size, now
+                state.found = size, self._clock.now()
             known_at = -math.inf if loaded is None else loaded.record.at + self._behind_s
             earliest = max(known_at, history.newest_rescale(past))
             past = history.drifted(past, hpa, expected, size, now, earliest)
-            self._loaded.pop(entry.key, None)
-            self._pasts[entry.key] = past
+            self._loaded.pop(record.key, None)
+            state.past = past
         return past
 
-    def is_in_question(self, entry: AutoscalerEntry, hpa: HPA, size: int) -> bool:
+    def is_in_question(self, record: AutoscalerRecord, hpa: HPA, size: int) -> bool:
         """Return whether a history is to be taken over that tells of another size.
 
         The watch may be behind the writes of the leader before by moments, and the difference
         would count as a rescale that never was: the API server itself is to be asked. Not where
         there is no policy that counts any: it may fail to answer, and many may differ at once.
         """
-        if (self.is_read and not self._loaded) or entry.key in self._pasts:
+        if (self.is_read and not self._loaded) or hpa.behavior is None:
             return False
-        if hpa.behavior is None:
+        if self._state(record).past is not None:
             return False
-        past, expected = self._before(entry, hpa)
+        loaded = self._loaded.get(record.key)
+        past, expected = _before(loaded if loaded and loaded.is_of(record) else None, hpa)
         _, expected = history.recovered(past, hpa, expected)
         return expected is not None and expected != size
 
     def put(
         self,
-        entry: AutoscalerEntry,
+        record: AutoscalerRecord,
         past: Past,
         size: int | None,
         now: float,
@@ -186,90 +181,82 @@ class HistoryMemory:
         one that was just written. The last known one stays, and a history taken over stays as
         it is until it can be completed.
         """
-        key = entry.key
-        doubted = self._doubted.pop(key, None)
+        state = self._state(record)
+        doubted, state.doubted = state.doubted, None
         if size is None or size == doubted:
-            if key not in self._pasts:
+            if state.past is None:
                 return
-            size = self._sizes.get(key)
-        elif (sent := self._sent.get(key)) is not None and size != sent[0].before:
-            del self._sent[key]  # a later write went in: ours, and in ``past``
-        self._pasts[key] = past
-        if size is not None:
-            self._sizes[key] = size
+        else:
+            state.size = size
+            if state.sent and size != state.sent[0].before:
+                state.sent = ()  # a later write went in: ours, and in ``past``
+        state.past = past
         if self._shards is None or not is_stored or self._unread_since is not None:
             return
-        if key in self._loaded:
+        if record.key in self._loaded:
             return  # read during this pass: it stands there until the next one has joined both
-        mark = history.mark(past, size)
-        if self._marks.get(key) != mark:
-            self._marks[key] = mark
-            self._shards.put(key, history.to_record(past, size, now, entry.uid))
+        mark = history.mark(past, state.size)
+        if state.mark != mark:
+            state.mark = mark
+            self._shards.put(record.key, history.to_record(past, state.size, now, record.uid))
 
-    def sent(self, entry: AutoscalerEntry, before: int, after: int, at: float) -> None:
-        """Note a rescale at ``at`` whose answer was lost: it counts once its size is seen."""
-        known = self._sent.get(entry.key, ())
-        others = tuple(each for each in known if each.after != after and each.before == before)
-        self._sent[entry.key] = (*others, _Sent(before, after, at))
+    def sent(self, record: AutoscalerRecord, sent: SentSize) -> None:
+        """Note a rescale whose answer was lost: it counts once its size is seen."""
+        state = self._state(record)
+        others = [each for each in state.sent if each.after != sent.after]
+        state.sent = (*(each for each in others if each.before == sent.before), sent)
 
-    def _before(self, entry: AutoscalerEntry, hpa: HPA) -> tuple[Past, int | None]:
-        """Return the history of the leaders before us, and the size that they left."""
-        loaded = self._loaded.get(entry.key)
-        if loaded is None or loaded.record.uid not in ("", entry.uid):
-            return Past(), None
-        return history.taken_over(loaded.record, loaded.alive_until, hpa), loaded.record.size
-
-    def _joined(self, entry: AutoscalerEntry, hpa: HPA, known: Past, now: float) -> Past:
-        """Return a history of this term with the stored one, which could be read only now."""
-        loaded, found = self._loaded.pop(entry.key), self._found.pop(entry.key, None)
-        if loaded.record.uid not in ("", entry.uid):
-            return known
-        past = history.from_record(loaded.record, loaded.alive_until)
-        past = history.joined(history.shifted(past, self._behind_s, now), known)
-        if found is not None:
-            earliest = loaded.record.at + self._behind_s
-            past = history.drifted(past, hpa, loaded.record.size, *found, earliest)
-        self._pasts[entry.key] = past
-        return past
-
-    def _settled(self, entry: AutoscalerEntry, hpa: HPA, past: Past, size: int | None) -> Past:
-        sent = self._sent.get(entry.key)
-        if sent is None or size is None or size == sent[0].before:
-            return past  # the watch may be behind
-        del self._sent[entry.key]
-        for each in sent:
-            if each.after == size:
-                past = remember_scale(past, hpa.behavior, each.before, size, each.at)
-                self._pasts[entry.key] = past
-        return past
-
-    def adopt(self, entry: AutoscalerEntry, hpa: HPA) -> None:
+    def adopt(self, record: AutoscalerRecord, hpa: HPA) -> None:
         """Count a rescale of another controller as ours, once it stands in the status."""
-        past = self._pasts.get(entry.key)
-        if past is not None:
-            self._pasts[entry.key] = history.adopted(past, hpa)
-
-    def shift(self, by_s: float) -> None:
-        """Follow a clock that was set; what is stored follows with the next pass."""
-        self._behind_s += by_s  # of histories not looked at yet
-        if self._unread_since is not None:
-            self._unread_since += by_s
-        for key, (size, at) in self._found.items():
-            self._found[key] = size, at + by_s
-        self._marks.clear()
-        for key, past in self._pasts.items():
-            self._pasts[key] = history.shifted(past, by_s)
-        for key, sent in self._sent.items():
-            self._sent[key] = tuple(structs.replace(each, at=each.at + by_s) for each in sent)
+        state = self._state(record)
+        if state.past is not None:
+            state.past = history.adopted(state.past, hpa)
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted object."""
-        self._pasts.pop(key, None)
-        self._sizes.pop(key, None)
-        self._marks.pop(key, None)
+        """Drop what is stored of a deleted object."""
         self._loaded.pop(key, None)
-        self._sent.pop(key, None)
-        self._doubted.pop(key, None)
-        self._found.pop(key, None)
         if self._shards is not None:
             self._shards.put(key, None)
+
+    def _state(self, record: AutoscalerRecord) -> HistoryState:
+        """Return what is remembered, as of the clock as it is set now."""
+        state, set_s = record.history, self._clock.set_s
+        if state.term != self._term:
+            state = record.history = HistoryState(self._term, set_s)
+        elif state.set_s != set_s:
+            if state.past is not None:
+                state.past = history.shifted(state.past, set_s - state.set_s)
+            state.set_s, state.mark = set_s, None  # what is stored follows with this pass
+        return state
+
+    def _join(self, record: AutoscalerRecord, state: HistoryState, hpa: HPA, now: float) -> None:
+        """Join the stored history, which could be read only now, to the one of this term."""
+        loaded, found = self._loaded.pop(record.key), state.found
+        state.found = None
+        if state.past is None or not loaded.is_of(record):
+            return
+        past = history.from_record(loaded.record, loaded.alive_until)
+        past = history.joined(history.shifted(past, self._behind_s, now), state.past)
+        if found is not None:
+            size, at = found
+            earliest = loaded.record.at + self._behind_s
+            expected = loaded.record.size
+            past = history.drifted(past, hpa, expected, size, self._clock.unix_at(at), earliest)
+        state.past = past
+
+    def _settle(self, state: HistoryState, hpa: HPA, size: int | None) -> None:
+        """Count what was sent, once the target has another size than before."""
+        if not state.sent or state.past is None or size is None or size == state.sent[0].before:
+            return  # the watch may be behind
+        sent, state.sent = state.sent, ()
+        for each in sent:
+            if each.after == size:
+                at = self._clock.unix_at(each.at)
+                state.past = remember_scale(state.past, hpa.behavior, each.before, size, at)
+
+
+def _before(loaded: _Loaded | None, hpa: HPA) -> tuple[Past, int | None]:
+    """Return the history of the leaders before us, and the size that they left."""
+    if loaded is None:
+        return Past(), None
+    return history.taken_over(loaded.record, loaded.alive_until, hpa), loaded.record.size

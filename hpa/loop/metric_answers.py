@@ -16,7 +16,7 @@ from hpa.cluster.questions import admitted, is_question
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.spec import MOST_METRICS_TOGETHER
-from hpa.loop.observe import Look
+from hpa.machine.record import Look
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import (
     Answer,

@@ -1,53 +1,56 @@
 """One batch of passes: look, ask once, decide each, act where something is to be written.
 
-A pass that writes goes on in a task of its own, so that neither a slow API server nor a
-slow target delays the others of its batch.
+What is to be done next the machine of each autoscaler says (``hpa.machine``); here it is done,
+within limits. A pass that writes goes on in a task of its own, so that neither a slow API server
+nor a slow target delays the others of its batch.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import structlog
 from msgspec import Struct, structs
 
-from hpa.cluster.catalog import AutoscalerEntry, Key
-from hpa.cluster.foreign import ForeignControllers
-from hpa.cluster.stores import HpaStores
-from hpa.cluster.targets import ScaleTargets
+from hpa.cluster import statuses
 from hpa.cluster.write_turns import WriteTurns
-from hpa.cluster.writer import AutoscalerWriter
-from hpa.decide import Conclusion, Decision, Outcome, Scale, Settings, conclude, decide
+from hpa.decide import Conclusion, Decision, Outcome, Scale, conclude, decide
 from hpa.decide.conditions import DecisionEvent
 from hpa.decide.decision import DONE
+from hpa.decide.steps import Corrected
 from hpa.history import history
-from hpa.history.decision_log import DecisionLog
-from hpa.history.memory import HistoryMemory
+from hpa.history.clock import SteadyClock
+from hpa.loop.guards import GuardReader
+from hpa.loop.machines import Machines
 from hpa.loop.metric_answers import Asking, Given
-from hpa.loop.observe import AutoscalerObserver, Look
-from hpa.loop.permission import WritePermission
 from hpa.loop.scale_reader import PAGE, ScaleReader
-from hpa.loop.status_moments import Moments
-from hpa.selfmetrics import HpaMetrics
-from podscale.core.metrics import MetricsProvider
+from hpa.loop.state import ControllerPorts, ControllerState, Options
+from hpa.machine import events as ev
+from hpa.machine import instructions as ins
+from hpa.machine.record import AutoscalerRecord, Look, SentSize
 from podscale.kube.errors import NotLeading
-from podscale.kube.restmapper import Mapper
+from podscale.kube.events import Recorder
+from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.resource import Resource
 
 _log = structlog.get_logger()
 
-# Writes wait for their turn where more are wanted than go in, for minutes. What was decided
-# longer ago is not begun: it is decided anew, from what is measured then, and comes first.
-LASTS_S = 15.0
+_DUE, _TURN_CAME = ev.DueEvent(), ev.TurnCameEvent()
+_OURS, _WATCHED = ev.AnsweredEvent(), ev.AnsweredEvent(is_watched=True)
+_NO_NEWS = ev.ConcludedEvent()
 
 
-class PassLimits(Struct, frozen=True):
-    """How patient and how eager passes are."""
+class PassUnderWay(Struct, eq=False):
+    """One decision on its way to its end."""
 
-    writes: int = 50  # requests in flight; a quarter of them of one namespace
-    reads: int = 50  # scales asked for at once
-    answer_timeout_s: float = 30.0
-    status_deadband: float = 0.1
+    look: Look
+    started: float  # when it was looked, by the clock of the watches
+    decision: Decision
+    size: int | None  # of the target; None: it was not looked at
+    set_s: float  # by how much the clock was set when it was decided
+    conclusion: Conclusion
+    concluded_at: float  # unix seconds
+    outcome: Outcome = DONE
 
 
 class Passes:
@@ -55,74 +58,38 @@ class Passes:
 
     def __init__(
         self,
-        *,
         group: asyncio.TaskGroup,
-        stores: HpaStores,
-        targets: ScaleTargets,
-        observer: AutoscalerObserver,
-        actor: AutoscalerWriter,
-        provider: MetricsProvider,
-        memory: HistoryMemory,
-        traces: DecisionLog,
-        metrics: HpaMetrics,
-        foreign: ForeignControllers,
-        settings: Settings,
-        limits: PassLimits,
-        mapper: Callable[[], Mapper],
-        say: Callable[[AutoscalerEntry, DecisionEvent], None],
-        released: Callable[[Key], None],
-        jumped: Callable[[], float],
-        wall: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        ports: ControllerPorts,
+        state: ControllerState,
+        machines: Machines,
+        options: Options,
+        clock: SteadyClock,
     ) -> None:
-        """``released`` is told when the pass over an object has ended, however it did;
-        ``jumped`` says by how much the clock was set since it was asked last;
-        ``steady`` is the clock of the watches."""
+        limits = options.limits
         self._group = group
-        self._targets = targets
-        self._looking = ScaleReader(
-            group,
-            targets,
-            memory,
-            observer,
-            reads=limits.reads,
-            release=self._release,
-            fail=self._fail,
+        self._ports = ports
+        self._state = state
+        self._machines = machines
+        self._options = options
+        self._clock = clock
+        self._shadow = structs.replace(state.settings, mode="shadow")
+        self._reader = ScaleReader(group, state, machines, reads=limits.reads)
+        self._guards = GuardReader(ports.stores, state, clock)
+        self._asking = Asking(
+            ports.provider, ports.metrics, timeout_s=limits.answer_timeout_s, wall=clock.unix
         )
-        self._permission = WritePermission(
-            stores=stores, targets=targets, memory=memory, foreign=foreign, wall=wall
-        )
-        self._actor = actor
-        self._asking = Asking(provider, metrics, timeout_s=limits.answer_timeout_s, wall=wall)
-        self._memory = memory
-        self._traces = traces
-        self._metrics = metrics
-        self._settings = settings
-        self._shadow = structs.replace(settings, mode="shadow")
-        self._limits = limits
-        self._mapper = mapper
-        self._say = say
-        self._released = released
-        self._jumped = jumped
-        self._jumped_s = 0.0  # in sum
-        self._wall = wall
-        self._steady = steady
-        self._writers = WriteTurns(limits.writes)
-        self._moments = Moments(metrics, limits.status_deadband)
-        self._dropped: dict[Key, float] = {}  # since when what was decided could not be written
+        self._turns = WriteTurns(limits.writes)
 
-    async def run(self, entries: Sequence[AutoscalerEntry]) -> None:
-        """Take every entry through one pass; those still in an earlier one are left out."""
-        started = self._steady()
-        free = [entry for entry in entries if not entry.is_busy]
-        self._metrics.skipped += len(entries) - len(free)
-        mapper = self._mapper()
-        for entry in free:
-            entry.is_busy = True
-        looks, waiting = await self._looking.at_hand(free, mapper)
+    async def run(self, records: Sequence[AutoscalerRecord]) -> None:
+        """Take every record through one pass; those still in an earlier one are left out."""
+        started = self._clock.watch()
+        mapper = self._ports.mapper()
+        now = self._clock.now()
+        free = [each for each in records if ins.Observe() in self._machines.handle(each, _DUE, now)]
+        looks, waiting = await self._reader.at_hand(free, mapper)
         if waiting:
             decide_late = partial(self._decide_all, started=started)
-            looks += await self._looking.fetch(waiting, mapper, decide_late)
+            looks += await self._reader.fetch(waiting, mapper, decide_late)
         for look in looks:
             if look.hpa.is_read_apart:
                 self._group.create_task(self._decide_apart(look, started))
@@ -134,23 +101,11 @@ class Passes:
         else:
             await self._decide_all(looks, started)
 
-    def follow_clock(self) -> None:
-        """Move what is remembered with a clock that was set."""
-        by_s = self._jumped()
-        if by_s:
-            self._jumped_s += by_s
-            self._moments.shift(by_s)
-
-    def forget(self, key: Key) -> None:
-        """Drop what is kept of a deleted object."""
-        self._moments.forget(key)
-        self._dropped.pop(key, None)
-
     async def _decide_apart(self, look: Look, started: float) -> None:
         try:
             await self._decide_all([look], started)
         except Exception:  # noqa: BLE001 - nobody waits for it
-            _log.exception("pass failed", key="/".join(look.entry.key))
+            _log.exception("pass failed", key="/".join(look.record.key))
 
     async def _decide_all(self, looks: Sequence[Look], started: float) -> None:
         begun = 0
@@ -159,139 +114,163 @@ class Passes:
             for page in _pages(looks, given):
                 if begun:
                     await asyncio.sleep(0)
+                self._clock.look()
                 # One time for all of a page: a float less to keep for each past number.
-                self.follow_clock()
-                now = self._wall()
+                now, unix = self._clock.now(), self._clock.unix()
                 begun += len(page)
                 for look, answers in page:
                     try:
-                        self._decide(look, answers, started, now)
+                        self._decide(look, answers, started, now, unix)
                     except Exception:  # noqa: BLE001 - a bug met by one object must not stop others
-                        self._fail(look.entry)
+                        self._machines.fail(look.record)
         finally:
             for look in looks[begun:]:
-                self._release(look.entry)
+                self._machines.give_up(look.record)
 
-    def _decide(self, look: Look, answers: Given, started: float, now: float) -> None:
-        entry = look.entry
-        if entry.is_gone:
-            self._release(entry)
+    def _decide(self, look: Look, answers: Given, started: float, now: float, unix: float) -> None:
+        record, state, scale = look.record, self._state, look.seen.scale
+        if record.is_gone:
             return
-        scale = look.seen.scale
         size = scale.spec_replicas if isinstance(scale, Scale) else None
         if look.hpa.options.is_paused:
             size = None
-        past = self._memory.past(
-            entry,
+        is_watched = state.settings.mode != "shadow" and state.foreign.must_watch(
+            record.foreign, now
+        )
+        before = record.progress.decided_at
+        told = self._machines.handle(record, _WATCHED if is_watched else _OURS, now)
+        past = state.memory.past(
+            record,
             look.hpa,
             size,
-            now,
-            lambda: self._targets.is_current(entry, look.seen, since=started),
+            unix,
+            lambda: state.targets.is_current(record, look.seen, since=started),
         )
-        settings = self._settings_of(entry.key, now)
-        waits_since = self._dropped.pop(entry.key, None) if self._dropped else None
-        if entry.looked_at:
-            self._metrics.gap.add((), max(now - entry.looked_at, 0.0))
-        entry.looked_at = now
-        decision = decide(look.observation(answers), past, settings, now)
-        outcome = DONE
-        if decision.replicas is not None:
-            objection = self._permission.objection(look, decision, since=started)
-            if not objection:
-                self._group.create_task(self._act(look, decision, size, started, waits_since))
-                return
-            outcome = Outcome("not_tried", objection)
-        conclusion = conclude(decision, outcome, now)
-        if settings.mode != "shadow" and self._moments.is_due(look, conclusion, now):
-            self._group.create_task(self._act(look, decision, size, started, waits_since, outcome))
-            return
-        self._finish(look, conclusion, size, now, started)
-        self._release(entry)
+        if before is not None:
+            self._ports.metrics.gap.add((), max(now - before, 0.0))
+        settings = self._shadow if ins.Decide(is_bystander=True) in told else state.settings
+        decision = decide(look.observation(answers), past, settings, unix)
+        made = PassUnderWay(
+            look, started, decision, size, self._clock.set_s, conclude(decision, DONE, unix), unix
+        )
+        if decision.replicas is None or not isinstance(scale, Scale):
+            told = self._machines.handle(record, self._news(made), now)
+        else:
+            resized = ev.ResizedEvent(
+                scale.spec_replicas,
+                decision.replicas,
+                _is_corrected(decision),
+                self._guards.of(look, decision, since=started),
+            )
+            told = self._machines.handle(record, resized, now)
+        self._go_on(made, told, now)
 
-    def _settings_of(self, key: Key, now: float) -> Settings:
-        if self._settings.mode != "shadow" and self._permission.must_watch(key, now):
-            return self._shadow
-        return self._settings
+    def _go_on(self, made: PassUnderWay, told: ins.Instructions, now: float) -> None:
+        """Carry out what comes of a decision."""
+        for each in told:
+            if isinstance(each, ins.Conclude):  # against the write something spoke
+                made.outcome = Outcome("not_tried", each.objection or "")
+                made.conclusion = conclude(made.decision, made.outcome, made.concluded_at)
+                told = self._machines.handle(made.look.record, self._news(made), now)
+                self._go_on(made, told, now)
+            elif isinstance(each, ins.TakeTurn):
+                self._group.create_task(self._write(made, each.since))
+            elif isinstance(each, ins.Finish):
+                self._finish(made)
 
-    async def _act(
-        self,
-        look: Look,
-        decision: Decision,
-        size: int | None,
-        started: float,
-        waits_since: float | None,
-        outcome: Outcome | None = None,
-    ) -> None:
-        entry, jumped_s = look.entry, self._jumped_s
-        sent = [0.0, 0.0]
-        clock = asyncio.get_running_loop().time
-        until = clock() + LASTS_S
-        since = clock() if waits_since is None else waits_since
-
-        def may() -> bool:
-            sent[:] = self._wall(), self._jumped_s
-            return clock() < until and not self._permission.objection(look, decision, since=started)
-
-        def lost() -> None:
-            if size is not None and decision.replicas is not None and not entry.is_gone:
-                at = sent[0] + self._jumped_s - sent[1]
-                self._memory.sent(entry, size, decision.replicas, at)
-
+    async def _write(self, made: PassUnderWay, since: float) -> None:
+        record = made.look.record
         try:
-            async with self._writers.turn(entry.key[0], since):
-                if outcome is None and decision.replicas is not None:
-                    outcome = await self._actor.rescale(
-                        entry, look.seen, decision.replicas, may=may, lost=lost
-                    )
-                    if outcome.scale == "written":
-                        size = decision.replicas
-                outcome = outcome or DONE
-                self.follow_clock()
-                decision = _shifted(decision, self._jumped_s - jumped_s)
-                now = self._wall()
-                conclusion = conclude(decision, outcome, now)
-                was_tried = decision.replicas is not None and outcome.scale != "not_tried"
-                is_late = not was_tried and clock() >= until
-                if is_late and not entry.is_gone:
-                    self._dropped[entry.key] = since
-                may_write = not is_late and self._permission.is_same(look)
-                if may_write and self._moments.is_due(look, conclusion, now):
-                    written = await self._actor.write_status(
-                        entry, look.version, look.hpa.status, conclusion.status
-                    )
-                    if written.error is not None:
-                        failed = structs.replace(outcome, status_error=written.error)
-                        conclusion = conclude(decision, failed, now)
-                    elif written.is_written and not entry.is_gone:
-                        self._moments.written(entry.key, now)
-            self._finish(look, conclusion, size, now, started)
+            async with self._turns.turn(record.key[0], since):
+                told = await self._write_now(made)
+            if ins.Finish() in told:
+                self._finish(made)
         except NotLeading:
-            _log.info("write stopped: not leading", key="/".join(entry.key))
+            _log.info("write stopped: not leading", key="/".join(record.key))
         except Exception:  # noqa: BLE001 - as above
-            _log.exception("pass failed", key="/".join(entry.key))
+            _log.exception("pass failed", key="/".join(record.key))
         finally:
-            self._release(entry)
+            self._machines.give_up(record)
 
-    def _finish(
-        self, look: Look, conclusion: Conclusion, size: int | None, now: float, started: float
-    ) -> None:
-        entry, trace = look.entry, conclusion.trace
-        if entry.is_gone:
-            return  # and nothing of it may come back
+    async def _write_now(self, made: PassUnderWay) -> ins.Instructions:
+        """Write the scale and the status, as far as the machine wants it; returns its last
+        instructions."""
+        look, record, machines = made.look, made.look.record, self._machines
+        told = machines.handle(record, _TURN_CAME)
+        if told and isinstance(told[0], ins.WriteScale):
+            answer = await self._state.writer.rescale(
+                record, look.seen, told[0].replicas, may=partial(self._may, made)
+            )
+            made.outcome = answer.outcome
+            if answer.outcome.scale == "written":
+                made.size = told[0].replicas
+            answered = ev.ScaleAnsweredEvent(answer.outcome.scale, answer.is_lost)
+            told = machines.handle(record, answered)
+        for each in told:
+            if isinstance(each, ins.RememberSent):
+                self._state.memory.sent(record, SentSize(each.before, each.after, each.at))
+        if ins.Conclude() not in told:
+            return told
+        self._clock.look()
+        made.decision = _shifted(made.decision, self._clock.set_s - made.set_s)
+        made.set_s, made.concluded_at = self._clock.set_s, self._clock.unix()
+        made.conclusion = conclude(made.decision, made.outcome, made.concluded_at)
+        told = machines.handle(record, self._news(made, is_same=self._guards.is_same(look)))
+        if ins.WriteStatus() not in told:
+            return told
+        written = await self._state.writer.write_status(
+            record, look.version, look.hpa.status, made.conclusion.status
+        )
+        if written.error is not None:
+            failed = structs.replace(made.outcome, status_error=written.error)
+            made.conclusion = conclude(made.decision, failed, made.concluded_at)
+        return machines.handle(record, ev.StatusAnsweredEvent(written.is_written))
+
+    def _may(self, made: PassUnderWay) -> bool:
+        guards = self._guards.of(made.look, made.decision, since=made.started)
+        return ins.Proceed() in self._machines.handle(made.look.record, ev.AttemptEvent(guards))
+
+    def _news(self, made: PassUnderWay, *, is_same: bool = True) -> ev.ConcludedEvent:
+        conclusion = made.conclusion
+        is_shadow = conclusion.trace.settings.mode == "shadow"
+        if is_shadow or not conclusion.is_status_changed:
+            return _NO_NEWS if is_same else ev.ConcludedEvent(is_same=False)
+        deadband = self._options.limits.status_deadband
+        news = statuses.status_news(made.look.hpa, conclusion.status, deadband=deadband)
+        return ev.ConcludedEvent(news, is_same)
+
+    def _finish(self, made: PassUnderWay) -> None:
+        record, conclusion, ports = made.look.record, made.conclusion, self._ports
+        trace = conclusion.trace
         is_ours = trace.settings.mode != "shadow"
-        self._memory.put(entry, conclusion.past, size, now, is_stored=is_ours)
-        self._metrics.decided(self._traces.put(entry.key, trace, conclusion.past))
-        self._metrics.passed(conclusion.labels, self._steady() - started)
+        self._state.memory.put(
+            record, conclusion.past, made.size, made.concluded_at, is_stored=is_ours
+        )
+        ports.metrics.decided(ports.traces.put(record.key, trace, conclusion.past))
+        ports.metrics.passed(conclusion.labels, self._clock.watch() - made.started)
         for event in conclusion.events:
-            self._say(entry, event)
+            record_event(ports.recorder, self._options.resource, record, event)
 
-    def _release(self, entry: AutoscalerEntry) -> None:
-        entry.is_busy = False
-        self._released(entry.key)
 
-    def _fail(self, entry: AutoscalerEntry) -> None:
-        _log.exception("pass failed", key="/".join(entry.key))
-        self._release(entry)
+def record_event(
+    recorder: Recorder, resource: Resource, record: AutoscalerRecord, event: DecisionEvent
+) -> None:
+    """Record an Event about an autoscaler."""
+    meta = record.written.metadata
+    about = ObjectReference(
+        kind=resource.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        api_version=resource.api_version,
+        resource_version=meta.resource_version,
+    )
+    recorder.event(about, event.type, event.reason, event.message)
+
+
+def _is_corrected(decision: Decision) -> bool:
+    """Whether the size is brought back between the bounds: no policy is asked for that."""
+    return any(isinstance(step, Corrected) for step in decision.trace.steps)
 
 
 def _shifted(decision: Decision, by_s: float) -> Decision:

@@ -10,80 +10,71 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from hpa.cluster.catalog import AutoscalerEntry
-from hpa.cluster.objects import TargetKey
-from hpa.cluster.targets import ScaleTargets, TargetScale
 from hpa.decide import Scale, ScaleUnreadable
-from hpa.history.memory import HistoryMemory
-from hpa.loop.observe import AutoscalerObserver, Look
+from hpa.loop.machines import Machines
+from hpa.loop.state import ControllerState
+from hpa.machine.events import ObservedEvent, ScaleMissingEvent
+from hpa.machine.objects import TargetKey
+from hpa.machine.record import AutoscalerRecord, Look, TargetScale
 from podscale.kube.restmapper import Mapper
 
 _log = structlog.get_logger()
 
 PAGE = 64  # autoscalers between two looks of the loop at others: some 5 ms
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
+_PAUSED = TargetScale(ScaleUnreadable("it is not looked at while paused"))
+_OBSERVED, _MISSING = ObservedEvent(), ScaleMissingEvent()
 
 
 class ScaleReader:
-    """Looks at autoscalers for one term; whom there is nothing to decide about it gives back."""
+    """Looks at autoscalers for one term; whom there is nothing to decide about gives up."""
 
     def __init__(
-        self,
-        group: asyncio.TaskGroup,
-        targets: ScaleTargets,
-        memory: HistoryMemory,
-        observer: AutoscalerObserver,
-        *,
-        reads: int,
-        release: Callable[[AutoscalerEntry], None],
-        fail: Callable[[AutoscalerEntry], None],
+        self, group: asyncio.TaskGroup, state: ControllerState, machines: Machines, *, reads: int
     ) -> None:
-        """``reads`` scales are asked for at once. ``release`` is told that a pass ended
-        without a look, ``fail`` (which releases as well) from within an exception."""
+        """``reads`` scales are asked for at once."""
         self._group = group
-        self._targets = targets
-        self._memory = memory
-        self._observer = observer
+        self._state = state
+        self._machines = machines
         self._reading = asyncio.Semaphore(reads)
-        self._release = release
-        self._fail = fail
 
     async def at_hand(
-        self, free: Sequence[AutoscalerEntry], mapper: Mapper
-    ) -> tuple[list[Look], list[AutoscalerEntry]]:
-        """Return looks, and whose scale has to be asked for; cut short, all are given back."""
+        self, free: Sequence[AutoscalerRecord], mapper: Mapper
+    ) -> tuple[list[Look], list[AutoscalerRecord]]:
+        """Return looks, and whose scale has to be asked for; cut short, all give up."""
         looks: list[Look] = []
-        waiting: list[AutoscalerEntry] = []
+        waiting: list[AutoscalerRecord] = []
         rest = deque(free)
         try:
             while rest:
                 if len(rest) % PAGE == 0:
                     await asyncio.sleep(0)
-                entry = rest.popleft()
+                record = rest.popleft()
                 try:
-                    seen = self._at_hand(entry)
+                    seen = self._at_hand(record)
                 except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-                    self._fail(entry)
+                    self._machines.fail(record)
                     continue
-                if seen is None and entry.hpa is not None and not entry.hpa.options.is_paused:
-                    waiting.append(entry)
+                if seen is None and record.hpa is not None and not record.hpa.options.is_paused:
+                    self._machines.handle(record, _MISSING)
+                    waiting.append(record)
                 else:
-                    self._look(entry, seen, mapper, looks)
+                    self._look(record, seen, mapper, looks)
         except BaseException:
-            for entry in (*rest, *waiting, *(look.entry for look in looks)):
-                self._release(entry)
+            for record in (*rest, *waiting, *(look.record for look in looks)):
+                self._machines.give_up(record)
             raise
         return looks, waiting
 
     async def fetch(
         self,
-        waiting: Sequence[AutoscalerEntry],
+        waiting: Sequence[AutoscalerRecord],
         mapper: Mapper,
         decide: Callable[[Sequence[Look]], Awaitable[None]],
     ) -> list[Look]:
         """Return looks at those whose scale comes soon; ``decide`` is given each later one."""
         looks: list[Look] = []
-        tasks = {self._group.create_task(self._fetched(entry)): entry for entry in waiting}
+        tasks = {self._group.create_task(self._fetched(record)): record for record in waiting}
         done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
         for task in done:
             self._look_fetched(tasks[task], *task.result(), mapper, looks)
@@ -91,61 +82,62 @@ class ScaleReader:
             self._group.create_task(self._later(tasks[task], task, mapper, decide))
         return looks
 
-    def _at_hand(self, entry: AutoscalerEntry) -> TargetScale | None:
-        seen = self._targets.at_hand(entry)
-        if seen is None or entry.hpa is None or not isinstance(seen.scale, Scale):
+    def _at_hand(self, record: AutoscalerRecord) -> TargetScale | None:
+        seen = self._state.targets.at_hand(record)
+        if seen is None or record.hpa is None or not isinstance(seen.scale, Scale):
             return seen
-        if self._memory.is_in_question(entry, entry.hpa, seen.scale.spec_replicas):
+        if self._state.memory.is_in_question(record, record.hpa, seen.scale.spec_replicas):
             return None
         return seen
 
     def _look(
-        self, entry: AutoscalerEntry, seen: TargetScale | None, mapper: Mapper, looks: list[Look]
+        self, record: AutoscalerRecord, seen: TargetScale | None, mapper: Mapper, looks: list[Look]
     ) -> None:
-        hpa = entry.hpa
-        if hpa is None or entry.is_gone:
-            self._release(entry)
+        hpa = record.hpa
+        if hpa is None or record.is_gone:
+            self._machines.give_up(record)
             return
-        nothing = TargetScale(ScaleUnreadable("it is not looked at while paused"))
         try:
-            looks.append(self._observer.look(entry, hpa, seen or nothing, mapper))
+            looks.append(self._state.observer.look(record, hpa, seen or _PAUSED, mapper))
         except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-            self._fail(entry)
+            self._machines.fail(record)
+        else:
+            self._machines.handle(record, _OBSERVED)
 
     def _look_fetched(
         self,
-        entry: AutoscalerEntry,
+        record: AutoscalerRecord,
         target: TargetKey,
         seen: TargetScale,
         mapper: Mapper,
         looks: list[Look],
     ) -> None:
-        if entry.target == target:
-            self._look(entry, seen, mapper, looks)
+        if record.target == target:
+            self._look(record, seen, mapper, looks)
         else:
-            self._release(entry)  # it names another one by now
+            self._machines.give_up(record)  # it names another one by now
 
-    async def _fetched(self, entry: AutoscalerEntry) -> tuple[TargetKey, TargetScale]:
+    async def _fetched(self, record: AutoscalerRecord) -> tuple[TargetKey, TargetScale]:
         """Return the target and its scale."""
-        target = entry.target
+        target = record.target
         try:
             async with self._reading:
-                target = entry.target
-                return target, await self._targets.fetch(entry)
+                target = record.target
+                return target, await self._state.targets.fetch(record)
         except Exception as error:  # noqa: BLE001 - as above
-            _log.exception("scale not read", key="/".join(entry.key))
+            _log.exception("scale not read", key="/".join(record.key))
             return target, TargetScale(ScaleUnreadable(f"{type(error).__name__}: {error}"))
 
     async def _later(
         self,
-        entry: AutoscalerEntry,
+        record: AutoscalerRecord,
         task: "asyncio.Task[tuple[TargetKey, TargetScale]]",
         mapper: Mapper,
         decide: Callable[[Sequence[Look]], Awaitable[None]],
     ) -> None:
         looks: list[Look] = []
-        self._look_fetched(entry, *await task, mapper, looks)
+        self._look_fetched(record, *await task, mapper, looks)
         try:
             await decide(looks)
         except Exception:  # noqa: BLE001 - as above
-            _log.exception("pass failed", key="/".join(entry.key))
+            _log.exception("pass failed", key="/".join(record.key))

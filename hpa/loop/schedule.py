@@ -10,8 +10,9 @@ deadlines of their own. Pure.
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from itertools import count
 
-from hpa.cluster.catalog import Key
+from hpa.machine.record import AutoscalerRecord, OwnPeriod
 
 _LONGEST_TICK_S = 1.0
 _SHORTEST_TICK_S = 0.2
@@ -30,9 +31,8 @@ class Schedule:
         self._order: list[str] = []
         self._slot: dict[str, int] = {}
         self._twice: dict[int, list[str]] = {}  # due in their old slot once more
-        self._periods: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
-        self._next: dict[Key, float] = {}  # which entry of the heap counts; others are of before
+        self._heap: list[tuple[float, int, AutoscalerRecord]] = []  # when, and a number of its own
+        self._numbers = count()
 
     def spread(self, sizes: Mapping[str, int]) -> None:
         """Even the slots out; ``sizes`` are autoscalers by namespace. Once a period."""
@@ -72,31 +72,27 @@ class Schedule:
         found = self._order[first:last]
         return found + [each for each in self._twice.get(slot, ()) if each in self._slot]
 
-    def own_period(self, key: Key, period_s: float | None, now: float) -> None:
+    def own_period(self, record: AutoscalerRecord, period_s: float | None, now: float) -> None:
         """Give an object its own period, or (None) put it back under its namespace."""
         if period_s is None:
-            self._periods.pop(key, None)
-            self._next.pop(key, None)
-        elif self._periods.get(key) != period_s:
-            self._periods[key] = period_s
-            self._wind(key, now + period_s)
+            record.period = None
+        elif record.period is None or record.period.period_s != period_s:
+            record.period = OwnPeriod(period_s, now + period_s)
+            self._wind(record, now + period_s)
 
-    def has_own_period(self, key: Key) -> bool:
-        """Whether the object does not run with its namespace."""
-        return key in self._periods
-
-    def due(self, now: float) -> list[Key]:
+    def due(self, now: float) -> list[AutoscalerRecord]:
         """Return the objects whose own period has passed, and wind them up again."""
         found = []
         while self._heap and self._heap[0][0] <= now:
-            at, key = heapq.heappop(self._heap)
-            if self._next.get(key) != at:
-                continue
-            found.append(key)
+            at, _, record = heapq.heappop(self._heap)
+            period = record.period
+            if period is None or period.next_at != at or record.is_gone:
+                continue  # of before
+            found.append(record)
             # From the deadline, not from now: no drift; but what was missed is not caught up.
-            self._wind(key, max(at + self._periods[key], now))
+            period.next_at = max(at + period.period_s, now)
+            self._wind(record, period.next_at)
         return list(dict.fromkeys(found))
 
-    def _wind(self, key: Key, at: float) -> None:
-        self._next[key] = at
-        heapq.heappush(self._heap, (at, key))
+    def _wind(self, record: AutoscalerRecord, at: float) -> None:
+        heapq.heappush(self._heap, (at, next(self._numbers), record))

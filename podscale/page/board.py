@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from hpa.cluster.catalog import Key
 from hpa.decide.decision import Trace
+from hpa.machine.record import Key
 from podscale.page.ring import Ring
 from podscale.page.scaling import ScalingFacts, facts
 from podscale.page.shown import Direction, Recent

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from hpa.cluster.catalog import Key
 from hpa.decide.decision import Trace
 from hpa.explain import explain
 from hpa.explain.reading import tell
 from hpa.history.decision_log import DecisionLog
+from hpa.machine.record import Key
 from podscale.page.board import Rescale, ShownWorkload
 from podscale.page.scaling import facts, size_after
 from podscale.page.shown import Direction, ShownDecision, ShownWords, State

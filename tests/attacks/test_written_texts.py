@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide.conversion import (
     BEHAVIOR,
     CONDITIONS,
@@ -27,6 +26,7 @@ from hpa.decide.conversion import (
 )
 from hpa.decide.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
+from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SYNC_PERIOD
 from podscale.kube.objects.cluster import ConfigMap

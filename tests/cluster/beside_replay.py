@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 from msgspec import structs
 
-from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import admitted, questions
 from hpa.decide import (
@@ -32,6 +31,7 @@ from hpa.decide import (
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
 from hpa.decide.spec import HPA, Condition, HpaStatus
+from hpa.machine.objects import Autoscaler, to_decide
 from hpa.offline.evaluation import settings_for
 from podscale.core.metrics import Question
 from podscale.core.selector import parse

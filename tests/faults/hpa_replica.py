@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from hpa.cluster.objects import Autoscaler
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.explain import first_reason
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
-from hpa.loop.controller import Controller, Options
-from hpa.loop.passes import PassLimits
+from hpa.loop.controller import Controller
+from hpa.loop.state import ControllerPorts, Options, PassLimits
+from hpa.machine.objects import Autoscaler
 from hpa.selfmetrics import HpaMetrics
 from podscale.core import metrics as core
 from podscale.core.metrics import Answer, Question
@@ -139,19 +140,20 @@ class Replica:
         self.metrics = HpaMetrics()
         kinds = KnownKinds(DEPLOYMENTS)
         self.controller = Controller(
-            fenced,
-            self.stores,
-            kinds,
-            self.measured,
+            ControllerPorts(
+                api=fenced,
+                stores=self.stores,
+                kinds=kinds,
+                provider=self.measured,
+                mapper=lambda: kinds.mapper,
+                recorder=Silent(),  # type: ignore[arg-type]
+                metrics=self.metrics,
+                traces=DecisionLog(first_reason),
+                shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
+            ),
             structs.replace(settings, metric_max_age_s=MAX_AGE_S),
             Options(limits=PassLimits(answer_timeout_s=_ANSWER_TIMEOUT_S)),
-            mapper=lambda: kinds.mapper,
-            recorder=Silent(),  # type: ignore[arg-type]
-            metrics=self.metrics,
-            traces=DecisionLog(first_reason),
-            shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
-            wall=wall,
-            steady=loop.time,
+            SteadyClock(wall, loop.time),
         )
         self._seen = -1
         self._pods_seen: dict[str, int] = {}

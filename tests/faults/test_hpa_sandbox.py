@@ -11,8 +11,7 @@ import pytest
 
 from hpa.decide import Settings
 from hpa.flags import HpaChoice
-from hpa.loop.controller import Options
-from hpa.loop.passes import PassLimits
+from hpa.loop.state import Options, PassLimits
 from hpa.part import HpaPart
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
 from podscale.kube.connect import Target, connect

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.cluster import statuses
-from hpa.cluster.objects import Autoscaler, to_decide
 from hpa.decide import Observation, Past, Scale, conclude, decide
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
@@ -29,6 +28,7 @@ from hpa.decide.wire import WireStatus
 from hpa.explain import explain
 from hpa.history.decision_log import shape_of
 from hpa.history.last_trace import LastTrace, encode
+from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core import quantity
 from podscale.core.metrics import (
     ExternalSample,

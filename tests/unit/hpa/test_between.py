@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.cluster.objects import TargetWorkload
 from hpa.decide import Settings
-from hpa.loop.passes import PassLimits
+from hpa.loop.state import PassLimits
+from hpa.machine.objects import TargetWorkload
 from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.lease import Term
 from podscale.kube.resource import Resource

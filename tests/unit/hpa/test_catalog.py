@@ -1,7 +1,7 @@
 """What an entry makes of states that cannot be read whole."""
 
-from hpa.cluster.catalog import AutoscalerEntry
-from hpa.cluster.objects import Autoscaler
+from hpa.machine.objects import Autoscaler
+from hpa.machine.record import AutoscalerRecord
 from podscale.kube.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 
@@ -19,7 +19,7 @@ def autoscaler(value: str) -> Autoscaler:
 
 def test_an_amount_in_the_status_that_is_none_is_not_known() -> None:
     good, bad = autoscaler("3"), autoscaler("three")
-    entry = AutoscalerEntry(bad)
+    entry = AutoscalerRecord.of(bad)
     assert entry.hpa is not None
     assert not entry.problem
     (metric,) = entry.hpa.status.metrics

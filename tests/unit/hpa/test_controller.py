@@ -177,7 +177,7 @@ async def test_shadow_adopts_the_rescales_of_the_controller_that_acts() -> None:
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    past = cluster.controller.memory.past(entry, entry.hpa, 2, cluster.wall())
+    past = cluster.controller.state.memory.past(entry, entry.hpa, 2, cluster.wall())
     assert [each.change for each in past.scale_ups] == [2]
     leading.cancel()
     await asyncio.wait({leading})
@@ -232,13 +232,13 @@ async def test_a_deleted_object_lets_go_of_what_the_collector_does_not_look_at()
     await asyncio.sleep(40.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    assert not gc.is_tracked(entry.look)
+    assert not gc.is_tracked(entry.observed.look)
     cluster.provider.delay_s = 5.0
     await asyncio.sleep(7.0)  # a pass is on its way
     del cluster.world.hpas[(NS, "web")]
     cluster.sync()
     await asyncio.sleep(20.0)
-    assert entry.look is None
+    assert entry.observed.look is None
     leading.cancel()
     await asyncio.wait({leading})
 

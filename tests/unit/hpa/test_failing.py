@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.loop.passes import PassLimits
+from hpa.loop.state import PassLimits
 from podscale.core.metrics import (
     Answer,
     ContainerColumns,

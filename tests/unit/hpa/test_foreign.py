@@ -3,9 +3,9 @@
 import pytest
 
 from hpa.cluster.foreign import QUIET_S, ForeignControllers
-from hpa.cluster.objects import ManagedField
+from hpa.machine.objects import ManagedField
+from hpa.machine.record import ForeignWrites
 
-KEY, OTHER = ("shop", "web"), ("shop", "api")
 IN_TREE = "kube-controller-manager"
 
 
@@ -18,75 +18,77 @@ def foreign() -> ForeignControllers:
 
 
 def test_a_status_that_others_wrote_before_us_is_watched_for_two_periods() -> None:
-    known = foreign()
-    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
-    assert known.acting(KEY, 1001.0) is None
-    assert known.is_on_probation(KEY, 1034.0)
-    assert not known.is_on_probation(KEY, 1036.0)
+    known, web = foreign(), ForeignWrites()
+    known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    assert known.acting(web, 1001.0) is None
+    assert known.is_on_probation(web, 1034.0)
+    assert not known.is_on_probation(web, 1036.0)
 
 
 def test_a_write_seen_as_it_happens_makes_us_a_bystander_until_it_is_quiet() -> None:
-    known = foreign()
-    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
-    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
-    assert known.acting(KEY, 1020.0) == IN_TREE
-    assert known.acting(KEY, 1010.0 + QUIET_S + 1) is None
+    known, web = foreign(), ForeignWrites()
+    known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(web, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
+    assert known.acting(web, 1020.0) == IN_TREE
+    assert known.acting(web, 1010.0 + QUIET_S + 1) is None
 
 
 def test_an_update_that_wrote_no_status_is_no_evidence() -> None:
-    known = foreign()
-    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
-    known.note(KEY, wrote(IN_TREE, 500.0), 1010.0, is_first=False)
-    assert known.acting(KEY, 1020.0) is None
+    known, web = foreign(), ForeignWrites()
+    known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(web, wrote(IN_TREE, 500.0), 1010.0, is_first=False)
+    assert known.acting(web, 1020.0) is None
 
 
 def test_what_a_controller_does_to_one_object_holds_for_all_it_wrote() -> None:
-    known = foreign()
-    known.note(OTHER, wrote(IN_TREE, 400.0), 1000.0, is_first=True)
-    known.note(KEY, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
-    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
-    assert known.acting(OTHER, 1100.0) == IN_TREE
+    known, web, api = foreign(), ForeignWrites(), ForeignWrites()
+    known.note(api, wrote(IN_TREE, 400.0), 1000.0, is_first=True)
+    known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(web, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
+    assert known.acting(api, 1100.0) == IN_TREE
 
 
 def test_a_new_object_is_ours_at_once_unless_somebody_else_is_active() -> None:
-    known = foreign()
-    known.note(KEY, None, 2000.0, is_first=True)
-    assert not known.is_on_probation(KEY, 2000.0)
-    known.note(OTHER, wrote(IN_TREE, 1990.0), 1990.0, is_first=False)
-    assert known.is_on_probation(KEY, 2001.0)
-    assert not known.is_on_probation(KEY, 2000.0 + known.probation_s)
+    known, web, api = foreign(), ForeignWrites(), ForeignWrites()
+    known.note(web, None, 2000.0, is_first=True)
+    assert not known.is_on_probation(web, 2000.0)
+    known.note(api, wrote(IN_TREE, 1990.0), 1990.0, is_first=False)
+    assert known.is_on_probation(web, 2001.0)
+    assert not known.is_on_probation(web, 2000.0 + known.probation_s)
 
 
 @pytest.mark.parametrize("manager", ["podscale-hpa", "podscale-control", "kubectl-edit", "argocd"])
 def test_we_ourselves_and_people_are_no_controllers(manager: str) -> None:
-    known = foreign()
-    known.note(KEY, wrote(manager, 990.0), 1000.0, is_first=True)
-    known.note(KEY, wrote(manager, 1010.0), 1010.0, is_first=False)
-    assert known.acting(KEY, 1011.0) is None
-    assert not known.is_on_probation(KEY, 1011.0)
+    known, web = foreign(), ForeignWrites()
+    known.note(web, wrote(manager, 990.0), 1000.0, is_first=True)
+    known.note(web, wrote(manager, 1010.0), 1010.0, is_first=False)
+    assert known.acting(web, 1011.0) is None
+    assert not known.is_on_probation(web, 1011.0)
 
 
-def test_a_deleted_object_leaves_no_trace() -> None:
-    known = foreign()
-    known.note(KEY, wrote(IN_TREE, 1010.0), 1010.0, is_first=False)
-    known.forget(KEY)
-    assert known.acting(KEY, 1011.0) is None
+def test_a_deleted_object_puts_nobody_on_probation() -> None:
+    known, web, api = foreign(), ForeignWrites(), ForeignWrites()
+    known.note(web, wrote(IN_TREE, 500.0), 1000.0, is_first=True)
+    known.note(api, None, 1000.0, is_first=True)
+    assert known.is_on_probation(api, 1001.0)
+    known.forget(web)
+    assert not known.is_on_probation(api, 1001.0)
 
 
 def test_the_in_tree_controllers_rescale_makes_us_a_bystander_at_once() -> None:
-    known = foreign()
-    known.note_rescale(KEY, wrote(IN_TREE, 1010.0), (2, 4), 1010.0)
-    assert known.acting(KEY, 1011.0) == IN_TREE
-    assert known.acting(OTHER, 1011.0) is None
-    assert known.acting(KEY, 1011.0 + QUIET_S) is None
+    known, web, api = foreign(), ForeignWrites(), ForeignWrites()
+    known.note_rescale(web, wrote(IN_TREE, 1010.0), (2, 4), 1010.0)
+    assert known.acting(web, 1011.0) == IN_TREE
+    assert known.acting(api, 1011.0) is None
+    assert known.acting(web, 1011.0 + QUIET_S) is None
 
 
 def test_an_unknown_program_counts_as_a_controller_when_it_comes_again() -> None:
-    known = foreign()
-    known.note_rescale(KEY, wrote("scaler", 1010.0), (2, 4), 1010.0)
-    assert known.acting(KEY, 1011.0) is None
-    known.note_rescale(KEY, wrote("scaler", 1100.0), (4, 2), 1100.0)
-    assert known.acting(KEY, 1101.0) == "scaler"
+    known, web = foreign(), ForeignWrites()
+    known.note_rescale(web, wrote("scaler", 1010.0), (2, 4), 1010.0)
+    assert known.acting(web, 1011.0) is None
+    known.note_rescale(web, wrote("scaler", 1100.0), (4, 2), 1100.0)
+    assert known.acting(web, 1101.0) == "scaler"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_an_unknown_program_counts_as_a_controller_when_it_comes_again() -> None
 def test_people_activators_and_ourselves_rescale_without_being_rivals(
     manager: str, sizes: tuple[int, int]
 ) -> None:
-    known = foreign()
+    known, web = foreign(), ForeignWrites()
     for at in (1010.0, 1020.0):
-        known.note_rescale(KEY, wrote(manager, at), sizes, at)
-    assert known.acting(KEY, 1021.0) is None
+        known.note_rescale(web, wrote(manager, at), sizes, at)
+    assert known.acting(web, 1021.0) is None

@@ -192,8 +192,9 @@ async def test_who_looks_late_after_an_ordinary_hand_over_finds_its_window_as_it
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     second.sync()
     second.put_pods(*(pod_object("web", n) for n in range(6)))
-    memory, now = second.controller.memory, alive_until + 2.0
-    await memory.load(as_read(alive_until), now)
+    memory, now = second.controller.state.memory, alive_until + 2.0
+    second.clock.unix = lambda: now  # type: ignore[method-assign]
+    await memory.load(as_read(alive_until))
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None

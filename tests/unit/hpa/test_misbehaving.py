@@ -1,16 +1,16 @@
 """One bad object, provider or moment harms only itself (invariant 5), and nothing spins."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from hpa.cluster.catalog import AutoscalerEntry, Key
-from hpa.cluster.targets import TargetScale
 from hpa.decide import Scale, Settings
-from hpa.loop.controller import Controller
-from hpa.loop.passes import PassLimits
+from hpa.loop.machines import Machines
+from hpa.loop.state import PassLimits
+from hpa.machine.progress import PassPhase
+from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.core.metrics import Answer, Question, Unavailable
 from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.lease import Term
@@ -59,21 +59,21 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
     cluster.put_pods(*(pod_object(n, row) for n in ("web", "a-bad") for row in range(2)))
     cluster.provider.usage = lambda _question, _pod: 2000
     if where == "at hand":
-        found = cluster.controller.targets.at_hand
+        found = cluster.controller.state.targets.at_hand
 
-        def at_hand(entry: AutoscalerEntry) -> TargetScale | None:
+        def at_hand(entry: AutoscalerRecord) -> TargetScale | None:
             if entry.key[1] == "a-bad":
                 raise RuntimeError("a bug")
             return found(entry)
 
-        cluster.controller.targets.at_hand = at_hand  # type: ignore[method-assign]
+        cluster.controller.state.targets.at_hand = at_hand  # type: ignore[method-assign]
     leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
     await asyncio.sleep(31.0)
     assert not leading.done()
     assert cluster.scales()[0] == ("web", 4)
     entry = cluster.controller.catalog.get((NS, "a-bad"))
     assert entry is not None
-    assert not entry.is_busy  # it gets its next pass like all the others
+    assert entry.progress.phase is PassPhase.IDLE  # it gets its next pass like all the others
     leading.cancel()
     await asyncio.wait({leading})
 
@@ -102,7 +102,7 @@ async def test_scales_are_not_asked_for_all_at_once() -> None:
     under_way = 0
     counts: list[int] = []
 
-    async def fetch(_entry: AutoscalerEntry) -> TargetScale:
+    async def fetch(_entry: AutoscalerRecord) -> TargetScale:
         nonlocal under_way
         under_way += 1
         counts.append(under_way)
@@ -110,7 +110,7 @@ async def test_scales_are_not_asked_for_all_at_once() -> None:
         under_way -= 1
         return TargetScale(Scale(2, 2))
 
-    cluster.controller.targets.fetch = fetch  # type: ignore[method-assign,assignment]
+    cluster.controller.state.targets.fetch = fetch  # type: ignore[method-assign,assignment]
     await cluster.run_for(3.0)
     assert len(counts) == 30
     assert max(counts) == 5
@@ -177,7 +177,7 @@ async def test_answers_that_do_not_fit_the_questions_fail_every_metric_of_the_ba
     cluster = Cluster(settings=SETTINGS)
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
-    cluster.controller._provider = Short()
+    cluster.controller._ports.provider = Short()
     await cluster.run_for(31.0)
     trace = cluster.controller.traces.last((NS, "web"))
     assert trace is not None
@@ -202,12 +202,12 @@ async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -
             raise RuntimeError("a bug")
         return mapper
 
-    cluster.controller._mapper = broken
+    cluster.controller._ports.mapper = broken
     started: list[str] = []
-    actor = cluster.controller._actor
+    actor = cluster.controller.state.writer
     write = actor.rescale
 
-    async def noted(entry: AutoscalerEntry, *arguments: Any, **more: Any) -> Any:
+    async def noted(entry: AutoscalerRecord, *arguments: Any, **more: Any) -> Any:
         started.append(entry.key[1])
         return await write(entry, *arguments, **more)
 
@@ -217,20 +217,20 @@ async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -
     assert started == ["web"]
 
 
-class Counting(Controller):
-    """Counts how often it looks for what is urgent."""
+class Counting(Machines):
+    """Counts how often somebody is looked for who is urgent."""
 
     looked = 0
 
-    def _entries(self, keys: Iterable[Key]) -> list[AutoscalerEntry]:
+    async def urgent(self) -> list[AutoscalerRecord]:
         self.looked += 1
-        return super()._entries(keys)
+        return await super().urgent()
 
 
 async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> None:
     cluster = Cluster(settings=SETTINGS)
     controller = cluster.controller
-    controller.__class__ = Counting
+    controller._machines.__class__ = Counting
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     cluster.provider.delay_s = 20.0
@@ -246,6 +246,6 @@ async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> N
     assert cluster.scales() == []
     await asyncio.sleep(1.0)
     assert cluster.scales() == [("web", 5)]  # at once when the pass has ended
-    assert controller.looked < 40  # type: ignore[attr-defined]
+    assert controller._machines.looked < 40  # type: ignore[attr-defined]
     leading.cancel()
     await asyncio.wait({leading})

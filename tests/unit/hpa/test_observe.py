@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.cluster.targets import TargetScale
 from hpa.decide import Scale, Settings
 from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.loop.observe import Look
+from hpa.machine.record import TargetScale
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
 from podscale.kube.objects.scale import Workload
 from podscale.kube.resource import DEPLOYMENTS
@@ -39,9 +39,9 @@ def look(cluster: Cluster, name: str = "web") -> Look:
     entry = controller.catalog.get((NS, name))
     assert entry is not None
     assert entry.hpa is not None
-    seen = controller.targets.at_hand(entry)
+    seen = controller.state.targets.at_hand(entry)
     assert isinstance(seen, TargetScale)
-    return controller._observer.look(entry, entry.hpa, seen, controller._mapper())
+    return controller.state.observer.look(entry, entry.hpa, seen, controller._ports.mapper())
 
 
 async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
@@ -241,7 +241,7 @@ async def test_after_a_discovery_only_questions_about_objects_are_made_anew() ->
     before = [look(cluster, name).asked for name in ("web", "plain")]
     controller = cluster.controller
     found = Mapper([DEPLOYMENTS])
-    controller._mapper = lambda: found
+    controller._ports.mapper = lambda: found
     described, plain = (look(cluster, name).asked for name in ("web", "plain"))
     assert isinstance(before[0][0], NotFound)
     assert isinstance(described[0], ObjectMetric)
@@ -332,10 +332,10 @@ async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metr
     if metric is POD_METRIC:
         return
     assert isinstance(looks[-1].asked[0], NotFound), "no mapper knows the kind"
-    cluster.controller._mapper = lambda: Mapper((DEPLOYMENTS,))
+    cluster.controller._ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert differs()
     assert isinstance(looks[-1].asked[0], ObjectMetric)
-    cluster.controller._mapper = lambda: Mapper((DEPLOYMENTS,))
+    cluster.controller._ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert not differs(), "a new mapper that says the same"
 
 
@@ -343,7 +343,7 @@ async def test_a_namespace_without_a_replica_set_leaves_nothing_and_repeats_no_n
     cluster = Cluster()
     cluster.put(by_owner("web"), deployment_object("web", 2))
     cluster.put_pods(owned(pod_object("web", 0), "ReplicaSet", "web-1"))
-    observer = cluster.controller._observer
+    observer = cluster.controller.state.observer
     seen: list[int] = []
     for _ in range(5):
         put_replica_sets(cluster, "web-1", "web-2")

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from hpa.cluster.catalog import Key
 from hpa.cluster.foreign import QUIET_S
-from hpa.cluster.objects import ManagedField
-from hpa.cluster.statuses import REFRESH_S
 from hpa.decide import Trace, replay
 from hpa.explain import explain
 from hpa.loop.scale_reader import PAGE
+from hpa.machine.objects import ManagedField
+from hpa.machine.progress import REPORTS_S, PassPhase
+from hpa.machine.record import Key
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -76,7 +76,7 @@ async def test_values_that_move_are_written_when_they_are_due() -> None:
         await asyncio.sleep(40.0)
         cluster.world.writes.clear()
         load(cluster, 1050)
-        await asyncio.sleep(REFRESH_S + 15.0)
+        await asyncio.sleep(REPORTS_S + 15.0)
         assert len(cluster.statuses()) == 1, "once in five minutes"
         load(cluster, 899)
         cluster.world.writes.clear()
@@ -113,7 +113,7 @@ async def test_every_pass_is_in_the_history_once(comes: str) -> None:
                 desired_replicas=2,
             )
             told = msgspec.structs.replace(entry.hpa, status=status)
-            cluster.controller.memory.adopt(entry, told)
+            cluster.controller.state.memory.adopt(entry, told)
         found += await passes(cluster, 28)
     times = [trace.now for trace in found]
     assert times == sorted(set(times))
@@ -195,7 +195,7 @@ async def test_a_change_is_packed_once_its_autoscaler_changes_no_more() -> None:
 async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() -> None:
     cluster = Cluster(settings=SETTINGS)
     names = webs(cluster, 3)
-    memory = cluster.controller.memory
+    memory = cluster.controller.state.memory
     put = memory.put
 
     def fails_once(entry: Any, *args: Any, **more: Any) -> None:
@@ -241,7 +241,7 @@ async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(dur
         with pytest.raises(asyncio.CancelledError):
             await task
         assert decided(cluster) - before == (PAGE if during == "pages" else 0)
-        assert not any(entry.is_busy for entry in cluster.controller.catalog)
+        assert all(each.progress.phase is PassPhase.IDLE for each in cluster.controller.catalog)
 
 
 async def test_whoever_else_scales_ends_what_is_decided_as_ours_and_the_other_way_round() -> None:
@@ -250,7 +250,12 @@ async def test_whoever_else_scales_ends_what_is_decided_as_ours_and_the_other_wa
     async with leading(cluster):
         found = await passes(cluster, 4)
         other = ManagedField("kube-controller-manager", "", cluster.wall())
-        cluster.controller.foreign.note_rescale((NS, "web"), other, (1, 2), cluster.wall())
+        record, foreign = (
+            cluster.controller.catalog.get((NS, "web")),
+            cluster.controller.state.foreign,
+        )
+        assert record is not None
+        foreign.note_rescale(record.foreign, other, (1, 2), cluster.clock.now())
         watched = int(QUIET_S / 15.0)
         found += await passes(cluster, watched)
         found += await passes(cluster, 4)

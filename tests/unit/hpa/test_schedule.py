@@ -7,6 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.loop.schedule import Schedule
+from hpa.machine.objects import Autoscaler
+from hpa.machine.record import AutoscalerRecord
+from podscale.kube.wire import decode, encode
+from tests.unit.hpa.world import hpa_object
 
 
 def slot_of(schedule: Schedule, namespace: str) -> int:
@@ -65,19 +69,21 @@ def test_a_namespace_that_moves_far_back_is_not_left_waiting() -> None:
 
 def test_own_periods_neither_drift_nor_catch_up() -> None:
     schedule = Schedule(15.0)
-    schedule.own_period(("shop", "web"), 3.0, 0.0)
+    web = AutoscalerRecord.of(decode(encode(hpa_object("web")), Autoscaler))
+    schedule.own_period(web, 3.0, 0.0)
     seen = Counter(len(schedule.due(float(now))) for now in range(1, 31))
     assert seen[1] == 10
-    assert schedule.due(1000.0) == [("shop", "web")]  # once, not 323 times
-    schedule.own_period(("shop", "web"), None, 1000.0)
+    assert schedule.due(1000.0) == [web]  # once, not 323 times
+    schedule.own_period(web, None, 1000.0)
     assert schedule.due(2000.0) == []
-    assert not schedule.has_own_period(("shop", "web"))
+    assert web.period is None
 
 
 def test_a_period_that_was_changed_or_given_up_and_taken_again_is_one_period() -> None:
-    schedule, key = Schedule(15.0), ("shop", "web")
+    schedule = Schedule(15.0)
+    web = AutoscalerRecord.of(decode(encode(hpa_object("web")), Autoscaler))
     for period_s, now in ((60.0, 0.0), (30.0, 5.0), (None, 6.0), (30.0, 7.0)):
-        schedule.own_period(key, period_s, now)
+        schedule.own_period(web, period_s, now)
     assert [now for now in range(120) if schedule.due(float(now))] == [37, 67, 97]
 
 

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hpa.cluster.statuses import REFRESH_S, changes, is_due
+from hpa.cluster.statuses import changes, status_news
 from hpa.decide import wire
 from hpa.decide.conditions import put
 from hpa.decide.reading import read
 from hpa.decide.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
+from hpa.machine.machine import is_report_due
+from hpa.machine.progress import REPORTS_S, Progress
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 NOW = 1_795_000_000.0
@@ -46,7 +48,7 @@ def metrics(load: int, utilization: int) -> HpaStatus:
         pytest.param(metrics(900, 50), 0.0, True, id="moved-down"),
         pytest.param(metrics(1000, 54), 0.0, False, id="utilization-within"),
         pytest.param(metrics(1000, 55), 0.0, True, id="utilization-moved"),
-        pytest.param(metrics(1001, 50), REFRESH_S, True, id="after-five-minutes-anything"),
+        pytest.param(metrics(1001, 50), REPORTS_S, True, id="after-five-minutes-anything"),
         pytest.param(structs.replace(OLD, current_replicas=3), 0.0, True, id="replicas"),
         pytest.param(structs.replace(OLD, desired_replicas=3), 0.0, True, id="desired"),
         pytest.param(structs.replace(OLD, last_scale_s=NOW), 0.0, True, id="last-scale-time"),
@@ -61,8 +63,9 @@ def metrics(load: int, utilization: int) -> HpaStatus:
 def test_values_alone_wait_and_everything_else_is_written_at_once(
     new: HpaStatus, age_s: float, is_written: bool
 ) -> None:
-    assert is_due(HPA, new, deadband=0.1, age_s=age_s) == is_written
-    assert is_due(HPA, new, deadband=0.0, age_s=age_s)
+    progress = Progress(reported_at=0.0)
+    assert is_report_due(progress, status_news(HPA, new, deadband=0.1), age_s) == is_written
+    assert is_report_due(progress, status_news(HPA, new, deadband=0.0), age_s)
 
 
 def test_only_what_differs_is_in_the_patch() -> None:

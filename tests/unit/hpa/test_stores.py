@@ -134,7 +134,7 @@ async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
 async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
-    targets = cluster.controller.targets
+    targets = cluster.controller.state.targets
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     seen = targets.at_hand(entry)
@@ -149,7 +149,7 @@ async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it()
 async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
-    targets, deployments = cluster.controller.targets, cluster.stores.deployments
+    targets, deployments = cluster.controller.state.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     silent = ApiUnreachable("silent", is_timeout=True)
@@ -164,7 +164,7 @@ async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> Non
 async def test_a_size_that_is_read_by_get_stays_so_while_others_are_not_heard() -> None:
     cluster = Cluster(settings=SETTINGS)
     web(cluster, 6)
-    targets, deployments = cluster.controller.targets, cluster.stores.deployments
+    targets, deployments = cluster.controller.state.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     deployments.apply(Broken("gone"), scope="", now=0.0)

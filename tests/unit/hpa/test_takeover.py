@@ -87,7 +87,7 @@ async def test_a_later_object_of_the_same_name_inherits_no_history() -> None:
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    past = second.controller.memory.past(entry, entry.hpa, 4, second.wall())
+    past = second.controller.state.memory.past(entry, entry.hpa, 4, second.wall())
     assert past.scale_ups == ()
     assert min(each.at for each in past.recommendations or ()) > first.wall() - 40.0
 
@@ -110,7 +110,7 @@ async def test_a_rescale_is_as_old_to_a_leader_whose_clock_is_another(
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    past = second.controller.memory.past(entry, entry.hpa, 4, second.wall())
+    past = second.controller.state.memory.past(entry, entry.hpa, 4, second.wall())
     (event,) = past.scale_ups
     assert abs(event.at - (alive_until + set_s)) <= 2.0
     assert second.scales() == [("web", 4)]  # the first one's

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpa.cluster.catalog import AutoscalerEntry
 from hpa.explain import explain
+from hpa.machine.record import AutoscalerRecord
 from podscale.kube.objects.scale import ReplicationController
 from podscale.kube.resource import REPLICA_SETS, Resource
 from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
@@ -32,7 +32,7 @@ KINDS = [
 ]
 
 
-def scaling(version: str, kind: str) -> tuple[Cluster, AutoscalerEntry]:
+def scaling(version: str, kind: str) -> tuple[Cluster, AutoscalerRecord]:
     """Return an HPA of a target that no watch has shown yet."""
     cluster = Cluster()
     scaler = hpa_object("web")
@@ -48,7 +48,7 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken_and_read_by_get
     version: str, kind: str, store: str
 ) -> None:
     cluster, entry = scaling(version, kind)
-    targets = cluster.controller.targets
+    targets = cluster.controller.state.targets
     seen = targets.at_hand(entry)
     assert seen is not None
     assert targets.is_current(entry, seen)
@@ -67,7 +67,7 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     store = cluster.stores.replication_controllers
     for happening in (ListedState(), WatchPage(found, "9"), ListPage("9"), Alive("9", 1e9)):
         store.apply(happening, scope="", now=0.0)
-    seen = cluster.controller.targets.at_hand(entry)
+    seen = cluster.controller.state.targets.at_hand(entry)
     assert seen is not None
     assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]
 
@@ -101,7 +101,7 @@ async def test_a_replica_set_is_scaled_whoever_owns_it(
     cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    targets = cluster.controller.targets
+    targets = cluster.controller.state.targets
     seen = targets.at_hand(entry)
     assert (seen is None) == is_asked
     assert targets.is_current(entry, seen or await targets.fetch(entry)) == is_asked

@@ -11,6 +11,7 @@ from hpa import flags
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.explain import explain
 from hpa.history import history
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.memory import HistoryMemory
 from hpa.part import HpaPart
@@ -147,7 +148,7 @@ async def test_a_size_that_nothing_explains_counts_when_it_is_read_late() -> Non
         entry = second.controller.catalog.get((NS, "web"))
         assert entry is not None
         assert entry.hpa is not None
-        past = second.controller.memory.past(entry, entry.hpa, 8, second.wall())
+        past = second.controller.state.memory.past(entry, entry.hpa, 8, second.wall())
         assert [each.change for each in past.scale_ups] == [2, 2, 2]
 
 
@@ -170,7 +171,7 @@ async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> No
         entry = second.controller.catalog.get((NS, "web"))
         assert entry is not None
         assert entry.hpa is not None
-        past = second.controller.memory.past(entry, entry.hpa, 6, second.wall())
+        past = second.controller.state.memory.past(entry, entry.hpa, 6, second.wall())
         assert past.scale_downs == ()
 
 
@@ -200,10 +201,10 @@ async def test_a_pass_that_was_on_its_way_writes_nothing_over_what_is_read_late(
     entry = second.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    memory, now = HistoryMemory(shards), second.wall()
-    memory.begin(now)
+    memory, now = HistoryMemory(shards, second.clock), second.wall()
+    memory.begin()
     past = memory.past(entry, entry.hpa, 6, now)
-    await memory.load(now, now)
+    await memory.load(now)
     memory.put(entry, past, 6, now)
     await shards.flush()
     assert (await HistoryConfigMaps(second.world, "podscale", "hpa").load())[(NS, "web")] == before
@@ -255,11 +256,16 @@ async def test_a_clock_that_is_set_shortens_no_hold() -> None:
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     assert entry.hpa is not None
-    memory = HistoryMemory(HistoryConfigMaps(cluster.world, "podscale", "hpa"))
-    memory.begin(1000.0)
-    memory.shift(3600.0)
-    assert not memory.knows_rescales(entry.hpa, is_up=True, now=4600.0 + 599.0)
-    assert memory.knows_rescales(entry.hpa, is_up=True, now=4600.0 + 600.0)
+    set_s, passed_s = 0.0, 1000.0
+    clock = SteadyClock(lambda: 1_795_000_000.0 + passed_s + set_s, lambda: passed_s)
+    memory = HistoryMemory(HistoryConfigMaps(cluster.world, "podscale", "hpa"), clock)
+    memory.begin()
+    set_s = 3600.0
+    assert clock.look() == 3600.0
+    passed_s += 599.0
+    assert not memory.knows_rescales(entry.hpa, is_up=True)
+    passed_s += 1.0
+    assert memory.knows_rescales(entry.hpa, is_up=True)
 
 
 async def test_a_part_without_its_histories_is_ready_and_says_so() -> None:

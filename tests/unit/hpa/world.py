@@ -16,14 +16,15 @@ from typing import Any
 
 import msgspec
 
-from hpa.cluster.objects import Autoscaler, Claim, TargetWorkload
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.explain import first_reason
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
-from hpa.loop.controller import Controller, Options
-from hpa.loop.passes import PassLimits
+from hpa.loop.controller import Controller
+from hpa.loop.state import ControllerPorts, Options, PassLimits
+from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
 from podscale.core.samplecolumns import SampleColumns
@@ -331,20 +332,24 @@ class Cluster:
         self.wall = wall or (lambda: 1_795_000_000.0 + asyncio.get_running_loop().time())
         self.provider.now = self.wall
         kinds = kinds or KnownKinds(DEPLOYMENTS)
-        self.controller = Controller(
-            self.world,
-            self.stores,
-            kinds,
-            self.provider,
-            settings or Settings(),
-            Options(resource=resource, limits=limits or PassLimits(status_deadband=deadband)),
+        self.ports = ControllerPorts(
+            api=self.world,
+            stores=self.stores,
+            kinds=kinds,
+            provider=self.provider,
             mapper=lambda: kinds.mapper,
             recorder=self.recorder,  # type: ignore[arg-type]
             metrics=self.metrics,
             traces=DecisionLog(first_reason),
             shards=HistoryConfigMaps(self.world, "podscale", "hpa"),
-            wall=self.wall,
-            steady=(lambda: asyncio.get_running_loop().time()) if is_steady else None,
+        )
+        steady = (lambda: asyncio.get_running_loop().time()) if is_steady else None
+        self.clock = SteadyClock(self.wall, steady)
+        self.controller = Controller(
+            self.ports,
+            settings or Settings(),
+            Options(resource=resource, limits=limits or PassLimits(status_deadband=deadband)),
+            self.clock,
         )
 
     def put(self, *objects: dict[str, Any]) -> None:

@@ -1,0 +1,122 @@
+"""From what the watches tell to the records: who is new, changed, gone, and who else scales."""
+
+from collections.abc import Callable
+
+from hpa.cluster.catalog import Catalog
+from hpa.cluster.foreign import ForeignControllers
+from hpa.cluster.overlapping_hpas import OverlappingHpas
+from hpa.decide import Settings
+from hpa.decide.conditions import warning
+from hpa.decide.settings import acts_at_once
+from hpa.history.clock import SteadyClock
+from hpa.history.memory import HistoryMemory
+from hpa.loop.machines import Machines
+from hpa.loop.passes import record_event
+from hpa.loop.schedule import Schedule
+from hpa.loop.state import ControllerPorts
+from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
+from hpa.machine.record import AutoscalerRecord
+from podscale.kube.change import Change
+from podscale.kube.objects.scale import Workload
+from podscale.kube.resource import Resource
+
+
+class AutoscalerChanges:
+    """The ``CatalogListener`` of one controller."""
+
+    def __init__(
+        self,
+        ports: ControllerPorts,
+        settings: Settings,
+        resource: Resource,
+        machines: Machines,
+        memory: HistoryMemory,
+        clock: SteadyClock,
+    ) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._resource = resource
+        self._machines = machines
+        self._memory = memory
+        self._clock = clock
+        self.schedule = Schedule(settings.sync_period_s)
+        self.foreign = ForeignControllers(clock.now(), settings.sync_period_s)
+        self.rivals = OverlappingHpas()
+
+    def changed(self, record: AutoscalerRecord, is_new: bool) -> None:
+        """Decide on new objects and new specs at once, from the release on that does."""
+        now = self._clock.now()
+        if is_new:
+            self.schedule.add(record.key[0])
+            self.rivals.add(*record.key)
+            self._ports.metrics.autoscalers += 1
+            self.foreign.note(record.foreign, status_writer(record.written), now, is_first=True)
+            self._machines.add(record)
+        if record.hpa is not None:
+            self.schedule.own_period(record, record.hpa.options.sync_period_s, now)
+        if self._machines.is_leading:
+            self.tell_problems(record)
+            if acts_at_once(self._settings, 0, 1):
+                self._machines.change(record)
+
+    def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
+        """Notice who wrote the status, and adopt a rescale that was not ours."""
+        written = record.written
+        self.foreign.note(record.foreign, status_writer(written), self._clock.now(), is_first=False)
+        if (
+            record.hpa is not None
+            and written.status.last_scale_time != old.status.last_scale_time
+            and self.is_bystander(record)
+        ):
+            self._memory.adopt(record, record.hpa)
+
+    def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
+        """Forget a deleted object, its history included."""
+        self._machines.delete(record)
+        self._ports.metrics.autoscalers -= 1
+        if is_last:
+            self.schedule.drop(record.key[0])
+        self._memory.forget(record.key)
+        self._ports.traces.forget(record.key)
+        self.rivals.drop(*record.key)
+        self.foreign.forget(record.foreign)
+
+    def follow_rescales(self, catalog: Catalog) -> None:
+        """Listen to workloads for rescales that are not ours."""
+        stores = self._ports.stores
+        stores.deployments.subscribe(self._scaled("Deployment", catalog))
+        stores.stateful_sets.subscribe(self._scaled("StatefulSet", catalog))
+
+    def foreign_controller(self, record: AutoscalerRecord) -> str | None:
+        """Return who else scales this object: the ForeignController condition."""
+        if self._settings.mode == "shadow":
+            return None
+        return self.foreign.acting(record.foreign, self._clock.now())
+
+    def is_bystander(self, record: AutoscalerRecord) -> bool:
+        """Whether another controller acts on this object, by our mode or by its deeds."""
+        return self._settings.mode == "shadow" or self.foreign_controller(record) is not None
+
+    def tell_problems(self, record: AutoscalerRecord) -> None:
+        """Record an event for each annotation of ours that says nothing; shadow records none."""
+        if record.hpa is not None and self._settings.mode != "shadow":
+            for problem in record.hpa.options.problems:
+                event = warning("InvalidAnnotation", problem)
+                record_event(self._ports.recorder, self._resource, record, event)
+
+    def _scaled(self, kind: str, catalog: Catalog) -> Callable[[Change[Workload]], None]:
+        def note(change: Change[Workload]) -> None:
+            old, new = change.old, change.new
+            if not isinstance(old, TargetWorkload) or not isinstance(new, TargetWorkload):
+                return
+            sizes = (old.spec.replicas, new.spec.replicas)
+            writer = scale_writer(new)
+            if sizes[0] == sizes[1] or sizes[0] is None or sizes[1] is None:
+                return
+            if writer == scale_writer(old):
+                return  # by other means: applied, edited
+            now = self._clock.now()
+            for record in catalog.targeting((change.namespace, "apps", kind, change.name)):
+                self.foreign.note_rescale(record.foreign, writer, (sizes[0], sizes[1]), now)
+
+        return note

@@ -1,0 +1,66 @@
+"""What a controller stands on: its surroundings, and what it knows of its autoscalers. Data."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from hpa.cluster.catalog import Catalog
+from hpa.cluster.foreign import ForeignControllers
+from hpa.cluster.overlapping_hpas import OverlappingHpas
+from hpa.cluster.stores import HpaStores
+from hpa.cluster.targets import ScaleTargets, TargetKinds
+from hpa.cluster.writer import AutoscalerWriter
+from hpa.decide import Settings
+from hpa.history.configmaps import HistoryConfigMaps
+from hpa.history.decision_log import DecisionLog
+from hpa.history.memory import HistoryMemory
+from hpa.loop.observe import AutoscalerObserver
+from hpa.selfmetrics import HpaMetrics
+from podscale.core.metrics import MetricsProvider
+from podscale.kube.api import Api
+from podscale.kube.events import Recorder
+from podscale.kube.resource import HPAS, Resource
+from podscale.kube.restmapper import Mapper
+
+
+class PassLimits(Struct, frozen=True):
+    """How patient and how eager passes are."""
+
+    writes: int = 50  # requests in flight; a quarter of them of one namespace
+    reads: int = 50  # scales asked for at once
+    answer_timeout_s: float = 30.0
+    status_deadband: float = 0.1
+
+
+class Options(Struct, frozen=True):
+    """How the controller works; what it decides by is ``Settings``."""
+
+    resource: Resource = HPAS
+    limits: PassLimits = PassLimits()
+
+
+class ControllerPorts(Struct, eq=False):
+    """What a controller reads from and writes to."""
+
+    api: Api  # fenced by the Lease
+    stores: HpaStores
+    kinds: TargetKinds
+    provider: MetricsProvider
+    mapper: Callable[[], Mapper]
+    recorder: Recorder
+    metrics: HpaMetrics
+    traces: DecisionLog
+    shards: HistoryConfigMaps | None  # None: no history is stored
+
+
+class ControllerState(Struct, eq=False):
+    """What a controller knows, beside the record of each autoscaler."""
+
+    settings: Settings
+    catalog: Catalog
+    rivals: OverlappingHpas
+    foreign: ForeignControllers
+    memory: HistoryMemory
+    targets: ScaleTargets
+    observer: AutoscalerObserver
+    writer: AutoscalerWriter

@@ -1,0 +1,216 @@
+"""One autoscaler: everything that this process knows of it, by what it is about.
+
+Made when a watch tells of the object, gone with it. Its decisions are in the decision log.
+"""
+
+from copy import copy
+
+from msgspec import Struct, field, structs
+
+from hpa.decide.observation import (
+    MetricAnswer,
+    Observation,
+    Past,
+    Scale,
+    ScaleEvent,
+    ScaleUnreadable,
+)
+from hpa.decide.pods import Pods
+from hpa.decide.reading import read_status
+from hpa.decide.spec import HPA
+from hpa.machine.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
+from hpa.machine.progress import PassPhase, Progress, own_offset
+from hpa.machine.story import Story
+from podscale.core.metrics import NotFound, Question, Refused
+from podscale.core.quantity import QuantityError
+from podscale.core.selector import Selector
+from podscale.kube.cohorts import Version
+from podscale.kube.objects import scale as wire
+from podscale.kube.resource import Resource
+from podscale.kube.restmapper import Mapper
+
+Key = tuple[str, str]  # namespace, name
+AskedMetric = Question | NotFound | Refused | None
+# How often each of these has changed: the pods and the selectors of a namespace, targets of
+# autoscalers anywhere, and those of in-tree ones.
+NamespaceState = tuple[int, int, int, int]
+
+
+class TargetScale(Struct, frozen=True, gc=False):
+    """A scale, and how to write it."""
+
+    scale: Scale | ScaleUnreadable
+    resource: Resource | None = None
+    resource_version: str = ""
+    uid: str = ""
+    is_read: bool = False  # by GET, and so true whatever a watch tells
+
+
+class WatchedScale(Struct, frozen=True, eq=False, gc=False):
+    """What was read of a workload, which is another object after every change."""
+
+    workload: wire.Workload | wire.ReplicationController
+    seen: TargetScale
+
+
+class Look(Struct, frozen=True, eq=False, gc=False):
+    """One autoscaler as it was found, before its metrics are known. It is kept in its record
+    until that goes or is looked at differently; that it is let go then is the catalog's to see to,
+    since the collector does not look at it."""
+
+    record: "AutoscalerRecord"
+    hpa: HPA
+    seen: TargetScale
+    pods: Pods
+    rivals: tuple[str, ...]
+    same_target: tuple[str, ...]
+    asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
+    version: str = ""  # resourceVersion of the autoscaler: what its status is written against
+    knows_owners: bool = True  # False: pods may be left out because their owner is not known
+    is_plain: bool = False  # every one of ``asked`` is a question
+
+    def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
+        """Return the observation with the answers to ``asked``, in order."""
+        return Observation(
+            self.hpa, self.seen.scale, self.pods, answers, self.rivals, self.same_target
+        )
+
+
+class ObservedState(Struct, eq=False, gc=False):
+    """What was found of the target and its pods, kept until something it depends on changes."""
+
+    scale: WatchedScale | None = None
+    selector_text: str = ""
+    selector: Selector | None = None
+    pods: Pods = Pods()
+    pods_version: Version | tuple[Version, int] | None = None
+    pods_found: Version | None = None
+    pods_found_by: Selector | None = None
+    rivals: tuple[str, ...] = ()
+    rivals_version: tuple[Version | tuple[Version, int] | None, int] | None = None
+    seen_pods: tuple[int, int, int, Selector] | None = None  # of all of its namespace, last
+    look: Look | None = None  # the last one, ...
+    look_state: NamespaceState | None = None  # ... and what everything was like then
+
+
+class MetricQuestions(Struct, eq=False, gc=False):
+    """The questions for its metrics."""
+
+    asked: tuple[AskedMetric, ...] = ()
+    derived_from: str | tuple[str, Mapper] | None = None
+    is_plain: bool = False  # every one of ``asked`` is a question
+    describes_objects: bool = False  # a metric is of an object, whose kind is mapped
+
+
+class ForeignRescale(Struct, frozen=True, gc=False):
+    """Who wrote the size of its target lately."""
+
+    manager: str
+    at: float
+    is_autoscaler: bool
+
+
+class ForeignWrites(Struct, eq=False, gc=False):
+    """What other controllers did to it. Times are of the clock that nobody sets."""
+
+    first_seen: float | None = None
+    writer: ManagedField | None = None  # the last foreign writer of its status
+    live_at: float | None = None  # when a foreign write was seen as it happened
+    rescale: ForeignRescale | None = None
+
+
+class HistoryMark(Struct, frozen=True, gc=False):
+    """What decides whether a history has to be written again."""
+
+    newest: int | None
+    ups: tuple[ScaleEvent, ...]
+    downs: tuple[ScaleEvent, ...]
+    good: tuple[tuple[str, int, int], ...]
+    size: int | None
+
+
+class SentSize(Struct, frozen=True, gc=False):
+    """A size that was sent, of which nobody said whether it went in."""
+
+    before: int
+    after: int
+    at: float  # of the clock that nobody sets
+
+
+class HistoryState(Struct, eq=False, gc=False):
+    """What is remembered of it in one term of leadership."""
+
+    term: int = 0  # it is of this one; of another it is worth nothing
+    set_s: float = 0.0  # by how much the wall clock was set when the times in ``past`` were right
+    past: Past | None = None  # unix seconds, as decisions show them
+    size: int | None = None  # of the target, when last known
+    mark: HistoryMark | None = None
+    sent: tuple[SentSize, ...] = ()
+    doubted: int | None = None  # a size that a watch tells which may be behind
+    found: tuple[int, float] | None = None  # a size and when, found while nothing was read
+
+
+class OwnPeriod(Struct, eq=False, gc=False):
+    """Its own sync period."""
+
+    period_s: float
+    next_at: float
+
+
+class AutoscalerRecord(Struct, eq=False):
+    """One autoscaler."""
+
+    key: Key
+    written: Autoscaler
+    progress: Progress
+    story: Story
+    hpa: HPA | None = None  # None: it cannot be read, see ``problem``
+    problem: str = ""
+    target: TargetKey = ("", "", "", "")
+    observed: ObservedState = field(default_factory=ObservedState)
+    questions: MetricQuestions = field(default_factory=MetricQuestions)
+    foreign: ForeignWrites = field(default_factory=ForeignWrites)
+    history: HistoryState = field(default_factory=HistoryState)
+    period: OwnPeriod | None = None  # None: it runs with its namespace
+
+    @classmethod
+    def of(cls, written: Autoscaler) -> "AutoscalerRecord":
+        """Return the record of an object that a watch told of."""
+        key = (written.metadata.namespace, written.metadata.name)
+        progress = Progress(offset_s=own_offset("/".join(key)))
+        made = cls(key, written, progress, Story(copy(progress), []))
+        made.read(written, None)
+        return made
+
+    @property
+    def uid(self) -> str:
+        """The UID of the object."""
+        return self.written.metadata.uid
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the object was deleted; one of the same name is another record."""
+        return self.progress.phase is PassPhase.GONE
+
+    def read(self, written: Autoscaler, old: Autoscaler | None) -> bool:
+        """Take in a new state; returns whether anything but the status changed."""
+        self.written = written
+        if (
+            old is not None
+            and self.hpa is not None
+            and old.spec == written.spec
+            and old.metadata.annotations == written.metadata.annotations
+            and old.metadata.generation == written.metadata.generation
+        ):
+            self.hpa = structs.replace(self.hpa, status=read_status(written.status))
+            return False
+        try:
+            self.hpa, self.problem = to_decide(written), ""
+        except QuantityError as error:
+            # Only a CRD lets such an object through; it harms nobody but itself.
+            self.hpa, self.problem = None, str(error)
+        self.target = target_of(self.key[0], written.spec.scale_target_ref)
+        metrics = () if self.hpa is None else self.hpa.metrics
+        self.questions.derived_from = None
+        self.questions.describes_objects = any(each.type == "Object" for each in metrics)
+        return True
