@@ -48,7 +48,7 @@ async def shown_until(running: asyncio.subprocess.Process, wanted: str) -> str:
     """What it says up to the line that holds ``wanted``."""
     assert running.stdout is not None
     text = ""
-    while wanted not in text:
+    while wanted not in " ".join(text.split()):
         line = (await running.stdout.readline()).decode()
         assert line, f"the demo ended: {text}"
         text += line
@@ -251,6 +251,47 @@ async def test_a_terminal_of_80_columns_shows_the_scene_in_80_columns(tmp_path: 
     drawn = lines[: next(i for i, line in enumerate(lines) if line.startswith("shop: in "))]
     assert any("jobs/worker" in line for line in drawn)
     assert max(map(len, drawn)) <= 80
+
+
+@pytest.mark.timeout(120)
+async def test_keys_of_a_terminal_change_the_scene_and_end_it(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (10, 80))
+    before = termios.tcgetattr(theirs)
+    running = await demo(
+        tmp_path, "--speed", "10", stdin=theirs, stdout=theirs,
+        stderr=asyncio.subprocess.DEVNULL, more={"TERM": "xterm"},
+    )  # fmt: skip
+    try:
+        for wanted, key in (
+            ("shop/web", b"2"),
+            ("jobs/worker", b"3"),
+            ("orders/consumer", b"?"),
+            ("Ctrl-C ends the demo", b"q"),
+        ):
+            await asyncio.to_thread(_read_until, ours, wanted)
+            os.write(ours, key)
+        rest = await asyncio.to_thread(_read_until, ours, "shop: in ")
+        assert "Traceback" not in rest
+        async with asyncio.timeout(30):
+            await running.wait()
+        assert running.returncode == 0
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        if running.returncode is None:
+            running.kill()
+        os.close(theirs)
+        os.close(ours)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _read_until(terminal: int, wanted: str) -> str:
+    found = ""
+    while wanted not in " ".join(found.split()):
+        found += re.sub(
+            r"\x1b\[[0-9;?]*[A-Za-z]", " ", os.read(terminal, 65536).decode(errors="replace")
+        )
+    return found
 
 
 def _read_all(terminal: int) -> str:

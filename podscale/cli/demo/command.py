@@ -1,6 +1,7 @@
 """``podscale demo``: a small cluster, sized by real decisions, watched from the terminal."""
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0  # between two looks, in the demo's seconds
 _LEAST_S = 0.4  # and in real ones
+_LONGEST = 160  # characters of a command that is shown on one line
 _SLOWEST, _FASTEST = 0.1, 60.0
 
 
@@ -114,32 +116,46 @@ async def _run(limit_s: float | None, chosen: str, speed: float) -> int:
         note(_hints(running, scene))
         try:
             with view:
-                await _watch(running, view, looks, limit_s)
+                is_ended = await _watch(running, view, looks, limit_s)
         except asyncio.CancelledError:
             _conclude(looks, is_interrupted=True)
             raise
-        return _conclude(looks)
+        return _conclude(looks, is_interrupted=is_ended)
 
 
 async def _watch(
     running: "DemoStage", view: "View", looks: "dict[str, list[SceneLook]]", limit_s: float | None
-) -> None:
+) -> bool:
+    """Show until the time is over; return whether somebody ended it before."""
+    from podscale.cli.demo.keys import keys
     from podscale.cli.demo.look import look
     from podscale.cli.demo.scenes import SCENES
 
     loop = asyncio.get_running_loop()
     ends = None if limit_s is None else loop.time() + limit_s
     pause_s = max(running.clock.real_s(_EVERY_S), _LEAST_S)
-    while ends is None or loop.time() < ends:
-        for scene in SCENES:
-            looks[scene.name].append(await look(running, scene))
-        view.show(looks)
-        left_s = pause_s if ends is None else min(pause_s, max(ends - loop.time(), 0.0))
-        await asyncio.sleep(left_s)
+    is_over = asyncio.Event()
+
+    def pressed(key: str) -> None:
+        if key in ("q", "Q"):
+            is_over.set()
+        else:
+            view.press(key)
+
+    with keys(pressed):
+        while not is_over.is_set() and (ends is None or loop.time() < ends):
+            for scene in SCENES:
+                looks[scene.name].append(await look(running, scene))
+            view.show(looks, await running.warnings())
+            left_s = pause_s if ends is None else min(pause_s, max(ends - loop.time(), 0.0))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(is_over.wait(), left_s)
+    return is_over.is_set()
 
 
 def _hints(running: "DemoStage", scene: "Scene") -> str:
-    podscale = shutil.which("podscale") or str(Path(sys.executable).with_name("podscale"))
+    own = str(Path(sys.executable).with_name("podscale"))
+    podscale = "podscale" if shutil.which("podscale") else own
     kubectl = f"kubectl --server {running.server.url} -n {scene.namespace}"
     kind, plural = {
         "hpa": ("hpa", "scalingdecisions"),
@@ -158,10 +174,16 @@ def _hints(running: "DemoStage", scene: "Scene") -> str:
             f"  {kubectl} get --raw '{scene.measured}'",
             f"  {kubectl} get {plural}",
             f"  {podscale} explain {kind}/{scene.workload} -n {scene.namespace} {server}",
-            f"  {podscale} doctor --config {running.rules} {source} {server}",
+            continued(f"  {podscale} doctor --config {running.rules} {source} {server}"),
             "Ctrl-C ends it.",
         ]
     )
+
+
+def continued(command: str) -> str:
+    """Return a command for a shell with every option on a line of its own, if it is long."""
+    is_long = len(command) > _LONGEST
+    return command.replace(" --", " \\\n    --") if is_long else command
 
 
 def _conclude(looks: "dict[str, list[SceneLook]]", *, is_interrupted: bool = False) -> int:

@@ -15,6 +15,7 @@ import aiohttp
 import click
 import yaml
 
+from adapter.apis.rules_api import RESOURCE
 from podscale.cli import page
 from podscale.cli.demo import leftovers, scenes
 from podscale.cli.demo.clock import Clock
@@ -77,6 +78,12 @@ class DemoStage:
                 return await answer.json() if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError):
             return None
+
+    async def warnings(self) -> list[str]:
+        """Return what the running adapter says is wrong."""
+        told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}")
+        problem = " ".join(str((told or {}).get("problem") or "").split())
+        return [f"rules file refused, the old rules stay: {problem}"] if problem else []
 
 
 @asynccontextmanager

@@ -1,19 +1,24 @@
 """The demo's pure parts: its clock, its loads, its last words, and what it cleans."""
 
+import io
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from podscale.cli.demo import leftovers
 from podscale.cli.demo import rules as demo_rules
 from podscale.cli.demo.clock import Clock
-from podscale.cli.demo.look import SceneLook
+from podscale.cli.demo.frame import Frame
+from podscale.cli.demo.look import PodLook, SceneLook
 from podscale.cli.demo.scenes import PERIOD_S, SCENES, queue_load, shop_load
 from podscale.cli.demo.summary import is_measured, summary
+from podscale.cli.demo.view import Lines, Screen
 
 
 def look(scene, at_s, replicas, **more):
@@ -133,3 +138,99 @@ def test_a_directory_that_is_just_being_made_is_left_alone(scratch):
     os.utime(young, (0, 0))
     assert leftovers.sweep() == [young]
     assert not Path(young).exists()
+
+
+REASON = (
+    "TargetMissed: http_requests_per_second of 10 pods is 14.5 on average and is to be 12. "
+    "ScaleUpLimited: the policy of behavior.scaleUp allows 4 more pods within 15s."
+)
+
+
+def shop(at_s: float = 40.0, *, replicas: int = 10, reason: str = REASON) -> SceneLook:
+    pods = tuple(PodLook(f"web-7d9fd5c9b6-{n:05d}", 14.5, 1.2) for n in range(replicas))
+    return SceneLook("shop", at_s, "118.0 req/s", replicas, pods, reason, True, 118.0)
+
+
+def looks() -> dict[str, Sequence[SceneLook]]:
+    worker = PodLook("worker-1", 260.0, 0.7, " 260 of  384 MiB, requests  256, killed 2x")
+    return {
+        "shop": [shop(at, replicas=2 + at // 10) for at in range(0, 80, 2)],
+        "worker": [look("worker", 40, 2, request_mib=(256.0,))],
+        "queue": [
+            SceneLook("queue", 40, "12 messages/s in, 7 waiting", 3, (worker,), REASON, True, 7.0)
+        ],
+    }
+
+
+def drawn(width: int, height: int, *keys: str, warnings: Sequence[str] = ()) -> list[str]:
+    """What a terminal of this size shows after these keys."""
+    console = Console(
+        width=width, height=height, file=io.StringIO(), record=True, force_terminal=True,
+        legacy_windows=False,
+    )  # fmt: skip
+    with Screen(SCENES[0], SCENES, console) as screen:
+        screen.show(looks(), warnings)
+        for key in keys:
+            screen.press(key)
+        console.export_text()  # what was before
+        screen.press("")
+        text = console.export_text()
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("height", [8, 10, 24, 50])
+def test_the_screen_fits_and_the_reason_stays_on_it(width, height):
+    lines = drawn(width, height)
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("TargetMissed:") for line in lines)
+    assert any(line.startswith("replicas  ") and "█" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_word_is_broken(width):
+    whole = {w for line in Frame(SCENES[0], looks(), SCENES).lines(1000, 100)
+             for w in line.text.split()}  # fmt: skip
+    shown = [word for line in drawn(width, 24) for word in line.split()]
+    letters = [word.rstrip("…") for word in shown if any(c.isalpha() for c in word)]
+    assert len(letters) > 20
+    assert set(letters) <= whole
+
+
+def test_the_line_of_bars_says_what_it_shows_and_over_which_time():
+    (line,) = [line for line in drawn(80, 24) if line.startswith("replicas  ")]
+    assert line.endswith("2 to 9 in 78 s")
+    (line,) = [line for line in drawn(80, 24, "2") if line.startswith("memory request  ")]
+    assert line.endswith("256 to 256 MiB in 0 s")
+
+
+def test_keys_choose_the_scene_and_show_help():
+    assert drawn(80, 24)[0].startswith("shop/web")
+    assert drawn(80, 24, "2")[0].startswith("jobs/worker")
+    assert drawn(80, 24, "3")[0].startswith("orders/consumer")
+    assert drawn(80, 24, "3", "1")[0].startswith("shop/web")
+    assert drawn(80, 24, "9", "x", "\x1b", "0")[0].startswith("shop/web")
+    assert any("q ends" in line for line in drawn(80, 24))
+    assert any("Ctrl-C ends the demo" in line for line in drawn(80, 24, "?"))
+    assert drawn(80, 24, "?", "?") == drawn(80, 24)
+
+
+def test_a_refused_rules_file_is_said_on_the_screen_and_once_in_a_pipe(capsys):
+    refused = "rules file refused, the old rules stay: rules.yaml:3:1: no such key"
+    assert any(refused in line for line in drawn(80, 10, warnings=[refused]))
+    assert not any("refused" in line for line in drawn(80, 10))
+    lines = Lines(SCENES[0])
+    for warnings in ([], [refused], [refused], [], [refused]):
+        lines.show({}, warnings)
+    assert capsys.readouterr().err.count(refused) == 2
+
+
+def test_lines_for_a_pipe_have_at_most_200_characters(capsys):
+    long = " ".join([REASON] * 5)
+    lines = Lines(SCENES[0])
+    lines.show({"shop": [shop(reason=long, replicas=60)]})
+    lines.show({"shop": [shop(reason=long, replicas=9)]}, ["x" * 500])
+    told = capsys.readouterr()
+    assert max(map(len, (told.out + told.err).splitlines())) <= 200
+    assert " ".join(told.out.split()).count(long) == 1  # nothing of it is lost, and it is said once
