@@ -47,7 +47,7 @@ _Store = Store[wire.Workload] | Store[wire.ReplicationController]
 class TargetKinds(Protocol):
     """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
 
-    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
+    async def for_kind(self, kind: str, group: str) -> tuple[Resource, ...]: ...
 
 
 class ScaleTargets:
@@ -125,12 +125,14 @@ class ScaleTargets:
         self._silent = silent
 
     async def fetch(self, record: AutoscalerRecord) -> TargetScale:
-        """Return the scale by GET; the first mapping that has one wins, as upstream's."""
+        """Return the scale by GET; the first mapping that has one wins, as upstream's.
+
+        The version that the reference names is not looked at, as there.
+        """
         namespace, group, kind, name = record.target
-        version = record.written.spec.scale_target_ref.api_version.rpartition("/")[2]
         try:
             async with asyncio.timeout(self._timeout_s):
-                resources = await self._kinds.for_kind(kind, group, version)
+                resources = await self._kinds.for_kind(kind, group)
         except NoMatch as error:
             return TargetScale(ScaleUnreadable(str(error), "mapping", "NotFound"))
         except (KubeError, TimeoutError) as error:
@@ -180,8 +182,7 @@ def _seen(
     resource: Resource, found: Workload | None, name: str, before: WatchedScale | None = None
 ) -> TargetScale:
     if found is None:
-        group = f".{resource.group}" if resource.group else ".autoscaling"
-        text = f'{resource.plural}/scale{group} "{name}" not found'
+        text = f'{resource.group_resource} "{name}" not found'
         return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)
     meta = found.metadata
     replicas = found.spec.replicas

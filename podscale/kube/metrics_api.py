@@ -190,7 +190,11 @@ def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
                     return _nothing("external")
                 return _external(_only(ExternalValue, items), asked_s)
     except (quantity.QuantityError, duration.DurationError) as error:
-        return Unavailable("BadAnswer", f"a metrics API sent what is not a number: {error}")
+        said = error.reason if isinstance(error, quantity.QuantityError) else error
+        family = _calls(question)[0].family
+        return Unavailable(
+            "BadAnswer", f"unable to fetch metrics from {family} metrics API: {said}"
+        )
 
 
 def _pod_resources(
@@ -295,7 +299,7 @@ def _taken(timestamp: Time | None) -> float | None:
 def _milli(amount: Quantity) -> int:
     milli = quantity.parse(str(amount)).milli_int64
     if milli == _GO_OVERFLOW:
-        raise quantity.QuantityError(str(amount), "is what Go makes of NaN and infinity")
+        raise quantity.QuantityError(str(amount), f"{amount} is what Go makes of NaN and infinity")
     return milli
 
 

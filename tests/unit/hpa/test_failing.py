@@ -196,4 +196,4 @@ async def test_a_vanished_target_is_told_in_the_api_servers_words() -> None:
     await cluster.run_for(1.0)
     condition = cluster.statuses()[0][1]["conditions"][0]
     assert condition["reason"] == "FailedGetScale"
-    assert condition["message"].endswith('deployments/scale.apps "web" not found')
+    assert condition["message"].endswith('deployments.apps "web" not found')

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpa.decide import ScaleUnreadable
 from hpa.explain import explain
 from hpa.machine.record import AutoscalerRecord
 from podscale.kube.objects.scale import ReplicationController
@@ -70,6 +71,26 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     seen = cluster.controller.state.targets.at_hand(entry)
     assert seen is not None
     assert (seen.scale.spec_replicas, seen.scale.selector) == (3, "app=web,tier=front")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "text"),
+    [
+        *((each[0], each[1], f'{each[1].lower()}s.apps "web" not found') for each in KINDS[:3]),
+        ("v1", "ReplicationController", 'replicationcontrollers "web" not found'),
+        ("shop/v1", "Gizmo", 'no matches for kind "Gizmo" in group "shop"'),
+    ],
+)
+async def test_what_there_is_no_scale_of_is_told_in_the_words_of_kubernetes(
+    version: str, kind: str, text: str
+) -> None:
+    """As kube-controller-manager 1.37.2 said beside us: its scale is looked up by kind and group,
+    and the API server names the workload, not its scale."""
+    cluster, record = scaling(version, kind)
+    targets = cluster.controller.state.targets
+    seen = targets.at_hand(record) or await targets.fetch(record)
+    assert isinstance(seen.scale, ScaleUnreadable)
+    assert seen.scale.text == text
 
 
 @pytest.mark.parametrize(

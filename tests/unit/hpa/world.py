@@ -115,7 +115,7 @@ class World:
     def _scale(self, method: Method, plural: str, key: tuple[str, str], sent: Any) -> Any:
         found = self.workloads.get(key)
         if found is None:
-            raise ObjectNotFound(404, "NotFound", f'{plural}/scale.apps "{key[1]}" not found')
+            raise ObjectNotFound(404, "NotFound", f'{plural}.apps "{key[1]}" not found')
         if method == "PUT":
             self._check(found, sent)
             size = (found["spec"]["replicas"], sent["spec"]["replicas"])

@@ -299,6 +299,31 @@ async def test_go_s_infinity_is_never_a_number(cluster, provider):
     assert list(pods.pods) == ["web-2"]
 
 
+@pytest.mark.parametrize("question", [
+    PodResource("shop", "", "cpu"),
+    ObjectMetric("shop", "ingresses.networking.k8s.io", "door", "rps"),
+    ExternalMetric("shop", "rps"),
+])  # fmt: skip
+async def test_what_is_no_number_is_told_in_the_words_of_kubernetes(cluster, provider, question):
+    """As kube-controller-manager 1.37.2 said beside us."""
+    answers = {
+        f"{RESOURCE}/namespaces/shop/pods": usage("web-1", ("app", {"cpu": "NaN"})),
+        f"{CUSTOM}/namespaces/shop/ingresses.networking.k8s.io/door/rps": value("door", "NaN"),
+        f"{EXTERNAL}/namespaces/shop/rps": {
+            "metricName": "rps",
+            "timestamp": STAMP,
+            "value": "NaN",
+        },
+    }
+    cluster.answers.update({path: {"items": [item]} for path, item in answers.items()})
+    family = {PodResource: "resource", ObjectMetric: "custom", ExternalMetric: "external"}
+    found = await one(provider, question)
+    assert found.message == (
+        f"unable to fetch metrics from {family[type(question)]} metrics API: quantities must match "
+        "the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )
+
+
 async def test_nonsense_is_unavailable(cluster, provider):
     cluster.answers[f"{EXTERNAL}/namespaces/shop/q"] = {"items": "none"}
     assert isinstance(await one(provider, ExternalMetric("shop", "q")), Unavailable)
