@@ -136,12 +136,12 @@ def decide_files(
 ) -> dict[str, Any]:
     """Return the decision as the API would serve it; raises ``OfflineError``."""
     settings = settings_for(release)
-    written_hpa = _hpa(hpa_text, settings.release)
+    autoscaler = written_hpa(plain_hpa(hpa_text), settings.release)
     written = _observation(observation_text)
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
         raise OfflineError(f"the observation: scale: {wrong} replicas")
     try:
-        hpa = read(written_hpa)
+        hpa = read(autoscaler)
         observation = Observation(
             hpa,
             _scale(written.scale),
@@ -172,9 +172,16 @@ def settings_for(release: str) -> Settings:
     return Settings(release=known[release], gates=gates)
 
 
-def _hpa(text: str, release: Release) -> wire.WireAutoscaler:
-    # No API server has seen the file: any served version, and its findings in full.
-    plain = _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
+def plain_hpa(text: str) -> dict[str, Any]:
+    """Return the one object of ``text`` as plain data; raises ``OfflineError``."""
+    return _converted(_plain(text, "the HPA") or {}, dict[str, Any], "the HPA")
+
+
+def written_hpa(plain: dict[str, Any], release: Release) -> wire.WireAutoscaler:
+    """Return the HPA that ``plain`` is; raises ``OfflineError`` with every finding.
+
+    No API server has seen it: any served version may come.
+    """
     kind, version = plain.get("kind"), plain.get("apiVersion")
     if kind is None and version is None:
         raise OfflineError("the HPA: no HPA is in it (it has no kind); are the two files swapped?")

@@ -48,6 +48,9 @@ COMMANDS = {
     "migrate": CommandEntry(
         "podscale.cli.commands.migrate", "Show what moving to podscale would change."
     ),
+    "replay": CommandEntry(
+        "podscale.cli.replay.command", "Say what another HPA would have done, and its cost."
+    ),
     "serve": CommandEntry(
         _PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"
     ),

@@ -1,0 +1,151 @@
+"""The plant: pods that come up, and what each of them measures of the load.
+
+Pods are created at once and ready some time later; the load spreads evenly over those that are
+ready. Names ascend with the time of creation, so that columns stay sorted.
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import pack
+
+from msgspec import Struct
+
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
+from podscale.core.metrics import Sample
+from podscale.core.samplecolumns import SampleColumns
+
+_LONG_AGO_S = 86400.0  # how old pods are that were there before the history begins
+
+
+class Plant(Struct, frozen=True):
+    """How the workload behaves. Times are seconds."""
+
+    ready_after_s: tuple[float, ...] = (60.0,)  # of one pod after the other, round and round
+    metric_age_s: float = 15.0  # of what a pass gets to see
+    window_s: float = 60.0  # of the rate behind CPU
+    nodes_after_s: float = 0.0  # until a new node is there, for each pod beyond ``room``
+    room: int | None = None  # pods that today's nodes hold; None: as many as are asked for
+    requests: Mapping[str, Mapping[str, int]] = {}  # container → resource → milli-units
+
+    def request_milli(self, resource: str, container: str) -> int:
+        """Return what a pod, or one container of it, requests; 0: nothing."""
+        return sum(
+            amounts.get(resource, 0)
+            for name, amounts in self.requests.items()
+            if not container or name == container
+        )
+
+
+class _SimulatedPod(Struct):
+    name: str
+    created_s: float
+    ready_s: float
+
+
+class SimulatedWorkload:
+    """The pods of one target while time goes on. Times given must not go back."""
+
+    def __init__(self, plant: Plant, name: str, replicas: int, now: float) -> None:
+        self._plant = plant
+        self._name = name
+        self._count = 0  # pods ever created
+        self._template = DecidedPodTemplate(
+            tuple(ContainerRequest(each, amounts) for each, amounts in plant.requests.items())
+        )
+        self._pods: list[_SimulatedPod] = []
+        self._gone: list[tuple[float, float]] = []  # ready and deleted, of pods looked at still
+        self._columns: Pods | None = None
+        self._columns_until = 0.0
+        self._create(replicas, now - _LONG_AGO_S, now - _LONG_AGO_S)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def resize(self, replicas: int, now: float) -> None:
+        """Create pods, or delete some: those that are not ready first, then the newest."""
+        missing = replicas - len(self._pods)
+        self._columns = None
+        if missing > 0:
+            self._create(missing, now, None)
+            return
+        newest_first = reversed(self._pods)
+        leaving = sorted(newest_first, key=lambda pod: pod.ready_s <= now)
+        for pod in leaving[: len(self._pods) - replicas]:
+            if pod.ready_s <= now:
+                self._gone.append((pod.ready_s, now))
+            self._pods.remove(pod)
+
+    def ready(self, now: float) -> int:
+        """Return how many pods serve."""
+        return sum(pod.ready_s <= now for pod in self._pods)
+
+    def pods(self, now: float) -> Pods:
+        """Return the pods as the API server shows them."""
+        if self._columns is not None and now < self._columns_until:
+            return self._columns
+        is_ready = [pod.ready_s <= now for pod in self._pods]
+        self._columns_until = min(
+            (pod.ready_s for pod in self._pods if pod.ready_s > now), default=float("inf")
+        )
+        phases = DecidedPhase.PENDING, DecidedPhase.RUNNING
+        conditions = DecidedReadiness.FALSE, DecidedReadiness.TRUE
+        self._columns = Pods(
+            names=tuple(pod.name for pod in self._pods),
+            phase=bytes(phases[each] for each in is_ready),
+            ready=bytes(conditions[each] for each in is_ready),
+            deleted=bytes(len(self._pods)),
+            started=tuple(pod.created_s for pod in self._pods),
+            ready_since=tuple(
+                pod.ready_s if each else pod.created_s
+                for pod, each in zip(self._pods, is_ready, strict=True)
+            ),
+            template=(0,) * len(self._pods),
+            templates=(self._template,),
+        )
+        return self._columns
+
+    def samples(self, load: float, now: float, *, in_columns: bool) -> Mapping[str, Sample]:
+        """Return what the pods measured of ``load`` (of then) when they were looked at last.
+
+        A pod that was not ready then has no sample; what was served by one that has been deleted
+        since is not in anybody's.
+        """
+        at = now - self._plant.metric_age_s
+        self._gone = [each for each in self._gone if each[1] > at]
+        names = tuple(pod.name for pod in self._pods if pod.ready_s <= at)
+        serving = len(names) + sum(ready_s <= at for ready_s, _ in self._gone)
+        if not names:
+            return {}
+        each, more = divmod(round(load * 1000.0), serving)  # so that nothing gets lost
+        more = min(more, len(names))
+        if in_columns:
+            fewer = len(names) - more
+            numbers = pack("=q", each + 1) * more + pack("=q", each) * fewer
+            total = each * len(names) + more
+            return SampleColumns(names, numbers, pack("=d", at), None, total, at)
+        window_s = self._plant.window_s
+        high, low = Sample(each + 1, at, window_s), Sample(each, at, window_s)
+        return {**dict.fromkeys(names[:more], high), **dict.fromkeys(names[more:], low)}
+
+    def served_by(self, now: float) -> int:
+        """Return how many pods served when the metrics of a pass at ``now`` were taken."""
+        at = now - self._plant.metric_age_s
+        present = sum(pod.ready_s <= at for pod in self._pods)
+        return present + sum(ready_s <= at < gone_s for ready_s, gone_s in self._gone)
+
+    def _create(self, count: int, now: float, ready_s: float | None) -> None:
+        times: Sequence[float] = self._plant.ready_after_s
+        for _ in range(count):
+            at = ready_s
+            if at is None:
+                at = now + times[self._count % len(times)]
+                if self._plant.room is not None and len(self._pods) >= self._plant.room:
+                    at += self._plant.nodes_after_s
+            self._pods.append(_SimulatedPod(f"{self._name}-{self._count:09d}", now, at))
+            self._count += 1
+        self._columns = None

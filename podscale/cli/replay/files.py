@@ -1,0 +1,99 @@
+"""The files that a replay is given: specs, samples, prices."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hpa.decide import wire
+from hpa.offline.evaluation import OfflineError, plain_hpa, written_hpa
+from hpa.offline.manifest import WrittenError, plain
+from hpa.simulate.load import LoadHistory
+from podscale.cli.cluster import EXIT_USAGE
+from podscale.core.quantity import QuantityError
+from podscale.core.quantity import parse as parse_quantity
+from podscale.replay.errors import ReplayError, TraceInvalid
+from podscale.replay.price import PriceList
+from podscale.replay.trace_file import read_trace
+
+
+class WrongInput(click.ClickException):
+    """A file or the call must be changed first."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.ctx = click.get_current_context(silent=True)  # names the command before the message
+
+
+def read(file: str) -> str:
+    """Return the text of a file, ``-`` is stdin; raises ``WrongInput``."""
+    called = "stdin" if file == "-" else file
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        raise WrongInput(f"{called}: not a text file in UTF-8: {error.reason}") from None
+    except OSError as error:
+        raise WrongInput(f"{called}: cannot be read: {error.strerror}") from None
+
+
+def plain_of_file(file: str) -> dict[str, Any]:
+    """Return an HPA as it is written; raises ``WrongInput`` unless it is a valid one."""
+    try:
+        found = plain_hpa(read(file))
+        written_hpa(found, "1.37")
+    except OfflineError as error:
+        place = f":{error.line}:{error.column}" if error.line else ""
+        raise WrongInput(f"{file}{place}: {error}") from None
+    return found
+
+
+def written(of: dict[str, Any]) -> wire.WireAutoscaler:
+    """Return the object; raises ``ReplayError`` for one that an API server refuses."""
+    try:
+        return written_hpa(of, "1.37")
+    except OfflineError as error:
+        raise ReplayError(str(error).removeprefix("the HPA: ")) from None
+
+
+def trace_of_file(file: str, scale: float) -> tuple[LoadHistory, list[str]]:
+    """Return the load times ``scale``, and notes; raises ``WrongInput``."""
+    try:
+        load, notes = read_trace(read(file))
+    except TraceInvalid as error:
+        raise WrongInput(f"{file}:{error.line}: {error}") from None
+    columns = {name: values * scale for name, values in load.columns.items()}
+    return LoadHistory(load.time_s, columns, load.hidden), notes
+
+
+def prices_of_file(file: str) -> PriceList:
+    """Return the prices; raises ``WrongInput``."""
+    try:
+        return msgspec.convert(plain(read(file)), PriceList)
+    except WrittenError as error:
+        place = f":{error.line}:{error.column}" if error.line else ""
+        raise WrongInput(f"{file}{place}: {error}") from None
+    except msgspec.ValidationError as error:
+        known = ", ".join(PriceList.__struct_encode_fields__)
+        raise WrongInput(f"{file}: {error}; known: {known}") from None
+
+
+def requests_of(words: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Return container → resource → milli-units of ``[CONTAINER/]cpu=500m``."""
+    found: dict[str, dict[str, int]] = {}
+    for word in words:
+        of, equals, amount = word.partition("=")
+        container, slash, resource = of.rpartition("/")
+        try:
+            if not equals or not resource or (slash and not container):
+                raise QuantityError(word, "RESOURCE=QUANTITY or CONTAINER/RESOURCE=QUANTITY")
+            milli = parse_quantity(amount).milli_int64
+        except QuantityError as error:
+            raise WrongInput(f"--request {word}: {error}") from None
+        if milli <= 0:
+            raise WrongInput(f"--request {word}: above zero is wanted")
+        found.setdefault(container or "app", {})[resource] = milli
+    return found

@@ -1,0 +1,70 @@
+"""A report on the terminal and as data."""
+
+import csv
+import sys
+
+import click
+
+from podscale.cli.output import count, emit, note, printable, table
+from podscale.cli.replay.command import ReplayForm
+from podscale.core.duration import format_prometheus
+from podscale.replay.report import COLUMNS, FURTHER, ReplayReport
+
+_TITLES = {
+    "spec": "spec", "podHours": "pod-hours", "cost": "cost", "unserved": "unserved",
+    "overTarget": "over target", "rescalesADay": "rescales/day",
+    "reversalsADay": "reversals/day", "longestLag": "longest lag", "largest": "largest",
+}  # fmt: skip
+
+
+def print_report(report: ReplayReport, form: ReplayForm) -> None:
+    """Print the rows on stdout, and beside a table what they rest on."""
+    lines = report.lines()
+    if form == "csv":
+        names = [each for each in (*COLUMNS, *FURTHER) if each in lines[0]]
+        rows = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(lines)
+        return
+    if form != "table":
+        emit(report.body(), form)
+        return
+    named = [each for each in COLUMNS if each in lines[0]]
+    table(
+        [_TITLES[each] for each in named],
+        [{_TITLES[each]: _cell(each, line[each], report) for each in named} for line in lines],
+    )
+    click.echo()
+    for words in said_of(report):
+        click.echo(printable(words))
+
+
+def said_of(report: ReplayReport) -> list[str]:
+    """Return what the numbers rest on, a sentence a line."""
+    span = format_prometheus(round(report.end_s - report.start_s))
+    left = f"; {report.left_out:.1%} of it is left out" if report.left_out else ""
+    found = [f"over {span}{left}", *report.assumptions]
+    if not report.is_whole:
+        found.append(f"interrupted: {count(len(report.rows) - 1, 'spec')} of those asked for")
+    return found
+
+
+def note_all(notes: list[str]) -> None:
+    """Print what is to be said about the input."""
+    for each in notes:
+        note(f"podscale replay: {printable(each)}")
+
+
+def _cell(name: str, value: object, report: ReplayReport) -> str:
+    match name, value:
+        case "cost", float():
+            return f"{value:.2f} {report.currency}".strip()
+        case "podHours", float():
+            return f"{value:.1f}"
+        case "unserved", float():
+            return f"{value:.3%}"
+        case (("overTarget" | "longestLag"), int()):
+            return format_prometheus(value) if value else "0"
+        case (("rescalesADay" | "reversalsADay"), float()):
+            return f"{value:.1f}"
+    return str(value)

@@ -1,0 +1,1 @@
+"""History through the same ``decide``: what another setting would have done."""

@@ -1,0 +1,70 @@
+"""The report: one line for each spec and the oracle, as plain data. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from hpa.simulate.verdict import RunVerdict
+from podscale.replay.candidates import ReplayRow
+
+# What a line says, in the order of the columns of a table.
+COLUMNS = (
+    "spec", "podHours", "cost", "unserved", "overTarget", "rescalesADay", "reversalsADay",
+    "longestLag", "largest",
+)  # fmt: skip
+# What else there is in JSON, YAML and CSV.
+FURTHER = (
+    "underAccuracy", "overAccuracy", "underTime", "overTime", "instability",
+)  # fmt: skip
+
+
+class ReplayReport(Struct, frozen=True, eq=False):
+    """All that a replay found out."""
+
+    rows: Sequence[ReplayRow]  # today's first, the oracle last
+    assumptions: Sequence[str]
+    left_out: float  # the share of the time that counts in no sum
+    start_s: float
+    end_s: float
+    price: float | None = None  # of a pod for an hour
+    currency: str = ""
+    is_whole: bool = True  # False: it was interrupted, and this is what there was
+
+    def lines(self) -> list[Mapping[str, object]]:
+        """Return each line with numbers: shares of 1, hours, seconds."""
+        return [self._line(row.name, row.verdict) for row in self.rows]
+
+    def body(self) -> Mapping[str, object]:
+        """Return everything as JSON and YAML show it."""
+        return {
+            "kind": "ReplayReport",
+            "start": self.start_s,
+            "end": self.end_s,
+            "leftOut": round(self.left_out, 4),
+            "isWhole": self.is_whole,
+            **({"currency": self.currency} if self.currency else {}),
+            "assumptions": list(self.assumptions),
+            "specs": self.lines(),
+        }
+
+    def _line(self, name: str, verdict: RunVerdict) -> Mapping[str, object]:
+        cost = None if self.price is None else round(self.price * verdict.pod_hours, 2)
+        line: dict[str, object] = {
+            "spec": name,
+            "podHours": round(verdict.pod_hours, 2),
+            "cost": cost,
+            "unserved": round(verdict.unserved, 6),
+            "overTarget": round(verdict.over_target_s),
+            "rescalesADay": round(verdict.rescales_a_day, 2),
+            "reversalsADay": round(verdict.reversals_a_day, 2),
+            "longestLag": round(verdict.longest_lag_s),
+            "largest": verdict.largest,
+            "underAccuracy": round(verdict.under_accuracy, 6),
+            "overAccuracy": round(verdict.over_accuracy, 6),
+            "underTime": round(verdict.under_time, 6),
+            "overTime": round(verdict.over_time, 6),
+            "instability": round(verdict.instability, 6),
+        }
+        if cost is None:
+            del line["cost"]
+        return line

@@ -1,0 +1,108 @@
+"""A load from a CSV file: a time and a value for each metric. Pure.
+
+The first line names the columns. Times are unix seconds, RFC 3339 or ``2026-01-31 10:00:00``
+(UTC); a value that is empty, NaN or infinite is a load that nobody knows.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from hpa.decide.spec import HPA
+from hpa.simulate.load import LoadHistory, key_of
+from podscale.replay.errors import ReplayError, TraceInvalid
+
+_FEWEST = 2  # rows
+
+
+def read_trace(text: str) -> tuple[LoadHistory, list[str]]:
+    """Return the load and what is to be said about it; raises ``TraceInvalid``."""
+    rows = csv.reader(io.StringIO(text))
+    header = next(rows, [])
+    names = [each.strip() for each in header]
+    if len(names) < 2:
+        raise TraceInvalid("a header is wanted: a column of times and one for each metric", 1)
+    if _number(names[0]) is not None or _time(names[0]) is not None:
+        raise TraceInvalid("the first line has to name the columns, and begins with a time", 1)
+    if len(set(names)) < len(names):
+        raise TraceInvalid(f"a column is there twice: {', '.join(names)}", 1)
+    times: list[float] = []
+    values: list[list[float]] = []
+    repeated = 0
+    for row in rows:
+        if not row:
+            continue
+        at, found = _row(row, names, rows.line_num)
+        if times and at < times[-1]:
+            raise TraceInvalid(f"{row[0]} lies before the line above: sort by time", rows.line_num)
+        if times and at == times[-1]:
+            repeated += 1  # the later one is the correction
+            values[-1] = found
+            continue
+        times.append(at)
+        values.append(found)
+    if len(times) < _FEWEST:
+        raise TraceInvalid("two lines of samples are the least", rows.line_num)
+    matrix = np.array(values)
+    unknown = int(np.isnan(matrix).any(axis=1).sum())
+    notes = [f"{repeated} times are there more than once: the last line counts"] if repeated else []
+    if unknown:
+        notes.append(f"{unknown} lines have a value that is no number: left out")
+    columns = {name: matrix[:, place] for place, name in enumerate(names[1:])}
+    hidden = np.zeros(len(times), np.bool_)
+    return LoadHistory(np.array(times), columns, hidden), notes
+
+
+def with_columns_of(load: LoadHistory, hpas: Sequence[HPA]) -> LoadHistory:
+    """Return ``load``, whose only column is that of the only metric, whatever it is called.
+
+    Raises ``ReplayError`` for a metric that no column has.
+    """
+    wanted = list(dict.fromkeys(key_of(metric) for hpa in hpas for metric in hpa.metrics))
+    if len(wanted) == 1 and len(load.columns) == 1:
+        (column,) = load.columns.values()
+        return LoadHistory(load.time_s, {wanted[0]: column}, load.hidden, load.replicas)
+    for key in wanted:
+        if key not in load.columns:
+            known = ", ".join(load.columns)
+            raise ReplayError(f"no column is called {key}, which is a metric; there are: {known}")
+    return load
+
+
+def _row(row: Sequence[str], names: Sequence[str], line: int) -> tuple[float, list[float]]:
+    if len(row) != len(names):
+        raise TraceInvalid(f"{len(row)} columns, and the first line has {len(names)}", line)
+    at = _time(row[0].strip())
+    if at is None:
+        raise TraceInvalid(f"{row[0]!r} is no time: unix seconds or 2026-01-31 10:00:00", line)
+    found = []
+    for name, text in zip(names[1:], row[1:], strict=True):
+        value = _number(text.strip()) if text.strip() else math.nan
+        if value is None:
+            raise TraceInvalid(f"{name}: {text!r} is no number", line)
+        if value < 0:
+            raise TraceInvalid(f"{name}: {text} is below zero, which no load is", line)
+        found.append(value if math.isfinite(value) else math.nan)
+    return at, found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _time(text: str) -> float | None:
+    number = _number(text)
+    if number is not None:
+        return number if math.isfinite(number) else None
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()

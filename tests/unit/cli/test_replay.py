@@ -1,0 +1,128 @@
+"""``podscale replay`` from files: what is printed, what is refused, and where."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from podscale.cli.replay.command import command
+from tests.unit.hpa.decide.handwritten import written
+from tests.unit.hpa.simulate.loads import pods_metric
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return paths of a trace and of two specs."""
+    rows = "".join(f"{1700000000 + 15 * at},{100 + 50 * (at // 40)}\n" for at in range(240))
+    trace = tmp_path / "load.csv"
+    trace.write_text("ts,value\n" + rows)
+    for name, target in (("today", "50"), ("other", "25")):
+        spec = written({"minReplicas": 1, "metrics": [pods_metric(target)]})
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(spec))
+    return trace, tmp_path / "today.yaml", tmp_path / "other.yaml"
+
+
+def call(*words: object):
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def test_each_spec_and_the_oracle_stand_side_by_side(files):
+    trace, today, other = files
+    shown = call("--trace", trace, "--hpa", today, "--hpa", other)
+    assert shown.exit_code == 0, shown.output
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith("SPEC")
+    assert [line.split()[0] for line in lines[1:4]] == [str(today), str(other), "oracle"]
+    assert "a pod serves 62.5 of http_requests (target / 0.8)" in shown.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "csv"])
+def test_the_data_forms_say_the_same(files, form):
+    trace, today, other = files
+    prices = trace.parent / "prices.yaml"
+    prices.write_text("{currency: EUR, coreHour: 0.5, podHour: 0.1}")
+    shown = call("--trace", trace, "--hpa", today, "--hpa", other, "--price", prices,
+                 "--request", "cpu=200m", "-o", form)  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    if form == "csv":
+        lines = list(csv.DictReader(io.StringIO(shown.stdout)))
+    else:
+        read = json.loads if form == "json" else yaml.safe_load
+        lines = read(shown.stdout)["specs"]
+    assert [line["spec"] for line in lines] == [str(today), str(other), "oracle"]
+    hours, cost = (float(lines[0][name]) for name in ("podHours", "cost"))
+    assert cost == pytest.approx(hours * 0.2, abs=0.01)
+    assert float(lines[1]["podHours"]) > hours  # half the target
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--hpa", "TODAY"), "--trace FILE"),
+        (("--trace", "TRACE"), "--hpa FILE"),
+        (("--trace", "none.csv", "--hpa", "TODAY"), "none.csv: cannot be read"),
+        (("--trace", "TODAY", "--hpa", "TODAY"), "today.yaml:1: a header"),
+        (("--trace", "TRACE", "--hpa", "TRACE"), "load.csv"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--ready-after", "soon"), "--ready-after"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--ready-after", "-1s"), "--ready-after"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--request", "cpu"), "--request cpu"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--pod-capacity", "0"), "--pod-capacity"),
+        (("--trace", "TRACE", "--hpa", "TODAY", "--price", "TODAY"), "today.yaml"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_exit_2(files, words, said):
+    trace, today, _ = files
+    named = {"TRACE": trace, "TODAY": today}
+    shown = call(*(named.get(word, word) for word in words))
+    assert shown.exit_code == 2
+    assert said in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_a_utilization_without_a_request_is_refused(files):
+    trace, today, _ = files
+    target = {"type": "Utilization", "averageUtilization": 50}
+    spec = written(
+        {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}
+    )
+    today.write_text(yaml.safe_dump(spec))
+    shown = call("--trace", trace, "--hpa", today)
+    assert shown.exit_code == 2
+    assert "--request cpu=500m" in shown.output
+    assert call("--trace", trace, "--hpa", today, "--request", "cpu=500m").exit_code == 0
+
+
+def test_ctrl_c_prints_what_is_done_and_ends_with_130(files):
+    trace, today, _ = files
+    rows = "".join(f"{1700000000 + 15 * at},{100 + at % 700}\n" for at in range(200_000))
+    trace.write_text("ts,value\n" + rows)
+    calls = [word for _ in range(40) for word in ("--hpa", str(today))]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "podscale", "replay", "--trace", str(trace), *calls],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _wait_for_children(running)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "interrupted" in out
+    assert "oracle" in out
+    assert "Traceback" not in err
+
+
+def _wait_for_children(running: subprocess.Popen[str]) -> None:
+    # The runs are theirs, and the parent collects what they have done.
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    until = time.monotonic() + 60.0
+    while not children.read_text().split():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -1,0 +1,29 @@
+"""Short ways to write a load and a spec down."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hpa.decide.spec import HPA
+from hpa.simulate.load import LoadHistory
+from tests.unit.hpa.decide.handwritten import hpa
+
+START_S = 1_700_000_000.0
+
+
+def load(values: Sequence[float], step_s: float = 15.0, name: str = "http_requests") -> LoadHistory:
+    """Return a load that begins at ``START_S``."""
+    times = START_S + step_s * np.arange(len(values), dtype=np.float64)
+    column = np.array(values, np.float64)
+    return LoadHistory(times, {name: column}, np.zeros(len(values), np.bool_))
+
+
+def pods_metric(target: str = "50", name: str = "http_requests") -> dict[str, object]:
+    """Return one entry of spec.metrics."""
+    average = {"type": "AverageValue", "averageValue": target}
+    return {"type": "Pods", "pods": {"metric": {"name": name}, "target": average}}
+
+
+def web(target: str = "50", **spec: object) -> HPA:
+    """Return an HPA over one metric of its pods."""
+    return hpa({"minReplicas": 1, "maxReplicas": 50, "metrics": [pods_metric(target)], **spec})
