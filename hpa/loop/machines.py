@@ -18,7 +18,7 @@ from hpa.machine.events import (
 from hpa.machine.instructions import CountSaved, Instructions, RunAgain, Skip
 from hpa.machine.progress import PassPhase
 from hpa.machine.record import AutoscalerRecord
-from hpa.machine.story import follow
+from hpa.machine.story import Chapter, StoryBook
 from hpa.selfmetrics import HpaMetrics
 
 _log = structlog.get_logger()
@@ -34,6 +34,7 @@ class Machines:
     def __init__(self, clock: SteadyClock, metrics: HpaMetrics) -> None:
         self._clock = clock
         self._metrics = metrics
+        self._book = StoryBook()
         self._urgent: deque[AutoscalerRecord] = deque()
         self._is_any_urgent = asyncio.Event()
         self.is_leading = False
@@ -43,16 +44,21 @@ class Machines:
     ) -> Instructions:
         """Return what is to be done; raises ``UnexpectedEvent``."""
         at = self._clock.now() if now is None else now
-        instructions = follow(record.story, record.progress, event, at)
+        instructions = self._book.follow(record.key, record.story, record.progress, event, at)
         for each in instructions:
-            if isinstance(each, RunAgain):
+            kind = each.__class__
+            if kind is RunAgain:
                 self._urgent.append(record)
                 self._is_any_urgent.set()
-            elif isinstance(each, Skip):
+            elif kind is Skip:
                 self._metrics.skipped += 1
-            elif isinstance(each, CountSaved):
+            elif kind is CountSaved:
                 self._metrics.saved += 1
         return instructions
+
+    def story(self, record: AutoscalerRecord) -> tuple[Chapter, ...]:
+        """Return what happened to one autoscaler lately, the oldest first."""
+        return self._book.chapters(record.key, record.story)
 
     def add(self, record: AutoscalerRecord) -> None:
         """Take a new autoscaler in."""

@@ -38,6 +38,7 @@ _log = structlog.get_logger()
 _DUE, _TURN_CAME = ev.DueEvent(), ev.TurnCameEvent()
 _OURS, _WATCHED = ev.AnsweredEvent(), ev.AnsweredEvent(is_watched=True)
 _NO_NEWS = ev.ConcludedEvent()
+_OBSERVE, _WATCH, _FINISH = ins.Observe(), ins.Decide(is_bystander=True), ins.Finish()
 
 
 class PassUnderWay(Struct, eq=False):
@@ -85,8 +86,8 @@ class Passes:
         started = self._clock.watch()
         mapper = self._ports.mapper()
         now = self._clock.now()
-        free = [each for each in records if ins.Observe() in self._machines.handle(each, _DUE, now)]
-        looks, waiting = await self._reader.at_hand(free, mapper)
+        free = [each for each in records if _OBSERVE in self._machines.handle(each, _DUE, now)]
+        looks, waiting = await self._reader.at_hand(free, mapper, now)
         if waiting:
             decide_late = partial(self._decide_all, started=started)
             looks += await self._reader.fetch(waiting, mapper, decide_late)
@@ -148,7 +149,7 @@ class Passes:
         )
         if before is not None:
             self._ports.metrics.gap.add((), max(now - before, 0.0))
-        settings = self._shadow if ins.Decide(is_bystander=True) in told else state.settings
+        settings = self._shadow if _WATCH in told else state.settings
         decision = decide(look.observation(answers), past, settings, unix)
         made = PassUnderWay(
             look, started, decision, size, self._clock.set_s, conclude(decision, DONE, unix), unix
@@ -168,22 +169,22 @@ class Passes:
     def _go_on(self, made: PassUnderWay, told: ins.Instructions, now: float) -> None:
         """Carry out what comes of a decision."""
         for each in told:
-            if isinstance(each, ins.Conclude):  # against the write something spoke
+            if isinstance(each, ins.Finish):
+                self._finish(made)
+            elif isinstance(each, ins.Conclude):  # against the write something spoke
                 made.outcome = Outcome("not_tried", each.objection or "")
                 made.conclusion = conclude(made.decision, made.outcome, made.concluded_at)
                 told = self._machines.handle(made.look.record, self._news(made), now)
                 self._go_on(made, told, now)
             elif isinstance(each, ins.TakeTurn):
                 self._group.create_task(self._write(made, each.since))
-            elif isinstance(each, ins.Finish):
-                self._finish(made)
 
     async def _write(self, made: PassUnderWay, since: float) -> None:
         record = made.look.record
         try:
             async with self._turns.turn(record.key[0], since):
                 told = await self._write_now(made)
-            if ins.Finish() in told:
+            if _FINISH in told:
                 self._finish(made)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(record.key))

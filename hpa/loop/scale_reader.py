@@ -39,7 +39,7 @@ class ScaleReader:
         self._reading = asyncio.Semaphore(reads)
 
     async def at_hand(
-        self, free: Sequence[AutoscalerRecord], mapper: Mapper
+        self, free: Sequence[AutoscalerRecord], mapper: Mapper, now: float
     ) -> tuple[list[Look], list[AutoscalerRecord]]:
         """Return looks, and whose scale has to be asked for; cut short, all give up."""
         looks: list[Look] = []
@@ -59,7 +59,7 @@ class ScaleReader:
                     self._machines.handle(record, _MISSING)
                     waiting.append(record)
                 else:
-                    self._look(record, seen, mapper, looks)
+                    self._look(record, seen, mapper, looks, now)
         except BaseException:
             for record in (*rest, *waiting, *(look.record for look in looks)):
                 self._machines.give_up(record)
@@ -91,7 +91,12 @@ class ScaleReader:
         return seen
 
     def _look(
-        self, record: AutoscalerRecord, seen: TargetScale | None, mapper: Mapper, looks: list[Look]
+        self,
+        record: AutoscalerRecord,
+        seen: TargetScale | None,
+        mapper: Mapper,
+        looks: list[Look],
+        now: float | None = None,
     ) -> None:
         hpa = record.hpa
         if hpa is None or record.is_gone:
@@ -102,7 +107,7 @@ class ScaleReader:
         except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
             self._machines.fail(record)
         else:
-            self._machines.handle(record, _OBSERVED)
+            self._machines.handle(record, _OBSERVED, now)
 
     def _look_fetched(
         self,

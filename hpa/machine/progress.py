@@ -1,6 +1,6 @@
 """How far one autoscaler has come: what its machine remembers. Data."""
 
-from enum import Enum
+from enum import StrEnum
 from zlib import crc32
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ from hpa.machine.events import Event
 REPORTS_S = 300.0  # values are written once in this time, however little they moved
 
 
-class PassPhase(Enum):
+class PassPhase(StrEnum):
     """Where a pass stands."""
 
     IDLE = "idle"

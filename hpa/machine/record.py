@@ -178,7 +178,7 @@ class AutoscalerRecord(Struct, eq=False):
         """Return the record of an object that a watch told of."""
         key = (written.metadata.namespace, written.metadata.name)
         progress = Progress(offset_s=own_offset("/".join(key)))
-        made = cls(key, written, progress, Story(copy(progress), []))
+        made = cls(key, written, progress, Story(copy(progress)))
         made.read(written, None)
         return made
 

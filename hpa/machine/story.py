@@ -1,21 +1,24 @@
-"""What happened to one autoscaler lately, as its machine saw it: kept in memory, dumped, and
+"""What happened to autoscalers lately, as their machines saw it: kept in memory, dumped, and
 played again.
 
-A chapter is one pass with what came after it. Passes that wrote nothing are all alike: of them
-only the last is kept, beside the last few that did, or failed.
+A chapter is one pass with what came after it. Of each autoscaler the last one is kept; those in
+which a size was to be written, or something failed, go into a book of all autoscalers' chapters.
 """
 
+from collections import deque
 from copy import copy
 
 from msgspec import Struct
 
 from hpa.machine import machine
-from hpa.machine.events import DueEvent, Event, GivenUpEvent
+from hpa.machine.events import DueEvent, Event, GivenUpEvent, ResizedEvent
 from hpa.machine.instructions import Instructions
 from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
 
-MOST_CHAPTERS = 4  # that tell of more than a pass like all others
+MOST_CHAPTERS = 4000  # in the book: a megabyte or two
 MOST_STEPS = 32  # a chapter; where more happens, the next one begins
+
+_Key = tuple[str, str]  # namespace, name
 
 
 class StoryStep(Struct, frozen=True, gc=False, array_like=True):
@@ -34,28 +37,17 @@ class Chapter(Struct, frozen=True, gc=False):
 
 
 class Story(Struct, gc=False):
-    """The last chapters of one autoscaler."""
+    """The last chapter of one autoscaler."""
 
-    start: Progress  # of the chapter under way, ...
-    steps: list[object]  # ... and its times, events and instructions, three for each step
-    is_told: bool = False  # it is kept when the next one begins
-    older: tuple[Chapter, ...] = ()
+    start: Progress
+    steps: tuple[object, ...] = ()  # times, events and instructions, in turn: small and quick
+    is_told: bool = False  # it goes into the book when the next one begins
 
-    def chapters(self) -> tuple[Chapter, ...]:
-        """Return all of them, the oldest first."""
-        return (*self.older, self._last())
-
-    def _last(self) -> Chapter:
+    def chapter(self) -> Chapter:
+        """Return the chapter so far."""
         held = iter(self.steps)
         steps = tuple(StoryStep(*each) for each in zip(held, held, held, strict=True))  # type: ignore[arg-type]
         return Chapter(copy(self.start), steps)
-
-    def turn_page(self, progress: Progress) -> None:
-        """Begin a chapter with ``progress``."""
-        if self.is_told:
-            self.older = (*self.older, self._last())[-MOST_CHAPTERS:]
-            self.is_told = False
-        self.start, self.steps = copy(progress), []
 
 
 class DumpedStory(Struct, frozen=True):
@@ -63,30 +55,43 @@ class DumpedStory(Struct, frozen=True):
 
     namespace: str
     name: str
-    now: float  # of the clock of its steps, when it was dumped
+    now: float  # when it was dumped, of the clock of its steps
     chapters: tuple[Chapter, ...]
 
 
-def follow(story: Story, progress: Progress, event: Event, now: float) -> Instructions:
-    """Let the machine handle an event, and remember it. Raises ``UnexpectedEvent`` with the
-    story."""
-    if (progress.phase is PassPhase.IDLE and type(event) is DueEvent) or len(
-        story.steps
-    ) >= 3 * MOST_STEPS:
-        story.turn_page(progress)
-    try:
-        instructions = machine.handle(progress, event, now)
-    except UnexpectedEvent as error:
-        raise UnexpectedEvent(progress, event, told(story)) from error
-    story.steps += (now, event, instructions)
-    if progress.phase is PassPhase.WAITING or type(event) is GivenUpEvent:
-        story.is_told = True
-    return instructions
+class StoryBook:
+    """Lets machines handle events, and remembers what they made of them."""
 
+    def __init__(self) -> None:
+        self._told: deque[tuple[_Key, Chapter]] = deque(maxlen=MOST_CHAPTERS)
 
-def told(story: Story) -> str:
-    """Return the chapter under way in words."""
-    return ", ".join(str(each) for each in story.steps[1::3])
+    def follow(
+        self, key: _Key, story: Story, progress: Progress, event: Event, now: float
+    ) -> Instructions:
+        """Return what is to be done; raises ``UnexpectedEvent`` with the story."""
+        kind = event.__class__
+        if (kind is DueEvent and progress.phase is PassPhase.IDLE) or len(
+            story.steps
+        ) >= 3 * MOST_STEPS:
+            self._turn_page(key, story, progress)
+        try:
+            instructions = machine.handle(progress, event, now)
+        except UnexpectedEvent as error:
+            told = ", ".join(str(each) for each in story.steps[1::3])
+            raise UnexpectedEvent(progress, event, told) from error
+        story.steps += (now, event, instructions)
+        if kind is ResizedEvent or kind is GivenUpEvent:
+            story.is_told = True
+        return instructions
+
+    def chapters(self, key: _Key, story: Story) -> tuple[Chapter, ...]:
+        """Return what is known of one autoscaler, the oldest first."""
+        return (*(chapter for each, chapter in self._told if each == key), story.chapter())
+
+    def _turn_page(self, key: _Key, story: Story, progress: Progress) -> None:
+        if story.is_told:
+            self._told.append((key, story.chapter()))
+        story.start, story.steps, story.is_told = copy(progress), (), False
 
 
 def replay(chapters: tuple[Chapter, ...]) -> list[str]:

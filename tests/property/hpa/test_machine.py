@@ -1,0 +1,305 @@
+"""Any order of what may happen to an autoscaler: one write at a time, none outside a term, nothing
+shrinks on stale data, and its story plays again to the same instructions.
+
+The shell is a model here that carries out what it is told, and lets everything else happen in
+between: the object changes or goes, terms end, watches fall silent, answers are lost.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+import msgspec
+import pytest
+
+from hpa.machine import events as ev
+from hpa.machine import instructions as ins
+from hpa.machine.machine import LASTS_S
+from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
+from hpa.machine.story import Chapter, Story, StoryBook, replay
+
+KEY = ("shop", "web")
+NEWS: tuple[ev.StatusNews, ...] = ("none", "values", "more")
+ENDS: tuple[Literal["written", "failed", "conflict", "again"], ...] = (
+    "written", "failed", "conflict", "again",
+)  # fmt: skip
+
+
+class AnyOrder:
+    """One autoscaler, its shell, and its surroundings."""
+
+    def __init__(self, draw: Random) -> None:
+        self.draw = draw
+        self.now = 0.0
+        self.book = StoryBook()
+        self.size, self.is_leading, self.is_stale, self.is_foreign = 4, False, False, False
+        self.knows_rescales = True
+        self.begin()
+
+    def begin(self) -> None:
+        """Make a new object."""
+        self.progress = Progress()
+        self.story = Story(Progress())
+        self.wanted: list[ins.Instruction] = []  # what the shell is to do, or does
+        self.in_flight = 0
+        self.decided: tuple[int, int, bool] | None = None
+        self.seen: tuple[int, bool] | None = None  # what it was looked at as: spec, ours
+        self.spec = 0
+        self.is_again = self.is_new_spec = False
+
+    def tell(self, event: ev.Event) -> ins.Instructions:
+        """Hand an event over, and note what is to be done."""
+        told = self.book.follow(KEY, self.story, self.progress, event, self.now)
+        for each in told:
+            if isinstance(each, ins.RunAgain):
+                self.is_again = True
+            elif isinstance(each, ins.WriteStatus):
+                self.send()
+                self.wanted.append(each)
+            elif isinstance(each, ins.RememberSent):
+                assert (each.before, each.after) == self.decided[:2], "what was decided"
+            elif not isinstance(each, ins.Skip | ins.CountSaved | ins.Finish | ins.Refuse):
+                self.wanted.append(each)
+        return told
+
+    def send(self) -> None:
+        assert self.in_flight == 0, "one write in flight"
+        assert self.is_leading, "no write outside a term"
+        self.in_flight += 1
+
+    def take(self, kind: type) -> bool:
+        """Take an instruction that is being carried out."""
+        found = next((each for each in self.wanted if isinstance(each, kind)), None)
+        if found is not None:
+            self.wanted.remove(found)
+        return found is not None
+
+    def wants(self, kind: type) -> bool:
+        return any(isinstance(each, kind) for each in self.wanted)
+
+    def news(self) -> ev.StatusNews:
+        news: ev.StatusNews = self.draw.choice(NEWS)
+        return news
+
+    def guards(self) -> ev.WriteGuards:
+        is_same = self.seen == (self.spec, True) and not self.is_foreign
+        doubt = "a silent watch" if self.is_stale else ""
+        return ev.WriteGuards(doubt, self.knows_rescales, is_same)
+
+    def time_passes(self) -> None:
+        self.now += self.draw.choice((0.01, 1.0, LASTS_S, 400.0))
+
+    def a_watch_falls_silent_or_is_heard(self) -> None:
+        self.is_stale = not self.is_stale
+
+    def another_controller_comes_or_goes(self) -> None:
+        self.is_foreign = not self.is_foreign
+
+    def histories_are_read_or_not(self) -> None:
+        self.knows_rescales = not self.knows_rescales
+
+    def a_term_begins_or_ends(self) -> None:
+        if not self.is_leading:
+            self.is_leading = True
+            self.tell(ev.TermBeganEvent())
+            return
+        # The shell cancels what is under way first.
+        self.is_leading = self.is_again = self.is_new_spec = False
+        self.wanted.clear()
+        self.in_flight = 0
+        self.tell(ev.TermEndedEvent())
+
+    def the_spec_changes(self) -> None:
+        self.spec += 1
+        self.is_new_spec = self.is_leading
+        self.tell(ev.ChangedEvent())
+
+    def it_goes_and_another_comes(self) -> None:
+        old, wanted = self.progress, list(self.wanted)
+        self.tell(ev.DeletedEvent())
+        # Whatever was under way comes to its end, and nothing follows from it.
+        for event in ev.KINDS:
+            if wanted and event not in (ev.ResizedEvent, ev.AttemptEvent, ev.ScaleAnsweredEvent):
+                made = event(is_written=True) if event is ev.StatusAnsweredEvent else event()
+                assert self.book.follow(KEY, self.story, old, made, self.now) == ()
+        attempt = ev.AttemptEvent(ev.WriteGuards())
+        assert self.book.follow(KEY, self.story, old, attempt, self.now) == (ins.Refuse(),)
+        assert replay((self.story.chapter(),)) == []
+        self.begin()
+        if self.is_leading:
+            self.tell(ev.TermBeganEvent())
+
+    def it_is_due(self) -> None:
+        if not self.is_leading:
+            return
+        is_idle = self.progress.phase is PassPhase.IDLE
+        told = self.tell(ev.DueEvent())
+        self.is_again = self.is_again and not is_idle
+        self.is_new_spec = self.is_new_spec and not is_idle
+        assert told == ((ins.Observe(),) if is_idle else (ins.Skip(),))
+
+    def it_is_observed(self) -> None:
+        if self.take(ins.Observe) and self.draw.random() < 0.3:
+            self.tell(ev.ScaleMissingEvent())
+            return
+        self.take(ins.ReadScale)
+        self.seen = (self.spec, True)
+        self.tell(ev.ObservedEvent())
+
+    def it_is_decided(self) -> None:
+        after, news = self.draw.randint(0, 8), self.news()
+        self.take(ins.AskMetrics)
+        told = self.tell(ev.AnsweredEvent(is_watched=self.is_foreign))
+        self.take(ins.Decide)
+        if told == (ins.Decide(is_bystander=True),):
+            self.tell(ev.ConcludedEvent())  # who only watches has nothing to write
+        elif after == self.size:
+            self.tell(ev.ConcludedEvent(news))
+        else:
+            self.decided = (self.size, after, False)
+            if ins.TakeTurn not in map(
+                type, self.tell(ev.ResizedEvent(*self.decided, self.guards()))
+            ):
+                assert self.take(ins.Conclude)
+                self.tell(ev.ConcludedEvent(news))
+
+    def its_turn_comes(self) -> None:
+        news = self.news()
+        self.take(ins.TakeTurn)
+        self.tell(ev.TurnCameEvent())
+        if self.take(ins.Conclude):
+            self.tell(ev.ConcludedEvent(news, self.guards().is_same))
+
+    def it_attempts_to_write(self) -> None:
+        ends = self.draw.choice(ENDS)
+        is_lost, news = self.draw.random() < 0.5, self.news()
+        guards = self.guards()
+        told = self.tell(ev.AttemptEvent(guards))
+        assert self.decided is not None
+        if self.take(ins.Proceed):
+            before, after, _ = self.decided
+            assert after > before or not self.is_stale, "nothing shrinks on stale data"
+            assert guards.is_same, "what changed meanwhile is decided on anew"
+            assert self.knows_rescales, "no policy is outrun"
+            self.send()
+            self.in_flight -= 1
+            if ends == "again":
+                return
+            self.size = after if ends == "written" else self.size
+            outcome = ev.ScaleAnsweredEvent(ends, is_lost and ends != "written")
+        else:
+            assert told == (ins.Refuse(),)
+            outcome = ev.ScaleAnsweredEvent("not_tried")
+        self.take(ins.WriteScale)
+        self.tell(outcome)
+        assert self.take(ins.Conclude)
+        self.tell(ev.ConcludedEvent(news, self.guards().is_same))
+
+    def the_status_is_answered(self) -> None:
+        is_written = self.draw.random() < 0.5
+        self.take(ins.WriteStatus)
+        self.in_flight -= 1
+        self.tell(ev.StatusAnsweredEvent(is_written))
+
+    def a_bug_ends_the_pass(self) -> None:
+        if self.progress.phase is PassPhase.IDLE:
+            return
+        self.wanted.clear()
+        self.in_flight = 0
+        self.tell(ev.GivenUpEvent())
+
+    def a_pass_that_is_not_over_is_being_carried_out(self) -> None:
+        is_busy = self.progress.phase is not PassPhase.IDLE
+        assert bool(self.wanted) == is_busy
+        assert len(self.wanted) <= 1, "one thing at a time"
+        if self.is_new_spec and not is_busy:
+            assert self.is_again, "a spec that changed is decided on once the pass has ended"
+
+    def go_on(self) -> None:
+        """Let the shell do the next thing that it was told to, or start a pass."""
+        carried_out: dict[type, Callable[[], None]] = {
+            ins.Observe: self.it_is_observed,
+            ins.ReadScale: self.it_is_observed,
+            ins.AskMetrics: self.it_is_decided,
+            ins.TakeTurn: self.its_turn_comes,
+            ins.WriteScale: self.it_attempts_to_write,
+            ins.WriteStatus: self.the_status_is_answered,
+        }
+        if self.wanted:
+            carried_out[type(self.wanted[0])]()
+        else:
+            self.it_is_due()
+
+    def step(self) -> None:
+        """Let the shell go on, or anything else happen."""
+        others = (
+            self.time_passes,
+            self.a_watch_falls_silent_or_is_heard,
+            self.another_controller_comes_or_goes,
+            self.histories_are_read_or_not,
+            self.a_term_begins_or_ends,
+            self.the_spec_changes,
+            self.it_goes_and_another_comes,
+            self.it_is_due,
+            self.a_bug_ends_the_pass,
+        )
+        (self.go_on if self.draw.random() < 0.7 else self.draw.choice(others))()
+        self.a_pass_that_is_not_over_is_being_carried_out()
+
+    def end(self) -> None:
+        """Play the story again, as it is and as it was stored."""
+        chapters = self.book.chapters(KEY, self.story)
+        assert replay(chapters) == []
+        stored = msgspec.json.decode(msgspec.json.encode(chapters), type=tuple[Chapter, ...])
+        assert stored == chapters
+        assert replay(stored) == []
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_order_keeps_what_is_promised(seed: int) -> None:
+    one = AnyOrder(Random(seed))
+    for _ in range(300):
+        one.step()
+    one.end()
+
+
+def test_what_is_not_in_the_table_raises_with_the_story() -> None:
+    book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
+    book.follow(KEY, story, progress, ev.DueEvent(), 1.0)
+    with pytest.raises(UnexpectedEvent, match=r"TurnCame.* while observing, after DueEvent"):
+        book.follow(KEY, story, progress, ev.TurnCameEvent(), 2.0)
+
+
+def test_nothing_starts_outside_a_term() -> None:
+    with pytest.raises(UnexpectedEvent):
+        StoryBook().follow(KEY, Story(Progress()), Progress(), ev.DueEvent(), 1.0)
+
+
+def test_a_story_that_would_be_another_one_now_is_told() -> None:
+    book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
+    book.follow(KEY, story, progress, ev.DueEvent(), 1.0)
+    (chapter,) = book.chapters(KEY, story)
+    first = msgspec.structs.replace(chapter.steps[0], instructions=(ins.Skip(),))
+    (told,) = replay((msgspec.structs.replace(chapter, steps=(first,)),))
+    assert "Observe" in told
+
+
+def test_what_waited_too_long_comes_first_when_it_is_decided_anew() -> None:
+    book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
+    free = ev.WriteGuards()
+
+    def tell(event: ev.Event, at: float) -> ins.Instructions:
+        return book.follow(KEY, story, progress, event, at)
+
+    def decide(at: float) -> ins.Instructions:
+        for event in (ev.DueEvent(), ev.ObservedEvent(), ev.AnsweredEvent()):
+            tell(event, at)
+        return tell(ev.ResizedEvent(4, 2, False, free), at)
+
+    assert decide(100.0) == (ins.TakeTurn(100.0),)
+    late = 100.0 + LASTS_S
+    assert tell(ev.TurnCameEvent(), late) == (ins.WriteScale(2),)
+    assert tell(ev.AttemptEvent(free), late) == (ins.Refuse(),)
+    assert tell(ev.ScaleAnsweredEvent("not_tried"), late) == (ins.Conclude(),)
+    assert tell(ev.ConcludedEvent("more"), late) == (ins.Finish(),), "nor is it told of"
+    assert decide(130.0) == (ins.TakeTurn(100.0),)
