@@ -1,10 +1,14 @@
-"""The API group of decisions, served by the leader; everybody else answers 503 NotLeader."""
+"""The API group of decisions, served by the leader; everybody else answers 503 NotLeader.
+
+``?at=`` asks for an earlier decision; ``?story=true`` for what the autoscaler's machine was
+told and made of it, beside the decision.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from hpa.decide.decision import Trace
 from hpa.decisions import decisions
@@ -21,7 +25,7 @@ from podscale.serving.status import Cause, Status
 
 
 class DecisionsApi(LeaderApi):
-    """The group over the traces of a controller; ``?at=`` asks for an earlier decision."""
+    """The group over the traces of a controller."""
 
     def __init__(
         self,
@@ -74,7 +78,10 @@ class DecisionsApi(LeaderApi):
                 )
         if request.media.as_table:
             return ApiResponse(value=decisions.table([self._row(known, request)], {}))
-        return ApiResponse(value=decisions.body(known))
+        body = decisions.body(known)
+        if request.parameter("story") == "true":
+            body["status"]["story"] = to_builtins(self._controller.story(record))
+        return ApiResponse(value=body)
 
     async def _several(self, request: ApiRequest) -> Answered:
         wanted = listed(request)

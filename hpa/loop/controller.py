@@ -26,6 +26,7 @@ from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.passes import Passes
 from hpa.loop.state import ControllerPorts, ControllerState, Options
 from hpa.machine.record import AutoscalerRecord, Key
+from hpa.machine.story import DumpedStory
 from podscale.kube.lease import Term
 from podscale.serving.liveness import Heartbeat, Rounds
 
@@ -139,6 +140,10 @@ class Controller:
         """Return who else scales this object: the ForeignController condition."""
         record = self.catalog.get(key)
         return None if record is None else self._changes.foreign_controller(record)
+
+    def story(self, record: AutoscalerRecord) -> DumpedStory:
+        """Return what happened to one autoscaler lately."""
+        return DumpedStory(*record.key, self._clock.now(), self._machines.story(record))
 
     async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:
         loop = asyncio.get_running_loop()

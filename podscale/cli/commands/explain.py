@@ -16,6 +16,7 @@ from podscale.cli.cluster import (
     kind_and_name,
 )
 from podscale.cli.commands.explained import print_explanation, print_list
+from podscale.cli.commands.story import story_lines
 from podscale.cli.output import Form, emit, note, output_option, printable, said
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ _AT_ONCE = "250"  # objects of a list in one answer
 @click.option("-l", "--selector", default="", help="Without a name: those whose labels match.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on: print every change.")
 @click.option("--at", default="", metavar="TIME", help="An earlier decision: 10m, or RFC 3339.")
+@click.option(
+    "--story",
+    "is_story",
+    is_flag=True,
+    help="What its machine was told and made of it, played again (an HPA's only).",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -52,6 +59,7 @@ def command(
     selector: str,
     is_watching: bool,
     at: str,
+    is_story: bool,
 ) -> None:
     """Say why an HPA or a VPA did what it did; without a name, list the decisions.
 
@@ -70,6 +78,8 @@ def command(
         raise click.UsageError("one object is explained: say its namespace with -n", ctx)
     if at and (is_watching or not name):
         raise click.UsageError("--at is about one object, and --watch excludes it", ctx)
+    if is_story and (served is not _HPA or not name or is_watching or at):
+        raise click.UsageError("--story is about one HPA as it is now", ctx)
     if at and not _is_time(at):
         raise click.UsageError(
             f"--at={at} is neither an age (10m) nor a time (2026-11-21T10:00:00Z)", ctx
@@ -77,7 +87,7 @@ def command(
     group, version, plural = served
     scope = "" if cluster.all_namespaces else f"/namespaces/{quote(cluster.namespace)}"
     path = f"/apis/{group}/{version}{scope}/{plural}{f'/{quote(name)}' if name else ''}"
-    query = {"at": at, "labelSelector": selector}
+    query = {"at": at, "labelSelector": selector, "story": "true" if is_story else ""}
     asked = {key: text for key, text in query.items() if text}
     try:
         asyncio.run(_explain(cluster, path, asked, group, form, is_watching=is_watching))
@@ -130,6 +140,9 @@ async def _explain(
 ) -> None:
     async with cluster.connect("explain") as api:
         body = await _whole(api, path, query, group)
+        if "story" in query:
+            _show_story(body, form)
+            return
         _show(body, form)
         told, lost = _gist(body), ""
         while is_watching:
@@ -237,3 +250,23 @@ def _show(body: Mapping[str, Any], form: Form) -> None:
         print_list(body["items"], is_wide=form == "wide")
     else:
         print_explanation(body, now=time.time())
+
+
+def _show_story(body: Mapping[str, Any], form: Form) -> None:
+    from msgspec import ValidationError
+
+    story = body.get("status", {}).get("story")
+    if story is None:
+        raise _Failed("no story was told: the part that decides is of an earlier release")
+    try:
+        lines, differences = story_lines(story)
+    except ValidationError as error:
+        raise _Failed(f"its story is of another release: {error}") from error
+    if form in ("json", "yaml"):
+        emit(story, form)
+    else:
+        for line in lines:
+            click.echo(printable(line))
+    if differences:
+        raise _Failed("played again it is another one here: " + "; ".join(differences))
+    note("podscale explain: played again, the same instructions")
