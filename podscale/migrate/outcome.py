@@ -23,6 +23,7 @@ class MigrationOutcome(Struct, frozen=True, kw_only=True):
     rules: Mapping[str, Sequence[Mapping[str, object]]] = {}  # section -> rules to add
     flags: Sequence[str] = ()  # arguments to give to podscale
     refused: Sequence[Remark] = ()  # has to be changed first, or the program does not start
+    left_out: Sequence[Remark] = ()  # would be refused, and is not among what is to be applied
     lost: Sequence[Remark] = ()  # cannot be carried over, and why
     differs: Sequence[Remark] = ()
     steps: Sequence[str] = ()
@@ -44,6 +45,7 @@ def together(outcomes: Iterable[MigrationOutcome]) -> MigrationOutcome:
         rules=rules,
         flags=list(dict.fromkeys(flag for each in every for flag in each.flags)),
         refused=list(dict.fromkeys(remark for each in every for remark in each.refused)),
+        left_out=list(dict.fromkeys(remark for each in every for remark in each.left_out)),
         lost=list(dict.fromkeys(remark for each in every for remark in each.lost)),
         differs=list(dict.fromkeys(remark for each in every for remark in each.differs)),
         steps=list(dict.fromkeys(step for each in every for step in each.steps)),

@@ -149,6 +149,7 @@ def render(outcome: MigrationOutcome) -> str:
         ("read", outcome.read),
         ("not read, and stays as it is", outcome.kept),
         ("refused, and to be changed first", [f"{r.about}: {r.text}" for r in outcome.refused]),
+        ("left out of what is below", [f"{r.about}: {r.text}" for r in outcome.left_out]),
         ("cannot be carried over", [f"{r.about}: {r.text}" for r in outcome.lost]),
         ("will behave differently", [f"{r.about}: {r.text}" for r in outcome.differs]),
         ("steps", outcome.steps),

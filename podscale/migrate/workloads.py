@@ -6,6 +6,8 @@ their arguments, so the manifest stays and only the image and the command change
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from adapter.flags import TABLE
 from podscale.migrate.documents import (
     Object,
@@ -85,6 +87,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         if text_at(owner, "kind") == "Deployment":  # a ReplicaSet, of kubectl get all
             made_by = f"Deployment {text_at(owner, 'name')} makes it: give that one"
             return MigrationOutcome(lost=[Remark(about, made_by)])
+    left_out: list[Remark] = []
     lost: list[Remark] = []
     differs: list[Remark] = []
     containers: list[Object] = []
@@ -106,12 +109,16 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
         arguments = [*texts_at(container, "command")[1:], *texts_at(container, "args")]
         if arguments and not arguments[0].startswith("-"):
             arguments = arguments[1:]  # the program: args of the chart begin with /adapter
-        lost += _unknown(about, arguments, known)
+        taken = _taken(about, arguments, known)
+        left_out += taken.left_out
+        lost += taken.lost
         differs += [Remark(about, text) for text in _DIFFERS[launcher]]
         if limit := text_at(container, "resources", "limits", "memory"):
             differs.append(Remark(about, _LIMIT.format(limit)))
         rest = {k: v for k, v in container.items() if k not in ("image", "command", "args")}
-        containers.append({**rest, "image": image, "command": [f"/{launcher}"], "args": arguments})
+        containers.append(
+            {**rest, "image": image, "command": [f"/{launcher}"], "args": taken.arguments}
+        )
     pod = {**map_at(manifest, "spec", "template", "spec"), "containers": containers}
     template = {**map_at(manifest, "spec", "template"), "spec": pod}
     where = f" -n {namespace}" if namespace else ""
@@ -124,6 +131,7 @@ def workload(manifest: Object, image: str) -> MigrationOutcome:
                 "spec": {**map_at(manifest, "spec"), "template": template},
             }
         ],
+        left_out=left_out,
         lost=lost,
         differs=differs,
         steps=[f"kubectl apply the {about} below; nothing else of its installation changes"],
@@ -141,11 +149,15 @@ def values(document: Object, image: str) -> MigrationOutcome:
     repository = f"{path}{slash}{name}"
     existing = text_at(document, "rules", "existing")
     where = f"--config-map NAMESPACE/{existing}" if existing else "-f VALUES"
-    lost = _unknown("Helm values: extraArguments", texts_at(document, "extraArguments"), _ADAPTER)
+    more = "extraArguments"
+    taken = _taken(f"Helm values: {more}", texts_at(document, more), _ADAPTER)
+    # Helm takes a list as it stands in the last file.
+    mended = {more: taken.arguments} if taken.left_out else {}
     return MigrationOutcome(
         read=["Helm values of prometheus-adapter"],
-        manifests=[{"image": {"repository": repository, "tag": tag or "latest"}}],
-        lost=lost,
+        manifests=[{"image": {"repository": repository, "tag": tag or "latest"}, **mended}],
+        left_out=taken.left_out,
+        lost=taken.lost,
         differs=[Remark("Helm values", text) for text in _DIFFERS["adapter"]],
         steps=[
             f"check the rules: podscale doctor {where}",
@@ -170,17 +182,28 @@ def _written(metadata: Object) -> dict[str, object]:
     }
 
 
-def _unknown(about: str, arguments: Sequence[str], known: Known) -> list[Remark]:
-    found = []
+class _Taken(Struct):
+    arguments: list[str] = []  # those that our program takes
+    left_out: list[Remark] = []
+    lost: list[Remark] = []
+
+
+def _taken(about: str, arguments: Sequence[str], known: Known) -> _Taken:
+    found = _Taken()
+    is_refused = False
     for argument in arguments:
         # pflag takes underscores for dashes.
         name = argument.lstrip("-").partition("=")[0].replace("_", "-")
-        if not argument.startswith("-") or name in _LOGGING:
-            continue
-        if name not in known:
-            found.append(Remark(about, f"--{name}: this flag is not known, and would be refused"))
-        elif known[name]:
-            found.append(Remark(about, f"--{name}: taken and without effect: {known[name]}"))
+        if argument.startswith("-"):
+            is_refused = name not in _LOGGING and name not in known
+            if is_refused:
+                text = f"--{name}: this flag is not known, and would be refused"
+                found.left_out.append(Remark(about, text))
+            elif known.get(name):
+                text = f"--{name}: taken and without effect: {known[name]}"
+                found.lost.append(Remark(about, text))
+        if not is_refused:  # nor is the value behind one that is
+            found.arguments.append(argument)
     return found
 
 

@@ -69,8 +69,8 @@ def command(
     kubectl get scaledobjects,triggerauthentications -A -o yaml | podscale migrate -
     podscale migrate values.yaml
 
-    Exit codes: 0 done, 1 nothing in the input is known here or Prometheus did not answer, 2 the
-    call or the input must be changed first.
+    Exit codes: 0 done, 1 a flag was left out, nothing in the input is known here or Prometheus
+    did not answer, 2 the call or the input must be changed first.
     """
     import msgspec
 
@@ -109,7 +109,9 @@ def command(
         ctx.exit(EXIT_USAGE)
     if not (outcome.read or outcome.lost or outcome.kept):
         note("there is no object in the input: is it the right namespace, or -A for all?")
-    if not outcome.read or not is_compared:
+    if outcome.left_out:
+        note(f"left out, since they would be refused: {len(outcome.left_out)}")
+    if not outcome.read or not is_compared or outcome.left_out:
         ctx.exit(EXIT_FAILED)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from podscale.cli.commands.migrate import command
@@ -55,3 +56,29 @@ def test_a_proxy_that_cannot_be_used_is_told_before_anything_is_read(tmp_path, m
     done = migrate(tmp_path, HPA, "--prometheus-url", "http://prometheus:9090")
     assert done.exit_code == 2
     assert "only http and https proxies can be used" in done.output
+
+
+@pytest.mark.parametrize("image", [
+    "prometheus-adapter", "vpa-recommender", "vpa-updater", "vpa-admission-controller",
+])  # fmt: skip
+@pytest.mark.parametrize("written", [["--odd"], ["--odd=1"], ["--odd", "1"], ["-odd_one", "x"]])
+def test_a_flag_that_would_be_refused_is_not_in_what_is_to_be_applied(tmp_path, image, written):
+    arguments = ["--v=2", *written, "--log-flush-frequency=5s"]
+    container = {"name": "c", "image": f"example.org/{image}:1", "args": arguments}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "one", "namespace": "monitoring"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    applied = migrate(tmp_path, yaml.safe_dump(manifest), "--only", "manifests")
+    assert applied.exit_code == 1
+    (document,) = yaml.safe_load_all(applied.stdout)
+    (after,) = document["spec"]["template"]["spec"]["containers"]
+    assert after["args"] == ["--v=2", "--log-flush-frequency=5s"]
+    assert "left out, since they would be refused: 1" in applied.stderr
+    whole = migrate(tmp_path, yaml.safe_dump(manifest))
+    assert "# left out of what is below:" in whole.output
+    assert "odd" in whole.output
+    container["args"] = after["args"]
+    assert migrate(tmp_path, yaml.safe_dump(manifest)).exit_code == 0
