@@ -28,7 +28,6 @@ from podscale.kube.leading import Leading, LeaseChoice
 from podscale.kube.lease import Term
 from podscale.kube.own_pod import identity as own_identity
 from podscale.kube.own_pod import leader_label_of, own_namespace
-from podscale.kube.pods import PodStore
 from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
 from podscale.process.clusters import Targets
 from podscale.process.part import PartKind, Shared, Work
@@ -48,20 +47,17 @@ class HpaPart:
         chosen: HpaChoice,
         discovery: Discovery,
         provider: MetricsProvider,
-        pods: PodStore,
+        stores: HpaStores,
         *,
         identity: str,
-        feeds_pods: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``feeds_pods``: the pod store is ours to feed, nobody else does it. ``wall`` is the
-        time decisions are made at (the demo's may run faster).
-        """
+        """``wall`` is the time decisions are made at (the demo's may run faster)."""
         self._api = api
         self._chosen = chosen
         self._rhythm = rhythm
-        self.stores = HpaStores(chosen.namespaces, pods, feeds_pods=feeds_pods)
+        self.stores = stores
         self.metrics = HpaMetrics()
         lease = LeaseChoice(chosen.lease_namespace, chosen.lease, identity, chosen.times)
         self._leading = Leading(
@@ -134,7 +130,7 @@ class HpaPart:
         return HealthVerdict(False, "autoscalers and pods are not listed yet")
 
     def _read(self) -> HealthVerdict:
-        unread_s = self.metrics.unread_s()
+        unread_s = self.metrics.read.unread_s()
         if not unread_s:
             return HealthVerdict()
         # Ready all the same: who is not would take explanations, and the metrics of a process
@@ -155,9 +151,8 @@ async def _open(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
         chosen,
         shared.discovery,
         shared.source(is_feed=chosen.source == "feed"),
-        shared.pods,
+        HpaStores(chosen.namespaces, shared.pods, feeds_pods=False),
         identity=own_identity(),
-        feeds_pods=False,
         wall=shared.wall,
     )
     shared.metrics.registry.register(part.metrics)

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from msgspec import Struct
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -70,6 +71,25 @@ class PassTally:
         return family
 
 
+class HpaCounts(Struct):
+    """What is counted as it happens."""
+
+    saved: int = 0
+    skipped: int = 0  # passes: the one before was still under way
+    autoscalers: int = 0
+    foreign: int = 0
+    is_leader: int = 0
+
+
+class HpaReadings(Struct):
+    """What is read from its owner at scrape time."""
+
+    replicas: Replicas = lambda: ()
+    unsaved_s: Callable[[], float] = lambda: 0.0
+    unread_s: Callable[[], float] = lambda: 0.0
+    events_dropped: Callable[[], int] = lambda: 0
+
+
 class HpaMetrics(Collector):
     """The tallies of one HPA part."""
 
@@ -83,15 +103,8 @@ class HpaMetrics(Collector):
         self.data_age = PassTally(AGES)
         self.decisions: dict[_Labels, int] = {}
         self.writes: dict[_Labels, int] = {}
-        self.saved = 0
-        self.skipped = 0  # own write not visible, or the pass before still under way
-        self.autoscalers = 0
-        self.foreign = 0
-        self.is_leader = 0
-        self.replicas: Replicas = lambda: ()
-        self.unsaved_s: Callable[[], float] = lambda: 0.0
-        self.unread_s: Callable[[], float] = lambda: 0.0
-        self.events_dropped: Callable[[], int] = lambda: 0
+        self.counts = HpaCounts()
+        self.read = HpaReadings()
 
     def passed(self, labels: Labels, seconds: float) -> None:
         """Count a pass with its metrics."""
@@ -133,12 +146,13 @@ class HpaMetrics(Collector):
             names,
         )
         yield _gauge(
-            PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.", self.autoscalers
+            PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.", self.counts.autoscalers
         )
         yield from self._sizes()
         yield _counter(
             PREFIX + "stale_sync_skips", "Passes put off: an earlier write was under way.",
-            ("group", "resource"), {("autoscaling", "horizontalpodautoscalers"): self.skipped},
+            ("group", "resource"),
+            {("autoscaling", "horizontalpodautoscalers"): self.counts.skipped},
         )  # fmt: skip
         yield self.tick_lag.family(
             OWN + "tick_lag_seconds", "How late a slot of the period began.", ()
@@ -155,31 +169,33 @@ class HpaMetrics(Collector):
         yield _counter(OWN + "writes", "Requests that write.", ("kind", "result"), self.writes)
         yield _counter(
             OWN + "writes_saved", "Status writes put off by --status-deadband.", (),
-            {(): self.saved},
+            {(): self.counts.saved},
         )  # fmt: skip
         yield _gauge(
-            OWN + "foreign_controllers", "Autoscalers that another controller scales.", self.foreign
+            OWN + "foreign_controllers",
+            "Autoscalers that another controller scales.",
+            self.counts.foreign,
         )
         yield _gauge(
             OWN + "history_unsaved_seconds",
             "Age of the oldest change of a history that is not stored yet; 0: all are.",
-            self.unsaved_s(),
+            self.read.unsaved_s(),
         )
         yield _gauge(
             OWN + "history_unread_seconds",
             "For how long the stored histories could not be read in this term; 0: they were.",
-            self.unread_s(),
+            self.read.unread_s(),
         )
         yield _counter(
-            OWN + "events_dropped", "Writes of Events lost.", (), {(): self.events_dropped()}
+            OWN + "events_dropped", "Writes of Events lost.", (), {(): self.read.events_dropped()}
         )
-        yield _gauge(OWN + "leader", "1 while this process acts.", self.is_leader)
+        yield _gauge(OWN + "leader", "1 while this process acts.", self.counts.is_leader)
 
     def _sizes(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             PREFIX + "desired_replicas", "The size decided last.", labels=("namespace", "hpa_name")
         )
-        for namespace, name, size in self.replicas():
+        for namespace, name, size in self.read.replicas():
             family.add_metric((namespace, name), size)
         yield family
 

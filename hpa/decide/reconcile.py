@@ -12,7 +12,7 @@ from msgspec import structs
 from hpa.decide import conditions as words
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
-from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, MetricLabels, Trace
+from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, Trace
 from hpa.decide.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
 from hpa.decide.metrics import Measuring
 from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
@@ -21,7 +21,7 @@ from hpa.decide.proposals import Proposals, action_of, propose
 from hpa.decide.ratios import Tolerance
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, Condition, HpaStatus, MetricStatus
+from hpa.decide.spec import HPA, Condition, HpaStatus
 from hpa.decide.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.steps import (
     Corrected,
@@ -64,12 +64,15 @@ def replay(trace: Trace) -> Decision:
     return decide(trace.observation, trace.past, trace.settings, trace.now)
 
 
+_UNMEASURED = Proposals(None, "", (), (), (), (), Past(), None, None)
+
+
 class _Pass:
     """The lists that one pass fills."""
 
     __slots__ = (
-        "conditions", "error", "error_label", "events", "metric_labels", "now", "observation",
-        "past", "settings", "started_with", "statuses", "steps", "variation",
+        "conditions", "error", "error_label", "events", "measured", "now", "observation", "past",
+        "settings", "started_with", "steps", "variation",
     )  # fmt: skip
 
     def __init__(
@@ -88,8 +91,7 @@ class _Pass:
         self.conditions: list[Condition] = list(observation.hpa.status.conditions)
         self.events: list[DecisionEvent] = []
         self.steps: list[Step] = []
-        self.statuses: tuple[MetricStatus, ...] = ()
-        self.metric_labels: tuple[MetricLabels, ...] = ()
+        self.measured = _UNMEASURED
         self.error: str | None = None
         self.error_label: ErrorLabel = "none"
 
@@ -107,7 +109,7 @@ class _Pass:
             status,
             status != self.observation.hpa.status,
             self.past,
-            Labels("none", self.error_label, self.metric_labels),
+            Labels("none", self.error_label, self.measured.labels),
             self.trace(decided),
             tuple(self.events),
             closing,
@@ -120,7 +122,7 @@ class _Pass:
             current,
             desired,
             hpa.status.last_scale_s,
-            self.statuses,
+            self.measured.statuses,
             tuple(self.conditions),
             hpa.generation if self.settings.writes_generation else None,
         )
@@ -209,7 +211,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     )
     found = propose(measuring, pass_.past)
     pass_.past = found.past
-    pass_.statuses, pass_.metric_labels = found.statuses, found.labels
+    pass_.measured = found
     pass_.events.extend(found.events)
     pass_.steps.extend(found.steps)
     label = _label(found, settings)
@@ -338,7 +340,7 @@ def _rescaled(pass_: _Pass, scale: Scale, desired: int, reason: str) -> Decision
         draft.status,
         True,
         draft.past,
-        Labels(action, pass_.error_label, pass_.metric_labels),
+        Labels(action, pass_.error_label, pass_.measured.labels),
         pass_.trace(desired),
         draft.events,
         (),

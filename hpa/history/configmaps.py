@@ -56,6 +56,20 @@ class _Refusal(Struct, frozen=True):
     until: float
 
 
+class _Shard(Struct, eq=False):
+    """One ConfigMap. Times are the loop's."""
+
+    lines: dict[str, bytes]  # by object
+    version: str = ""  # resourceVersion; "": it is not stored
+    is_dirty: bool = False
+    written_at: float = float("-inf")
+    size: int = 0  # bytes of text, as last written
+    refusal: _Refusal | None = None
+    # Since when it has had changes that are not stored: not sent, and on their way.
+    unsaved_since: float | None = None
+    sending_since: float | None = None
+
+
 class HistoryConfigMaps:
     """The ConfigMaps of one part, in its own namespace."""
 
@@ -71,16 +85,8 @@ class HistoryConfigMaps:
         self._gap_s = gap_s
         self._gather_s = gather_s
         self._count = FEWEST
-        self._texts: dict[int, dict[str, bytes]] = {}  # by shard and object: its line
-        self._versions: dict[int, str] = {}
-        self._dirty: set[int] = set()
-        self._written: dict[int, float] = {}
-        self._sizes: dict[int, int] = {}  # bytes of text, as last written
-        self._refusals: dict[int, _Refusal] = {}
+        self._shards: dict[int, _Shard] = {}
         self._left_out: set[str] = set()  # objects whose history is too long to be stored
-        # Since when a shard has had changes that are not stored: not sent, and on their way.
-        self._unsaved: dict[int, float] = {}
-        self._sending: dict[int, float] = {}
         self._changed = asyncio.Event()
 
     async def load(self) -> dict[Key, HistoryRecord]:
@@ -101,60 +107,61 @@ class HistoryConfigMaps:
             raise KubeError(f"not a list of ConfigMaps: {error}") from error
         # What an earlier term of ours knew, another leader may have changed since.
         self._count = FEWEST
-        self._texts, self._versions, self._written = {}, {}, {}
-        self._dirty.clear()
-        self._refusals.clear()
+        self._shards.clear()
         self._left_out.clear()
-        self._unsaved.clear()
         found: dict[str, HistoryRecord] = {}
         moved: list[tuple[int, str]] = []
         for stored in config_maps:
-            number = stored.metadata.name.removeprefix(self._name(""))
-            if not number.isdecimal():
+            text = stored.metadata.name.removeprefix(self._name(""))
+            if not text.isdecimal():
                 continue
-            self._versions[int(number)] = stored.metadata.resource_version
+            number = int(text)
+            self._shard(number).version = stored.metadata.resource_version
             records = history_records(stored)
             for key, record in records.items():
                 # Two shards tell of one object only when their number was being doubled.
                 if key not in found or found[key].at < record.at:
                     found[key] = record
-                moved.append((int(number), key))
-        while self._count <= max(self._versions, default=0) and self._count < MOST:
+                moved.append((number, key))
+        while self._count <= max(self._shards, default=0) and self._count < MOST:
             self._count *= 2
         for key, record in found.items():
             if line := self._line(key, record):
-                self._texts.setdefault(self._shard(key), {})[key] = line
-        for shard, key in moved:
-            if self._shard(key) != shard:
-                self._dirty |= {shard, self._shard(key)}
-                self._changed.set()
+                self._shard(self._number(key)).lines[key] = line
+        for number, key in moved:
+            if self._number(key) != number:
+                self._soil(number, self._number(key))
         return {(*key.partition("/")[::2],): record for key, record in found.items()}
 
     def put(self, key: Key, record: HistoryRecord | None) -> None:
         """Change the history of one object, or forget it (None); ``run`` writes it."""
         text = "/".join(key)
-        shard = self._shard(text)
-        texts = self._texts.setdefault(shard, {})
+        number = self._number(text)
+        shard = self._shard(number)
         line = b""
         if record is None:
             self._left_out.discard(text)
         else:
             line = self._line(text, record)
         if line:
-            texts[text] = line
-        elif texts.pop(text, None) is None:
+            shard.lines[text] = line
+        elif shard.lines.pop(text, None) is None:
             return
-        self._dirty.add(shard)
-        self._unsaved.setdefault(shard, asyncio.get_running_loop().time())
-        if shard not in self._versions:
-            self._dirty.update(_ancestors(shard))  # which hold it as well, until it is stored
-        self._changed.set()
+        if shard.unsaved_since is None:
+            shard.unsaved_since = asyncio.get_running_loop().time()
+        # Those that it was split off from hold it as well, until it is stored.
+        self._soil(number, *(() if shard.version else _ancestors(number)))
 
     def unsaved_s(self, now: float) -> float:
         """Return the age of the oldest change that is not stored yet, 0 where all are, at
         ``now`` (the loop's time)."""
-        oldest = min([*self._unsaved.values(), *self._sending.values()], default=now)
-        return max(now - oldest, 0.0)
+        since = [
+            at
+            for shard in list(self._shards.values())
+            for at in (shard.unsaved_since, shard.sending_since)
+            if at is not None
+        ]
+        return max(now - min(since, default=now), 0.0)
 
     async def run(self) -> None:
         """Write what changed, for ever."""
@@ -163,10 +170,12 @@ class HistoryConfigMaps:
             await self._changed.wait()
             await asyncio.sleep(self._gather_s)
             self._changed.clear()
-            waiting = [shard for shard in self._waiting() if self._is_due(shard, now())]
-            self._written |= dict.fromkeys(waiting, now())
-            await self._flush_all(waiting)
-            if self._dirty:
+            at = now()
+            due = [number for number in self._waiting() if self._is_due(self._shard(number), at)]
+            for number in due:
+                self._shard(number).written_at = at
+            await self._flush_all(due)
+            if self._waiting():
                 self._changed.set()
 
     async def flush(self) -> None:
@@ -180,13 +189,15 @@ class HistoryConfigMaps:
         """Return what is to be written, those that others were split off from first. Shards
         beyond the count (stored when there were more) come when all that stood in them stands
         elsewhere."""
-        return sorted([each for each in self._dirty if each < self._count] or self._dirty)
+        dirty = sorted(number for number, shard in self._shards.items() if shard.is_dirty)
+        return [number for number in dirty if number < self._count] or dirty
 
-    def _is_due(self, shard: int, now: float) -> bool:
-        refusal = self._refusals.get(shard)
-        if refusal is not None:
-            return now >= refusal.until
-        return now - self._written.get(shard, float("-inf")) >= self._gap(shard)
+    def _is_due(self, shard: _Shard, now: float) -> bool:
+        if shard.refusal is not None:
+            return now >= shard.refusal.until
+        share = min(shard.size / _FULL_GAP_BYTES, 1.0)
+        gap_s = max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
+        return now - shard.written_at >= gap_s
 
     async def _flush_all(self, shards: Sequence[int]) -> None:
         """Write shards, a few at a time; however it ends, none of them is left on its way."""
@@ -196,39 +207,44 @@ class HistoryConfigMaps:
                 if isinstance(ended, BaseException):
                     raise ended
 
-    async def _flush(self, shard: int) -> None:
-        self._dirty.discard(shard)
-        texts = self._texts.get(shard, {})
-        body = _body(texts)
-        self._sizes[shard] = len(body)
-        if self._is_too_large(texts, len(body)):
+    async def _flush(self, number: int) -> None:
+        shard = self._shard(number)
+        shard.is_dirty = False
+        body = _body(shard.lines)
+        shard.size = len(body)
+        if self._is_too_large(shard):
             self._double()
             return
-        sent = [shard]
-        if guests := self._guests(shard):
-            body = _body(texts | {key: line for each in guests for key, line in each[1].items()})
-            sent += [other for other, _ in guests]
-        since = {each: self._unsaved.pop(each) for each in sent if each in self._unsaved}
-        if since:
-            self._sending[shard] = min(since.values())
+        sent = [shard, *(guests := self._guests(number))]
+        if guests:
+            lines = dict(shard.lines)
+            for each in guests:
+                lines |= each.lines
+            body = _body(lines)
+        since = [each.unsaved_since for each in sent]
+        for each in sent:
+            each.unsaved_since = None
+        shard.sending_since = min((at for at in since if at is not None), default=None)
         is_written = False
         try:
-            await self._write(shard, body)
+            await self._write(number, body)
             is_written = True
-            self._refusals.pop(shard, None)
+            shard.refusal = None
         except NotLeading:
             raise
         except (KubeError, msgspec.DecodeError) as error:
-            self._refused(shard, error)
+            self._refused(number, error)
         finally:
-            self._sending.pop(shard, None)
+            shard.sending_since = None
             # Cancelled in the middle, too: the end of the term writes what waits.
             if not is_written:
-                self._dirty.add(shard)
-                self._unsaved |= since
+                shard.is_dirty = True
+                for each, at in zip(sent, since, strict=True):
+                    each.unsaved_since = each.unsaved_since if at is None else at
 
-    def _refused(self, shard: int, error: Exception) -> None:
-        before = self._refusals.get(shard)
+    def _refused(self, number: int, error: Exception) -> None:
+        shard = self._shard(number)
+        before = shard.refusal
         reason = type(error).__name__
         pause_s = _PAUSE_S if before is None else min(before.pause_s * 2, _PAUSE_MAX_S)
         asked_s = 0.0
@@ -236,45 +252,42 @@ class HistoryConfigMaps:
             reason = f"{error.status} {error.reason}"  # the text may tell another number each time
             asked_s = min(error.retry_after_s or 0.0, _PAUSE_MAX_S)
         until = asyncio.get_running_loop().time() + max(pause_s, asked_s)
-        self._refusals[shard] = _Refusal(reason, pause_s, until)
+        shard.refusal = _Refusal(reason, pause_s, until)
         if before is None or before.reason != reason:
-            _log.warning("history not written, trying on", shard=shard, error=str(error))
+            _log.warning("history not written, trying on", shard=number, error=str(error))
 
-    async def _write(self, shard: int, body: bytes) -> None:
-        path = CONFIG_MAPS.path(self._namespace, self._name(shard))
+    async def _write(self, number: int, body: bytes) -> None:
+        path = CONFIG_MAPS.path(self._namespace, self._name(number))
+        shard = self._shard(number)
         for _ in range(3):
-            version = self._versions.get(shard)
+            version = shard.version
             try:
                 answer = await self._api.request(
                     "PUT" if version else "POST",
                     path if version else CONFIG_MAPS.path(self._namespace),
-                    body=self._object(shard, body, version),
+                    body=self._object(number, body, version),
                     timeout_s=_TIMEOUT_S,
                 )
             except (WriteConflict, ObjectNotFound):
                 # Of an earlier leader's last write, or deleted by hand: we lead, ours counts.
-                await self._look_again(shard, path)
+                shard.version = await self._stored_version(path)
                 continue
-            written = decode(answer.body, PartialObjectMetadata)
-            self._versions[shard] = written.metadata.resource_version
-            if not version and (hosts := _ancestors(shard)):
-                self._dirty.update(hosts)  # they have held what is here now
-                self._changed.set()
+            shard.version = decode(answer.body, PartialObjectMetadata).metadata.resource_version
+            if not version:
+                self._soil(*_ancestors(number))  # they have held what is here now
             return
-        raise KubeError(f"ConfigMap {self._name(shard)} keeps changing; who else writes it?")
+        raise KubeError(f"ConfigMap {self._name(number)} keeps changing; who else writes it?")
 
-    async def _look_again(self, shard: int, path: str) -> None:
+    async def _stored_version(self, path: str) -> str:
         try:
             answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
         except ObjectNotFound:
-            self._versions.pop(shard, None)
-            return
-        found = decode(answer.body, PartialObjectMetadata)
-        self._versions[shard] = found.metadata.resource_version
+            return ""
+        return decode(answer.body, PartialObjectMetadata).metadata.resource_version
 
-    def _object(self, shard: int, body: bytes, version: str | None) -> bytes:
+    def _object(self, number: int, body: bytes, version: str) -> bytes:
         metadata: dict[str, object] = {
-            "name": self._name(shard),
+            "name": self._name(number),
             "namespace": self._namespace,
             "labels": {LABEL: self._part},
         }
@@ -285,28 +298,24 @@ class HistoryConfigMaps:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": packed}
         )
 
-    def _gap(self, shard: int) -> float:
-        share = min(self._sizes.get(shard, 0) / _FULL_GAP_BYTES, 1.0)
-        return max(self._gap_s * share, min(self._gap_s, _SHORTEST_GAP_S))
-
-    def _guests(self, shard: int) -> list[tuple[int, dict[str, bytes]]]:
-        """Return shards that were split off from this one, or from those that were, with their
-        lines, and are not stored yet: so long nothing of them stands anywhere else."""
+    def _guests(self, number: int) -> list[_Shard]:
+        """Return shards that were split off from this one, or from those that were, and are not
+        stored yet: so long nothing of them stands anywhere else."""
         found = [
-            (other, texts)
-            for other, texts in self._texts.items()
-            if other not in self._versions and shard in _ancestors(other)
+            shard
+            for other, shard in self._shards.items()
+            if not shard.version and number in _ancestors(other)
         ]
-        size = sum(len(line) for _, texts in found for line in texts.values())
+        size = sum(len(line) for shard in found for line in shard.lines.values())
         # What would make the API server refuse our own lines as well stays out.
         return found if size <= _MOST_GUESTS_BYTES else []
 
-    def _is_too_large(self, texts: Mapping[str, bytes], size: int) -> bool:
-        """Whether a shard of so many bytes is to be split."""
-        if size <= LARGEST_BYTES or self._count >= MOST:
+    def _is_too_large(self, shard: _Shard) -> bool:
+        """Whether a shard is to be split."""
+        if shard.size <= LARGEST_BYTES or self._count >= MOST:
             return False
-        longest = max(map(len, texts.values()))
-        return longest <= _LONG_BYTES or size - longest > LARGEST_BYTES
+        longest = max(map(len, shard.lines.values()))
+        return longest <= _LONG_BYTES or shard.size - longest > LARGEST_BYTES
 
     def _line(self, key: str, record: HistoryRecord) -> bytes:
         """Return the line of an object, nothing where it is too long to be stored."""
@@ -326,16 +335,27 @@ class HistoryConfigMaps:
 
     def _double(self) -> None:
         self._count *= 2
-        texts = [item for each in self._texts.values() for item in each.items()]
-        self._texts = {}
-        for key, text in texts:
-            self._texts.setdefault(self._shard(key), {})[key] = text
-        self._dirty.update(range(self._count))
-        if self._unsaved:
-            self._unsaved = dict.fromkeys(range(self._count), min(self._unsaved.values()))
-        self._changed.set()
+        lines = [item for shard in self._shards.values() for item in shard.lines.items()]
+        unsaved = (shard.unsaved_since for shard in self._shards.values())
+        since = min((at for at in unsaved if at is not None), default=None)
+        for shard in self._shards.values():
+            shard.lines = {}
+        for key, line in lines:
+            self._shard(self._number(key)).lines[key] = line
+        for number in range(self._count):
+            self._shard(number).unsaved_since = since
+        self._soil(*range(self._count))
 
-    def _shard(self, key: str) -> int:
+    def _soil(self, *numbers: int) -> None:
+        """Have shards written."""
+        for number in numbers:
+            self._shard(number).is_dirty = True
+            self._changed.set()
+
+    def _shard(self, number: int) -> _Shard:
+        return self._shards.get(number) or self._shards.setdefault(number, _Shard({}))
+
+    def _number(self, key: str) -> int:
         return zlib.crc32(key.encode()) % self._count
 
     def _name(self, shard: int | str) -> str:

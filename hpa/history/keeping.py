@@ -41,7 +41,7 @@ class HistoryKeeper:
         now = asyncio.get_running_loop().time
         began, memory = now(), self._memory
         # Scrapes are answered in a thread without a loop.
-        self._metrics.unread_s = lambda: 0.0 if memory.is_read else now() - began
+        self._metrics.read.unread_s = lambda: 0.0 if memory.is_read else now() - began
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._read(term)
@@ -59,7 +59,7 @@ class HistoryKeeper:
         if shards is None:
             return
         now = asyncio.get_running_loop().time
-        self._metrics.unsaved_s = lambda: shards.unsaved_s(now())
+        self._metrics.read.unsaved_s = lambda: shards.unsaved_s(now())
         while True:
             try:
                 await shards.run()
@@ -68,7 +68,7 @@ class HistoryKeeper:
 
     async def end(self) -> None:
         """Store what waits. On SIGTERM we still lead: the next leader must find everything."""
-        self._metrics.unread_s = self._metrics.unsaved_s = lambda: 0.0
+        self._metrics.read.unread_s = self._metrics.read.unsaved_s = lambda: 0.0
         if self._shards is None or not self._memory.is_read:
             return
         try:

@@ -49,7 +49,7 @@ class AutoscalerChanges:
         if is_new:
             self.schedule.add(record.key[0])
             self.rivals.add(*record.key)
-            self._ports.metrics.autoscalers += 1
+            self._ports.metrics.counts.autoscalers += 1
             self.foreign.note(record.foreign, status_writer(record.written), now, is_first=True)
             self._machines.add(record)
         if record.hpa is not None:
@@ -73,7 +73,7 @@ class AutoscalerChanges:
     def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
         """Forget a deleted object, its history included."""
         self._machines.delete(record)
-        self._ports.metrics.autoscalers -= 1
+        self._ports.metrics.counts.autoscalers -= 1
         if is_last:
             self.schedule.drop(record.key[0])
         self._memory.forget(record.key)

@@ -83,8 +83,8 @@ class Controller:
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
         self.rounds = Rounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self._passes: Passes | None = None
-        ports.metrics.replicas = self._sizes
-        ports.metrics.events_dropped = lambda: ports.recorder.dropped
+        ports.metrics.read.replicas = self._sizes
+        ports.metrics.read.events_dropped = lambda: ports.recorder.dropped
 
     @property
     def catalog(self) -> Catalog:
@@ -112,7 +112,7 @@ class Controller:
             self._machines.end_term(self.catalog)
             self.heartbeat.rest()
             # Who leads next says how these stand; ours would be added to what it says.
-            self._ports.metrics.is_leader = self._ports.metrics.foreign = 0
+            self._ports.metrics.counts.is_leader = self._ports.metrics.counts.foreign = 0
             await self._keeping.end()
 
     async def _reconcile(self, term: Term) -> None:
@@ -122,7 +122,7 @@ class Controller:
             self._changes.tell_problems(record)
         _settle()
         _log.info("reconciling", autoscalers=len(catalog), mode=self.state.settings.mode)
-        self._ports.metrics.is_leader = 1
+        self._ports.metrics.counts.is_leader = 1
         async with asyncio.TaskGroup() as group:
             self._passes = Passes(
                 group, self._ports, self.state, self._machines, self._options, self._clock
@@ -179,7 +179,7 @@ class Controller:
             has_left = bool(records)
             if records:
                 group.create_task(self._run(records), name=f"slot {tick % schedule.slots}")
-            self._ports.metrics.foreign = self._count_foreign()
+            self._ports.metrics.counts.foreign = self._count_foreign()
             tick += 1
             # A loop that was held up (a frozen process) goes on from now, without a burst.
             at = max(at + schedule.tick_s, loop.time() - schedule.tick_s)

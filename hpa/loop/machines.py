@@ -51,9 +51,9 @@ class Machines:
                 self._urgent.append(record)
                 self._is_any_urgent.set()
             elif kind is Skip:
-                self._metrics.skipped += 1
+                self._metrics.counts.skipped += 1
             elif kind is CountSaved:
-                self._metrics.saved += 1
+                self._metrics.counts.saved += 1
         return instructions
 
     def story(self, record: AutoscalerRecord) -> tuple[Chapter, ...]:

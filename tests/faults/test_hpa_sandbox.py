@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.flags import HpaChoice
 from hpa.loop.state import Options, PassLimits
@@ -95,7 +96,8 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
                 mode="replace", source="api", namespaces=(), selector="",
                 times=LeaseTimes(3.0, 2.0, 0.3), lease="hpa", lease_namespace=NS,
             )  # fmt: skip
-            part = HpaPart(api, chosen, discovery, load, pods, identity="one", rhythm=QUICK)
+            stores = HpaStores(chosen.namespaces, pods)
+            part = HpaPart(api, chosen, discovery, load, stores, identity="one", rhythm=QUICK)
             tasks = [
                 asyncio.create_task(discovery.run()),
                 asyncio.create_task(part.run()),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpa.cluster.stores import HpaStores
 from hpa.flags import TABLE, choice
 from hpa.part import HpaPart
 from podscale.core.metrics import ExternalMetric
@@ -94,7 +95,8 @@ async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
         await discovery.refresh()
         pods = PodStore(keep_annotations=())
         metrics.pods = lambda _question: pods.select_all(NS).names
-        part = HpaPart(api, chosen, discovery, metrics, pods, identity="test", rhythm=QUICK)
+        stores = HpaStores(chosen.namespaces, pods)
+        part = HpaPart(api, chosen, discovery, metrics, stores, identity="test", rhythm=QUICK)
         working = asyncio.create_task(part.run())
         try:
             yield Running(server, part, metrics)
@@ -177,7 +179,7 @@ async def test_a_thousand_objects_at_once_are_all_decided_within_a_period_and_a_
 ) -> None:
     async with running(sandbox) as hpa:
         await until("leading", hpa.part.is_leader)
-        await until("reconciling", lambda: hpa.part.metrics.is_leader)
+        await until("reconciling", lambda: hpa.part.metrics.counts.is_leader)
         began = time.monotonic()
         for number in range(1000):
             name = f"web{number}"

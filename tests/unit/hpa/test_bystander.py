@@ -44,7 +44,7 @@ async def test_a_target_that_another_controller_scales_is_left_to_it(resource: s
     assert {name for name, _ in cluster.scales()} == {"other"}
     assert {name for name, _ in cluster.statuses()} == {"other"}
     assert cluster.controller.foreign_controller((NS, "web")) == "kube-controller-manager"
-    assert cluster.metrics.foreign == 1
+    assert cluster.metrics.counts.foreign == 1
     await asyncio.sleep(620.0)
     assert "web" in {name for name, _ in cluster.scales()}  # it has been quiet for long
     leading.cancel()

@@ -63,7 +63,7 @@ async def test_a_steady_workload_is_neither_read_nor_written() -> None:
     await cluster.run_for(60.0)
     assert [w for w in cluster.world.writes if "configmaps" not in w[1]] == []
     assert [path for path in cluster.world.reads if "configmaps" not in path] == []
-    assert cluster.metrics.saved > 0
+    assert cluster.metrics.counts.saved > 0
 
 
 async def test_statuses_that_were_written_together_are_refreshed_apart() -> None:
@@ -294,19 +294,23 @@ async def test_a_former_leader_says_no_more_what_it_decided_and_who_else_scales(
     )
     cluster.controller._keeping._shards.put((NS, "web"), None)  # type: ignore[union-attr]
     await asyncio.sleep(5.0)
-    assert list(metrics.replicas()) == [(NS, "web", 2)]
-    assert metrics.foreign == 1
-    assert metrics.unsaved_s() == 5.0
+    assert list(metrics.read.replicas()) == [(NS, "web", 2)]
+    assert metrics.counts.foreign == 1
+    assert metrics.read.unsaved_s() == 5.0
     leading.cancel()
     await asyncio.wait({leading})
-    assert list(metrics.replicas()) == []
-    assert (metrics.foreign, metrics.is_leader, metrics.unsaved_s()) == (0, 0, 0.0)
+    assert list(metrics.read.replicas()) == []
+    assert (metrics.counts.foreign, metrics.counts.is_leader, metrics.read.unsaved_s()) == (
+        0,
+        0,
+        0.0,
+    )
 
 
 async def test_events_that_were_lost_are_counted() -> None:
     cluster = Cluster(settings=SETTINGS)
     cluster.recorder.dropped = 7
-    assert cluster.metrics.events_dropped() == 7
+    assert cluster.metrics.read.events_dropped() == 7
 
 
 @pytest.mark.parametrize("mode", ["replace", "shadow"])

@@ -24,10 +24,10 @@ def exposed() -> str:
     metrics.wrote("scale", "ok")
     for tally in (metrics.tick_lag, metrics.gap, metrics.data_age):
         tally.add((), 0.5)
-    metrics.replicas = lambda: [("shop", "web", 3)]
-    metrics.unsaved_s = lambda: 12.5
-    metrics.unread_s = lambda: 75.0
-    metrics.events_dropped = lambda: 7
+    metrics.read.replicas = lambda: [("shop", "web", 3)]
+    metrics.read.unsaved_s = lambda: 12.5
+    metrics.read.unread_s = lambda: 75.0
+    metrics.read.events_dropped = lambda: 7
     return generate_latest(registry).decode()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hpa import flags
+from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
 from hpa.explain import explain
 from hpa.history import history
@@ -87,10 +88,10 @@ async def test_growth_goes_on_after_a_minute(refusal: KubeError) -> None:
     async with leading(cluster):
         await asyncio.sleep(59.0)
         assert cluster.scales() == []
-        assert 58.0 <= cluster.metrics.unread_s() <= 60.0
+        assert 58.0 <= cluster.metrics.read.unread_s() <= 60.0
         await asyncio.sleep(2.0)
         assert cluster.scales() == [("web", 4)]
-    assert cluster.metrics.unread_s() == 0.0
+    assert cluster.metrics.read.unread_s() == 0.0
 
 
 async def test_a_window_begins_with_the_term_and_is_kept() -> None:
@@ -126,7 +127,7 @@ async def test_what_is_read_late_counts_from_then_on() -> None:
         await asyncio.sleep(100.0)
         show(second.world)
         await asyncio.sleep(430.0)
-        assert second.metrics.unread_s() == 0.0
+        assert second.metrics.read.unread_s() == 0.0
         assert second.scales() == []  # four were added within ten minutes
         stored = await HistoryConfigMaps(second.world, "podscale", "hpa").load()
         assert [change for change, _ in stored[(NS, "web")].ups] == [2, 2]
@@ -276,12 +277,12 @@ async def test_a_part_without_its_histories_is_ready_and_says_so() -> None:
         chosen,
         Discovery(cluster.world),
         cluster.provider,
-        PodStore(keep_annotations=()),
+        HpaStores((), PodStore(keep_annotations=())),
         identity="one",
     )
     health = Health()
     part.register(health)
-    part.metrics.unread_s = lambda: 75.0
+    part.metrics.read.unread_s = lambda: 75.0
     told = health.report("readyz", is_verbose=True, excluded=["autoscalers-synced"])
     assert told.status == 200
     assert "[+]histories-read ok: stored histories could not be read for 75 s" in told.text
