@@ -146,6 +146,10 @@ class Refresh:
         except QueryError as error:
             await self._failed(batch, error, budget)
             return
+        if _has_histograms(answer):
+            # Of somebody's namespace: the others keep their batch, and that one is left out.
+            await self._split(batch, budget)
+            return
         if not _is_plain(answer) or (stamps is not None and not _is_plain(stamps)):
             self._give_up(batch, None)
             return
@@ -230,7 +234,12 @@ class Refresh:
             self._give_up(batch, None)
         elif error.kind not in SPLITTABLE:
             self._give_up(batch, error.failure)
-        elif (halves := batch.halves()) is not None and budget.left >= 2:
+        else:
+            await self._split(batch, budget)
+
+    async def _split(self, batch: Batch, budget: _Budget) -> None:
+        """Read the halves; where there are none, count it against the namespace."""
+        if (halves := batch.halves()) is not None and budget.left >= 2:
             budget.left -= 2
             self._stats.splits += 1
             if halves[0].namespaces == halves[1].namespaces:
@@ -323,6 +332,10 @@ class Refresh:
 
 def _is_plain(answer: InstantAnswer) -> bool:
     return answer.kind == "vector" and answer.is_float_only and not answer.is_partial
+
+
+def _has_histograms(answer: InstantAnswer) -> bool:
+    return answer.kind == "vector" and not answer.is_float_only and not answer.is_partial
 
 
 def _is_equal(own: Reading, sheet: Sheet, names: tuple[str, ...]) -> bool:

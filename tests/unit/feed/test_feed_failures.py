@@ -26,6 +26,40 @@ async def test_splitting_isolates_the_one_failing_namespace(fake, opened):
     assert quiet(feed) == {"batch": 7, "single": 1}  # 8, 4+4, 2+2, 1+1
 
 
+async def test_histograms_of_one_namespace_leave_the_others_together(fake, opened, clock):
+    feed, plan = await opened(), pods_plan()
+
+    def react(asked):
+        if "n5" not in asked.values("namespace") or asked.is_stamp:
+            return None
+        body = vector(fake.evaluated(asked), asked.time_s)
+        for row in body["data"]["result"]:
+            if row["metric"].get("namespace", "n5") == "n5":
+                row["histogram"] = [row.pop("value")[0], {"count": "2"}]
+        return web.json_response(body)
+
+    fake.react = react
+    demands = [want(plan, f"n{n}", "p0") for n in range(8)]
+    for expected in (
+        {"batch": 7, "single": 1},  # 8, 4+4, 2+2, 1+1
+        {"batch": 7, "single": 1},
+        {"batch": 7, "single": 1},
+        {"batch": 1, "single": 1},  # left out for a while
+    ):
+        fake.asked.clear()
+        before = quiet(feed)
+        outcomes = await feed.read(demands)
+        for n, outcome in enumerate(outcomes):
+            if n == 5:
+                assert (type(outcome), outcome.reason) == (Refused, "ResultIsHistogram")
+            else:
+                assert served(outcome)["p0"] == 10.0 * n
+        after = quiet(feed)
+        assert {kind: after[kind] - before.get(kind, 0) for kind in after} == expected
+        clock.now_s += 10
+    assert feed.stats.exclusions == 1
+
+
 async def test_a_namespace_that_fails_three_times_is_left_out_for_five_minutes(fake, opened, clock):
     feed, plan = await opened(), pods_plan()
     fake.react = lambda asked: (
@@ -128,12 +162,6 @@ async def test_unequal_duplicates_send_only_that_request_by_itself(fake, opened,
         {"isPartial": True},
         {"warnings": ["No StoreAPIs matched for this query"]},
         {"data": {"resultType": "scalar", "result": [1, "2"]}},
-        {
-            "data": {
-                "resultType": "vector",
-                "result": [{"metric": {"namespace": "n1", "pod": "p0"}, "histogram": [1, {}]}],
-            }
-        },
     ],
 )
 async def test_odd_batch_answers_are_not_stored(fake, opened, body):
