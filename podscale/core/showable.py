@@ -5,10 +5,14 @@ from urllib.parse import urljoin, urlsplit
 
 HIDDEN = "…"
 
-_PLACE = r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.%]*\])(?::[0-9]{0,5})?"  # host and port
+# A number beyond these is no port but may be a password that stands in a port's place.
+_PORT = (
+    r"(?:0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
+_PLACE = rf"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.%]*\])(?::{_PORT}?)?"  # host and port
 _PATH = r"(?:/[^\s@?#\\]*)?"
 _URL = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#\\]*@)?({_PLACE}{_PATH})(?:[?#][^@]*)?")
-_NO_URL = re.compile(rf"{_PLACE}{_PATH}")
+_NO_URL = re.compile(rf"{_PLACE}(?!//){_PATH}")
 
 
 def shown_url(text: str) -> str:

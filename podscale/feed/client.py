@@ -115,7 +115,10 @@ class PrometheusClient:
     def __init__(self, options: PrometheusOptions) -> None:
         """Prepare; raises ValueError for a URL that is none, or a proxy that cannot be used."""
         self.options = options
-        parts = urlsplit(options.url)
+        try:
+            parts = urlsplit(options.url)
+        except ValueError:  # whose words quote what may be a password
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{shown_url(options.url)} is not an http or https URL with a host")
         self.is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")

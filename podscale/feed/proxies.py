@@ -39,7 +39,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> URL | None:
         return None
     try:
         proxy = URL(named if "://" in named else f"http://{named}")
-    except ValueError:
+    except (ValueError, IndexError):  # the latter is yarl's word for brackets and no host
         raise ValueError(
             f"{variable} is not the URL of a proxy; write one like http://proxy.example:3128, or "
             f"{parts.hostname} in NO_PROXY"

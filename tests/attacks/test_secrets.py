@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -48,8 +48,18 @@ def test_what_is_no_secret_is_shown():
         "prometheus.monitoring.svc:9090/a", "HTTP://h", "http://",
     ):  # fmt: skip
         assert shown_url(text) == text
+    assert shown_url("http://prometheus:65535/a") == "http://prometheus:65535/a"
     assert shown_url("ftp://user:password@host:21/path?token=x#y") == "ftp://host:21/path"
     assert shown_url("http:/user:password@host") == HIDDEN
+
+
+@given(
+    st.sampled_from(["http://", "https://", ""]), st.sampled_from(["user", "a.b", "[::1]"]),
+    st.one_of(st.integers(65_536, 10**12).map(str), st.integers(0, 10**6).map("0{}".format)),
+    st.sampled_from(["", "/", "/path", "?a=b"]),
+)  # fmt: skip
+def test_digits_in_a_ports_place_that_are_no_port_are_hidden(begin, user, secret, end):
+    assert secret not in shown_url(f"{begin}{user}:{secret}{end}")
 
 
 @settings(max_examples=1_000)
@@ -69,6 +79,8 @@ def _refusal(work, *errors: type[Exception]) -> str:
 
 @settings(max_examples=300, deadline=None)
 @given(urls())
+@example(("http://s3c00[r3t@[::1]:9090", "s3c00[r3t"))  # Python's words quote half of it
+@example(("http://s3c[r3t@", "s3c[r3t"))  # yarl raises IndexError
 def test_no_refusal_of_a_url_holds_its_credentials(made):
     text, secret = made
     assume("\t" not in secret)
