@@ -1,12 +1,26 @@
 """A stream for what is said beside the work: a full disk or a closed pipe must not end it."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import ClassVar, TextIO, cast
 
 
 def unfailing(stream: TextIO | None) -> TextIO:
     """Return ``stream`` so that writing never raises; None where there is none to write to."""
     return stream if isinstance(stream, UnfailingStream) else cast(TextIO, UnfailingStream(stream))
+
+
+@contextmanager
+def unfailing_file(path: Path) -> Iterator[TextIO]:
+    """Yield a stream into a new file, of which not even the end raises: it writes what is left."""
+    stream = path.open("w", buffering=1)
+    try:
+        yield cast(TextIO, UnfailingStream(stream))
+    finally:
+        with suppress(OSError):
+            stream.close()
 
 
 class UnfailingStream(io.TextIOBase):

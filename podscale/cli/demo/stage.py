@@ -23,6 +23,7 @@ from podscale.cli.demo.flags import NAMESPACE, SERVICE, flags
 from podscale.cli.demo.measurements import Measurements, measuring
 from podscale.cli.demo.rules import rules
 from podscale.cli.together import together
+from podscale.core.unfailing import unfailing_file
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
@@ -110,7 +111,7 @@ async def _on(
 ) -> AsyncIterator[DemoStage]:
     scrape_s = max(1.0, _LEAST_SCRAPE_S * clock.speed)
     (directory / "rules.yaml").write_text(rules(scrape_s))
-    with (directory / "podscale.log").open("w", buffering=1) as log:
+    with unfailing_file(directory / "podscale.log") as log:
         logs.configure("console", Verbosity(0), log)
         os.environ["POD_NAMESPACE"] = NAMESPACE
         cluster = SandboxCluster(SandboxServer(wall=clock), timing=_timing(clock))

@@ -1,8 +1,9 @@
 """A stream that never raises."""
 
 import io
+from pathlib import Path
 
-from podscale.core.unfailing import UnfailingStream, unfailing
+from podscale.core.unfailing import UnfailingStream, unfailing, unfailing_file
 
 
 class _Full(io.StringIO):
@@ -41,3 +42,11 @@ def test_a_closed_stream_and_none_are_written_to_all_the_same() -> None:
 def test_a_stream_is_not_wrapped_twice() -> None:
     stream = unfailing(io.StringIO())
     assert unfailing(stream) is stream
+
+
+def test_a_file_on_a_full_disk_ends_nothing():
+    before = UnfailingStream.lost
+    with unfailing_file(Path("/dev/full")) as stream:
+        stream.write("a line\n")
+        stream.write("and another")
+    assert UnfailingStream.lost == before + 2
