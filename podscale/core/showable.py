@@ -11,7 +11,9 @@ _PORT = (
 )
 _PLACE = rf"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.%]*\])(?::{_PORT}?)?"  # host and port
 _PATH = r"(?:/[^\s@?#\\]*)?"
-_URL = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#\\]*@)?({_PLACE}{_PATH})(?:[?#][^@]*)?")
+# Before a user the scheme is one that is known: another may be the beginning of a password.
+_BEGIN = r"[A-Za-z][A-Za-z0-9+.-]*://(?![^/?#\\]*@)|(?:https?|ftp|socks[45]h?)://"
+_URL = re.compile(rf"(?i:({_BEGIN}))(?:[^/?#\\]*@)?({_PLACE}{_PATH})(?:[?#][^@]*)?")
 _NO_URL = re.compile(rf"{_PLACE}(?!//){_PATH}")
 
 

@@ -64,6 +64,7 @@ def test_digits_in_a_ports_place_that_are_no_port_are_hidden(begin, user, secret
 
 @settings(max_examples=1_000)
 @given(urls())
+@example(("https3c://r3t@prometheus", "s3c://r3t"))
 def test_no_url_is_shown_with_its_credentials(made):
     text, secret = made
     assert not is_told(secret, shown_url(text))
