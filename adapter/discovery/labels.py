@@ -23,8 +23,6 @@ ROOT_RESOURCES = frozenset(["namespaces", "nodes", "persistentvolumes"])
 
 _MOST_PARTS, _LONGEST_PARTS = 4096, 256  # labels remembered, characters of one: a search is 10 us
 
-_GROUP_RESOURCE = "schema.GroupResource"  # what upstream's templates of labels are given
-
 
 class LabelProblem(ValueError):
     """A part of ``resources`` that cannot be used; ``field`` is its path below it."""
@@ -138,7 +136,7 @@ class ResourceLabels:
             raise NoLabel(f"the cluster has no resource {resource!r}, so {key} has no label")
         fields = {"Group": _sanitised(group), "Resource": described.singular}
         try:
-            label = self._template.render(fields, _GROUP_RESOURCE)
+            label = self._template.render(fields)
         except gotemplate.TemplateError as error:
             raise NoLabel(f"resources.template fails for {key}: {error}") from None
         if not label:
@@ -153,9 +151,7 @@ def _compile_template(text: str) -> "tuple[gotemplate.Template, re2._Regexp]":
         template = gotemplate.parse(text)
         # The rest of the text is not escaped: `kube.<<.Resource>>` matches any character
         # where the dot is, as upstream.
-        shape = template.render(
-            {"Group": "(?P<group>.+?)", "Resource": "(?P<resource>.+?)"}, _GROUP_RESOURCE
-        )
+        shape = template.render({"Group": "(?P<group>.+?)", "Resource": "(?P<resource>.+?)"})
         if not shape:
             raise LabelProblem("template", f"{text!r} renders to nothing")
         pattern = patterns.compile(f"^{shape}$")

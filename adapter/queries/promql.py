@@ -73,7 +73,7 @@ class QueryTemplate:
             "GroupBySlice": list(group_by_slice),
         }
         try:
-            query = self._template.render(fields, "naming.queryTemplateArgs")
+            query = self._template.render(fields)
         except gotemplate.TemplateError as error:
             raise RuleQueryError(f"metricsQuery fails: {error}") from None
         if not query:

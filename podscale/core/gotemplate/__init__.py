@@ -1,8 +1,8 @@
-"""Go's text/template, as far as metric rules can use it.
+"""The part of Go's text/template that metric rules use; anything else is refused by name.
 
-``parse`` reads a template, ``Template.render`` executes it with named fields:
-``syntax`` makes tokens, ``parse`` the tree, ``execute`` walks it, ``functions`` are the
-built-ins and ``format`` is Go's fmt. Checked against Go itself (tests/unit/core/oracle).
+Fields, constants, variables, pipelines, ``if``, ``with``, ``range``, ``define`` and
+``template``, and the functions of ``functions``. ``parse`` reads a template with the tokens
+of ``syntax`` into the ``nodes`` that write it. What is accepted renders as Go renders it.
 """
 
 from podscale.core.gotemplate.errors import (
@@ -10,7 +10,8 @@ from podscale.core.gotemplate.errors import (
     TemplateExecutionError,
     TemplateSyntaxError,
 )
-from podscale.core.gotemplate.execute import Template, parse
+from podscale.core.gotemplate.nodes import Template
+from podscale.core.gotemplate.parse import parse
 from podscale.core.gotemplate.values import Value
 
 __all__ = [

@@ -1,38 +1,24 @@
-"""The functions that Go gives every template. ``and`` and ``or`` are in ``execute``:
-they do not evaluate what cannot matter."""
+"""The functions that templates of rules can call, each as Go's text/template defines it.
 
-import itertools
+``and`` and ``or`` are in ``nodes``: they do not evaluate what cannot matter.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_plus
 
 from msgspec import Struct
 
+from podscale.core.goquote import quote
 from podscale.core.gotemplate.errors import TemplateExecutionError
-from podscale.core.gotemplate.format import sprint, sprintf, sprintln
-from podscale.core.gotemplate.values import (
-    Operand,
-    TemplateRecord,
-    Value,
-    is_text_map,
-    is_true,
-    to_bytes,
-    to_text,
-    type_name,
-)
+from podscale.core.gotemplate.values import Operand, is_true, kind, show
 
 _HTML = str.maketrans(
     {"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
 )
-_JS = {
-    "\\": "\\\\",
-    "'": "\\'",
-    '"': '\\"',
-    "<": "\\u003C",
-    ">": "\\u003E",
-    "&": "\\u0026",
-    "=": "\\u003D",
-}
-_QUERY_SAFE = "-_.~"
+_JS = {"\\": "\\\\", "'": "\\'", '"': '\\"'}
+_JS_HIDDEN = "<>&="
+_VERB = re.compile(r"%(.?)", re.DOTALL)
 
 
 class Builtin(Struct, frozen=True):
@@ -43,185 +29,135 @@ class Builtin(Struct, frozen=True):
     most: int | None = None
 
 
-def _fail(reason: str) -> TemplateExecutionError:
-    return TemplateExecutionError(reason)
+def verbs(pattern: str) -> list[str]:
+    """Return the verbs of a ``printf`` pattern that take a value; raises ``ValueError``."""
+    found = _VERB.findall(pattern)
+    for verb in found:
+        if verb not in ("s", "q", "v", "d", "%"):
+            raise ValueError(f"printf in rules knows %s, %q, %v, %d and %%, not %{verb}")
+    return [verb for verb in found if verb != "%"]
+
+
+def _index(arguments: Sequence[Operand]) -> Operand:
+    item, index = arguments
+    if isinstance(item, Mapping):
+        if not isinstance(index, str):
+            raise TemplateExecutionError(f"value has type {kind(index)}; should be string")
+        return item.get(index, "")
+    if not isinstance(item, Sequence) or isinstance(item, str):
+        raise TemplateExecutionError(f"rules can index lists and maps, not {kind(item)}")
+    at = _position(index, len(item))
+    if at == len(item):
+        raise TemplateExecutionError(f"index out of range: {at}")
+    return item[at]
 
 
 def _position(index: Operand, limit: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int):
-        kind = "nil" if index is None else f"type {type_name(index)}"
-        raise _fail(f"cannot index slice/array with {kind}")
+        raise TemplateExecutionError(f"cannot index slice/array with {kind(index)}")
     if not 0 <= index <= limit:
-        raise _fail(f"index out of range: {index}")
+        raise TemplateExecutionError(f"index out of range: {index}")
     return index
-
-
-def _index(arguments: Sequence[Operand]) -> Operand:
-    item = arguments[0]
-    if item is None:
-        raise _fail("index of untyped nil")
-    for index in arguments[1:]:
-        item = _indexed(item, index)
-    return item
-
-
-def _indexed(item: Operand, index: Operand) -> Operand:
-    match item:
-        case None:
-            raise _fail("index of nil pointer")
-        case str():
-            data = to_bytes(item)
-            at = _position(index, len(data))
-            if at < len(data):
-                return data[at]
-        case Mapping():
-            if not isinstance(index, str):
-                raise _fail(f"value has type {type_name(index)}; should be string")
-            absent = "" if is_text_map(item) else None
-            return item.get(index, absent)
-        case TemplateRecord() | bool() | int() | float():
-            raise _fail(f"can't index item of type {type_name(item)}")
-        case _:
-            at = _position(index, len(item))
-            if at < len(item):
-                return item[at]
-    raise _fail(f"index out of range: {index}")
 
 
 def _slice(arguments: Sequence[Operand]) -> Operand:
     item, *bounds = arguments
-    if item is None:
-        raise _fail("slice of untyped nil")
-    if isinstance(item, str):
-        if len(bounds) == 3:
-            raise _fail("cannot 3-index slice a string")
-        data = to_bytes(item)
-        start, end = _bounds(bounds, len(data))
-        return to_text(data[start:end])
-    if isinstance(item, TemplateRecord | Mapping | bool | int | float):
-        raise _fail(f"can't slice item of type {type_name(item)}")
-    start, end = _bounds(bounds, len(item))
-    return item[start:end]
-
-
-def _bounds(bounds: Sequence[Operand], length: int) -> tuple[int, int]:
-    places = [_position(bound, length) for bound in bounds]
-    edges = [*places, *[0, length][len(places) :]]
-    for low, high in itertools.pairwise(edges):
-        if low > high:
-            raise _fail(f"invalid slice index: {low} > {high}")
-    return edges[0], edges[1]
+    if not isinstance(item, Sequence):
+        raise TemplateExecutionError(f"can't slice item of type {kind(item)}")
+    whole = item.encode() if isinstance(item, str) else item  # Go counts bytes
+    places = [_position(bound, len(whole)) for bound in bounds]
+    start, end = [*places, *[0, len(whole)][len(places) :]]
+    if start > end:
+        raise TemplateExecutionError(f"invalid slice index: {start} > {end}")
+    part = whole[start:end]
+    try:
+        return part.decode() if isinstance(part, bytes) else part
+    except UnicodeDecodeError:
+        raise TemplateExecutionError("slice cuts a character in two") from None
 
 
 def _len(arguments: Sequence[Operand]) -> Operand:
     item = arguments[0]
-    if isinstance(item, str):
-        return len(to_bytes(item))
-    if item is None or isinstance(item, TemplateRecord | bool | int | float):
-        raise _fail(f"len of {'nil pointer' if item is None else f'type {type_name(item)}'}")
-    return len(item)
+    if not isinstance(item, Sequence | Mapping):
+        raise TemplateExecutionError(f"len of type {kind(item)}")
+    return len(item.encode()) if isinstance(item, str) else len(item)
 
 
-def _printf(arguments: Sequence[Operand]) -> Operand:
+def _print(arguments: Sequence[Operand]) -> str:
+    """Return the values, a space between two neighbours of which neither is a text."""
+    parts: list[str] = []
+    was_text = True
+    for value in arguments:
+        is_text = isinstance(value, str)
+        parts.append(("" if is_text or was_text else " ") + show(value))
+        was_text = is_text
+    return "".join(parts)
+
+
+def _printf(arguments: Sequence[Operand]) -> str:
     pattern, *values = arguments
-    if not isinstance(pattern, str):
-        raise _fail(f"wrong type for value; expected string; got {type_name(pattern)}")
-    return sprintf(pattern, values)
+    left = iter(values)
+    return _VERB.sub(
+        lambda found: "%" if found[1] == "%" else _verb(found[1], next(left)), str(pattern)
+    )
+
+
+def _verb(verb: str, value: Operand) -> str:
+    fits = {"s": ("text", "list", "map"), "q": ("text",), "d": ("int",)}
+    if verb != "v" and kind(value) not in fits[verb]:
+        raise TemplateExecutionError(f"printf in rules cannot write {kind(value)} as %{verb}")
+    return quote(str(value)) if verb == "q" else show(value)
 
 
 def _joined(arguments: Sequence[Operand]) -> str:
-    if len(arguments) == 1 and isinstance(arguments[0], str):
-        return arguments[0]
-    return sprint(["<no value>" if value is None else value for value in arguments])
+    return _print(["<no value>" if value is None else value for value in arguments])
 
 
 def _js_escaped(character: str) -> str:
-    if (known := _JS.get(character)) is not None:
-        return known
-    if character.isprintable():
+    if character in _JS:
+        return _JS[character]
+    if character.isprintable() and character not in _JS_HIDDEN:
         return character
     return f"\\u{ord(character):04X}"
 
 
 def _equal(arguments: Sequence[Operand]) -> Operand:
-    if len(arguments) < 2:
-        raise _fail("missing argument for comparison")
     return any(_are_equal(arguments[0], other) for other in arguments[1:])
 
 
 def _are_equal(one: Operand, other: Operand) -> bool:
     if one is None or other is None:
         return one is None and other is None
-    kinds = {_kind(one), _kind(other)}
-    if len(kinds) > 1:
-        raise _fail(f"incompatible types for comparison: {type_name(one)} and {type_name(other)}")
-    if kinds <= {"map", "list", "struct"}:
-        raise _fail(f"non-comparable type {type_name(other)}")
+    if kind(one) != kind(other):
+        raise TemplateExecutionError(f"cannot compare {kind(one)} and {kind(other)}")
+    if not isinstance(one, str | int):
+        raise TemplateExecutionError(f"cannot compare a {kind(one)}")
     return one == other
 
 
-def _kind(value: Operand) -> str:
-    match value:
-        case TemplateRecord():
-            return "struct"
-        case Mapping():
-            return "map"
-        case str() | bool() | int() | float():
-            return type(value).__name__
-    return "list"
-
-
 def _is_less(one: Operand, other: Operand) -> bool:
-    for value in (one, other):
-        if value is None or isinstance(value, TemplateRecord | Mapping) or _kind(value) == "list":
-            raise _fail("invalid type for comparison")
-    if _kind(one) != _kind(other):
-        raise _fail(f"incompatible types for comparison: {type_name(one)} and {type_name(other)}")
-    if isinstance(one, bool):
-        raise _fail("invalid type for comparison")
     if isinstance(one, str) and isinstance(other, str):
-        return to_bytes(one) < to_bytes(other)
-    return one < other  # type: ignore[operator] # both int or both float
-
-
-def _call(arguments: Sequence[Operand]) -> Operand:
-    shown = type_name(arguments[0])
-    raise _fail(f"error calling call: non-function of type {shown}")
+        return one < other  # by code point, which is Go's order of UTF-8
+    if kind(one) == kind(other) == "int":
+        return one < other  # type: ignore[operator] # both are int
+    raise TemplateExecutionError(f"cannot order {kind(one)} and {kind(other)}")
 
 
 BUILTINS: Mapping[str, Builtin] = {
-    "call": Builtin(_call, 1),
-    "eq": Builtin(_equal, 1),
+    "eq": Builtin(_equal, 2),
     "ge": Builtin(lambda a: not _is_less(a[0], a[1]), 2, 2),
-    "gt": Builtin(lambda a: not (_is_less(a[0], a[1]) or _are_equal(a[0], a[1])), 2, 2),
+    "gt": Builtin(lambda a: _is_less(a[1], a[0]), 2, 2),
     "html": Builtin(lambda a: _joined(a).translate(_HTML), 0),
-    "index": Builtin(_index, 1),
+    "index": Builtin(_index, 2, 2),
     "js": Builtin(lambda a: "".join(map(_js_escaped, _joined(a))), 0),
-    "le": Builtin(lambda a: _is_less(a[0], a[1]) or _are_equal(a[0], a[1]), 2, 2),
+    "le": Builtin(lambda a: not _is_less(a[1], a[0]), 2, 2),
     "len": Builtin(_len, 1, 1),
     "lt": Builtin(lambda a: _is_less(a[0], a[1]), 2, 2),
     "ne": Builtin(lambda a: not _are_equal(a[0], a[1]), 2, 2),
     "not": Builtin(lambda a: not is_true(a[0]), 1, 1),
-    "print": Builtin(sprint, 0),
+    "print": Builtin(_print, 0),
     "printf": Builtin(_printf, 1),
-    "println": Builtin(sprintln, 0),
-    "slice": Builtin(_slice, 1, 4),
-    "urlquery": Builtin(
-        lambda a: quote_from_bytes(to_bytes(_joined(a)), _QUERY_SAFE + " ").replace(" ", "+"), 0
-    ),
+    "slice": Builtin(_slice, 1, 3),
+    "urlquery": Builtin(lambda a: quote_plus(_joined(a), safe="~"), 0),
 }
 SHORT_CIRCUIT = frozenset({"and", "or"})
-
-
-def field_of(value: Operand, name: str) -> Value:
-    """Return the field or entry ``name``; absent entries of maps are None, "no value"."""
-    match value:
-        case None:
-            return None
-        case TemplateRecord():
-            if name not in value.fields:
-                raise _fail(f"can't evaluate field {name} in type struct")
-            return value.fields[name]
-        case Mapping():
-            return value.get(name)
-    raise _fail(f"can't evaluate field {name} in type {type_name(value)}")

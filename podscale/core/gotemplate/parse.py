@@ -1,306 +1,258 @@
-"""From tokens to the tree (``text/template/parse``)."""
+"""From tokens to the nodes that write the template (``text/template/parse``)."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+import re
+from collections.abc import Mapping
 
 from podscale.core.goquote import quote
-from podscale.core.gotemplate import literals
 from podscale.core.gotemplate.errors import TemplateSyntaxError
-from podscale.core.gotemplate.syntax import KEYWORDS, Token, tokens
-from podscale.core.gotemplate.tree import (
-    Action,
-    Call,
-    Chain,
-    Dot,
-    Expression,
-    Field,
-    Function,
-    If,
-    Jump,
-    Nil,
-    Pipe,
-    Range,
-    Statement,
+from podscale.core.gotemplate.functions import BUILTINS, SHORT_CIRCUIT, verbs
+from podscale.core.gotemplate.nodes import (
+    Body,
+    FieldPath,
+    IfStatement,
+    Loop,
+    Pipeline,
+    PlainText,
+    Template,
+    TemplateCall,
     TemplateConstant,
-    TemplateText,
-    Variable,
+    TemplateExpression,
+    TemplateFunction,
+    TemplateStatement,
 )
+from podscale.core.gotemplate.syntax import Token, tokens
 
-T = TypeVar("T")
+_OUTSIDE = frozenset({"block", "break", "call", "continue", "nil", "println"})  # Go has them
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"'}
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
 
-_OPERANDS = ("word", "field", "variable", "number", "string", "character", "(")
-_NOT_CALLABLE = (TemplateConstant, Dot, Nil)
 
+def parse(text: str, left: str = "<<", right: str = ">>", name: str = "template") -> Template:
+    """Return the template; raises ``TemplateSyntaxError``, also for what rules cannot use.
 
-def read(
-    text: str, left: str, right: str, name: str, functions: Collection[str]
-) -> dict[str, Sequence[Statement]]:
-    """Return the statements of ``name`` and of every template defined in ``text``."""
+    ``name`` appears in messages and is what ``template`` calls the whole by.
+    """
     try:
-        return _Parser(text, left, right, name, functions).trees()
+        return Template(name, _Parser(text, left, right, name).templates())
     except RecursionError:
         raise TemplateSyntaxError(name, 1, "max expression depth exceeded") from None
 
 
 class _Parser:
-    def __init__(
-        self, text: str, left: str, right: str, name: str, functions: Collection[str]
-    ) -> None:
+    def __init__(self, text: str, left: str, right: str, name: str) -> None:
         self._name = name
-        self._functions = functions
         self._tokens = list(tokens(text, left, right, name))
         self._at = 0
         self._variables = ["$"]
-        self._loops = 0
-        self._trees: dict[str, Sequence[Statement]] = {}
+        self._templates: dict[str, Body] = {}
 
-    def trees(self) -> dict[str, Sequence[Statement]]:
-        root: list[Statement] = []
-        while (token := self._next()).kind != "end":
-            if token.kind == "text":
-                root.append(TemplateText(token.text))
-            elif self._peek_past_space().text == "define":
-                self._next_past_space()
-                self._definition()
-            else:
-                statement = self._action()
-                if isinstance(statement, str):
-                    raise self._error(f"unexpected {{{{{statement}}}}}")
-                root.append(statement)
-        self._add(self._name, root)
-        return self._trees
+    def templates(self) -> Mapping[str, Body]:
+        body, word = self._body()
+        while word == "define":
+            self._define()
+            more, word = self._body()
+            body = [*body, *more]
+        if word:
+            raise self._error(f"unexpected {{{{{word}}}}}")
+        if self._name in self._templates:
+            raise self._error(f"multiple definition of template {quote(self._name)}")
+        return {**self._templates, self._name: body}
 
-    def _definition(self) -> None:
-        name = self._template_name("define clause")
-        if (token := self._next_past_space()).kind != "right":
-            raise self._unexpected(token, "define clause")
-        self._own_template(name, "define clause")
-
-    def _own_template(self, name: str, context: str) -> None:
-        outer = self._variables, self._loops
-        self._variables, self._loops = ["$"], 0
-        body, end = self._statements()
-        if end != "end":
-            raise self._error(f"unexpected {{{{{end}}}}} in {context}")
-        self._variables, self._loops = outer
-        self._add(name, body)
-
-    def _add(self, name: str, body: Sequence[Statement]) -> None:
-        known = self._trees.get(name)
-        if known is None or _is_blank(known):
-            self._trees[name] = body
-        elif not _is_blank(body):
+    def _define(self) -> None:
+        name = self._string("define clause")
+        self._close("define clause")
+        outer, self._variables = self._variables, ["$"]
+        body, word = self._body()
+        if word != "end":
+            raise self._error(f"unexpected {{{{{word or 'EOF'}}}}} in define clause")
+        if name in self._templates:
             raise self._error(f"multiple definition of template {quote(name)}")
+        self._templates[name] = body
+        self._variables = outer
 
-    def _statements(self) -> tuple[list[Statement], str]:
-        """Return the statements up to ``end`` or ``else``, and which of the two it was."""
-        found: list[Statement] = []
+    def _body(self) -> tuple[list[TemplateStatement], str]:
+        """Return the statements up to ``end``, ``else``, ``define`` or the text's end ("")."""
+        found: list[TemplateStatement] = []
         while (token := self._next()).kind != "end":
             if token.kind == "text":
-                found.append(TemplateText(token.text))
+                found.append(PlainText(token.text))
                 continue
-            if token.kind != "left":  # `else with` inside an `if`
-                raise self._unexpected(token, "input")
-            statement = self._action()
-            if isinstance(statement, str):
-                return found, statement
-            found.append(statement)
-        raise self._error("unexpected EOF")
+            match self._peek().text if self._peek().kind == "word" else "":
+                case "define" as word:
+                    self._next()
+                    return found, word
+                case "end" as word:
+                    self._next()
+                    self._close(word)
+                    return found, word
+                case "else" as word:
+                    self._next()
+                    return found, word
+                case "if" | "with" | "range" as word:
+                    self._next()
+                    found.append(self._control(word))
+                case "template":
+                    self._next()
+                    name = self._string("template clause")
+                    is_bare = self._peek().kind == "right"
+                    found.append(TemplateCall(name, None if is_bare else self._pipeline()))
+                    self._close("template clause")
+                case _:
+                    found.append(self._pipeline(most=1))
+                    self._close("command")
+        return found, ""
 
-    def _action(self) -> Statement | str:
-        """Return the statement after a left delimiter, or the word ``end`` or ``else``."""
-        token = self._next_past_space()
-        match token.text if token.kind == "word" else "":
-            case "if" | "with" | "range" as word:
-                return self._control(word)
-            case "break" | "continue" as word:
-                if (following := self._next_past_space()).kind != "right":
-                    raise self._unexpected(following, f"{{{{{word}}}}}")
-                if not self._loops:
-                    raise self._error(f"{{{{{word}}}}} outside {{{{range}}}}")
-                return Jump(word)
-            case "end":
-                if (following := self._next_past_space()).kind != "right":
-                    raise self._unexpected(following, "end")
-                return "end"
-            case "else":
-                if self._peek_past_space().text in ("if", "with"):
-                    return "else"
-                if (following := self._next_past_space()).kind != "right":
-                    raise self._unexpected(following, "else")
-                return "else"
-            case "block":
-                name = self._template_name("block clause")
-                pipe = self._pipeline("block clause", "right")
-                self._own_template(name, "block clause")
-                return Call(name, pipe)
-            case "template":
-                name = self._template_name("template clause")
-                if self._peek_past_space().kind == "right":
-                    self._next_past_space()
-                    return Call(name, None)
-                return Call(name, self._pipeline("template clause", "right"))
-        self._at -= 1
-        return Action(self._pipeline("command", "right"))
-
-    def _control(self, word: str) -> Statement:
+    def _control(self, word: str) -> TemplateStatement:
         scope = len(self._variables)
-        pipe = self._pipeline(word, "right")
-        self._loops += word == "range"
-        body, end = self._statements()
-        self._loops -= word == "range"
-        otherwise: list[Statement] = []
+        pipeline = self._pipeline(most=2 if word == "range" else 1)
+        self._close(word)
+        body, end = self._body()
+        otherwise: list[TemplateStatement] = []
         if end == "else":
-            if word != "range" and self._peek_past_space().text == word:
+            following = self._peek()
+            if following.kind == "word" and following.text == word == "if":
                 # `else if` shares the `end` of the statement it continues.
-                self._next_past_space()
-                otherwise = [self._control(word)]
+                self._next()
+                otherwise, end = [self._control(word)], "end"
             else:
-                otherwise, end = self._statements()
-                if end != "end":
-                    raise self._error("expected end; found {{else}}")
+                self._close("else")
+                otherwise, end = self._body()
+        if end != "end":
+            raise self._error(f"unexpected {{{{{end or 'EOF'}}}}} in {word}")
         del self._variables[scope:]
         if word == "range":
-            return Range(pipe, body, otherwise)
-        return If(pipe, body, otherwise, word == "with")
+            return Loop(pipeline, body, otherwise)
+        return IfStatement(pipeline, body, otherwise, word == "with")
 
-    def _template_name(self, context: str) -> str:
-        token = self._next_past_space()
-        if token.kind != "string":
-            raise self._unexpected(token, context)
-        return self._literal(literals.unquote, token)
-
-    def _pipeline(self, context: str, closing: str) -> Pipe:
-        variables, assigns = self._declarations(context)
-        commands: list[tuple[Expression, ...]] = []
-        while (token := self._peek_past_space()).kind != closing:
-            if token.kind not in _OPERANDS or (token.text in KEYWORDS and token.text != "nil"):
-                self._next_past_space()
-                raise self._unexpected(token, context)
-            commands.append(self._command())
-        self._next_past_space()
-        if not commands:
-            raise self._error(f"missing value for {context}")
-        for stage, command in enumerate(commands[1:], start=2):
-            if isinstance(command[0], _NOT_CALLABLE):
-                raise self._error(f"non executable command in pipeline stage {stage}")
-        return Pipe(tuple(commands), tuple(variables), assigns)
-
-    def _declarations(self, context: str) -> tuple[list[str], bool]:
-        variables: list[str] = []
-        while self._peek_past_space().kind == "variable":
-            start = self._at
-            name = self._next_past_space().text
-            following = self._peek_past_space()
-            if following.kind in (":=", "="):
-                self._next_past_space()
-                variables.append(name)
-                self._variables.append(name)
-                return variables, following.kind == "="
-            if following.kind != ",":
-                self._at = start
-                break
-            self._next_past_space()
-            variables.append(name)
-            self._variables.append(name)
-            if context != "range" or len(variables) > 1:
-                raise self._error(f"too many declarations in {context}")
-            if self._peek_past_space().kind not in ("variable", "right", ")"):
-                raise self._error("range can only initialize variables")
-        return variables, False
-
-    def _command(self) -> tuple[Expression, ...]:
-        arguments: list[Expression] = []
-        while True:
-            operand = self._operand()
-            if operand is not None:
-                arguments.append(operand)
-            token = self._next()
-            if token.kind in ("right", ")"):
-                self._at -= 1
-                break
-            if token.kind == "|":
-                break
-            if token.kind != "space":
-                raise self._unexpected(token, "operand")
-        if not arguments:
-            raise self._error("empty command")
-        return tuple(arguments)
-
-    def _operand(self) -> Expression | None:
-        node = self._term()
-        if node is None:
-            return None
+    def _pipeline(self, *, most: int = 0) -> Pipeline:
+        """Return the pipeline that follows, which may declare ``most`` variables."""
+        start = self._at
         names: list[str] = []
-        while (token := self._peek()).kind == "field" and token.text != ".":
-            names.append(self._next().text[1:])
-        if not names:
-            return node
-        if isinstance(node, Field):
-            return Field((*node.names, *names))
-        if isinstance(node, Variable):
-            return Variable(node.name, tuple(names))
-        if isinstance(node, _NOT_CALLABLE):
-            raise self._error("unexpected . after term")
-        return Chain(node, tuple(names))
+        while len(names) < most and self._peek().kind == "variable":
+            names.append(self._next().text)
+            following = self._next().text
+            if following == ":=":
+                self._variables += names
+                return Pipeline(self._expression(), names)
+            if following == "=":
+                raise self._error("rules can declare a variable once, with :=, and not assign it")
+            if following != ",":
+                break
+        self._at = start
+        return Pipeline(self._expression())
 
-    def _term(self) -> Expression | None:
-        token = self._peek_past_space()
-        self._next_past_space()
+    def _expression(self) -> TemplateExpression:
+        value = self._command(None)
+        while self._peek().text == "|":
+            self._next()
+            value = self._command(value)
+        return value
+
+    def _command(self, piped: TemplateExpression | None) -> TemplateExpression:
+        token = self._peek()
+        is_function = token.kind == "word" and token.text not in ("true", "false")
+        if not is_function:
+            value = self._operand()
+            if piped is not None:
+                raise self._error("non executable command in pipeline: only functions take values")
+            if self._peek().kind not in ("right", "end") and self._peek().text not in "|),":
+                raise self._error(f"can't give argument to non-function {token}")
+            return value
+        name = self._next().text
+        if name in _OUTSIDE:
+            raise self._error(f"rules cannot use {quote(name)} of Go's templates")
+        if name not in BUILTINS and name not in SHORT_CIRCUIT:
+            raise self._error(f"function {quote(name)} not defined")
+        arguments: list[TemplateExpression] = []
+        while self._tokens[self._at].kind == "space" and self._peek().kind not in ("right", "end"):
+            if self._peek().text in ("|", ")"):
+                break
+            arguments.append(self._operand())
+        self._check(name, arguments, len(arguments) + (piped is not None))
+        return TemplateFunction(name, arguments, piped)
+
+    def _check(self, name: str, arguments: list[TemplateExpression], count: int) -> None:
+        function = BUILTINS.get(name)
+        least, most = (1, None) if function is None else (function.least, function.most)
+        if name == "printf":
+            pattern = arguments[0] if arguments else None
+            if not isinstance(pattern, TemplateConstant) or not isinstance(pattern.value, str):
+                raise self._error("printf in rules takes its pattern as a constant text")
+            try:
+                least = most = 1 + len(verbs(pattern.value))
+            except ValueError as error:
+                raise self._error(str(error)) from None
+        if count < least or (most is not None and count > most):
+            want = least if most == least else f"{least} to {most}" if most else f"at least {least}"
+            raise self._error(f"wrong number of args for {name}: want {want} got {count}")
+
+    def _operand(self) -> TemplateExpression:
+        token = self._next()
         match token.kind:
-            case "word" if token.text == "nil":
-                return Nil()
             case "word" if token.text in ("true", "false"):
                 return TemplateConstant(token.text == "true")
-            case "word" if token.text not in KEYWORDS:
-                if token.text not in self._functions:
-                    raise self._error(f"function {quote(token.text)} not defined")
-                return Function(token.text)
             case "field":
-                return Dot() if token.text == "." else Field((token.text[1:],))
+                names = [token.text[1:]] if len(token.text) > 1 else []
+                return FieldPath(None, names + (self._names() if names else []))
             case "variable":
                 if token.text not in self._variables:
                     raise self._error(f"undefined variable {quote(token.text)}")
-                return Variable(token.text)
+                return FieldPath(token.text, self._names())
             case "number":
-                return TemplateConstant(self._literal(literals.number, token))
-            case "character":
-                return TemplateConstant(self._literal(literals.character, token))
+                if not _INTEGER.fullmatch(token.text):
+                    raise self._error(f"rules can write whole decimal numbers, not {token}")
+                return TemplateConstant(int(token.text))
             case "string":
-                return TemplateConstant(self._literal(literals.unquote, token))
-            case "(":
-                return self._pipeline("parenthesized pipeline", ")")
-        self._at -= 1
-        return None
+                return TemplateConstant(self._unquoted(token.text))
+            case "symbol" if token.text == "(":
+                value = self._expression()
+                if (closing := self._next()).text != ")":
+                    raise self._error(f"unexpected {closing}: unclosed left paren")
+                if self._tokens[self._at].kind == "field":
+                    raise self._error("rules cannot take a field of an expression in parentheses")
+                return value
+            case "word":
+                raise self._error(f"{quote(token.text)} is no value here; a call needs parentheses")
+            case _:
+                raise self._error(f"missing value, found {token}")
 
-    def _literal(self, read: Callable[[str], T], token: Token) -> T:
-        try:
-            return read(token.text)
-        except literals.LiteralProblem as problem:
-            raise self._error(str(problem)) from None
+    def _names(self) -> list[str]:
+        names: list[str] = []
+        while (token := self._tokens[self._at]).kind == "field" and len(token.text) > 1:
+            names.append(self._next().text[1:])
+        return names
+
+    def _string(self, context: str) -> str:
+        token = self._next()
+        if token.kind != "string":
+            raise self._error(f"unexpected {token} in {context}")
+        return self._unquoted(token.text)
+
+    def _unquoted(self, written: str) -> str:
+        if written.startswith("`"):
+            return written[1:-1].replace("\r", "")
+
+        def replace(found: re.Match[str]) -> str:
+            if found[1] not in _ESCAPES:
+                raise self._error(f"rules can escape {' '.join(_ESCAPES)} in texts, not {found[1]}")
+            return _ESCAPES[found[1]]
+
+        return re.sub(r"\\(.)", replace, written[1:-1])
+
+    def _close(self, context: str) -> None:
+        token = self._next()
+        if token.kind != "right":
+            raise self._error(f"unexpected {token} in {context}")
 
     def _peek(self) -> Token:
-        return self._tokens[self._at]
+        token = self._tokens[self._at]
+        return self._tokens[self._at + 1] if token.kind == "space" else token
 
     def _next(self) -> Token:
-        token = self._tokens[self._at]
-        self._at = min(self._at + 1, len(self._tokens) - 1)
+        token = self._peek()
+        self._at += 2 if self._tokens[self._at].kind == "space" else 1
+        self._at = min(self._at, len(self._tokens) - 1)
         return token
-
-    def _peek_past_space(self) -> Token:
-        ahead = self._tokens[self._at]
-        return self._tokens[self._at + 1] if ahead.kind == "space" else ahead
-
-    def _next_past_space(self) -> Token:
-        token = self._next()
-        return self._next() if token.kind == "space" else token
-
-    def _unexpected(self, token: Token, context: str) -> TemplateSyntaxError:
-        return self._error(f"unexpected {token} in {context}")
 
     def _error(self, reason: str) -> TemplateSyntaxError:
         return TemplateSyntaxError(self._name, self._tokens[max(self._at - 1, 0)].line, reason)
-
-
-def _is_blank(body: Sequence[Statement]) -> bool:
-    return all(isinstance(part, TemplateText) and not part.text.strip() for part in body)

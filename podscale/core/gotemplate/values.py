@@ -1,70 +1,77 @@
-"""The values a template works on, and Go's names for their types.
+"""The values a template works on, how they are written, and which count as true.
 
-Texts, integers, floats, booleans, lists and maps; ``None`` is Go's nil and its "no
-value". The fields given to ``render`` are a ``TemplateRecord``: Go's struct, whose unknown field
-is an error where a map's unknown key is no value.
+``None`` is Go's nil and its "no value". The fields given to ``render`` are a
+``TemplateFields``: Go's struct, whose unknown field is an error where a map's is no value.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Union
 
 from msgspec import Struct
 
-Value = Union[  # noqa: UP007 - recursive, so it must be writable as a string at run time
-    str, int, float, bool, None, Sequence["Value"], Mapping[str, "Value"]
-]
+from podscale.core.gotemplate.errors import TemplateExecutionError
+
+Value = str | int | bool | None | Sequence[str] | Mapping[str, str]
 
 
-class TemplateRecord(Struct, frozen=True):
-    """Named fields in their order."""
+class TemplateFields(Struct, frozen=True):
+    """What ``.`` is at the start of a template."""
 
     fields: Mapping[str, Value]
-    type_name: str = "struct"  # as ``printf "%T"`` shows it
 
 
-# What expressions evaluate to. A Record is never inside another value.
-Operand = Value | TemplateRecord
+Operand = Value | TemplateFields
 
 
-def type_name(value: Operand) -> str:
-    """Return Go's name of the value's type, as messages show it."""
+def kind(value: Operand) -> str:
+    """Return what messages call the value, ``text``, ``list``, ``map`` and so on."""
     match value:
         case None:
             return "nil"
         case bool():
             return "bool"
         case str():
-            return "string"
+            return "text"
         case int():
             return "int"
-        case float():
-            return "float64"
-        case TemplateRecord():
-            return value.type_name
+        case TemplateFields():
+            return "struct"
         case Mapping():
-            return "map[string]string" if is_text_map(value) else "map[string]interface {}"
-    return "[]string" if all(isinstance(item, str) for item in value) else "[]interface {}"
+            return "map"
+    return "list"
 
 
-def is_text_map(value: Mapping[str, Value]) -> bool:
-    """Whether the map is Go's ``map[string]string``, whose absent keys read as ``""``."""
-    return all(isinstance(item, str) for item in value.values())
+def show(value: Operand) -> str:
+    """Return the value as Go's ``%v`` writes it; raises ``TemplateExecutionError`` for the dot."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return str(value).lower()
+        case str() | int():
+            return str(value)
+        case TemplateFields():
+            raise TemplateExecutionError("rules cannot write all fields at once: name one")
+        case Mapping():
+            return f"map[{' '.join(f'{key}:{item}' for key, item in sorted(value.items()))}]"
+    return f"[{' '.join(value)}]"
 
 
 def is_true(value: Operand) -> bool:
     """Return Go's template truth: not zero, not empty, not nil; a struct always."""
-    if isinstance(value, TemplateRecord):
+    if isinstance(value, TemplateFields):
         return True
-    if isinstance(value, str | Sequence | Mapping):
-        return len(value) > 0
     return bool(value)
 
 
-def to_bytes(text: str) -> bytes:
-    """Return the UTF-8 bytes that Go's ``len``, ``index`` and ``slice`` count."""
-    return text.encode(errors="surrogateescape")
-
-
-def to_text(data: bytes) -> str:
-    """Return the text of bytes that may have been cut inside a character."""
-    return data.decode(errors="surrogateescape")
+def field_of(value: Operand, name: str) -> Value:
+    """Return the field or entry ``name``; absent entries of maps are None, "no value"."""
+    match value:
+        case None:
+            return None
+        case TemplateFields():
+            if name not in value.fields:
+                raise TemplateExecutionError(f"can't evaluate field {name} in type struct")
+            return value.fields[name]
+        case Mapping():
+            return value.get(name)
+    raise TemplateExecutionError(f"can't evaluate field {name} in type {kind(value)}")

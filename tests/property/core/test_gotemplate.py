@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from podscale.core import gotemplate
 from podscale.core.gotemplate import TemplateError
 from tests.property.core.templates import printf, template
-from tests.unit.core.oracle import FIELDS, answers, outcome
+from tests.unit.core.oracle import FIELDS, answers, is_outside, outcome
 
 COUNT = 1500 if os.environ.get("PODSCALE_SHORT") else 6000
 
@@ -17,18 +17,15 @@ def test_random_templates_do_what_go_does():
     print(f"seed {seed}, {COUNT} templates and {COUNT} formats")
     source = random.Random(seed)
     texts = [template(source) for _ in range(COUNT)] + [printf(source) for _ in range(COUNT)]
-    # Go names the struct's type where we say "struct"; nothing else may differ.
-    expected = [
-        (kind, text.replace("main.fields=", "struct=").replace("main.fields", "struct"))
-        for kind, text in answers(texts)
-    ]
-    wrong = []
-    for text, want in zip(texts, expected, strict=True):
+    agreed, wrong = 0, []
+    for text, want in zip(texts, answers(texts), strict=True):
         got = outcome(text)
-        if got[0] != want[0] or (want[0] == "text" and got[1] != want[1]):
+        if got[0] == want[0] == "text" and got[1] == want[1]:
+            agreed += 1
+        elif got[0] == "text" or (want[0] == "text" and not is_outside(got[1])):
             wrong.append((text, want, got))
     assert wrong == [], f"seed {seed}"
-    assert sum(kind == "text" for kind, _ in expected) > COUNT // 2
+    assert agreed > COUNT // 4
 
 
 @given(st.text(alphabet="<>-{}()|$.\"`' \n:=,ifrangewthdlcok0x1/*", max_size=60))

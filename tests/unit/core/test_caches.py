@@ -58,7 +58,7 @@ BOUNDED = {
     "hpa/history/decision_log.py:_dictionary": CODE,
     "podscale/core/boundedcache.py:BoundedCache._old": "what the others are bounded by",
     "podscale/core/boundedcache.py:BoundedCache._young": "what the others are bounded by",
-    "podscale/core/gotemplate/parse.py:_Parser._trees": SCRATCH,
+    "podscale/core/gotemplate/parse.py:_Parser._templates": SCRATCH,
     "podscale/core/quantity.py:format_milli": "65,536 numbers",
     "podscale/core/quantity.py:parse": "16,384 texts of 128 characters; longer ones raise",
     "podscale/feed/credentials.py:PrometheusCredentials.headers": CODE,

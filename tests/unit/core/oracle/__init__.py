@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -19,6 +20,16 @@ FIELDS = {
     "GroupBy": "pod,container",
     "GroupBySlice": ["pod", "container"],
 }
+
+
+_OUTSIDE = re.compile(
+    r"rules (?:can|know)|in rules|no value here|wrong number of args|only functions|non-function"
+)
+
+
+def is_outside(reason: str) -> bool:
+    """Whether a template is refused as outside what rules can use, not as a mistake in Go."""
+    return _OUTSIDE.search(reason) is not None
 
 
 def answers(templates: Sequence[str]) -> list[tuple[str, str]]:
