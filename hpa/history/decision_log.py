@@ -135,7 +135,7 @@ class DecisionLog:
         self._first_reason = first_reason
         self._kept: dict[Key, AutoscalerLog] = {}
         self._shapes: dict[Shape, Shape] = {}  # equal ones are one object
-        self._unpacked: set[Key] = set()
+        self._unpacked = 0  # autoscalers whose newest change is not packed yet
         self.follower: Follower | None = None
 
     def __len__(self) -> int:
@@ -161,25 +161,23 @@ class DecisionLog:
         kept.last = LastTrace.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
-            self._settle(key, kept)
+            self._settle(kept)
             return kept.reason
         if len(self._shapes) >= _KEPT_SHAPES:
             self._shapes.clear()
         kept.shape = self._shapes.setdefault(shape, shape)
         kept.reason = self._first_reason(trace)
         # Ten thousand may change together, at a start or an outage.
-        may_wait = key in self._unpacked or len(self._unpacked) < MOST_UNPACKED
+        was_unpacked = kept.newest is not None
+        may_wait = was_unpacked or self._unpacked < MOST_UNPACKED
         kept.add(trace, may_wait=may_wait)
-        if kept.newest is None:
-            self._unpacked.discard(key)
-        else:
-            self._unpacked.add(key)
+        self._unpacked += (kept.newest is not None) - was_unpacked
         return kept.reason
 
-    def _settle(self, key: Key, kept: AutoscalerLog) -> None:
+    def _settle(self, kept: AutoscalerLog) -> None:
         if kept.newest is not None:
             kept.settle()
-            self._unpacked.discard(key)
+            self._unpacked -= 1
 
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
@@ -220,15 +218,15 @@ class DecisionLog:
 
     def forget(self, key: Key) -> None:
         """Drop the traces of a deleted autoscaler."""
-        self._kept.pop(key, None)
-        self._unpacked.discard(key)
+        kept = self._kept.pop(key, None)
+        self._unpacked -= kept is not None and kept.newest is not None
         if self.follower is not None:
             self.follower.forgotten(key)
 
     def clear(self) -> None:
         """Drop everything: another leader decides from now on."""
         self._kept.clear()
-        self._unpacked.clear()
+        self._unpacked = 0
         if self.follower is not None:
             self.follower.forgotten(None)
 

@@ -278,4 +278,15 @@ def test_only_so_many_wait_unpacked_and_who_no_longer_does_makes_room(
     for key in keys:
         traces.put(key, decided(9000, NOW + 315))
     assert waiting() == [False] * 4
+    assert traces._unpacked == 0
     assert traces.at(keys[1], NOW + 31) == decided(4000, NOW + 30)
+
+
+def test_who_is_forgotten_before_it_is_packed_makes_room() -> None:
+    traces = DecisionLog(first_reason)
+    for n in range(3):
+        traces.put(KEY, decided(2000 + 1000 * n, NOW + 15 * n))
+    assert traces._unpacked == 1
+    traces.forget(KEY)
+    traces.forget(KEY)
+    assert traces._unpacked == 0
