@@ -15,7 +15,7 @@ from hpa.machine.events import DueEvent, Event, GivenUpEvent, ResizedEvent
 from hpa.machine.instructions import Instructions
 from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
 
-MOST_CHAPTERS = 4000  # in the book: a megabyte or two
+MOST_CHAPTERS = 4000  # in the book: some 3 MB
 MOST_STEPS = 32  # a chapter; where more happens, the next one begins
 
 _Key = tuple[str, str]  # namespace, name

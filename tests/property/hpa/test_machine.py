@@ -16,7 +16,14 @@ from hpa.machine import events as ev
 from hpa.machine import instructions as ins
 from hpa.machine.machine import LASTS_S
 from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
-from hpa.machine.story import Chapter, Story, StoryBook, replay
+from hpa.machine.story import (
+    MOST_CHAPTERS,
+    MOST_STEPS,
+    Chapter,
+    Story,
+    StoryBook,
+    replay,
+)
 
 KEY = ("shop", "web")
 NEWS: tuple[ev.StatusNews, ...] = ("none", "values", "more")
@@ -282,6 +289,20 @@ def test_a_story_that_would_be_another_one_now_is_told() -> None:
     first = msgspec.structs.replace(chapter.steps[0], instructions=(ins.Skip(),))
     (told,) = replay((msgspec.structs.replace(chapter, steps=(first,)),))
     assert "Observe" in told
+
+
+def test_a_story_is_bounded_whatever_happens() -> None:
+    book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
+    for at in range(10 * MOST_CHAPTERS):
+        book.follow(KEY, story, progress, ev.DueEvent(), float(at))
+        if at % 2:
+            book.follow(KEY, story, progress, ev.GivenUpEvent(), float(at))
+    for at in range(10 * MOST_STEPS):
+        book.follow(KEY, story, progress, ev.ChangedEvent(), float(at))
+    chapters = book.chapters(KEY, story)
+    assert len(chapters) == MOST_CHAPTERS + 1
+    assert max(len(chapter.steps) for chapter in chapters) <= MOST_STEPS
+    assert replay(chapters) == []
 
 
 def test_what_waited_too_long_comes_first_when_it_is_decided_anew() -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+from collections import deque
 
 import pytest
 
 from hpa.decide import Settings
 from hpa.explain import explain
+from hpa.machine.record import AutoscalerRecord
 from podscale.kube.errors import ServerFailed
 from podscale.kube.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
@@ -259,6 +261,44 @@ async def test_a_clock_that_jumps_neither_stops_nor_floods_the_loop() -> None:
     leading.cancel()
     await asyncio.wait({leading})
     assert cluster.scales() == []
+
+
+def reachable(start: object) -> list[object]:
+    """Return what an object holds, as far as it is data or of ours."""
+    found: dict[int, object] = {}
+    left = [start]
+    while left:
+        each = left.pop()
+        is_ours = type(each).__module__.startswith(("hpa.", "podscale.kube."))
+        if id(each) in found or not (is_ours or isinstance(each, dict | list | tuple | deque)):
+            continue
+        found[id(each)] = each
+        left += gc.get_referents(each)
+    return list(found.values())
+
+
+async def test_a_deleted_object_is_nowhere_any_more() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    web(cluster, 2)
+    cluster.put(hpa_object("api"), deployment_object("api", 2))
+    leading = asyncio.ensure_future(cluster.controller.run(Term(0, "", None)))
+    await asyncio.sleep(40.0)
+
+    def known() -> set[str]:
+        held = reachable(cluster.controller)
+        keys = {each[1] for each in held if isinstance(each, tuple) and each[:1] == (NS,)}
+        return keys | {each.key[1] for each in held if isinstance(each, AutoscalerRecord)}
+
+    assert known() >= {"web", "api"}
+    for objects in (cluster.world.hpas, cluster.world.workloads):
+        del objects[(NS, "web")]
+    cluster.sync()
+    cluster.put_pods()
+    await asyncio.sleep(31.0)
+    assert "web" not in known()
+    assert "api" in known()
+    leading.cancel()
+    await asyncio.wait({leading})
 
 
 async def test_a_status_that_was_read_is_not_kept_twice_and_the_next_one_is_read_whole() -> None:
