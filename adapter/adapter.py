@@ -184,6 +184,11 @@ class Adapter:
         """Look at the rules file now."""
         await self._file.look()
 
+    @property
+    def outage(self) -> str:
+        """Since when and why Prometheus does not answer; empty where it does."""
+        return self._ground.client.outage_text()
+
     def _rules_told(self) -> RulesTold:
         return RulesTold(
             config=self._file.text,
@@ -193,6 +198,7 @@ class Adapter:
             max_sample_age_s=self._flags.seconds("max-sample-age"),
             problem=self._file.problem,
             service=self._flags.text("service"),
+            prometheus_problem=self.outage,
             rules=[told(state) for state in self.relister.states.values()],
         )
 

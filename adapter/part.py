@@ -55,6 +55,11 @@ class AdapterPart:
         return self.adapter.source
 
     @property
+    def outage(self) -> str:
+        """Since when and why Prometheus does not answer."""
+        return self.adapter.outage
+
+    @property
     def groups(self) -> Sequence[ApiGroup]:
         """The three metrics APIs."""
         return self.adapter.groups
@@ -86,7 +91,7 @@ def reader(
     async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
         metrics = AdapterMetrics(shared.metrics.registry)
         async with (
-            ObservedClient(flags_.prometheus_options(flags), metrics) as client,
+            ObservedClient(flags_.prometheus_options(flags), metrics, shared.wall) as client,
             Feed(client, flags_.feed_options(flags), shared.wall) as feed,
         ):
             metrics.watch_feed(feed.stats)

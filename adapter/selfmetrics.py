@@ -6,7 +6,7 @@ rule: when it was listed, how long that took, what it exposes and what it lost
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import (
@@ -131,8 +131,13 @@ class AdapterMetrics:
 class ObservedClient(PrometheusClient):
     """The client of Prometheus with upstream's latency histogram."""
 
-    def __init__(self, options: PrometheusOptions, metrics: AdapterMetrics) -> None:
-        super().__init__(options)
+    def __init__(
+        self,
+        options: PrometheusOptions,
+        metrics: AdapterMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(options, clock)
         server = shown_url(options.url)
         self._query_seconds = metrics.latency.labels("/api/v1/query", server)
         self._series_seconds = metrics.latency.labels("/api/v1/series", server)

@@ -248,6 +248,7 @@ class SizingApi(LeaderApi):
             ),
             standing=recommender.standing(key),
             requests=self._requests(key.namespace, held.resolved.selector),
+            usage_problem=recommender.usage_problem,
         )
 
     def _requests(

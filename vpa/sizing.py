@@ -51,6 +51,7 @@ class KnownSizing(Struct, frozen=True):
     standing: SizingState = SizingState()
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
+    usage_problem: str = ""  # why no usage comes at present
 
 
 def body(known: KnownSizing) -> dict[str, Any]:
@@ -96,13 +97,21 @@ def body(known: KnownSizing) -> dict[str, Any]:
                     "message": each.message,
                 }
                 for each in telling(vpa)
-            ],
+            ]
+            + _usage_missing(known),
             **_told_amount(first),
             "sentences": _sentences(known, amounts, pods),
             "recommendation": amounts,
             "pods": pods,
         },
     }
+
+
+def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
+    if not known.usage_problem:
+        return []
+    message = f"the amounts stand as they are, since no usage is read: {known.usage_problem}"
+    return [{"type": "UsageMissing", "status": "True", "reason": "NoUsage", "message": message}]
 
 
 def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanation:

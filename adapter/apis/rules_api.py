@@ -44,6 +44,7 @@ class RulesTold(Struct, frozen=True, rename="camel"):
     relist_interval_s: float  # how far back discovery looks
     max_sample_age_s: float
     problem: str = ""  # why the file as it is now was refused
+    prometheus_problem: str = ""  # since when and why Prometheus does not answer
     service: str = ""  # --service
     rules: Sequence[RuleTold] = ()
     kind: str = "PodscaleRules"

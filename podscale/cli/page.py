@@ -59,6 +59,7 @@ def page_over(shared: Shared, choice: PageChoice) -> PagePart:
             reader.feed.stats,
             lambda: tuple(relister.states.values()),
             lambda: adapter.rules_problem,
+            reader.feed.outage,
         )
     sources = PageSources(
         hpa.controller.traces,

@@ -8,7 +8,8 @@ at once is the feed's business.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -24,6 +25,7 @@ from podscale.feed import refusals
 from podscale.feed.credentials import PrometheusCredentials
 from podscale.feed.errors import QueryError
 from podscale.feed.options import PrometheusOptions, Verb
+from podscale.feed.outage import OutageWatch
 from podscale.feed.pace import LoopPace
 from podscale.feed.proxies import proxy_of
 from podscale.feed.series import SeriesNames, SeriesReader, Wanted, first_entries, last_entries
@@ -112,9 +114,11 @@ class _FirstSeries:
 class PrometheusClient:
     """Queries and series of one Prometheus. An async context manager."""
 
-    def __init__(self, options: PrometheusOptions) -> None:
+    def __init__(self, options: PrometheusOptions, clock: Callable[[], float] = time.time) -> None:
         """Prepare; raises ValueError for a URL that is none, or a proxy that cannot be used."""
         self.options = options
+        self.outage = OutageWatch()
+        self._clock = clock
         try:
             parts = urlsplit(options.url)
         except ValueError:  # whose words quote what may be a password
@@ -139,6 +143,23 @@ class PrometheusClient:
             options, lambda error: log.warning("credentials not read again", error=str(error))
         )
         self._session: aiohttp.ClientSession | None = None
+
+    def outage_text(self) -> str:
+        """Return since when and why Prometheus does not answer, ``""`` where it does."""
+        return self.outage.text(self._clock())
+
+    def outage_of(self, error: QueryError) -> QueryError:
+        """Return an error that nothing was sent for as the outage's, if there is one."""
+        return self.outage.told(error, self._clock())
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        sent_s = self._clock()
+        try:
+            yield
+        except QueryError as error:
+            raise self.outage.failed(error, sent_s, self._clock()) from error
+        self.outage.answered(self._clock())
 
     @property
     def is_get(self) -> bool:
@@ -187,16 +208,17 @@ class PrometheusClient:
         elif self._is_post_refused():
             chosen = "GET"
         reader = VectorReader(is_raw=is_raw)
-        rest = await self._exchange(
-            chosen,
-            "/api/v1/query",
-            fields,
-            reader,
-            deadline_s,
-            self.options.body_limit_bytes,
-            compress,
-        )
-        answer = _decoded(reader.end, rest)
+        with self._watched():
+            rest = await self._exchange(
+                chosen,
+                "/api/v1/query",
+                fields,
+                reader,
+                deadline_s,
+                self.options.body_limit_bytes,
+                compress,
+            )
+            answer = _decoded(reader.end, rest)
         if not answer.has_times:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
         return answer
@@ -210,16 +232,17 @@ class PrometheusClient:
         """
         reader = SeriesReader(wanted)
         fields = [("match[]", match), ("start", format_time(start_s))]
-        rest = await self._exchange(
-            self.options.verb or "GET",
-            "/api/v1/series",
-            fields,
-            reader,
-            self.options.series_deadline_s,
-            None,
-            not self.is_local,
-        )
-        is_partial = _decoded(reader.end, rest)
+        with self._watched():
+            rest = await self._exchange(
+                self.options.verb or "GET",
+                "/api/v1/series",
+                fields,
+                reader,
+                self.options.series_deadline_s,
+                None,
+                not self.is_local,
+            )
+            is_partial = _decoded(reader.end, rest)
         names = await LoopPace().through(reader.names())
         return SeriesAnswer(names, reader.count, is_partial, reader.crowded)
 

@@ -15,6 +15,7 @@ import structlog
 from podscale.feed.client import PrometheusClient
 from podscale.feed.group import QueryGroup, Sheet
 from podscale.feed.options import FeedOptions
+from podscale.feed.outage import Outage
 from podscale.feed.plan import Demand
 from podscale.feed.queries import Queries
 from podscale.feed.reading import Outcome, Reading
@@ -72,6 +73,10 @@ class Feed:
         for task in self._running:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
+
+    def outage(self) -> Outage | None:
+        """Return since when and why Prometheus does not answer, if it does not."""
+        return self._client.outage.current(self._clock())
 
     async def read(
         self, demands: Sequence[Demand], max_age_s: float | None = None

@@ -67,7 +67,8 @@ class Queries:
             except TimeoutError:
                 self._stats.failures["no-place"] += 1
                 log.warning("no place for a query", rule=rule, tenant=tenant, after_s=patience_s)
-                raise refusals.error("no-place") from None
+                # While Prometheus does not answer, that is why the others hold their places.
+                raise self._client.outage_of(refusals.error("no-place")) from None
             self._stats.in_flight += 1
             stack.callback(self._ended)
             try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from adapter.discovery.registry import RuleState
+from podscale.feed.outage import Outage
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
 from podscale.page.shown import RuleHealth, ShownHealth
 
@@ -19,6 +20,7 @@ class FeedSource(Struct, frozen=True):
     stats: FeedStats
     rules: Callable[[], Sequence[RuleState]]
     refused: Callable[[], str] = str  # what is wrong with the rules file as it is now; "": nothing
+    outage: Callable[[], Outage | None] = lambda: None
 
 
 class _Look(Struct, frozen=True):
@@ -67,8 +69,17 @@ class FeedHealth:
         if refused := self._source.refused():
             rules.insert(0, RuleHealth("rules file", 0, None, refused))
         failing = sum(1 for rule in rules if rule.problem)
+        outage = self._source.outage()
+        problem, silent_s = (
+            ("", 0.0)
+            if outage is None
+            else (outage.failure.message, max(now - outage.since_s, 0.0))
+        )
         if len(self._looks) < 2:
-            return ShownHealth(now, "feed", None, None, None, None, None, rules, failing, 0)
+            age_s = silent_s or None
+            return ShownHealth(
+                now, "feed", age_s, age_s, None, None, None, rules, failing, 0, problem
+            )
         first, last = self._looks[0], self._looks[-1]
         span_s = max(last.at - first.at, 1e-9)
         ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
@@ -76,15 +87,21 @@ class FeedHealth:
         return ShownHealth(
             now,
             "feed",
-            (last.age_sum_s - first.age_sum_s) / served if served else None,
-            _bound(ages) if served else None,
+            # Nothing is younger than the outage, whatever was served before it.
+            _older((last.age_sum_s - first.age_sum_s) / served if served else None, silent_s),
+            _older(_bound(ages) if served else None, silent_s),
             (last.queries - first.queries) / span_s,
             (last.failures - first.failures) / span_s,
             (last.reused - first.reused) / demands if demands else None,
             rules,
             failing,
             last.stale - first.stale,
+            problem,
         )
+
+
+def _older(age_s: float | None, silent_s: float) -> float | None:
+    return max(age_s or 0.0, silent_s) if silent_s else age_s
 
 
 def _bound(ages: Sequence[int]) -> float:

@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core import selector as selectors
-from podscale.core.metrics import Answer, PodResource, PodSamples
+from podscale.core.metrics import Answer, PodResource, PodSamples, Unavailable
 from podscale.core.selector import SelectorError
 from podscale.kube.pods import PodStore
 from podscale.kube.podset import PodView
@@ -32,6 +32,7 @@ MOST_VPAS = 500  # a round, in turn: a quarter of a second
 _LOOKED_AT_S = 900.0
 _PAGE = 50  # workloads between two looks of the loop at others
 _TIMEOUT_S = 10.0
+_NO_ANSWER = "Usage was not answered in time."
 _LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 
 _log = structlog.get_logger()
@@ -176,7 +177,10 @@ class Sampler:
             if found is not None:
                 left -= max(len(found.pods), 1)
                 asked.append(found)
-        answers = await self._ask(asked)
+        try:
+            answers = await self._ask(asked)
+        except TimeoutError:
+            answers = [Unavailable("Timeout", _NO_ANSWER)] * (2 * len(asked))
         now = self._wall()
         for each, cpu, memory in zip(asked, answers[::2], answers[1::2], strict=True):
             self._take(each, cpu, memory, now)
@@ -216,7 +220,9 @@ class Sampler:
     def _take(self, asked: _Asked, cpu: Answer, memory: Answer, now: float) -> None:
         workload, vpa = asked.workload, asked.workload.vpa
         failure = next((a for a in (cpu, memory) if not isinstance(a, PodSamples)), None)
-        workload.sizing_note = getattr(failure, "message", "") if asked.pods else ""
+        outage = self._sources.feed.outage() if self._sources.feed is not None else None
+        why = getattr(failure, "message", "") if outage is None else outage.failure.message
+        workload.sizing_note = why if asked.pods else ""
         self._board.used(
             workload,
             now,

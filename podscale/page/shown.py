@@ -158,3 +158,4 @@ class ShownHealth(Struct, frozen=True, rename="camel"):
     rules: Sequence[RuleHealth]
     failing_rules: int
     stale: int
+    outage: str = ""  # since when and why Prometheus does not answer

@@ -59,6 +59,11 @@ class FeedReader(Part, Protocol):
         """What the rules and the providers of other packages know."""
         ...
 
+    @property
+    def outage(self) -> str:
+        """Since when and why Prometheus does not answer; empty where it does."""
+        ...
+
 
 class Shared(Struct, frozen=True, eq=False):
     """What the parts of one process share. Discovery and pods are kept current by it."""
@@ -79,6 +84,11 @@ class Shared(Struct, frozen=True, eq=False):
         if is_feed and self.readers:
             return self.readers[0].source
         return ApiProvider(self.api, self.discovery)
+
+    def outage(self) -> str:
+        """Return since when and why Prometheus does not answer; empty where it does, or where
+        others read it."""
+        return self.readers[0].outage if self.readers else ""
 
 
 class PartKind(Struct, frozen=True):

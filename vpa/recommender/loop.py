@@ -77,10 +77,12 @@ class Recommender:
         metrics: RecommenderMetrics,
         *,
         find_past: FindPast | None = None,
+        outage: Callable[[], str] = str,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``api`` is fenced by the Lease, where there is one. ``find_past`` says where history
-        is, for ``--storage=prometheus``.
+        is, for ``--storage=prometheus``. ``outage`` says why Prometheus does not answer, if this
+        process reads it and it does not.
         """
         self._api = api
         self._stores = stores
@@ -88,6 +90,8 @@ class Recommender:
         self.options = options
         self._metrics = metrics
         self._find_past = find_past
+        self._outage = outage
+        self._usage_problem = ""  # of the last pass
         self._wall = wall
         self._shapes = Shapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
@@ -177,6 +181,11 @@ class Recommender:
     def stores(self) -> VpaStores:
         """The watches it decides by."""
         return self._stores
+
+    @property
+    def usage_problem(self) -> str:
+        """Why no usage comes at present; empty where it does."""
+        return self._outage() or self._usage_problem
 
     def trace(self, key: VpaKey) -> RecommendationTrace | None:
         """Return how the recommendation of a VPA came about, as of the last pass."""
@@ -306,16 +315,19 @@ class Recommender:
             async with asyncio.timeout(self.options.metrics_timeout_s):
                 (answer,) = await self._provider.answer([question])
         except TimeoutError:
+            self._usage_problem = "metrics were not answered in time"
             _log.warning("no usage", reason="Timeout")
             self._metrics.answered(is_error=True, client=self._client)
         else:
             is_usage = isinstance(answer, ContainerColumns)
             self._metrics.answered(is_error=not is_usage, client=self._client)
             if isinstance(answer, ContainerColumns):
+                self._usage_problem = ""
                 self._comparing.compare(answer)
                 self.cluster.take(answer, self.options.sample_minutes)
             else:
                 reason, text = getattr(answer, "reason", ""), getattr(answer, "message", "")
+                self._usage_problem = text
                 _log.warning("no usage", reason=reason, message=text)
         for oom in self._feed.take_ooms():
             self._metrics.read(oom.source)

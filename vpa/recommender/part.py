@@ -53,6 +53,7 @@ class RecommenderPart:
         lease: LeaseChoice | None,
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         find_past: FindPast | None = None,
+        outage: Callable[[], str] = str,
         feeds_stores: bool = True,
         rhythm: Rhythm = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
@@ -76,6 +77,7 @@ class RecommenderPart:
             options,
             RecommenderMetrics(registry),
             find_past=find_past,
+            outage=outage,
             wall=wall,
         )
 
@@ -154,6 +156,7 @@ def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> Par
             lease=common_flags.lease_of(flags),
             on_change=leader_label_of(shared.api, "recommender"),
             find_past=find_past(flags, provider, stores, past_of(flags)),
+            outage=shared.outage,
             feeds_stores=feeds_stores,
             wall=shared.wall,
             updater=updater,

@@ -82,9 +82,10 @@ class DemoStage:
 
     async def warnings(self) -> list[str]:
         """Return what the running adapter says is wrong."""
-        told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}")
-        problem = " ".join(str((told or {}).get("problem") or "").split())
-        return [f"rules file refused, the old rules stay: {problem}"] if problem else []
+        told: Any = await self.get(f"/apis/custom.metrics.k8s.io/v1beta1/{RESOURCE}") or {}
+        problem = " ".join(str(told.get("problem") or "").split())
+        found = [f"rules file refused, the old rules stay: {problem}"] if problem else []
+        return [*filter(None, [str(told.get("prometheusProblem") or "")]), *found]
 
 
 @asynccontextmanager

@@ -124,6 +124,13 @@ async def examine(
             report.findings.append((asked, found := await measured(cluster, asked)))
             report.lints += [each for each in found.beside if each.lint not in plan.disabled]
     report.lints += objects
+    if plan.told is not None and plan.told.prometheus_problem and plan.prometheus is None:
+        report.rules.insert(
+            0,
+            RuleReport(
+                "Prometheus", 0, (), f"PrometheusUnreachable: {plan.told.prometheus_problem}"
+            ),
+        )
     if plan.told is not None and plan.told.problem:
         report.config_problem = _not_reloaded(plan.told)
     return _counted(report, examiner, cluster)

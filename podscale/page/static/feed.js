@@ -15,12 +15,13 @@ export function showFeed(feed, error) {
 }
 
 export function stateOf(feed) {
-  if (feed.failingRules || feed.failuresPerS > 0) return "failing";
+  if (feed.outage || feed.failingRules || feed.failuresPerS > 0) return "failing";
   return feed.stale ? "waiting" : "steady";
 }
 
 export function summary(feed) {
   if (feed.source === "api") return "metrics from the cluster’s APIs";
+  if (feed.outage) return feed.outage;
   const parts = [];
   if (feed.ageS !== null) parts.push(`data ${age(feed.ageS)} old`);
   if (feed.queriesPerS !== null) parts.push(`${short(feed.queriesPerS)} queries/s`);

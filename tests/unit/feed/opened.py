@@ -28,7 +28,7 @@ class Opened:
     async def __call__(self, prometheus=None, **options):
         settings = {"with_sample_timestamps": False} | options
         prometheus = {"deadline_s": 2.0} | (prometheus or {})
-        client = PrometheusClient(PrometheusOptions(url=self.fake.url, **prometheus))
+        client = PrometheusClient(PrometheusOptions(url=self.fake.url, **prometheus), self.clock)
         await client.__aenter__()
         feed = Feed(client, FeedOptions(**settings), self.clock)
         await feed.__aenter__()

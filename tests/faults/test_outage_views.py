@@ -1,0 +1,90 @@
+"""While Prometheus hangs, every view names the same cause and the same beginning.
+
+The demo is what runs everything; its Prometheus is stopped as a machine that swaps would be.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_demo import children, demo, end, shown_until
+from tests.tools.required import require
+
+CAUSE = re.compile(r"Prometheus did not answer in time \(since ([0-9TZ:-]+)\)")
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - the demo's own
+        return answer.read().decode()
+
+
+async def podscale(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "podscale", *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    return f"exit {process.returncode}\n{out.decode()}"
+
+
+@pytest.mark.timeout(240)
+async def test_every_view_says_the_same_cause_and_since_when(tmp_path: Path) -> None:
+    running = await demo(tmp_path, "--scene", "worker", prometheus=require("prometheus"))
+    try:
+        shown = await shown_until(running, "Ctrl-C ends it.")
+        page = re.findall(r"Page: (\S+?)/?\n", shown)[0]
+        server = re.findall(r"--server (\S+)", shown)[0]
+        await _until(lambda: podscale("explain", "vpa/worker", "-n", "jobs", "--server", server),
+                     "memory of app", 90)  # fmt: skip
+        (prometheus,) = children(running)
+        os.kill(int(prometheus), signal.SIGSTOP)
+        views = {
+            "explain hpa": lambda: podscale("explain", "hpa/web", "-n", "shop", "--server", server),
+            "explain vpa": lambda: podscale("explain", "vpa/worker", "-n", "jobs",
+                                            "--server", server),
+            "doctor": lambda: podscale("doctor", "-A", "--server", server),
+            "feed": lambda: asyncio.to_thread(read, f"{page}/api/feed"),
+            "page": lambda: asyncio.to_thread(
+                read, f"{page}/api/workload?id=jobs/Deployment/worker"
+            ),
+            "events": lambda: asyncio.to_thread(
+                read, f"{server}/api/v1/namespaces/shop/events"
+            ),
+        }  # fmt: skip
+        since: dict[str, Any] = {}
+        for name, view in views.items():
+            text = await _until(view, CAUSE, 90)
+            since[name] = CAUSE.findall(text)[-1]
+        assert len(set(since.values())) == 1, since
+        # And they go on saying it: what waits behind the hanging queries hides nothing.
+        await asyncio.sleep(15)
+        for name, view in views.items():
+            text = await view()
+            assert "Too many queries" not in text, (name, text)
+            assert CAUSE.findall(text)[-1] == since[name], name
+        health = json.loads(await views["feed"]())
+        assert health["ageS"] > 30
+        assert (await views["doctor"]()).startswith("exit 1\n")
+        os.kill(int(prometheus), signal.SIGCONT)
+        await _until(views["feed"], '"outage":""', 60)
+    finally:
+        await end(running)
+
+
+async def _until(view: Any, wanted: str | re.Pattern[str], most_s: float) -> str:
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + most_s
+    while True:
+        text = await view()
+        if re.search(wanted, text):
+            return text
+        assert loop.time() < ends, text
+        await asyncio.sleep(1)
