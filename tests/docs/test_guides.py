@@ -19,7 +19,7 @@ class Sandbox:
         self.kubeconfig = directory / "kubeconfig"
         self.program = Program(
             "sandbox",
-            [sys.executable, "-m", "podscale.sandbox", "--tls", "--nodes=1",
+            [sys.executable, "-m", "tests.kit.sandbox", "--tls", "--nodes=1",
              f"--kubeconfig={self.kubeconfig}"],
             directory / "sandbox.log",
         )  # fmt: skip

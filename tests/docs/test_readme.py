@@ -23,7 +23,7 @@ def test_every_block_of_the_first_page_runs(tmp_path):
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "config").symlink_to(ROOT / "config")
     kubeconfig = tmp_path / "kubeconfig"
-    words = [sys.executable, "-m", "podscale.sandbox", "--tls", f"--kubeconfig={kubeconfig}"]
+    words = [sys.executable, "-m", "tests.kit.sandbox", "--tls", f"--kubeconfig={kubeconfig}"]
     here = {"make demo": f'make -C {ROOT} demo ARGS="--duration 15s --speed 20"'}
     with (
         Program("sandbox", words, tmp_path / "sandbox.log") as sandbox,

@@ -157,7 +157,7 @@ class Sandbox:
         self.program = Program(
             "sandbox",
             [
-                sys.executable, "-m", "podscale.sandbox", "--rbac", f"--port={self.port}",
+                sys.executable, "-m", "tests.kit.sandbox", "--rbac", f"--port={self.port}",
                 f"--kubeconfig={self.kubeconfig}", objects,
             ],
             directory / "sandbox.log",

@@ -344,7 +344,7 @@ async def test_the_sandbox_runs_as_a_process_of_its_own(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "podscale.sandbox", "--tls", "--nodes=1", f"--kubeconfig={kubeconfig}"),
+        *("-m", "tests.kit.sandbox", "--tls", "--nodes=1", f"--kubeconfig={kubeconfig}"),
         str(tmp_path / "web.yaml"),
         stdout=asyncio.subprocess.PIPE,
     )

@@ -19,7 +19,7 @@ from podscale.sandbox.server import SandboxServer
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m podscale.sandbox", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m tests.kit.sandbox", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--tls", action="store_true", help="serve HTTPS")
@@ -60,7 +60,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         if arguments.kubeconfig:
             server.kubeconfig(arguments.kubeconfig)
         # Whoever started us waits for these lines.
-        print(*addresses(), sep="\n", flush=True)  # noqa: T201
+        print(*addresses(), sep="\n", flush=True)
         await stopped.wait()
 
 
