@@ -151,3 +151,62 @@ def test_only_close_closes(options: list[str]) -> None:
         old = read(head.replace("HTTP/1.1", "HTTP/1.0").encode())[0]
         assert isinstance(old, HttpRequest)
         assert old.keeps_alive is ("keep-alive" in options)
+
+
+LINES = [
+    *(f"{method} {target} HTTP/1.1".encode() for method in ("GET", "HEAD", "POST", "CONNECT")
+      for target in ("/a", "/b?c=d", "http://a.example/b")),
+    b"GET /a HTTP/1.0", b"GET /a#b HTTP/1.1", b"GET  /a HTTP/1.1", b"get /a HTTP/1.1",
+]  # fmt: skip
+IDS = ["0123-ab", "4567-cd", "WITH-CAPITALS", "with blank", "", "\x01"]
+FIELDS = [
+    b"Host: x", b"Host: y", b"Accept: */*", b"X: 1", b"x:2", b" folded", b"Connection: close",
+    b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 3", b"Content-Length: 0",
+    b"Transfer-Encoding: chunked", b"Expect: 100-continue", b"A:" + b"a" * 2000,
+    *(f"{name}: {one}".encode() for one in IDS for name in ("Audit-Id", "audit-id", "X-Audit-Id")),
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(LINES), min_size=2, max_size=6),
+    st.lists(st.sampled_from(FIELDS), max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(["", *IDS]), st.integers(0, 5), st.sampled_from(FIELDS)),
+        min_size=6, max_size=6,
+    ),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+)  # fmt: skip
+def test_what_came_before_on_a_connection_changes_nothing(
+    lines: list[bytes],
+    fields: list[bytes],
+    others: list[tuple[str, int, bytes]],
+    varied: list[bool],
+) -> None:
+    parser = Parser()
+    for line, (audit_id, place, other), is_varied in zip(lines, others, varied, strict=False):
+        mine = [b"Host: x", *fields]
+        if audit_id:
+            mine.insert(place, f"Audit-Id: {audit_id}".encode())
+        if is_varied:
+            mine.insert(place, other)
+        wire = b"\r\n".join([line, *mine, b"", b""])
+        alone = read(wire)
+        parser.feed(wire)
+        assert [parser.next()] == (alone or [None])
+        if not alone or isinstance(alone[0], RequestRefusal) or not alone[0].keeps_alive:
+            return
+
+
+def test_a_head_that_comes_again_is_not_read_again() -> None:
+    parser, found = Parser(), []
+    for number in range(3):
+        for target in ("/a", "/b"):
+            head = f"GET {target} HTTP/1.1\r\nHost: x\r\n{'A: b' if number else 'C: d'}\r\n\r\n"
+            parser.feed(head.encode())
+            request = parser.next()
+            assert isinstance(request, HttpRequest)
+            found.append(request)
+    assert [each.target for each in found] == ["/a", "/b"] * 3
+    assert found[-1].headers is found[-2].headers
+    assert found[-1].headers == {"host": "x", "a": "b"}
+    assert found[1].headers == {"host": "x", "c": "d"}
