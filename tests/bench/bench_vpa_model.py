@@ -64,7 +64,10 @@ def main() -> int:
 
 
 def whole_pass(figures: Figures) -> None:
-    """Measure passes in which every status is due, which only young VPAs are all at once."""
+    """Measure passes in which every status is due, which only young VPAs are all at once.
+
+    The first one opens all histograms and is not counted: the yardstick's are open, too.
+    """
     fleet = Fleet(10_000, 10)
     reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
     took: list[float] = []
@@ -72,7 +75,7 @@ def whole_pass(figures: Figures) -> None:
     saves = 0
     gc.collect()
     gc.freeze()  # as the processes do after their first sync
-    for minute in range(6):
+    for minute in range(7):
         usage, now = fleet.usage(minute), FLEET_START + minute * 60.0
         began = time.process_time()
         fleet.cluster.take(usage)
@@ -90,7 +93,7 @@ def whole_pass(figures: Figures) -> None:
     figures.note("10,000 VPAs, 100,000 pods, 200,000 containers, every status due")
     pairs = ", ".join(f"{a:.2f} / {b:.2f}" for a, b in zip(took, yard, strict=True))
     figures.note(f"a pass / Go's histograms, by turns: {pairs} s; {saves:,} saves due")
-    slowest = max(took) / median(yard)
+    slowest = max(took[1:]) / median(yard[1:])
     figures.at_most("CPU of the slowest pass / Go's histograms alone", slowest, SLOWEST_GOAL)
     gc.unfreeze()
     figures.at_most("resident GB", resident_mb(os.getpid()) / 1000.0, 1.5)
