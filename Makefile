@@ -11,7 +11,7 @@ BENCHES := adapter hpa vpa
 
 export PODSCALE_SHORT ?=
 
-.PHONY: help setup tools demo test test-full docs-test lint $(RINGS) $(BENCHES:%=bench-%) lock dist clean
+.PHONY: help setup tools demo test test-full docs-test lint bench $(RINGS) $(BENCHES:%=bench-%) lock dist clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ docs-test: setup  ## run every command block of README and docs
 
 lint: setup  ## ruff, mypy strict, the arrows between the rooms
 	$(BIN)/python -m tests.rings lint
+
+bench: setup  ## all benches, an hour and a half; ends with every goal, HELD or MISSED
+	$(BIN)/python -m tests.bench $(BENCHES)
 
 $(BENCHES:%=bench-%): setup
 	$(BIN)/python -m tests.bench $(@:bench-%=%)

@@ -1,7 +1,9 @@
-"""``python -m tests.bench NAME``: run one bench; it fails unless all its goals hold."""
+"""``python -m tests.bench NAME…``: run benches; fails unless all their goals hold."""
 
 import importlib
 import sys
+
+from tests.bench.figures import goals
 
 BENCHES = {
     "adapter": ("bench_requests", "bench_prometheus", "bench_relist", "bench_store"),
@@ -22,6 +24,7 @@ def main(names: list[str]) -> int:
             module = importlib.import_module(f"tests.bench.{part}")
             if module.main() != 0:
                 failed.append(part)
+    print("\n== all goals", *goals, sep="\n")
     if failed:
         print(f"\ngoals missed in: {', '.join(failed)}")
     return 1 if failed else 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+goals: list[str] = []  # of all benches of this process, as they were printed
 
 
 @dataclass
@@ -32,8 +33,10 @@ class Figures:
 
     def _goal(self, what: str, value: float, wanted: str, is_held: bool, detail: str) -> None:
         self.held.append(is_held)
-        sign = "held  " if is_held else "MISSED"
-        print(f" {sign} {what}: {value:.4g} (goal {wanted}){' ' + detail if detail else ''}")
+        sign = "HELD  " if is_held else "MISSED"
+        line = f" {sign} {what}: {value:.4g} (goal {wanted}){' ' + detail if detail else ''}"
+        goals.append(line)
+        print(line)
 
     def finish(self) -> int:
         """Print ``N of M goals held`` and return the exit status."""
