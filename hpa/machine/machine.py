@@ -7,6 +7,8 @@ the caller's, of a clock that nobody sets.
     idle → observing → asking → deciding → idle
                                     ↓
                                  waiting → writing → concluding → reporting → idle
+
+Where only the status is to be written, waiting leads to concluding.
 """
 
 # ruff: noqa: ARG001 - every step of the table takes the same
@@ -34,7 +36,7 @@ _REFUSE: ins.Instructions = (ins.Refuse(),)
 _CONCLUDE: ins.Instructions = (ins.Conclude(),)
 _WRITE_STATUS: ins.Instructions = (ins.WriteStatus(),)
 _SAVED: ins.Instructions = (ins.CountSaved(), ins.Finish())
-FINISH: ins.Instructions = (ins.Finish(),)
+_FINISH: ins.Instructions = (ins.Finish(),)
 
 
 def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
@@ -217,7 +219,7 @@ def own_moment(offset_s: float, now: float) -> float:
 
 
 def _finish(progress: Progress, *, is_saved: bool = False) -> ins.Instructions:
-    return (_SAVED if is_saved else FINISH) + _end_pass(progress)
+    return (_SAVED if is_saved else _FINISH) + _end_pass(progress)
 
 
 def _end_pass(progress: Progress) -> ins.Instructions:
