@@ -20,37 +20,14 @@ _FLAG = re.compile(
     r"(?: \(default (?P<default>.*)\))?$",
     re.MULTILINE,
 )
+_END = Path(__file__).with_name("configuration_end.md")  # written by hand
 _COMMON = {"adapter", "hpa", "recommender", "updater", "admission"}
 _HEAD = "<!-- Written by `python -m tests.tools.reference`. -->\n\n"
 _INTRO = """# Configuration reference
 
 Flags are read as the originals read them: `--flag=value`, `--flag value`, `-v=4`; durations are
 Go's (`1m30s`). A wrong command line ends with status 2, and says which word is wrong. The rules
-file is described at the end, the annotations of objects in the
-[README](../README.md#configuration).
-"""
-_RULES = """
-## The rules file
-
-prometheus-adapter's, field by field; unknown fields are errors with line and column.
-
-| field | value |
-|---|---|
-| `rules[]` | metrics of objects (`custom.metrics.k8s.io`) |
-| `externalRules[]` | metrics that belong to no object (`external.metrics.k8s.io`) |
-| `resourceRules.cpu`, `.memory` | usage of containers and nodes (`metrics.k8s.io`) |
-| `resourceRules.window` | the width of the window that answers carry |
-| `….seriesQuery` | which series: a Prometheus selector |
-| `….seriesFilters[].is`, `.isNot` | RE2 on the series' name, unanchored |
-| `….resources.overrides.LABEL.resource`, `.group` | the label names an object of this resource |
-| `….resources.template` | labels from resources, a Go template over `.Group` and `.Resource` |
-| `….resources.namespaced` | external rules: whether the namespace is matched (default true) |
-| `….name.matches`, `.as` | the metric's name from the series' name: RE2 and Go's Expand |
-| `….metricsQuery` | a Go template: `.Series`, `.LabelMatchers`, `.GroupBy` and their kin |
-| `resourceRules.….containerQuery`, `.nodeQuery` | the two queries |
-| `resourceRules.….containerLabel` | the label that names the container |
-
-`podscale config-gen` prints the default rules; `podscale doctor -f FILE` checks a file.
+file, the annotations of objects and the exit codes are described at the end.
 """
 
 
@@ -80,7 +57,7 @@ def configuration() -> str:
     for name, flags in programs.items():
         own = {flag: what for flag, what in flags.items() if shared.get(flag) != what}
         parts += [f"\n## podscale {name}\n\n", _table(own)]
-    return "".join((*parts, _RULES))
+    return "".join((*parts, _END.read_text(encoding="utf-8")))
 
 
 _HELD_BY_INTRO = """
