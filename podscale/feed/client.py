@@ -223,6 +223,15 @@ class PrometheusClient:
             raise refusals.error("nonsense", "a sample of a time before 1970, after 9999, or none")
         return answer
 
+    async def clock_s(self) -> float:
+        """Return the time where Prometheus runs, in unix seconds; raises ``QueryError``."""
+        reader = VectorReader()
+        rest = await self._exchange(
+            "GET", "/api/v1/query", [("query", "time()")], reader, self.options.deadline_s,
+            self.options.body_limit_bytes, False,
+        )  # fmt: skip
+        return float(_decoded(reader.end, rest).values[0])
+
     async def series(
         self, match: str, start_s: float, wanted: Wanted = lambda _: False
     ) -> SeriesAnswer:

@@ -1,6 +1,7 @@
 """The report: one line for each spec and the oracle, as plain data. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -29,6 +30,8 @@ class ReplayReport(Struct, frozen=True, eq=False):
     price: float | None = None  # of a pod for an hour
     currency: str = ""
     is_whole: bool = True  # False: it was interrupted, and this is what there was
+    chosen: Mapping[str, Any] | None = None  # the object that a sweep would choose
+    chosen_name: str = ""
 
     def lines(self) -> list[Mapping[str, object]]:
         """Return each line with numbers: shares of 1, hours, seconds."""
@@ -45,6 +48,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
             **({"currency": self.currency} if self.currency else {}),
             "assumptions": list(self.assumptions),
             "specs": self.lines(),
+            **({"chosen": self.chosen} if self.chosen else {}),
         }
 
     def _line(self, name: str, verdict: RunVerdict) -> Mapping[str, object]:

@@ -13,7 +13,7 @@ from adapter.doctor.objects import Hpa
 from podscale.kube.api import Api
 from podscale.kube.discovery import Discovery
 from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS
+from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
 from podscale.kube.restmapper import Mapper
 from podscale.kube.wire import format_time
 
@@ -179,11 +179,7 @@ class DoctorCluster:
 
     async def target_selector(self, namespace: str, kind: str, api_version: str, name: str) -> str:
         """Return the pod selector of a scale target; raises ``ClusterFailed``."""
-        group = api_version.rpartition("/")[0]
-        try:
-            resource = self.mapper.for_kind(kind, group)[0]
-        except NoMatch as error:
-            raise ClusterFailed(f"the target of the HPA: {error}") from error
+        resource = self._resource_of_target(kind, api_version)
         try:
             scale = await self._get(resource.path(namespace, name, "scale"), _Scale)
         except ClusterFailed as failed:
@@ -194,6 +190,19 @@ class DoctorCluster:
                 "scale subresource: correct spec.scaleTargetRef or create it"
             ) from failed
         return scale.status.selector
+
+    async def target(
+        self, namespace: str, kind: str, api_version: str, name: str
+    ) -> Mapping[str, object]:
+        """Return a scale target as it is; raises ``ClusterFailed``."""
+        resource = self._resource_of_target(kind, api_version)
+        return await self._get(resource.path(namespace, name), dict[str, object])
+
+    def _resource_of_target(self, kind: str, api_version: str) -> Resource:
+        try:
+            return self.mapper.for_kind(kind, api_version.rpartition("/")[0])[0]
+        except NoMatch as error:
+            raise ClusterFailed(f"the target of the HPA: {error}") from error
 
     async def object_names(self, asked: AskedEvidence) -> list[str]:
         """Return the objects that ``asked`` means, by name; raises ``ClusterFailed``."""

@@ -148,7 +148,7 @@ async def _run(given: Given, choice: ClusterChoice, cluster: object) -> "DoctorR
     rules: RulesText | None = None
     told: RulesTold | None = None
     if asked or not hpa:  # of an HPA over usage alone, no rule says anything
-        rules, told = await _rules(given, facts)
+        rules, told = await rules_of(given, facts)
     if given.metric:
         if facts is None and given.api == "custom" and given.name == "*":
             raise WrongUsage("without a cluster nobody knows the objects: give --name NAME")
@@ -205,7 +205,7 @@ def _resource(written: str, facts: object) -> str:
     return found.group_resource
 
 
-async def _rules(given: Given, cluster: object) -> "tuple[RulesText, RulesTold | None]":
+async def rules_of(given: Given, cluster: object) -> "tuple[RulesText, RulesTold | None]":
     """Return the rules, and what a running adapter told beside them if they are its."""
     from podscale.cli.doctor.cluster import DoctorCluster
     from podscale.migrate.rules_source import RulesText, find, of_config_map

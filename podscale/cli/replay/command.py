@@ -4,12 +4,32 @@ from typing import Literal
 
 import click
 
+from podscale.cli.cluster import ClusterChoice, cluster_options, kind_and_name
+
 ReplayForm = Literal["table", "json", "yaml", "csv"]
 FORMS: tuple[ReplayForm, ...] = ("table", "json", "yaml", "csv")
 EXIT_INTERRUPTED = 130
 
 
 @click.command("replay")
+@click.argument("what", metavar="[hpa/NAME]", required=False, shell_complete=kind_and_name("hpa"))
+@click.option("--since", default="7d", show_default=True, metavar="DURATION", help="How far back.")
+@click.option(
+    "--step", default="15s", show_default=True, metavar="DURATION", help="Of the history."
+)
+@click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter.")
+@click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE")
+@click.option("--prometheus-token-file", default="", metavar="FILE")
+@click.option("--prometheus-ca-file", default="", metavar="FILE")
+@click.option("-f", "--config", default="", metavar="FILE", help="Rules file, as the doctor's.")
+@click.option(
+    "--config-map", default="", metavar="NAMESPACE/NAME",
+    help="Rules in a ConfigMap. Neither: the running adapter is asked.",
+)  # fmt: skip
+@click.option(
+    "--max-samples", type=click.IntRange(1), default=50_000_000, show_default=True,
+    help="The most samples to be read.",
+)  # fmt: skip
 @click.option("--trace", default="", metavar="FILE", help="CSV: a time, and a value per metric.")
 @click.option(
     "--hpa", "hpa_files", multiple=True, metavar="FILE",
@@ -17,8 +37,8 @@ EXIT_INTERRUPTED = 130
 )  # fmt: skip
 @click.option("--scale", default=1.0, help="What values of the trace are multiplied by.")
 @click.option(
-    "--ready-after", default="1m", show_default=True, metavar="DURATION",
-    help="From a pod's creation to Ready.",
+    "--ready-after", default="", metavar="DURATION",
+    help="From a pod's creation to Ready; not given: as measured, else 1m.",
 )  # fmt: skip
 @click.option(
     "--metric-age", default="15s", show_default=True, metavar="DURATION",
@@ -37,14 +57,27 @@ EXIT_INTERRUPTED = 130
 @click.option("--replicas", type=click.IntRange(0), help="Pods at the beginning.")
 @click.option("--price", default="", metavar="FILE", help="YAML: currency, coreHour, gibHour …")
 @click.option(
+    "--sweep", "sweeps", multiple=True, metavar="FIELD=VALUES",
+    help="Try every value: target=50..90:5, minReplicas=2,4. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--at-most-unserved", default="", metavar="SHARE",
+    help="Print the cheapest spec of a sweep that leaves no more: 0.1%.",
+)  # fmt: skip
+@cluster_options
+@click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
     help="The form of what is printed.",
 )  # fmt: skip
 @click.pass_context
-def command(ctx: click.Context, /, form: ReplayForm, **options: object) -> None:
+def command(
+    ctx: click.Context, /, cluster: ClusterChoice, form: ReplayForm, **options: object
+) -> None:
     """Decide again on the load that there was, with this spec and with others.
 
     \b
+    podscale replay hpa/web -n shop --since 14d --prometheus-url URL --hpa other.yaml
+    podscale replay hpa/web -n shop --prometheus-url URL --sweep target=50..90:5
     podscale replay --trace load.csv --hpa today.yaml --hpa other.yaml
     podscale replay --trace load.csv --hpa today.yaml --price prices.yaml -o csv
 
@@ -61,7 +94,7 @@ def command(ctx: click.Context, /, form: ReplayForm, **options: object) -> None:
     from podscale.cli.replay.run import ReplayOptions, replayed
     from podscale.cli.replay.shown import print_report
 
-    report = replayed(msgspec.convert(options, ReplayOptions))
+    report = replayed(cluster, msgspec.convert(options, ReplayOptions))
     print_report(report, form)
     if not report.is_whole:
         ctx.exit(EXIT_INTERRUPTED)

@@ -1,35 +1,61 @@
-"""From the call to the report: files, plant, candidates."""
+"""From the call to the report: files or history, plant, candidates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Struct, structs
 
 from hpa.decide import Settings
 from hpa.decide.reading import read as read_hpa
-from hpa.simulate.load import LoadHistory
-from hpa.simulate.verdict import oracle
+from hpa.decide.spec import HPA
+from hpa.simulate.load import LoadHistory, held
+from hpa.simulate.loop import SimulatedRun
+from hpa.simulate.verdict import judge, oracle
 from hpa.simulate.workload import Plant
+from podscale.cli.cluster import ClusterChoice
 from podscale.cli.output import progress
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
+from podscale.cli.replay.recorded import PastOptions, recorded
 from podscale.cli.replay.shown import note_all
-from podscale.core.duration import DurationError, format_go, parse_go
+from podscale.core.duration import DurationError, format_go, parse_go, parse_prometheus
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
-from podscale.replay.candidates import ReplayCandidate, ReplayRow, need_of, question, rows
+from podscale.replay.candidates import (
+    ReplayCandidate,
+    ReplayQuestion,
+    ReplayRow,
+    need_of,
+    question,
+    rows,
+)
 from podscale.replay.errors import ReplayError
 from podscale.replay.report import ReplayReport
+from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from podscale.replay.trace_file import with_columns_of
+
+_READY_AFTER_S = 60.0  # where nobody measured it
+RECORDED = "recorded"
 
 
 class ReplayOptions(Struct, frozen=True):
     """The call, as it was written."""
 
+    what: str | None = None
+    since: str = "7d"
+    step: str = "15s"
+    max_samples: int = 50_000_000
+    prometheus_url: str = ""
+    prometheus_header: tuple[str, ...] = ()
+    prometheus_token_file: str = ""
+    prometheus_ca_file: str = ""
+    config: str = ""
+    config_map: str = ""
     trace: str = ""
     hpa_files: tuple[str, ...] = ()
     scale: float = 1.0
-    ready_after: str = "1m"
+    ready_after: str = ""
     metric_age: str = "15s"
     nodes_after: str = "0s"
     room: int | None = None
@@ -37,66 +63,145 @@ class ReplayOptions(Struct, frozen=True):
     pod_capacity: str = ""
     replicas: int | None = None
     price: str = ""
+    sweeps: tuple[str, ...] = ()
+    at_most_unserved: str = ""
 
 
-def replayed(given: ReplayOptions) -> ReplayReport:
+class _Subject(Struct, frozen=True):
+    # What is replayed, wherever it comes from.
+    specs: list[tuple[str, dict[str, Any]]]  # today's first
+    load: LoadHistory
+    requests: dict[str, dict[str, int]]
+    ready_after_s: tuple[float, ...]
+    notes: list[str]
+
+
+def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
     """Return the report; raises ``WrongInput`` for what has to be changed first.
 
     Interrupted by Ctrl-C it holds what was done until then.
     """
-    if not given.trace:
-        raise WrongInput("say where the load comes from: --trace FILE")
-    if not given.hpa_files:
-        raise WrongInput("say what is to be tried: --hpa FILE, today's first")
-    plain = [(file, files.plain_of_file(file)) for file in given.hpa_files]
-    load, notes = files.trace_of_file(given.trace, given.scale)
-    note_all(notes)
-    plant = Plant(
-        ready_after_s=(_seconds("--ready-after", given.ready_after),),
-        metric_age_s=_seconds("--metric-age", given.metric_age),
-        nodes_after_s=_seconds("--nodes-after", given.nodes_after),
-        room=given.room,
-        requests=files.requests_of(given.requests),
-    )
+    if given.at_most_unserved and not given.sweeps:
+        raise WrongInput("--at-most-unserved chooses among the specs of a --sweep")
     try:
-        return _report(given, plain, load, plant)
+        return _report(given, _subject(cluster, given))
     except ReplayError as error:
         raise WrongInput(str(error)) from None
 
 
-def _report(
-    given: ReplayOptions, plain: list[tuple[str, dict[str, Any]]], load: LoadHistory, plant: Plant
-) -> ReplayReport:
-    candidates = [
-        ReplayCandidate(name, read_hpa(files.written(written))) for name, written in plain
-    ]
-    load = with_columns_of(load, [each.hpa for each in candidates])
-    today = candidates[0].hpa
-    settings = Settings()
-    capacity = _amount("--pod-capacity", given.pod_capacity) if given.pod_capacity else None
-    asked, words = question(
-        today, load, plant, settings, pod_capacity=capacity, replicas=given.replicas
+def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
+    tried = [(file, files.plain_of_file(file)) for file in given.hpa_files]
+    requests = files.requests_of(given.requests)
+    if given.trace:
+        if given.what:
+            raise WrongInput("the load comes from --trace or from a cluster, not from both")
+        if not tried:
+            raise WrongInput("say what is to be tried: --hpa FILE, today's first")
+        load, notes = files.trace_of_file(given.trace, given.scale)
+        return _Subject(tried, load, requests, (), notes)
+    kind, _, name = (given.what or "").partition("/")
+    if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
+        raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
+    found = recorded(cluster, name, PastOptions(
+        since_s=_seconds("--since", given.since),
+        step_s=max(1, round(_seconds("--step", given.step))),
+        most_samples=given.max_samples, config=given.config, config_map=given.config_map,
+        prometheus_url=given.prometheus_url, prometheus_header=given.prometheus_header,
+        prometheus_token_file=given.prometheus_token_file,
+        prometheus_ca_file=given.prometheus_ca_file,
+    ))  # fmt: skip
+    past = found.past
+    specs = [("today", found.plain), *tried]
+    return _Subject(
+        specs, past.load, requests or found.requests, past.ready_after_s, list(past.notes)
     )
+
+
+def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
+    note_all(subject.notes)
+    ready_after_s = subject.ready_after_s or (_READY_AFTER_S,)
+    if given.ready_after:
+        ready_after_s = (_seconds("--ready-after", given.ready_after),)
+    plant = Plant(
+        ready_after_s=ready_after_s,
+        metric_age_s=_seconds("--metric-age", given.metric_age),
+        nodes_after_s=_seconds("--nodes-after", given.nodes_after),
+        room=given.room,
+        requests=subject.requests,
+    )
+    named: list[tuple[str, Mapping[str, Any]]] = list(subject.specs)
+    fields = [swept_field(each) for each in given.sweeps]
+    if fields:
+        named += [(each.name, each.plain) for each in combinations(named[0][1], fields)]
+    candidates = [
+        ReplayCandidate(name, read_hpa(files.written(dict(plain)))) for name, plain in named
+    ]
+    load = with_columns_of(subject.load, [each.hpa for each in candidates])
+    today = candidates[0].hpa
+    capacity = _amount("--pod-capacity", given.pod_capacity) if given.pod_capacity else None
+    first = given.replicas
+    if first is None and load.replicas is not None and not np.isnan(load.replicas[0]):
+        first = int(load.replicas[0])
+    asked, words = question(today, load, plant, Settings(), pod_capacity=capacity, replicas=first)
     found: list[ReplayRow] = []
     is_whole = _collected(rows(asked, candidates, is_drawn=False, progress=progress()), found)
-    need = need_of(asked, today)
-    found.append(ReplayRow("oracle", oracle(need)))
+    swept = [(row.name, row.verdict) for row in found[len(subject.specs) :]]
+    best = None
+    if given.at_most_unserved:
+        best = chosen(swept, _share("--at-most-unserved", given.at_most_unserved))
+        if best is None:
+            words.append(f"no spec of the sweep leaves at most {given.at_most_unserved} unserved")
+    if swept:
+        front = set(pareto(swept))
+        found = [*found[: len(subject.specs)],
+                 *sorted((row for row in found if row.name in front),
+                         key=lambda row: row.verdict.pod_hours)]  # fmt: skip
+        words.append(f"of {len(swept)} specs swept those are shown that no other beats")
+    found += _beside(asked, today)
     prices = files.prices_of_file(given.price) if given.price else None
-    ready_after_s = sorted(plant.ready_after_s)[len(plant.ready_after_s) // 2]
+    middle_s = sorted(ready_after_s)[len(ready_after_s) // 2]
+    measured = " as measured" if subject.ready_after_s and not given.ready_after else ""
     words.append(
-        f"a pod is ready {format_go(ready_after_s)} after its creation, and metrics are "
-        f"{format_go(plant.metric_age_s)} old"
+        f"a pod is ready {format_go(round(middle_s, 1))} after its creation{measured}, and metrics "
+        f"are {format_go(plant.metric_age_s)} old"
     )
     return ReplayReport(
         found,
-        words,
-        need.left_out,
+        [*words, *subject.notes],
+        need_of(asked, today).left_out,
         float(load.time_s[0]),
         load.end_s,
         None if prices is None else prices.of_pod_hour(plant),
         prices.currency if prices else "",
         is_whole,
+        _pasted(dict(named)[best]) if best else None,
+        best or "",
     )
+
+
+def _pasted(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    # As somebody would write it: without what the API server adds.
+    metadata = {key: plain["metadata"][key] for key in ("name", "namespace", "annotations")
+                if key in plain["metadata"]}  # fmt: skip
+    return {
+        "apiVersion": plain.get("apiVersion", "autoscaling/v2"),
+        "kind": plain.get("kind", "HorizontalPodAutoscaler"),
+        "metadata": metadata,
+        "spec": plain["spec"],
+    }
+
+
+def _beside(asked: ReplayQuestion, today: HPA) -> list[ReplayRow]:
+    # What was recorded, where that is known, and the oracle.
+    need = need_of(asked, today)
+    found = []
+    if asked.load.replicas is not None:
+        sizes = held(asked.load, asked.load.replicas, need.time_s)
+        known = structs.replace(need, is_known=need.is_known & ~np.isnan(sizes))
+        whole = np.nan_to_num(sizes).astype(np.int64)
+        run = SimulatedRun(need.time_s, whole, whole)
+        found.append(ReplayRow(RECORDED, judge(run, today, asked.load, asked.plant, known)))
+    return [*found, ReplayRow("oracle", oracle(need))]
 
 
 def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:
@@ -109,13 +214,16 @@ def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:
 
 
 def _seconds(flag: str, text: str) -> float:
-    try:
-        found = parse_go(text)
-    except DurationError as error:
-        raise WrongInput(f"{flag}: {error}") from None
-    if found < 0:
-        raise WrongInput(f"{flag}: {text} lies before the beginning")
-    return found
+    # Go's 1h30m, or Prometheus's 14d.
+    for read in (parse_go, parse_prometheus):
+        try:
+            found = read(text)
+        except DurationError:
+            continue
+        if found < 0:
+            raise WrongInput(f"{flag}: {text} lies before the beginning")
+        return found
+    raise WrongInput(f"{flag} {text}: not a duration; write one like 30s, 1h30m or 14d")
 
 
 def _amount(flag: str, text: str) -> float:
@@ -125,4 +233,14 @@ def _amount(flag: str, text: str) -> float:
         raise WrongInput(f"{flag}: {error}") from None
     if found <= 0:
         raise WrongInput(f"{flag}: above zero is wanted, not {text}")
+    return found
+
+
+def _share(flag: str, text: str) -> float:
+    try:
+        found = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 1.0:
+        raise WrongInput(f"{flag} {text}: a share is wanted, as 0.1%")
     return found

@@ -37,6 +37,9 @@ def print_report(report: ReplayReport, form: ReplayForm) -> None:
     click.echo()
     for words in said_of(report):
         click.echo(printable(words))
+    if report.chosen is not None:
+        click.echo(f"\n# {printable(report.chosen_name)}")
+        emit(report.chosen, "yaml")
 
 
 def said_of(report: ReplayReport) -> list[str]:

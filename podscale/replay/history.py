@@ -1,0 +1,199 @@
+"""The load of one HPA from Prometheus, by range queries of a child process."""
+
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from hpa.decide.spec import HPA
+from hpa.simulate.load import Floats, LoadHistory
+from podscale.core.goquote import quote
+from podscale.feed.errors import QueryError
+from podscale.feed.history import HistoryReader, HistorySlice
+from podscale.replay.errors import ReplayError
+from podscale.replay.queries import LoadQuery, pods_of
+
+_THROTTLED = 0.25  # of the periods: from here on usage says less than what was asked for
+_FEWEST_PODS = 3  # whose time to Ready says something
+_READY_STEP_S = 60
+
+Told = Callable[[int, int, str], None]  # done, of how many, what
+
+
+class HistoryWindow(Struct, frozen=True):
+    """What is read of each query."""
+
+    start_s: float
+    end_s: float
+    step_s: int
+    most_samples: int
+
+    @property
+    def grid(self) -> Floats:
+        """The times of the samples."""
+        count = int((self.end_s - self.start_s) // self.step_s) + 1
+        return self.start_s + self.step_s * np.arange(count, dtype=np.float64)
+
+
+class RecordedPast(Struct, frozen=True):
+    """What Prometheus remembers of one HPA."""
+
+    load: LoadHistory
+    ready_after_s: tuple[float, ...]  # deciles; empty: not known
+    notes: Sequence[str]
+
+
+class PastReader:
+    """Reads queries one after the other, within a number of samples."""
+
+    def __init__(self, reader: HistoryReader, window: HistoryWindow, told: Told) -> None:
+        self._reader = reader
+        self._window = window
+        self._told = told
+        self.samples = 0
+
+    async def past(self, hpa: HPA, queries: Sequence[LoadQuery]) -> RecordedPast:
+        """Return the past; raises ``ReplayError`` and, of the metrics, ``QueryError``."""
+        grid = self._window.grid
+        columns: dict[str, Floats] = {}
+        reported = np.zeros(len(grid))
+        for query in queries:
+            total, pods = await self._total(query)
+            columns[query.key] = total
+            reported = np.fmax(reported, pods)
+        replicas, notes = await self._replicas(hpa, reported)
+        for query in queries:
+            if query.is_shared:
+                if replicas is None:
+                    raise ReplayError(
+                        f"{query.key} has a Value target, whose load is known with the replicas of "
+                        "then only: kube_horizontalpodautoscaler_status_current_replicas has none"
+                    )
+                columns[query.key] = columns[query.key] * replicas
+        known = ~np.isnan(np.array(list(columns.values()))).any(axis=0)
+        if not known.any():
+            since = f"{self._window.end_s - self._window.start_s:.0f} s"
+            raise ReplayError(f"Prometheus has no sample of the metrics in the last {since}")
+        first, last = int(np.argmax(known)), len(known) - int(np.argmax(known[::-1]))
+        if first * self._window.step_s > 2 * 60:
+            notes.append(f"the history begins {first * self._window.step_s} s later than asked for")
+        at_most = replicas >= hpa.max_replicas if replicas is not None else np.zeros_like(known)
+        throttled = await self._throttled(hpa)
+        for flags, why in ((at_most, "at maxReplicas"), (throttled, "CPU throttled")):
+            if share := float(flags[first:last].mean()):
+                notes.append(f"the load is hidden in {share:.1%} of the time: {why}")
+        part = slice(first, last)
+        load = LoadHistory(
+            grid[part],
+            {key: values[part] for key, values in columns.items()},
+            (at_most | throttled)[part],
+            None if replicas is None else replicas[part],
+        )
+        return RecordedPast(load, await self._ready_after(hpa), notes)
+
+    async def _total(self, query: LoadQuery) -> tuple[Floats, Floats]:
+        # The sum of the series at each time, NaN where there is none, and the pods that reported.
+        grid = self._window.grid
+        total, pods = np.full(len(grid), np.nan), np.zeros(len(grid))
+        async for part in self._slices(query.text, self._window.step_s, query.key):
+            seen: dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+            for series in part.series:
+                if query.only and series.labels.get(query.container) != query.only:
+                    continue
+                is_value = np.isfinite(series.values) & (series.values >= 0)
+                rows = self._rows(series.time_s[is_value])
+                total[rows] = np.nan_to_num(total[rows]) + series.values[is_value]
+                pod = series.labels.get(query.pod, "")
+                seen.setdefault(pod, np.zeros(len(grid), np.bool_))[rows] = True
+            for flags in seen.values():
+                pods += flags
+        return total, pods if query.pod else np.zeros(len(grid))
+
+    async def _replicas(self, hpa: HPA, reported: Floats) -> tuple[Floats | None, list[str]]:
+        matchers = f"namespace={quote(hpa.namespace)},horizontalpodautoscaler={quote(hpa.name)}"
+        text = f"max(kube_horizontalpodautoscaler_status_current_replicas{{{matchers}}})"
+        told, _ = await self._beside(text, "replicas")
+        if not np.isnan(told).all():
+            return told, []
+        if reported.any():
+            return np.where(reported > 0, reported, np.nan), [
+                "replicas of then are the pods that reported: kube-state-metrics has none"
+            ]
+        return None, []
+
+    async def _throttled(self, hpa: HPA) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        nothing = np.zeros(len(self._window.grid), np.bool_)
+        if not any(metric.name == "cpu" for metric in hpa.metrics):
+            return nothing
+        matchers = f"namespace={quote(hpa.namespace)},pod=~{quote(pods_of(hpa))}"
+        throttled, every = (
+            f"sum(rate(container_cpu_cfs_{name}_total{{{matchers}}}[5m]))"
+            for name in ("throttled_periods", "periods")
+        )
+        share, _ = await self._beside(f"{throttled} / {every}", "throttling")
+        return np.nan_to_num(share) > _THROTTLED
+
+    async def _ready_after(self, hpa: HPA) -> tuple[float, ...]:
+        matchers = f"namespace={quote(hpa.namespace)},pod=~{quote(pods_of(hpa))}"
+        text = (
+            f"min by (pod) (kube_pod_status_ready_time{{{matchers}}}) - "
+            f"min by (pod) (kube_pod_created{{{matchers}}})"
+        )
+        least: dict[str, float] = {}
+        try:
+            async for part in self._slices(text, _READY_STEP_S, "ready times"):
+                for series in part.series:
+                    values = series.values[np.isfinite(series.values) & (series.values >= 0)]
+                    if len(values):
+                        pod = series.labels.get("pod", "")
+                        least[pod] = min(least.get(pod, math.inf), float(values.min()))
+        except QueryError:
+            return ()
+        if len(least) < _FEWEST_PODS:
+            return ()
+        deciles = np.quantile(list(least.values()), np.arange(0.05, 1.0, 0.1))
+        # Not in their order: pods of one rescale should not all be quick, or all slow.
+        return tuple(float(deciles[place * 7 % 10]) for place in range(10))
+
+    async def _beside(self, text: str, what: str) -> tuple[Floats, Floats]:
+        # What helps, and may be missing.
+        try:
+            return await self._total(LoadQuery(what, text))
+        except QueryError:
+            empty = np.full(len(self._window.grid), np.nan)
+            return empty, empty
+
+    async def _slices(self, text: str, step_s: int, what: str) -> AsyncIterator[HistorySlice]:
+        window = self._window
+        async for part in self._reader.read(text, window.start_s, window.end_s, step_s):
+            self.samples += len(part.series.values)
+            if self.samples > window.most_samples:
+                raise ReplayError(
+                    f"more than --max-samples {window.most_samples} were read for {part.done:.0%} "
+                    f"of {what}: give a shorter --since or a longer --step"
+                )
+            yield part
+            self._told(round(100 * part.done), 100, what)
+
+    def _rows(self, times: Floats) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        rows = np.rint((times - self._window.start_s) / self._window.step_s).astype(np.intp)
+        return np.clip(rows, 0, len(self._window.grid) - 1)
+
+
+def requests_of_pods(template: Mapping[str, object]) -> dict[str, dict[str, int]]:
+    """Return container → resource → milli-units of a pod template's spec."""
+    from podscale.core.quantity import QuantityError, from_wire
+
+    found: dict[str, dict[str, int]] = {}
+    containers = template.get("containers")
+    for each in containers if isinstance(containers, list) else ():
+        asked = (each.get("resources") or {}).get("requests") or {}
+        for resource, amount in asked.items():
+            try:
+                found.setdefault(str(each.get("name")), {})[resource] = from_wire(
+                    amount
+                ).milli_int64
+            except QuantityError:
+                continue  # no API server lets it through
+    return found
