@@ -18,7 +18,6 @@ from podscale.cli.output import progress
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
 from podscale.cli.replay.recorded import PastOptions, recorded
-from podscale.cli.replay.shown import note_all
 from podscale.core.duration import DurationError, format_go, parse_go, parse_prometheus
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
@@ -118,7 +117,6 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
 
 
 def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
-    note_all(subject.notes)
     ready_after_s = subject.ready_after_s or (_READY_AFTER_S,)
     if given.ready_after:
         ready_after_s = (_seconds("--ready-after", given.ready_after),)

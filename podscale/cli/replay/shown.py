@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from podscale.cli.output import count, emit, note, printable, table
+from podscale.cli.output import count, emit, printable, table
 from podscale.cli.replay.command import ReplayForm
 from podscale.core.duration import format_prometheus
 from podscale.replay.report import COLUMNS, FURTHER, ReplayReport
@@ -50,12 +50,6 @@ def said_of(report: ReplayReport) -> list[str]:
     if not report.is_whole:
         found.append(f"interrupted: {count(len(report.rows) - 1, 'spec')} of those asked for")
     return found
-
-
-def note_all(notes: list[str]) -> None:
-    """Print what is to be said about the input."""
-    for each in notes:
-        note(f"podscale replay: {printable(each)}")
 
 
 def _cell(name: str, value: object, report: ReplayReport) -> str:

@@ -1,0 +1,152 @@
+"""The load of an HPA read back from Prometheus is the load that there was."""
+
+import asyncio
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from adapter.discovery.relist import Relister, RelistOptions
+from adapter.rules.presumed import PresumingMapper
+from adapter.rules.ruleset import read_rules
+from podscale.feed.client import PrometheusClient
+from podscale.feed.history import HistoryReader
+from podscale.feed.options import PrometheusOptions
+from podscale.replay.errors import ReplayError
+from podscale.replay.history import HistoryWindow, PastReader
+from podscale.replay.queries import load_queries
+from podscale.sandbox.promql.server import Scraped, StandIn
+from podscale.sandbox.promql.values import label_set
+from tests.integration.test_demo import demo, end, shown_until
+from tests.unit.hpa.decide.handwritten import hpa, resource
+from tests.unit.hpa.simulate.loads import pods_metric
+
+NOW_S = 1_700_000_000.0
+SECONDS = 600
+RULES = """\
+rules:
+- seriesQuery: 'http_requests{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue_messages{namespace!=""}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'
+"""
+
+
+class Shop:
+    """A web of two pods, then four; somebody else's pods beside it; a queue."""
+
+    def __init__(self) -> None:
+        self.now = NOW_S
+
+    def clock(self) -> float:
+        return self.now
+
+    def page(self, now_s: float) -> list[Scraped]:
+        at = now_s - NOW_S
+        count = 2 if at < 300 else 4
+        rows = [("http_requests", f"web-6d5f-{name}", 100.0) for name in "abcd"[:count]]
+        rows += [("http_requests", "website-1", 7.0), ("http_requests", "other-1", 7.0)]
+        found = [
+            Scraped(name, label_set({"namespace": "shop", "pod": pod}), value)
+            for name, pod, value in rows
+        ]
+        found.append(Scraped("queue_messages", label_set({"namespace": "shop"}), at))
+        labels = {"namespace": "shop", "horizontalpodautoscaler": "web"}
+        name = "kube_horizontalpodautoscaler_status_current_replicas"
+        found.append(Scraped(name, label_set(labels), float(count)))
+        for place, each in enumerate("abcd"[:count]):
+            pod = label_set({"namespace": "shop", "pod": f"web-6d5f-{each}"})
+            found.append(Scraped("kube_pod_created", pod, NOW_S))
+            found.append(Scraped("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1)))
+        return found
+
+
+@pytest.fixture
+async def server():
+    shop = Shop()
+    async with StandIn(shop.clock, page=shop.page, every_s=3600.0) as running:
+        for second in range(0, SECONDS + 1, 15):
+            shop.now = NOW_S + second
+            running.scrape()
+        yield running
+
+
+async def past(server: StandIn, spec: dict[str, object], most: int = 100_000):
+    options = PrometheusOptions(url=server.url)
+    target = hpa({"minReplicas": 1, "maxReplicas": 4, **spec})
+    _, rules = read_rules(RULES, "rules.yaml", PresumingMapper())
+    async with PrometheusClient(options) as client:
+        end_s = await client.clock_s()
+        lister = Relister(client, rules, RelistOptions(interval_s=3600.0), clock=lambda: end_s)
+        await lister.relist()
+    queries = load_queries(target, rules, lister.custom, lister.external, lambda _: "services")
+    window = HistoryWindow(end_s - SECONDS, end_s, 15, most)
+    async with HistoryReader(options) as reader:
+        return await PastReader(reader, window, lambda *_: None).past(target, queries)
+
+
+async def test_pods_add_up_and_what_is_at_the_maximum_is_hidden(server):
+    found = await past(server, {"metrics": [pods_metric("50")]})
+    load = found.load
+    is_early = load.time_s < NOW_S + 300
+    column = load.columns["http_requests"]
+    assert set(column[is_early].tolist()) == {200.0}  # neither website-1 nor other-1 is its pod
+    assert set(column[~is_early].tolist()) == {400.0}
+    assert load.replicas is not None
+    assert set(load.replicas[is_early].tolist()) == {2.0}
+    assert load.hidden.tolist() == (~is_early).tolist()
+    assert any("at maxReplicas" in each for each in found.notes)
+    assert min(found.ready_after_s) >= 10.0
+    assert max(found.ready_after_s) <= 40.0
+
+
+async def test_an_external_metric_is_whole_and_a_value_target_is_shared(server):
+    queue = {"metric": {"name": "queue_messages"}}
+    average = {**queue, "target": {"type": "AverageValue", "averageValue": "30"}}
+    load = (await past(server, {"metrics": [{"type": "External", "external": average}]})).load
+    np.testing.assert_allclose(load.columns["queue_messages"], load.time_s - NOW_S)
+    value = {**queue, "target": {"type": "Value", "value": "30"}}
+    load = (await past(server, {"metrics": [{"type": "External", "external": value}]})).load
+    assert load.replicas is not None
+    np.testing.assert_allclose(
+        load.columns["queue_messages"], (load.time_s - NOW_S) * load.replicas
+    )
+
+
+async def test_more_samples_than_allowed_and_metrics_without_a_rule_are_refused(server):
+    with pytest.raises(ReplayError, match="--max-samples 10"):
+        await past(server, {"metrics": [pods_metric("50")]}, most=10)
+    with pytest.raises(ReplayError, match="sold_out"):
+        await past(server, {"metrics": [pods_metric("50", "sold_out")]})
+    utilization = resource(type="Utilization", averageUtilization=50)
+    with pytest.raises(ReplayError, match="resourceRules"):
+        await past(server, {"metrics": [utilization]})
+
+
+@pytest.mark.timeout(120)
+async def test_the_shop_of_the_demo_is_replayed_from_its_own_prometheus(tmp_path):
+    running = await demo(tmp_path, "--speed", "20")
+    try:
+        shown = await shown_until(running, "The size changes from 2 to ")
+        source = re.search(r"Prometheus: (http://\S+)", shown)
+        server = re.search(r"--server (http://\S+)", shown)
+        assert source, shown
+        assert server, shown
+        words = [sys.executable, "-m", "podscale", "replay", "hpa/web", "-n", "shop",
+                 "--since", "30m", "--prometheus-url", source[1],
+                 "--server", server[1], "-o", "json"]  # fmt: skip
+        replay = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await replay.communicate()
+        assert replay.returncode == 0, err
+        report = json.loads(out)
+    finally:
+        await end(running)
+    assert [each["spec"] for each in report["specs"]] == ["today", "recorded", "oracle"]
+    assert all(each["podHours"] > 0 for each in report["specs"])
