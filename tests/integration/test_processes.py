@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from adapter.part import AdapterPart
+from hpa.loop.controller import Controller
 from hpa.part import HpaPart
 from podscale.cli.parts import KINDS
 from podscale.cli.together import together
@@ -21,9 +22,11 @@ from podscale.process.compose import Composed
 from podscale.sandbox.server import SandboxServer
 from podscale.serving import flags as serving_flags
 from podscale.serving.logs import Verbosity
+from tests.cluster.frozen import inject
 from tests.integration.launched import stub_prometheus
 from tests.integration.test_joined import HPA, RULES
 from tests.tools.process import LOOPBACK, free_port
+from vpa.recommender.loop import Recommender
 from vpa.recommender.part import RecommenderPart
 
 COMMANDS = {
@@ -158,6 +161,25 @@ async def test_a_recommender_that_hangs_fails_liveness_and_says_since_when(
         await until(lambda: health.report("livez").status == 500)
         assert re.search(r"\[-\]recommender-loop failed: stuck since \d{4}-.*Z",
                          health.report("livez").text)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["hpa", "control", "run"])
+async def test_a_tick_of_the_hpa_that_hangs_fails_liveness(
+    command: str, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for defective, method in ((Controller, "_tick"), (Recommender, "once")):
+        monkeypatch.setattr(defective, method, getattr(defective, method))  # put back at the end
+    inject(tmp_path / "freeze")
+    async with ground.running(command) as composed:
+        part, health = composed.parts["hpa"], composed.health
+        assert isinstance(part, HpaPart)
+        assert health is not None
+        await until(lambda: part.controller.heartbeat.is_expected)
+        assert health.report("livez").status == 200
+        part.controller.heartbeat._allowed_s = 0.5  # fifteen seconds at least, as it is
+        (tmp_path / "freeze").touch()
+        await until(lambda: "[-]hpa-loop failed: stuck since" in health.report("livez").text)
+        assert health.report("livez").status == 500
 
 
 @pytest.mark.parametrize("command", ["hpa", "control", "run"])
