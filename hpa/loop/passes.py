@@ -233,8 +233,7 @@ class Passes:
 
     def _news(self, made: PassUnderWay, *, is_same: bool = True) -> ev.ConcludedEvent:
         conclusion = made.conclusion
-        is_shadow = conclusion.trace.settings.mode == "shadow"
-        if is_shadow or not conclusion.is_status_changed:
+        if not conclusion.is_status_changed or conclusion.trace.settings.mode == "shadow":
             return _NO_NEWS if is_same else ev.ConcludedEvent(is_same=False)
         deadband = self._options.limits.status_deadband
         news = statuses.status_news(made.look.hpa, conclusion.status, deadband=deadband)
