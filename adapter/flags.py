@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from adapter.discovery.relist import RelistOptions
+from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from podscale.core.showable import shown_url
-from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
 from podscale.feed.proxies import proxy_of
 from podscale.kube.connect import Target

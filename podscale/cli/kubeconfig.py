@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from podscale.kube import kubeconfig as kubeconfig_file
+
 
 def namespace(kubeconfig: str, context: str) -> str:
     """Return the namespace of the context in use, "default" where none is set."""
@@ -37,15 +39,10 @@ def _entries(kubeconfig: str) -> Iterator[dict[str, Any]]:
 
 
 def _files(kubeconfig: str) -> Iterator[dict[str, Any]]:
-    # Imported here: --help must not load it.
-    import yaml
-
     default = Path(os.environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     named = kubeconfig or os.environ.get("KUBECONFIG", "") or str(default)
     for part in named.split(os.pathsep):
         try:
-            read = yaml.safe_load(Path(part).expanduser().read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError, yaml.YAMLError):
+            yield kubeconfig_file.read(Path(part).expanduser())
+        except kubeconfig_file.NoKubeconfig:
             continue  # who connects says what is wrong with it
-        if isinstance(read, dict):
-            yield read

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import structlog
 from msgspec import Struct
 
-from podscale.core.showable import shown_problem, shown_url
+from podscale.core.showable import shown_url
+from podscale.kube import kubeconfig
 from podscale.kube.api import Api
 from podscale.kube.connection import Connection
 from podscale.kube.credentials import SERVICE_ACCOUNT, Credentials, Fixed, Identity, InCluster
@@ -179,30 +180,14 @@ class _Kubeconfig:
 
 def _why_not(files: str) -> str:
     """Return what is wrong with the first file that is no kubeconfig, "" where all are."""
-    import yaml
-
     for part in files.split(os.pathsep):
         path = Path(part).expanduser()
         if not part or not path.is_file():
             continue
         try:
-            read = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-            return f"{where}not YAML: {shown_problem(error.problem or '')}"
-        except yaml.YAMLError:
-            return "not YAML: it holds characters that YAML does not allow"
-        except UnicodeDecodeError:
-            return "not a text file in UTF-8"
-        except RecursionError:
-            return "nested too deeply"
-        except OSError as error:
+            kubeconfig.read(path)
+        except kubeconfig.NoKubeconfig as error:
             return str(error)
-        except Exception:  # noqa: BLE001 - PyYAML stumbles over it, and quotes it
-            return "not YAML: it holds a value that is not of the type it is tagged with"
-        if not isinstance(read, dict):
-            return "not a kubeconfig: no mapping with clusters and contexts"
     return ""
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter import flags as adapter_flags
+from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.showable import HIDDEN, shown_url
 from podscale.feed.client import PrometheusClient
-from podscale.feed.kubeconfig import KubeconfigError, with_kubeconfig
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.proxies import proxy_for
 from podscale.kube.connect import Target, _choose, _why_not

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from podscale.core.showable import shown_problem
 from podscale.feed.options import PrometheusOptions
+from podscale.kube import kubeconfig
 
 
 class KubeconfigError(ValueError):
@@ -65,22 +64,10 @@ def with_kubeconfig(options: PrometheusOptions, path: Path) -> PrometheusOptions
 
 
 def _read(path: Path) -> _File:
-    # Whatever stands in the file may be a secret: a parser's words are shown without it.
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), _File)
-    except (OSError, msgspec.ValidationError) as error:
-        why = str(error)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        why = f"{where}not YAML: {shown_problem(error.problem or '')}"
-    except RecursionError:
-        why = "nested too deeply"
-    except UnicodeDecodeError:
-        why = "not a text file in UTF-8"
-    except Exception:  # noqa: BLE001 - PyYAML stumbles over values that do not fit their tags
-        why = "not YAML: it holds characters or values that YAML does not allow"
-    raise KubeconfigError(f"{path}: {why}")
+        return msgspec.convert(kubeconfig.read(path), _File)
+    except (kubeconfig.NoKubeconfig, msgspec.ValidationError) as error:
+        raise KubeconfigError(f"{path}: {error}") from None
 
 
 def _find(entries: list[_Named], name: str, kind: str, path: Path) -> _Named:
@@ -95,9 +82,9 @@ def _text(fields: Mapping[str, object], key: str) -> str | None:
     return str(value) if value else None
 
 
-def _path(fields: Mapping[str, object], key: str, kubeconfig: Path) -> Path | None:
+def _path(fields: Mapping[str, object], key: str, file: Path) -> Path | None:
     value = _text(fields, key)
-    return kubeconfig.parent / value if value else None  # relative to the file, as kubectl does
+    return file.parent / value if value else None  # relative to the file, as kubectl does
 
 
 def _pem(fields: Mapping[str, object], key: str) -> str | None:
