@@ -174,6 +174,14 @@ def _hints(running: "DemoStage", scene: "Scene") -> str:
             f"  {kubectl} get --raw '{scene.measured}'",
             f"  {kubectl} get {plural}",
             f"  {podscale} explain {kind}/{scene.workload} -n {scene.namespace} {server}",
+            *(
+                [
+                    f"  {podscale} replay hpa/{scene.workload} -n {scene.namespace} --since 30m \\",
+                    f"    {server} {source}",
+                ]
+                if kind == "hpa"
+                else []
+            ),
             continued(f"  {podscale} doctor --config {running.rules} {source} {server}"),
             "Ctrl-C ends it.",
         ]

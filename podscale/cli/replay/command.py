@@ -64,6 +64,7 @@ EXIT_INTERRUPTED = 130
     "--at-most-unserved", default="", metavar="SHARE",
     help="Print the cheapest spec of a sweep that leaves no more: 0.1%.",
 )  # fmt: skip
+@click.option("--html", default="", metavar="FILE", help="Write a report with charts, too.")
 @cluster_options
 @click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,

@@ -40,6 +40,14 @@ def read(file: str) -> str:
         raise WrongInput(f"{called}: cannot be read: {error.strerror}") from None
 
 
+def write(file: str, text: str) -> None:
+    """Write a file; raises ``WrongInput``."""
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WrongInput(f"{file}: cannot be written: {error.strerror}") from None
+
+
 def plain_of_file(file: str) -> dict[str, Any]:
     """Return an HPA as it is written; raises ``WrongInput`` unless it is a valid one."""
     try:

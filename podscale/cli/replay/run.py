@@ -1,6 +1,7 @@
 """From the call to the report: files or history, plant, candidates."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from podscale.cli.cluster import ClusterChoice
 from podscale.cli.output import progress
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
+from podscale.cli.replay.html import html_of
 from podscale.cli.replay.recorded import PastOptions, recorded
 from podscale.core.duration import DurationError, format_go, parse_go, parse_prometheus
 from podscale.core.quantity import QuantityError
@@ -64,6 +66,7 @@ class ReplayOptions(Struct, frozen=True):
     price: str = ""
     sweeps: tuple[str, ...] = ()
     at_most_unserved: str = ""
+    html: str = ""
 
 
 class _Subject(Struct, frozen=True):
@@ -142,8 +145,13 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
         first = int(load.replicas[0])
     asked, words = question(today, load, plant, Settings(), pod_capacity=capacity, replicas=first)
     found: list[ReplayRow] = []
-    is_whole = _collected(rows(asked, candidates, is_drawn=False, progress=progress()), found)
-    swept = [(row.name, row.verdict) for row in found[len(subject.specs) :]]
+    count = len(subject.specs)
+    made = chain(
+        rows(asked, candidates[:count], is_drawn=bool(given.html), progress=progress()),
+        rows(asked, candidates[count:], is_drawn=False, progress=progress()),
+    )
+    is_whole = _collected(made, found)
+    swept = [(row.name, row.verdict) for row in found[count:]]
     best = None
     if given.at_most_unserved:
         best = chosen(swept, _share("--at-most-unserved", given.at_most_unserved))
@@ -151,8 +159,8 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
             words.append(f"no spec of the sweep leaves at most {given.at_most_unserved} unserved")
     if swept:
         front = set(pareto(swept))
-        found = [*found[: len(subject.specs)],
-                 *sorted((row for row in found if row.name in front),
+        found = [*found[:count],
+                 *sorted((row for row in found[count:] if row.name in front),
                          key=lambda row: row.verdict.pod_hours)]  # fmt: skip
         words.append(f"of {len(swept)} specs swept those are shown that no other beats")
     found += _beside(asked, today)
@@ -163,10 +171,11 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
         f"a pod is ready {format_go(round(middle_s, 1))} after its creation{measured}, and metrics "
         f"are {format_go(plant.metric_age_s)} old"
     )
-    return ReplayReport(
+    need = need_of(asked, today)
+    report = ReplayReport(
         found,
         [*words, *subject.notes],
-        need_of(asked, today).left_out,
+        need.left_out,
         float(load.time_s[0]),
         load.end_s,
         None if prices is None else prices.of_pod_hour(plant),
@@ -175,6 +184,11 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
         _pasted(dict(named)[best]) if best else None,
         best or "",
     )
+    if given.html:
+        named_hpa = f"{today.namespace}/{today.name}".lstrip("/")
+        text = html_of(report, load, need, f"Replay of hpa/{named_hpa}")
+        files.write(given.html, text)
+    return report
 
 
 def _pasted(plain: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,7 +212,7 @@ def _beside(asked: ReplayQuestion, today: HPA) -> list[ReplayRow]:
         known = structs.replace(need, is_known=need.is_known & ~np.isnan(sizes))
         whole = np.nan_to_num(sizes).astype(np.int64)
         run = SimulatedRun(need.time_s, whole, whole)
-        found.append(ReplayRow(RECORDED, judge(run, today, asked.load, asked.plant, known)))
+        found.append(ReplayRow(RECORDED, judge(run, today, asked.load, asked.plant, known), run))
     return [*found, ReplayRow("oracle", oracle(need))]
 
 

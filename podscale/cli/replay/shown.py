@@ -29,17 +29,22 @@ def print_report(report: ReplayReport, form: ReplayForm) -> None:
     if form != "table":
         emit(report.body(), form)
         return
-    named = [each for each in COLUMNS if each in lines[0]]
-    table(
-        [_TITLES[each] for each in named],
-        [{_TITLES[each]: _cell(each, line[each], report) for each in named} for line in lines],
-    )
+    table(*columns_of(report))
     click.echo()
     for words in said_of(report):
         click.echo(printable(words))
     if report.chosen is not None:
         click.echo(f"\n# {printable(report.chosen_name)}")
         emit(report.chosen, "yaml")
+
+
+def columns_of(report: ReplayReport) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the titles of the columns, and each line by them, as people read it."""
+    lines = report.lines()
+    named = [each for each in COLUMNS if each in lines[0]]
+    return [_TITLES[each] for each in named], [
+        {_TITLES[each]: _cell(each, line[each], report) for each in named} for line in lines
+    ]
 
 
 def said_of(report: ReplayReport) -> list[str]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -126,3 +127,50 @@ def _wait_for_children(running: subprocess.Popen[str]) -> None:
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_the_html_report_needs_no_network_and_names_end_no_script(files):
+    trace, today, other = files
+    evil = trace.parent / "<b>other.yaml"
+    evil.write_text(other.read_text())
+    page = trace.parent / "report.html"
+    shown = call("--trace", trace, "--hpa", today, "--hpa", evil, "--sweep", "target=20,40",
+                 "--html", page)  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    text = page.read_text()
+    assert "default-src 'none'" in text
+    assert re.search(r"""(?:src|href)=|url\(|@import|\{\{\w+\}\}""", text) is None
+    assert "<b>other" not in text
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert [row[0] for row in data["rows"]][:2] == [str(today), str(evil)]
+    assert [line["name"] for line in data["pods"]] == ["needed", str(today), str(evil)]
+    assert {len(line["values"]) for line in data["pods"]} == {len(data["times"])}
+
+
+def test_a_sweep_prints_the_spec_it_chooses(files):
+    trace, today, _ = files
+    words = ("--trace", trace, "--hpa", today, "--sweep", "target=20..60:10")
+    shown = call(*words, "--at-most-unserved", "0%", "-o", "json")
+    assert shown.exit_code == 0, shown.output
+    report = json.loads(shown.stdout)
+    chosen = report["chosen"]["spec"]["metrics"][0]["pods"]["target"]["averageValue"]
+    swept = [each for each in report["specs"] if each["spec"].startswith("target=")]
+    fitting = [each for each in swept if each["unserved"] == 0]
+    assert f"target={chosen}" == min(fitting, key=lambda each: each["podHours"])["spec"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sweep", "maxReplica=1,2"), "unknown field spec.maxReplica"),
+        (("--sweep", "target=1..1000000:1"), "1000000 combinations"),
+        (("--sweep", "maxReplicas=0"), "spec.maxReplicas"),
+        (("--at-most-unserved", "1%"), "--sweep"),
+        (("--sweep", "target=40,50", "--at-most-unserved", "many"), "a share is wanted"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(files, words, said):
+    trace, today, _ = files
+    shown = call("--trace", trace, "--hpa", today, *words)
+    assert shown.exit_code == 2
+    assert said in shown.output
