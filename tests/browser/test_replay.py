@@ -6,7 +6,6 @@ from click.testing import CliRunner
 from playwright.async_api import Browser
 
 from podscale.cli.replay.command import command
-from tests.browser.chromium import opened
 from tests.unit.hpa.decide.handwritten import written
 from tests.unit.hpa.simulate.loads import pods_metric
 
@@ -23,16 +22,22 @@ async def test_the_report_opens_without_a_network(chromium: Browser, tmp_path, s
     words = ["--trace", str(tmp_path / "load.csv"), "--hpa", str(tmp_path / "hpa.yaml")]
     shown = CliRunner().invoke(command, [*words, "--html", str(report)])
     assert shown.exit_code == 0, shown.output
-    async with opened(chromium, report.as_uri(), scheme=scheme) as seen:
-        assert await seen.page.locator("canvas").count() == 2
-        cells = await seen.page.locator("#rows td").all_inner_texts()
-        paper = await seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        drawn = await seen.page.evaluate(
-            "Array.from(document.querySelectorAll('canvas'), (canvas) => canvas.getContext('2d')"
-            ".getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte))"
-        )
-        assert seen.errors == []
-        assert {each.url for each in seen.requests} == {report.as_uri()}
+    page = await chromium.new_page(color_scheme=scheme)
+    errors: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url))
+    await page.goto(report.as_uri())
+    cells = await page.locator("#rows td").all_inner_texts()
+    paper = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    drawn = await page.evaluate(
+        "Array.from(document.querySelectorAll('canvas'), (canvas) => canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte))"
+    )
+    await page.close()
+    assert errors == []
+    assert asked == [report.as_uri()]
     assert "oracle" in cells
     assert drawn == [True, True]
     assert paper == {"light": "rgb(246, 247, 249)", "dark": "rgb(14, 17, 23)"}[scheme]
