@@ -5,7 +5,7 @@ are such that a load of 1.0 is exactly on target, whatever is measured.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 REQUESTS = {"cpu": "100m", "memory": "64Mi"}
@@ -45,26 +45,78 @@ BEHAVIORS: Mapping[str, Mapping[str, Any] | None] = {
 }  # fmt: skip
 
 
+# The custom resource that has a scale; what its selector says is the script's to choose.
+GIZMO_CRD: Mapping[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gizmos.shop.example"},
+    "spec": {
+        "group": "shop.example",
+        "scope": "Namespaced",
+        "names": {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo"},
+        "versions": [{
+            "name": "v1", "served": True, "storage": True,
+            "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": True,
+            }},
+            "subresources": {"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            }},
+        }],
+    },
+}  # fmt: skip
+# The API version and the plural of each kind that is scaled here.
+KINDS: Mapping[str, tuple[str, str]] = {
+    "Deployment": ("apps/v1", "deployments"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "Gizmo": ("shop.example/v1", "gizmos"),
+    "Sprocket": ("shop.example/v1", ""),  # nobody knows it
+}
+
+SCALES = (  # as the audit policy names them
+    *(f"{each}/scale.apps" for each in ("deployments", "statefulsets", "replicasets")),
+    *("replicationcontrollers/scale", "gizmos/scale.shop.example"),
+)
+
+
 @dataclass(frozen=True)
 class Role:
     """One HPA and its target."""
 
     name: str
-    objects: tuple[Mapping[str, Any], ...]  # the workload; none: the target does not exist
+    objects: tuple[Mapping[str, Any], ...]  # the workload; none: another's, or none exists
     hpa: Mapping[str, Any]
-    plural: str = "deployments"
+    kind: str
+    labels: Mapping[str, str]  # of the pods
+    is_shared: bool = False  # another HPA scales the same workload
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The plural and the name of what is scaled."""
+        return KINDS[self.kind][1], self.hpa["spec"]["scaleTargetRef"]["name"]
+
+    def path(self, namespace: str) -> str:
+        """Return the path of what is scaled."""
+        prefix = "/api" if self.kind == "ReplicationController" else "/apis"
+        plural, name = self.target
+        return f"{prefix}/{KINDS[self.kind][0]}/namespaces/{namespace}/{plural}/{name}"
 
 
 def cast(namespace: str) -> list[Role]:
-    """Return the HPAs, at least forty, each with a target of its own."""
+    """Return the HPAs, at least sixty; most have a target of their own."""
     found = []
     behaviors = list(BEHAVIORS)
-    turn = 0
-    for form in FORMS:
-        for _ in range(3):
-            behavior = behaviors[turn % len(behaviors)]
-            turn += 1
-            found.append(role(namespace, f"{form}-{behavior}", (form,), behavior))
+    others = ("StatefulSet", "ReplicaSet", "ReplicationController", "Gizmo")
+    for number, form in enumerate(form for form in FORMS for _ in range(3)):
+        kind = others[number // 4 % 4] if number % 4 == 3 else "Deployment"
+        behavior = behaviors[number % len(behaviors)]
+        found.append(
+            role(namespace, f"{form}-{behavior}", (form,), behavior, kind=kind, style=number)
+        )
     for number, forms in enumerate(
         (
             ("cpu-utilization", "memory-average", "pods-average"),
@@ -72,14 +124,30 @@ def cast(namespace: str) -> list[Role]:
             ("object-value", "external-value", "cpu-average"),
         )
     ):
-        found.append(role(namespace, f"several-{number}", forms, behaviors[number]))
+        found.append(
+            role(namespace, f"several-{number}", forms, behaviors[number], style=number + 1)
+        )
     # "empty" and "none" are reached less often by the turns: these go down to zero as well.
     found.append(role(namespace, "zero-external", ("external-average",), "tolerant", least=0))
     found.append(role(namespace, "zero-legacy", ("object-average",), "none", least=0))
-    found.append(role(namespace, "set-cpu", ("cpu-utilization",), "brisk", kind="StatefulSet"))
+    # Two workloads with one label, two HPAs on one workload, and a selector with a wide mesh,
+    # under which a pod of another one comes and goes.
+    shared = {"app": "shared"}
+    found += [
+        role(namespace, f"overlap-{each}", ("cpu-average",), "none", labels=shared)
+        for each in ("a", "b")
+    ]
+    twin = role(namespace, "twin-a", ("pods-average",), "none")
+    other = role(namespace, "twin-b", ("pods-average",), "none", target=twin)
+    found += [replace(twin, is_shared=True), replace(other, is_shared=True)]
+    mesh = {"app": "mesh", "mesh": "wide"}
+    found.append(role(namespace, MESH, ("external-value",), "none", labels=mesh, style=4))
     absent = role(namespace, "absent", ("cpu-utilization",), "none")
-    found.append(Role(absent.name, (), absent.hpa))
-    return found
+    unknown = role(namespace, "unknown-kind", ("cpu-utilization",), "none", kind="Sprocket")
+    return [*found, replace(absent, objects=()), replace(unknown, objects=())]
+
+
+MESH = "mesh"  # selects every pod that is labelled mesh=wide
 
 
 def role(
@@ -90,10 +158,15 @@ def role(
     *,
     least: int = 1,
     kind: str = "Deployment",
+    labels: Mapping[str, str] | None = None,
+    style: int = 0,
+    target: Role | None = None,
 ) -> Role:
-    """Return one HPA over a workload of the same name."""
+    """Return one HPA over a workload of the same name, or over another role's."""
+    aim = target.name if target else name
+    labels = labels or {"app": aim, "tier": "web", "track": "stable"}
     spec: dict[str, Any] = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name},
+        "scaleTargetRef": {"apiVersion": KINDS[kind][0], "kind": kind, "name": aim},
         "minReplicas": least,
         "maxReplicas": 7,
         "metrics": [FORMS[form](namespace, name) for form in forms],
@@ -107,26 +180,46 @@ def role(
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
-    plural = "statefulsets" if kind == "StatefulSet" else "deployments"
-    return Role(name, (workload(namespace, name, kind),), hpa, plural)
+    objects = () if target else (workload(namespace, name, kind, labels, style),)
+    return Role(name, objects, hpa, kind, labels)
 
 
-def workload(namespace: str, name: str, kind: str) -> dict[str, Any]:
-    """Return a workload of two pods."""
-    labels = {"app": name}
-    spec: dict[str, Any] = {
-        "replicas": 2,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod_spec()},
-    }
-    if kind == "StatefulSet":
-        spec["serviceName"] = name
-    return {
-        "apiVersion": "apps/v1",
+def _selector(labels: Mapping[str, str], style: int) -> dict[str, Any]:
+    """Return one of the ways in which a selector can be written."""
+    app = labels["app"]
+    among = {"key": "app", "operator": "In", "values": [app, f"{app}-old"]}
+    return (
+        {"matchLabels": {"app": app}},
+        {"matchLabels": dict(labels)},
+        {
+            "matchLabels": {"app": app},
+            "matchExpressions": [{"key": "track", "operator": "NotIn", "values": ["x", "canary"]}],
+        },
+        {"matchExpressions": [among, {"key": "app", "operator": "Exists"}]},
+        {"matchLabels": {key: value for key, value in labels.items() if key != "app"}},
+    )[style if "mesh" in labels else style % 4]
+
+
+def workload(
+    namespace: str, name: str, kind: str, labels: Mapping[str, str], style: int = 0
+) -> dict[str, Any]:
+    """Return a workload of two pods; a custom resource has whatever pods there are."""
+    spec: dict[str, Any] = {"replicas": 2}
+    made = {
+        "apiVersion": KINDS[kind][0],
         "kind": kind,
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+    if kind == "Gizmo":
+        return made
+    spec["template"] = {"metadata": {"labels": dict(labels)}, "spec": pod_spec()}
+    spec["selector"] = _selector(labels, style)
+    if kind == "ReplicationController":
+        spec["selector"] = dict(labels)
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    return made
 
 
 def pod_spec(*, requests: Mapping[str, str] = REQUESTS) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The script of the play: rollouts, puppets, deletions, scalings and edits, seeded.
+"""The script of the play: rollouts, puppets, deletions, scalings, edits, re-creations, seeded.
 
 A puppet is a bare pod that no scheduler takes and no kubelet runs, so that its status is
 what the script says: running without being ready, failed, finished, terminating for ever.
@@ -6,17 +6,19 @@ what the script says: running without being ready, failed, finished, terminating
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import cycle
 from random import Random
 from typing import Any, Self
 
-from tests.cluster.beside_cast import REQUESTS, Role, pod_spec
+from tests.cluster.beside_cast import BEHAVIORS, FORMS, REQUESTS, Role, pod_spec
 from tests.cluster.identity import RefusedError
 from tests.cluster.plane import Plane
 
 FINALIZER = "podscale.io/held-by-the-test"
 _REST_S = 8.0  # a workload that was touched is left alone for so long
 _MERGE = "application/merge-patch+json"
+_GONE_S = 5.0  # an object that is deleted for long comes back so much later
 
 
 class Script:
@@ -34,6 +36,8 @@ class Script:
         self._client = plane.admin
         self._namespace = namespace
         self._roles = [role for role in roles if role.objects]
+        self._gizmos = cycle([role for role in self._roles if role.kind == "Gizmo"])
+        self._due: list[tuple[float, str, Any]] = []  # what comes back: when, where, the object
         self._draw = Random(seed)
         self._pause_s = pause_s
         self._pods = pods
@@ -67,9 +71,16 @@ class Script:
             self.delete_pod,
             self.scale_by_hand,
             self.edit_bounds,
+            self.edit_metrics,
+            self.edit_behavior,
+            self.recreate_hpa,
+            self.recreate_workload,
+            self.stray_puppet,
+            self.select_otherwise,
         ]
         while not self._over.wait(self._pause_s):
             now = time.time()
+            self._keep_up(now)
             free = [r for r in self._roles if now - self._touched.get(r.name, 0.0) > _REST_S]
             if not free:
                 continue
@@ -87,7 +98,9 @@ class Script:
     def rollout(self, role: Role) -> bool:
         mark = {"metadata": {"annotations": {"rolled": str(self._number)}}}
         self._number += 1
-        self._patch(f"{self._workload(role)}", {"spec": {"template": mark}})
+        if role.kind == "Gizmo":
+            return False
+        self._client.patch(role.path(self._namespace), {"spec": {"template": mark}}, _MERGE)
         return True
 
     def running_puppet(self, role: Role) -> bool:
@@ -142,19 +155,98 @@ class Script:
 
     def scale_by_hand(self, role: Role) -> bool:
         size = self._draw.choice((1, 2, 3, 5, 9))
-        self._patch(f"{self._workload(role)}/scale", {"spec": {"replicas": size}})
+        self._client.patch(
+            f"{role.path(self._namespace)}/scale", {"spec": {"replicas": size}}, _MERGE
+        )
         return True
 
     def edit_bounds(self, role: Role) -> bool:
         least = role.hpa["spec"]["minReplicas"]
         bounds = self._draw.choice(((least, 7), (least, 4), (2, 7), (least, 6)))
         spec = {"minReplicas": bounds[0], "maxReplicas": bounds[1]}
-        path = f"/apis/autoscaling/v2/namespaces/{self._namespace}/horizontalpodautoscalers"
-        self._client.patch(f"{path}/{role.name}", {"spec": spec}, _MERGE)
+        self._client.patch(self._hpa(role), {"spec": spec}, _MERGE)
         return True
 
+    def edit_metrics(self, role: Role) -> bool:
+        # What goes down to zero needs a metric that is measured without pods.
+        least = role.hpa["spec"]["minReplicas"]
+        among = [form for form in FORMS if least or form.startswith("external")]
+        forms = self._draw.sample(among, min(self._draw.choice((1, 1, 2)), len(among)))
+        metrics = [FORMS[form](self._namespace, role.name) for form in forms]
+        self._client.patch(self._hpa(role), {"spec": {"metrics": metrics}}, _MERGE)
+        return True
+
+    def edit_behavior(self, role: Role) -> bool:
+        rules = self._draw.choice(list(BEHAVIORS.values()))
+        edits = [{"op": "add", "path": "/spec/behavior", "value": rules or {}}]
+        if rules is None:
+            edits.append({"op": "remove", "path": "/spec/behavior"})
+        self._client.patch(self._hpa(role), edits, "application/json-patch+json")
+        return True
+
+    def recreate_hpa(self, role: Role) -> bool:
+        if role.is_shared:
+            return False  # whose pass it was could then not be told
+        self._recreate(self._hpa(role), role.hpa)
+        return True
+
+    def recreate_workload(self, role: Role) -> bool:
+        self._recreate(role.path(self._namespace), role.objects[0])
+        return True
+
+    def _recreate(self, path: str, made: Any) -> None:
+        self._client.delete(f"{path}?propagationPolicy=Background")
+        back = time.time() + self._draw.choice((0.0, _GONE_S))
+        self._due.append((back, path.rpartition("/")[0], made))
+
+    def stray_puppet(self, role: Role) -> bool:
+        """A pod that another HPA selects as well."""
+        more = {"mesh": "wide"}
+        return self._puppet(role, "Running", "True", started_s=40, changed_s=35, labels=more)
+
+    def select_otherwise(self, role: Role) -> bool:
+        if role.kind != "Gizmo":
+            return False
+        plain = f"app={role.name}"
+        texts = (plain, plain, f"tier=web,{plain}", f"app in ({role.name})", f"{plain},!canary")
+        bad = ("", "app=((", f"{plain},tier!=x", "size>3")
+        self._select(role, self._draw.choice((*texts, *bad)))
+        return True
+
+    def _select(self, role: Role, selector: str) -> None:
+        status = {"status": {"replicas": 2, "selector": selector}}
+        self._client.patch(f"{role.path(self._namespace)}/status", status, _MERGE)
+
+    def _keep_up(self, now: float) -> None:
+        """Bring back what is due, and be the controller of the custom resources."""
+        due = [each for each in self._due if each[0] <= now]
+        self._due = [each for each in self._due if each[0] > now]
+        for each in due:
+            try:
+                self._client.post(each[1], each[2])
+            except RefusedError as refused:
+                if refused.status != 409:  # it is still on its way out
+                    self.failures.append(str(refused))
+                self._due.append((now + self._pause_s, *each[1:]))
+        role = next(self._gizmos)
+        answer = self._client.request("GET", role.path(self._namespace))
+        if answer.status == 200:
+            found = answer.body
+            status = {"selector": f"app={role.name}", **found.get("status", {})}
+            if status.get("replicas") != found["spec"]["replicas"]:
+                status["replicas"] = found["spec"]["replicas"]
+                path = f"{role.path(self._namespace)}/status"
+                self._client.request("PATCH", path, {"status": status}, {"Content-Type": _MERGE})
+
     def _puppet(
-        self, role: Role, phase: str, ready: str, *, started_s: float, changed_s: float
+        self,
+        role: Role,
+        phase: str,
+        ready: str,
+        *,
+        started_s: float,
+        changed_s: float,
+        labels: Mapping[str, str] | None = None,
     ) -> bool:
         if sum(not pod["metadata"].get("ownerReferences") for _, pod in self._of(role)) >= 3:
             return False
@@ -164,7 +256,8 @@ class Script:
         name = f"{role.name}-{'bare' if bare else 'puppet'}-{self._number}"
         requests = {"memory": REQUESTS["memory"]} if bare else REQUESTS
         spec = {**pod_spec(requests=requests), "schedulerName": "nobody"}
-        metadata = {"name": name, "labels": {"app": role.name}, "finalizers": [FINALIZER]}
+        labels = {**role.labels, **(labels or {})}
+        metadata = {"name": name, "labels": labels, "finalizers": [FINALIZER]}
         made = self._client.post(self._path("pods"), {"metadata": metadata, "spec": spec})
         if phase != "Pending":
             self._status(made, phase, ready, started_s, changed_s)
@@ -203,21 +296,18 @@ class Script:
         return sorted(
             (name, pod)
             for name, pod in list(self._pods().items())
-            if pod["metadata"].get("labels", {}).get("app") == role.name
+            if pod["metadata"].get("labels", {}).get("app") == role.labels["app"]
         )
 
     def _path(self, plural: str) -> str:
         return f"/api/v1/namespaces/{self._namespace}/{plural}"
 
-    def _workload(self, role: Role) -> str:
-        return f"{role.plural}/{role.name}"
+    def _hpa(self, role: Role) -> str:
+        path = f"/apis/autoscaling/v2/namespaces/{self._namespace}/horizontalpodautoscalers"
+        return f"{path}/{role.name}"
 
     def _patch(self, path: str, body: object) -> None:
-        if path.startswith("pods/"):
-            self._client.patch(self._path(path), body, _MERGE)
-        else:
-            prefix = f"/apis/apps/v1/namespaces/{self._namespace}"
-            self._client.patch(f"{prefix}/{path}", body, _MERGE)
+        self._client.patch(self._path(path), body, _MERGE)
 
 
 def _time(at: float) -> str:

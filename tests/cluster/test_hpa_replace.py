@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.beside_cast import Role, cast
+from tests.cluster.beside_cast import GIZMO_CRD, SCALES, Role, cast
 from tests.cluster.beside_script import Script
 from tests.cluster.beside_stage import Stage
 from tests.cluster.beside_watch import History, Watch
@@ -25,7 +25,7 @@ FLAGS = (
 OURS = "system:serviceaccount:podscale:podscale-hpa"
 AUDIT = (
     audited("horizontalpodautoscalers/status.autoscaling", verbs=("update", "patch")),
-    audited("deployments/scale.apps", "statefulsets/scale.apps", verbs=("update", "patch")),
+    audited(*SCALES, verbs=("update", "patch")),
 )
 OUTCOMES = {
     "SucceededRescale", "ReadyForNewScale", "ScaleDownStabilized", "ValidMetricFound",
@@ -38,6 +38,8 @@ def test_in_replace_mode_the_same_play_is_acted_within_every_bound(
     private_plane: Callable[[PlaneSettings], Plane], tmp_path: Path
 ) -> None:
     plane = private_plane(PlaneSettings(feature_gates=SCALE_TO_ZERO, audit=AUDIT))
+    plane.apply(GIZMO_CRD)
+    plane.wait_established(GIZMO_CRD["metadata"]["name"])
     with plane.namespace("replace") as namespace:
         roles = cast(namespace)
         plane.apply(*(each for role in roles for each in role.objects))
