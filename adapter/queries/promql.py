@@ -10,9 +10,7 @@ from adapter.discovery.labels import ResourceLabels
 from adapter.errors import EmptyQuery, RuleQueryError
 from adapter.queries import matchers
 from podscale.core import gotemplate
-from podscale.core.selector import Selector
-
-EVERYTHING = Selector()
+from podscale.core.selector import EVERYTHING, Selector
 
 
 class QueryTemplate:

@@ -30,11 +30,10 @@ from podscale.core.metrics import (
     Refused,
     Sample,
 )
-from podscale.core.selector import Selector
+from podscale.core.selector import EVERYTHING
 from podscale.feed.plan import Demand
 from podscale.feed.reading import NO_ROW, Outcome, Reading
 
-EVERYTHING = Selector()
 _ByPod = Mapping[str, Sequence[tuple[str, int]]]  # pod -> its containers and their rows
 _PAGE = 500  # containers between two looks at the event loop, some 2 ms
 

@@ -120,11 +120,6 @@ def from_wire(value: str | int | float) -> Quantity:
     return parse(value.strip() if isinstance(value, str) else str(value))
 
 
-def from_milli(milli: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's word
-    """Return ``milli`` thousandths as a quantity."""
-    return Quantity(milli * MICRO, format)
-
-
 @lru_cache(maxsize=65536)
 def format_milli(milli: int, format: Format = "DecimalSI") -> str:  # noqa: A002 - Go's word
     """Return the canonical text of ``milli`` thousandths (hot path, cached)."""
