@@ -86,7 +86,7 @@ class Passes:
         started = self._clock.watch()
         mapper = self._ports.mapper()
         now = self._clock.now()
-        free = [each for each in records if _OBSERVE in self._machines.handle(each, _DUE, now)]
+        free = [each for each in records if self._begins(each, now)]
         looks, waiting = await self._reader.at_hand(free, mapper, now)
         if waiting:
             decide_late = partial(self._decide_all, started=started)
@@ -101,6 +101,13 @@ class Passes:
                     apart.create_task(self._decide_all(some, started))
         else:
             await self._decide_all(looks, started)
+
+    def _begins(self, record: AutoscalerRecord, now: float) -> bool:
+        try:
+            return _OBSERVE in self._machines.handle(record, _DUE, now)
+        except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
+            self._machines.fail(record)
+            return False
 
     async def _decide_apart(self, look: Look, started: float) -> None:
         try:

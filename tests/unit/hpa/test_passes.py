@@ -216,6 +216,21 @@ async def test_a_bug_met_by_one_stops_neither_it_nor_the_others_of_its_page() ->
         assert decided(cluster) == before + 5
 
 
+async def test_an_event_that_one_machine_does_not_expect_stops_no_other() -> None:
+    cluster = Cluster(settings=SETTINGS)
+    names = webs(cluster, 3)
+    async with leading(cluster):
+        await asyncio.sleep(61.0)
+        before = decided(cluster)
+        record = cluster.controller.catalog.get((NS, names[1]))
+        assert record is not None
+        record.progress.is_leading = False  # a bug
+        with capture_logs() as logs:
+            await asyncio.sleep(30.0)
+        assert {each["event"] for each in logs} == {"pass failed"}
+        assert decided(cluster) == before + 4
+
+
 @pytest.mark.parametrize("during", ["answers", "pages"])
 async def test_who_has_not_been_decided_on_is_given_back_by_passes_cut_short(during: str) -> None:
     cluster = Cluster(settings=SETTINGS)
