@@ -3,8 +3,8 @@
 ``python -m tests.bench.collected FILE hpa …`` runs ``podscale hpa …``; when ``FILE.ask``
 appears it collects everything once and writes to FILE how much CPU time that took: so long does the
 process stand still. ``python -m tests.bench.collected bare OBJECTS REFERENCES MB`` prints what the
-same heap costs where there is nothing else: as many containers with as many references to what
-lies in no order in the memory of so many MB, and none of it in a cache.
+same heap costs where there is nothing else: as many containers with as many references, they and
+what they refer to in no order in the memory of so many MB, and none of it in a cache.
 """
 
 import gc
@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 _POLL_S = 0.2
+_CROWD = 20  # containers out of the collector's sight, for each that it walks
 _CACHES = 64 * 2**20  # bytes; more than a processor caches
 
 
@@ -68,11 +69,16 @@ def _collected_ms() -> float:
 
 
 def _bare(objects: int, references: int, mb: int) -> None:
-    gc.collect()
-    gc.freeze()
     each = max(0, mb * 10**6 // references - sys.getsizeof(b""))
     others = [bytes(each) for _ in range(references)]
-    random.Random(7).shuffle(others)  # a heap that has lived lies in no order
+    crowd: list[list[bytes]] = [[] for _ in range(_CROWD * objects)]
+    gc.collect()
+    gc.freeze()
+    # A heap that has lived lies in no order: containers take the places of some that have gone.
+    shuffle = random.Random(7).shuffle
+    shuffle(others)
+    shuffle(crowd)
+    del crowd[:objects]
     ends = [references * number // objects for number in range(objects + 1)]
     heap = [others[first:last] for first, last in pairwise(ends)]
     del others
