@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from podscale.core.plainwords import plain_words
 from podscale.feed.options import PrometheusOptions
 from podscale.kube import kubeconfig
 
@@ -67,7 +68,7 @@ def _read(path: Path) -> _File:
     try:
         return msgspec.convert(kubeconfig.read(path), _File)
     except (kubeconfig.NoKubeconfig, msgspec.ValidationError) as error:
-        raise KubeconfigError(f"{path}: {error}") from None
+        raise KubeconfigError(f"{path}: {plain_words(str(error))}") from None
 
 
 def _find(entries: list[_Named], name: str, kind: str, path: Path) -> _Named:

@@ -14,6 +14,7 @@ from yaml.composer import Composer, ComposerError
 from yaml.resolver import Resolver
 
 from adapter.errors import Problem
+from podscale.core.plainwords import plain_words
 
 EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -144,4 +145,4 @@ def _unpacked(node: yaml.ScalarNode) -> str:
 
 def _words(error: Exception) -> str:
     # PyYAML names the text it was given as if it were a file.
-    return " ".join(str(error).replace('in "<unicode string>",', "at").split())
+    return " ".join(plain_words(str(error)).replace('in "<unicode string>",', "at").split())

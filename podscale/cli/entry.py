@@ -16,6 +16,7 @@ from typing import NamedTuple
 import click
 import click.shell_completion
 
+from podscale.core.plainwords import plain_words
 from podscale.core.unfailing import unfailing
 
 
@@ -232,7 +233,7 @@ def _command_of(error: click.ClickException, program: str) -> str:
 
 def one_line(error: click.ClickException) -> str:
     """Return what is wrong with a call, and where to look."""
-    text = " ".join(error.format_message().split()).rstrip(".")
+    text = " ".join(plain_words(error.format_message()).split()).rstrip(".")
     if isinstance(error, click.UsageError) and "--help" not in text:
         return f"{text} (--help shows how it is called)"
     return text

@@ -8,6 +8,8 @@ from typing import Literal
 
 import click
 
+from podscale.core.plainwords import plain_words
+
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
 
@@ -92,6 +94,7 @@ def said(error: Exception) -> str:
 def plainly(text: str) -> str:
     """Return an error's text without what only Python understands."""
     # aiohttp shows the SSL setting it was given, asyncio the address as a tuple.
+    text = plain_words(text)
     text = _REFUSED.sub(r"no connection to \1", _OBJECTS.sub("", text).replace(" ssl:default", ""))
     return " ".join(text.split())
 

@@ -12,6 +12,7 @@ import click
 import click.shell_completion
 
 from podscale.cli.cluster import EXIT_USAGE
+from podscale.cli.output import plainly
 
 if TYPE_CHECKING:
     from podscale.serving.flags import Flag, Flags
@@ -58,7 +59,7 @@ def program(
         try:
             parsed = flags.parse(words, table)
         except flags.FlagError as error:
-            click.echo(f"podscale {name}: {error} (--help lists all flags)", err=True)
+            click.echo(f"podscale {name}: {plainly(str(error))} (--help lists all flags)", err=True)
             ctx.exit(EXIT_USAGE)
         # Taken out, so that a child of ours does not think it is a launcher.
         is_launcher = os.environ.pop("PODSCALE_LAUNCHER", "") != ""

@@ -105,7 +105,8 @@ def _of(
     why = "this is none of the things that migrate reads"
     if kind in ("Deployment", "DaemonSet"):
         why += f": the name of no image is known ({', '.join(workloads.PROGRAMS)})"
-    return MigrationOutcome(lost=[Remark(about.strip() or file, why)])
+    named = about.strip() if name_of(each)[1] else ": ".join(filter(None, (file, about.strip())))
+    return MigrationOutcome(lost=[Remark(named, why)])
 
 
 def _rules(rules: rules_source.RulesText, about: str) -> MigrationOutcome:

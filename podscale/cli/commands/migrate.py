@@ -108,7 +108,8 @@ def command(
         note(f"refused, and to be changed first: {len(outcome.refused)}")
         ctx.exit(EXIT_USAGE)
     if not (outcome.read or outcome.lost or outcome.kept):
-        note("there is no object in the input: is it the right namespace, or -A for all?")
+        given = ", ".join(name for _, name in texts)
+        note(f"there is no object in {given}: is it the right namespace, or -A for all?")
     if outcome.left_out:
         note(f"left out, since they would be refused: {len(outcome.left_out)}")
     if not outcome.read or not is_compared or outcome.left_out:

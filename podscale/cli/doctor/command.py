@@ -94,7 +94,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     try:
         report = asyncio.run(_examined(cluster, Given(**options)))
     except WrongUsage as wrong:
-        note(f"podscale doctor: {printable(str(wrong))}")
+        note(f"podscale doctor: {printable(said(wrong))}")
         ctx.exit(EXIT_USAGE)
         return
     except (ClusterFailed, KubeError, OSError) as failed:

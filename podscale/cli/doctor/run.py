@@ -35,6 +35,7 @@ from podscale.cli.doctor.rule_reports import (
 )
 from podscale.cli.doctor.served import answered, measured
 from podscale.cli.output import Progress, count, plainly
+from podscale.core.plainwords import plain_words
 from podscale.core.showable import shown_url
 from podscale.feed.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
@@ -375,7 +376,7 @@ def _read(page: Sequence[Mapping[str, object]], kind: str, notes: list[str]) -> 
         except msgspec.ValidationError as error:
             metadata = each.get("metadata")
             name = metadata.get("name") if isinstance(metadata, dict) else ""
-            notes.append(f"{kind} {name} is not linted: {error}")
+            notes.append(f"{kind} {name} is not linted: {plain_words(str(error))}")
 
 
 def _counted(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from podscale.cli import entry
+
 COMMANDS = [
     ["--help"],
     ["config-gen"],
-    ["doctor", "--help"],
-    ["explain", "--help"],
+    *([name, "--help"] for name in entry.COMMANDS),
     ["migrate", "RULES"],
     ["doctor", "--no-cluster", "--config", "RULES"],
 ]
@@ -18,7 +19,12 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize(
-    ("shell", "codes"), [('"$@" | :; exit ${PIPESTATUS[0]}', (0, 141)), ('"$@" >&-', (0,))]
+    ("shell", "codes"),
+    [
+        ('"$@" | :; exit ${PIPESTATUS[0]}', (0, 141)),
+        ('"$@" >&-', (0,)),
+        ('"$@" >/dev/full', (1,)),
+    ],
 )
 def test_output_that_nobody_reads_ends_quietly(shell, codes, words, tmp_path: Path):
     rules = tmp_path / "rules.yaml"

@@ -31,7 +31,7 @@ def migrate(directory: Path, text: str, *words: str) -> Result:
 def test_an_empty_list_of_kubectl_asks_for_the_namespace(tmp_path):
     done = migrate(tmp_path, "apiVersion: v1\nitems: []\nkind: List\n")
     assert done.exit_code == 1
-    assert "there is no object in the input: is it the right namespace" in done.output
+    assert "input.yaml: is it the right namespace" in done.output
 
 
 def test_a_whole_call_without_a_place_in_the_input_ends_with_2(tmp_path):
