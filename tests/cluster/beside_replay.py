@@ -32,7 +32,7 @@ LISTED: Mapping[str, str] = {
     "remembers by name, goes on with the past of the other one; ours goes by UID.",
 }
 _CLOCK_S = 1.5  # the wire has whole seconds
-_MOST_PASTS = 24
+_MOST_PASTS = 64
 _RIVALS = re.compile(r"\(e\.g\. \[[^]]*\]\)|multiple HPAs: \[[^]]*\]")
 
 
@@ -194,7 +194,7 @@ def _distinct(pasts: Iterable[tuple[Past, str]]) -> list[tuple[Past, str]]:
         recommended = tuple(each.replicas for each in past.recommendations or ())
         events = tuple(each.change for each in (*past.scale_ups, *past.scale_downs))
         # Moments that a slow pass leaves open may fall on two sides of a window's edge later.
-        times = tuple(round(each.at, 1) for each in past.recommendations or ())
+        times = tuple(round(each.at, 2) for each in past.recommendations or ())
         kept.setdefault((past.recommendations is None, recommended, events, times), (past, rule))
     return list(kept.values())[:_MOST_PASTS]
 
