@@ -125,9 +125,11 @@ async def test_every_pass_of_the_in_tree_controller_is_decided_alike_and_ours_go
             for name in ("in-tree-a", "in-tree-b", "in-tree-c", "ours")
         ]
         (tmp_path / "shadow").mkdir()
-        shadow = ("--mode=shadow", f"--emulated-version={release()}", *FLAGS)
+        flags = (f"--emulated-version={release()}", *FLAGS)
         with (
-            HpaStack(plane, tmp_path / "shadow", *shadow, sync_period="3s") as stack,
+            HpaStack(
+                plane, tmp_path / "shadow", "--mode=shadow", *flags, sync_period="3s"
+            ) as stack,
             plane.in_tree_hpa(PERIOD_S, *FLAGS, *UNLIMITED, *LOGGED) as in_tree,
             Script(plane, namespace, roles, SEED, 0.5, lambda: pods.live) as script,
         ):
@@ -147,7 +149,7 @@ async def test_every_pass_of_the_in_tree_controller_is_decided_alike_and_ours_go
             path = f"{HPAS.format(each['metadata']['namespace'])}/{each['metadata']['name']}"
             plane.admin.request("DELETE", path)
         audit = plane.audit()
-        with HpaStack(plane, tmp_path, *FLAGS, sync_period="3s"):
+        with HpaStack(plane, tmp_path, *flags, sync_period="3s"):
             ours_race.start()
             await asyncio.sleep(RACE_S)
             ours = ours_race.series(RACE_S)
