@@ -24,7 +24,7 @@ class Hints:
     """What the demo told to try, and how to run it."""
 
     def __init__(self, text: str, directory: Path) -> None:
-        self.text = text
+        self.text = text.replace("\\\n", " ")  # a command may go on in the next line
         found = re.search(r"--server (http://\S+)", text)
         assert found
         self.server = found[1]
