@@ -41,12 +41,13 @@ class ShownWorkload:
     """One scaled or sized object."""
 
     __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "rescales", "scaling",
-                 "scaling_ring", "sizing_note", "vpa")  # fmt: skip
+                 "scaling_ring", "scalings", "sizing_note", "vpa")  # fmt: skip
 
     def __init__(self, id_: Id) -> None:
         self.id = id_
-        self.hpa: str = ""  # the autoscaler that decided last
-        self.scaling: ScalingFacts | None = None
+        self.hpa: str = ""  # whose load and decisions are drawn: of several the first by name
+        self.scaling: ScalingFacts | None = None  # of that one
+        self.scalings: dict[str, ScalingFacts] = {}  # of every autoscaler of the object
         self.scaling_ring: Ring | None = None  # load, target, replicas
         self.vpa: Recommended | None = None
         self.cpu: Ring | None = None  # usage, request, limit, recommended
@@ -110,8 +111,11 @@ class Board:
             self._leave_hpa(key)
         self._of_hpa[key] = id_
         workload = self._workload(id_)
-        workload.hpa, workload.scaling = key[1], found
+        workload.scalings[key[1]] = found
+        _draw_first(workload)
         self._note_rescale(workload, found)
+        if workload.hpa != key[1]:
+            return
         if workload.scaling_ring is None:
             workload.scaling_ring = Ring(3)
         measured = found.reading
@@ -185,11 +189,13 @@ class Board:
     def _leave_hpa(self, key: Key) -> None:
         id_ = self._of_hpa.pop(key, None)
         workload = self._workloads.get(id_) if id_ is not None else None
-        if workload is None or workload.hpa != key[1]:
-            return  # another HPA of the same target has decided since
-        workload.hpa, workload.scaling, workload.scaling_ring = "", None, None
-        workload.rescales.clear()
-        self._drop_empty(workload)
+        if workload is None:
+            return
+        workload.scalings.pop(key[1], None)
+        _draw_first(workload)
+        if not workload.scalings:
+            workload.rescales.clear()
+            self._drop_empty(workload)
 
     def _leave_vpa(self, key: Key) -> None:
         id_ = self._of_vpa.pop(key, None)
@@ -204,3 +210,11 @@ class Board:
         if workload.scaling is None and workload.vpa is None:
             del self._workloads[workload.id]
             self.version += 1
+
+
+def _draw_first(workload: ShownWorkload) -> None:
+    # One line cannot show two loads: several autoscalers of one object are named beside it.
+    first = min(workload.scalings, default="")
+    if first != workload.hpa:
+        workload.hpa, workload.scaling_ring = first, None
+    workload.scaling = workload.scalings.get(first)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from podscale.page.board import ShownWorkload
 from podscale.page.ring import Ring
+from podscale.page.scaling import ScalingFacts
 from podscale.page.shown import STATES, Row, Scaling, Sizing, Spark, State
 
 _SPARK_POINTS = 48
@@ -17,6 +18,8 @@ _EMPTY = Spark((), (), ())
 def state_of(workload: ShownWorkload) -> State:
     """Return the state that needs somebody most, of its scaling and its sizing."""
     found, vpa = workload.scaling, workload.vpa
+    if len(workload.scalings) > 1:
+        found = _worst(workload)
     # Asked of ten thousand for every look at a list.
     if vpa is None:
         return "steady" if found is None else found.state
@@ -28,10 +31,15 @@ def state_of(workload: ShownWorkload) -> State:
 def reason_of(workload: ShownWorkload) -> str:
     """Return the reason behind ``state_of``."""
     state = state_of(workload)
-    for each in (workload.scaling, workload.vpa):
+    for each in (_worst(workload), workload.vpa):
         if each is not None and each.state == state:
             return each.reason
     return ""
+
+
+def _worst(workload: ShownWorkload) -> ScalingFacts | None:
+    every = workload.scalings.values()
+    return min(every, key=lambda each: STATES.index(each.state), default=None)
 
 
 def row(workload: ShownWorkload) -> Row:
@@ -46,6 +54,7 @@ def row(workload: ShownWorkload) -> Row:
         name,
         kind,
         workload.hpa,
+        sorted(workload.scalings.keys() - {workload.hpa}),
         vpa.name if vpa is not None else "",
         state_of(workload),
         reason_of(workload),

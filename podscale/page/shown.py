@@ -27,6 +27,7 @@ class Row(Struct, frozen=True, rename="camel"):
     name: str
     kind: str
     hpa: str  # name of the autoscaler; empty: none
+    others: Sequence[str]  # names of further autoscalers of the same object
     vpa: str
     state: State
     reason: str  # the token named first

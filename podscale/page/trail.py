@@ -4,7 +4,7 @@ Marks of scaling are made from the HPA's traces when somebody asks; what has bee
 is kept as one small value, so that a page left open does not unpack traces again and again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -43,13 +43,15 @@ class Trail:
             made = _of_rescale(rescale)
             found[made.key] = made
         traces = self._traces()
-        if traces is not None and workload.hpa:
-            key = (workload.id[0], workload.hpa)
+        if traces is None:
+            return _newest_first(found.values())
+        for hpa in workload.scalings:
+            key = (workload.id[0], hpa)
             for at, reason in traces.changes(key):
                 decision = self._read.get((key, at)) or self._decision(traces, key, at, reason)
                 if decision is not None:
                     found.setdefault(decision.key, decision)
-        return sorted(found.values(), key=lambda each: each.at, reverse=True)
+        return _newest_first(found.values())
 
     def known_since(self, workload: ShownWorkload) -> float | None:
         """Return since when decisions of the HPA are known."""
@@ -80,9 +82,10 @@ class Trail:
                     mark.change, dict(mark.facts),
                 )  # fmt: skip
         traces, at = self._traces(), _time_of(key)
-        if traces is None or at is None or not workload.hpa:
+        if traces is None or at is None:
             return None
-        trace = traces.at((workload.id[0], workload.hpa), at)
+        found = (traces.at((workload.id[0], hpa), at) for hpa in workload.scalings)
+        trace = next((each for each in found if each is not None), None)
         if trace is None:
             return _without_trace(workload, at)
         explained = explain(trace)
@@ -111,6 +114,10 @@ class Trail:
         # says about sizes does not change with the passes that follow.
         self._read[key, at] = made
         return made
+
+
+def _newest_first(found: Iterable[ShownDecision]) -> list[ShownDecision]:
+    return sorted(found, key=lambda each: each.at, reverse=True)
 
 
 def _title(trace: Trace) -> str:

@@ -120,7 +120,7 @@ export class Detail {
     const { row } = found;
     mark(this.chip, "data-state", row.state);
     say(this.chip, row.state);
-    const tags = [row.hpa && `HPA ${row.hpa}`, row.vpa && `VPA ${row.vpa}`, found.updateMode].filter(Boolean);
+    const tags = [row.hpa && `HPA ${row.hpa}`, ...row.others.map((name) => `HPA ${name}`), row.vpa && `VPA ${row.vpa}`, found.updateMode].filter(Boolean);
     if (this.tags.textContent !== tags.join("")) this.tags.replaceChildren(...tags.map((each) => h("span", { class: "tag" }, each)));
     this.showFigures(found);
     const sentences = found.sentences;

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from podscale.page.listing import Query, WorkloadList
+from podscale.page.rows import row
 from podscale.page.shown import ShownListing
 from tests.browser.crowd import Crowd, crowd
 from tests.browser.scenes import START, Played
@@ -106,3 +107,29 @@ async def test_a_deleted_autoscaler_leaves_the_page() -> None:
     assert len(played.page.board) == 2
     played.traces.clear()
     assert len(played.page.board) == 1  # the worker has a VPA
+
+
+async def test_several_autoscalers_of_one_object_are_all_named_and_none_hides_another() -> None:
+    played = Played()
+    await played.play(60.0)
+    board = played.page.board
+    workload = board.get(("shop", "Deployment", "web"))
+    trace = played.traces.last(("shop", "web"))
+    assert workload is not None
+    assert trace is not None
+    points = len(workload.scaling_ring or ())
+    board.decided(("shop", "web-too"), trace, "MetricAboveTarget")
+    board.decided(("shop", "web-third"), trace, "MetricAboveTarget")
+    shown = row(workload)
+    assert (shown.hpa, shown.others) == ("web", ["web-third", "web-too"])
+    assert len(workload.scaling_ring or ()) == points  # no line of two loads
+    workload.scalings["web-too"] = msgspec.structs.replace(
+        workload.scalings["web-too"], state="failing", reason="FailedGetPodsMetric"
+    )
+    assert (row(workload).state, row(workload).reason) == ("failing", "FailedGetPodsMetric")
+    for gone, left in (("web", "web-third"), ("web-too", "web-third"), ("web-third", "")):
+        board.forgotten(("shop", gone))
+        assert (workload.hpa, row(workload).others[:1]) == (
+            left, ["web-too"] if gone == "web" else []
+        )  # fmt: skip
+    assert board.get(("shop", "Deployment", "web")) is None
