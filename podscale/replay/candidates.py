@@ -120,7 +120,12 @@ def rows(
     # Forked: the history is megabytes, and nothing else runs in this process.
     pool = ProcessPoolExecutor(count, get_context("fork"), _begin, (asked, is_drawn))
     try:
-        made = [pool.submit(_run, each) for each in candidates]
+        # An interruption between a fork and its note would leave a child that nobody ends.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            made = [pool.submit(_run, each) for each in candidates]
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for number, (each, future) in enumerate(zip(candidates, made, strict=True), 1):
             yield future.result()
             progress(number, len(candidates), each.name)
