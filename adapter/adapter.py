@@ -31,16 +31,16 @@ from adapter.rules.ruleset import RuleSet
 from adapter.selfmetrics import AdapterMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
-from podscale.feed.client import PrometheusClient, SeriesAnswer
 from podscale.feed.feed import Feed
-from podscale.kube.api import Api
-from podscale.kube.discovery import Discovery
-from podscale.kube.ondemand import OnDemand
-from podscale.kube.pods import PodStore
-from podscale.kube.resource import Resource
-from podscale.serving.api import ApiGroup
+from podscale.feed.http.client import PrometheusClient, SeriesAnswer
+from podscale.kube.client.api import Api
+from podscale.kube.client.resource import Resource
+from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, HealthVerdict
+from podscale.serving.monitoring.health import Health, HealthVerdict
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class AdapterGround(Struct, frozen=True):
     """What the adapter stands on. The pods and the discovery are kept current by others."""
 
     api: Api
-    discovery: Discovery
+    discovery: ApiDiscovery
     pods: PodStore
     client: PrometheusClient
     feed: Feed
@@ -59,7 +59,7 @@ class AdapterGround(Struct, frozen=True):
 class NewestMapper:
     """The mapper of the latest discovery, whenever it is asked."""
 
-    def __init__(self, discovery: Discovery) -> None:
+    def __init__(self, discovery: ApiDiscovery) -> None:
         self._discovery = discovery
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
@@ -102,7 +102,7 @@ class Adapter:
         self._rules = RuleSet.empty()
         mapper = NewestMapper(ground.discovery)
         self._file = RulesFile(Path(flags.text("config")), mapper, self._take, self._refuse)
-        self._others = OnDemand(ground.api)
+        self._others = OnDemandMetadata(ground.api)
         self.objects = WatchedObjects(ground.pods, self._others)
         self._plans = Plans()
         self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)

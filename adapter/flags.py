@@ -13,11 +13,11 @@ from msgspec import structs
 from adapter.discovery.relist import RelistOptions
 from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from podscale.core.showable import shown_url
+from podscale.feed.http.proxies import proxy_of
 from podscale.feed.options import FeedOptions, PrometheusOptions, Verb
-from podscale.feed.proxies import proxy_of
-from podscale.kube.connect import Target
-from podscale.kube.connect import is_in_pod as in_pod
-from podscale.kube.credentials import SERVICE_ACCOUNT
+from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.client.connect import is_in_pod as in_pod
+from podscale.kube.client.credentials import SERVICE_ACCOUNT
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
@@ -220,7 +220,7 @@ def targets(flags: Flags, *, is_in_pod: bool | None = None) -> Targets:
     given = [flags.text(name) for name in names]
     inside = in_pod() if is_in_pod is None else is_in_pod
     otherwise = "" if inside else next(filter(None, given), "")
-    return Targets(*(Target(kubeconfig=path or otherwise) for path in given))
+    return Targets(*(ApiServerTarget(kubeconfig=path or otherwise) for path in given))
 
 
 _SWITCH = {"on": True, "off": False, "true": True, "false": False}

@@ -13,12 +13,12 @@ from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
-from podscale.kube.events import FLUSH_S, Recorder
+from podscale.kube.events.recorder import FLUSH_S, Recorder
 from podscale.process.part import Part, PartKind, Shared, Work
 from podscale.process.rights import Right
-from podscale.serving.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import FlagError, Flags
-from podscale.serving.health import Health
+from podscale.serving.monitoring.health import Health
 
 API_SERVICES = (
     "v1beta1.custom.metrics.k8s.io",

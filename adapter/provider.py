@@ -16,10 +16,9 @@ from adapter.queries import matchers, readings
 from adapter.queries.inquiry import Inquiries, Inquiry, LongInquiry
 from adapter.queries.plans import Plans
 from adapter.queries.readings import Origin
-from adapter.queries.standing import StandingQuestion, Standings, parse
+from adapter.queries.standing_questions import StandingQuestion, Standings, parse
 from adapter.queries.usage import UsageByRules
 from adapter.stages import Stage
-from podscale.core import selector as selectors
 from podscale.core.metrics import (
     Answer,
     ContainerUsage,
@@ -37,6 +36,7 @@ from podscale.core.metrics import (
     Refused,
     Unavailable,
 )
+from podscale.core.selectors import selector as selectors
 from podscale.feed.feed import Feed
 from podscale.feed.plan import Demand, QueryPlan
 

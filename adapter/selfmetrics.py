@@ -19,11 +19,11 @@ from prometheus_client.registry import Collector
 
 from adapter.discovery.registry import RuleState
 from podscale.core.showable import shown_url
-from podscale.feed.client import PrometheusClient, SeriesAnswer
+from podscale.feed.decoding.wire import InstantAnswer
+from podscale.feed.http.client import PrometheusClient, SeriesAnswer
+from podscale.feed.http.series import Wanted
 from podscale.feed.options import PrometheusOptions, Verb
-from podscale.feed.series import Wanted
 from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
-from podscale.feed.wire import InstantAnswer
 
 # custom-metrics-apiserver: 1 s times 1.364 to the power 0..19, as text on its /metrics.
 FRESHNESS_BUCKETS = tuple(_power for _power in AGE_BUCKETS_S)

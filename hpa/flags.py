@@ -11,10 +11,10 @@ from msgspec import Struct
 from hpa.decide.settings import Gates, Release, Settings
 from hpa.loop.controller import for_mode
 from hpa.loop.state import Options, PassLimits
-from podscale.core.selector import SelectorError, parse
-from podscale.kube.connect import Target
-from podscale.kube.lease import LeaseTimes
-from podscale.kube.resource import HPAS, PODAUTOSCALERS
+from podscale.core.selectors.selector import SelectorError, parse
+from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.client.resource import HPAS, PODAUTOSCALERS
+from podscale.kube.leadership.lease import LeaseTimes
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
 
@@ -176,9 +176,9 @@ def lease_times(flags: Flags) -> LeaseTimes:
     )
 
 
-def target(flags: Flags) -> Target:
+def target(flags: Flags) -> ApiServerTarget:
     """Return which API server to talk to."""
-    return Target(
+    return ApiServerTarget(
         kubeconfig=flags.text("kubeconfig"),
         server=flags.text("master"),
         qps=flags.seconds("kube-api-qps"),

@@ -21,19 +21,19 @@ from hpa.loop.controller import Controller
 from hpa.loop.state import ControllerPorts
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
-from podscale.kube.api import Api
-from podscale.kube.discovery import Discovery
-from podscale.kube.events import FLUSH_S, Recorder
-from podscale.kube.leading import Leading, LeaseChoice
-from podscale.kube.lease import Term
-from podscale.kube.own_pod import identity as own_identity
-from podscale.kube.own_pod import leader_label_of, own_namespace
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
+from podscale.kube.client.api import Api
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
+from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.lease import Term
+from podscale.kube.leadership.own_pod import identity as own_identity
+from podscale.kube.leadership.own_pod import leader_label_of, own_namespace
 from podscale.process.clusters import Targets
 from podscale.process.part import PartKind, Shared, Work
-from podscale.serving.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, HealthVerdict
+from podscale.serving.monitoring.health import Health, HealthVerdict
 
 COMPONENT = "horizontal-pod-autoscaler"  # upstream's, in events
 
@@ -45,12 +45,12 @@ class HpaPart:
         self,
         api: Api,
         chosen: HpaChoice,
-        discovery: Discovery,
+        discovery: ApiDiscovery,
         provider: MetricsProvider,
         stores: HpaStores,
         *,
         identity: str,
-        rhythm: Rhythm = DEFAULT_RHYTHM,
+        rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``wall`` is the time decisions are made at (the demo's may run faster)."""
@@ -60,7 +60,7 @@ class HpaPart:
         self.stores = stores
         self.metrics = HpaMetrics()
         lease = LeaseChoice(chosen.lease_namespace, chosen.lease, identity, chosen.times)
-        self._leading = Leading(
+        self._leading = Leadership(
             api, lease if chosen.is_leader_elected else None, leader_label_of(api, "hpa")
         )
         fenced = self._leading.api

@@ -14,30 +14,30 @@ import numpy as np
 import structlog
 
 from podscale.core.quantity import Quantity
-from podscale.core.selector import Selector
-from podscale.kube.api import METADATA_LIST
-from podscale.kube.errors import KubeError
-from podscale.kube.pods import Phase
-from podscale.kube.resource import PODS
-from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, format_time
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.api import METADATA_LIST
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode, format_time
+from podscale.kube.columns.pods import Phase
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
-from podscale.serving.listed import Key, listed, made
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.apis.leader_api import RETRY_S, LeaderApi, asked_time
+from podscale.serving.apis.list_selection import Key, listed, made
 from podscale.serving.status import Cause, Status
 from vpa import sizing
-from vpa.admission.resources import MOST_CONTAINERS
-from vpa.earlier import Earlier
-from vpa.explain.admitted import AdmittedStory, read
+from vpa.admission.patches.resources import MOST_CONTAINERS
+from vpa.explain.admission_reasons import AdmissionReasons, read
 from vpa.explain.recommendation import MeasuredBasis
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa
-from vpa.model.quantities import EMPTY, RESOURCES
+from vpa.model.api.objects import Vpa
+from vpa.model.api.quantities import EMPTY, RESOURCES
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.sizing import KnownSizing, PodDecision
+from vpa.sizing_history import SizingHistory
 from vpa.stored import pod_of
-from vpa.updater.loop import Updater
-from vpa.updater.told import gist
+from vpa.updater.loop.loop import Updater
+from vpa.updater.loop.pod_decisions import gist
 
 _log = structlog.get_logger()
 
@@ -68,7 +68,7 @@ class SizingApi(LeaderApi):
         self._recommender = recommender
         self._updater = updater
         self._wall = wall
-        self._earlier = Earlier()
+        self._earlier = SizingHistory()
         self._earlier_of: object = None  # the term's model
         self._changed: set[VpaKey] = set()
         recommender.stores.subscribe(self._vpa_changed)
@@ -129,7 +129,7 @@ class SizingApi(LeaderApi):
         known = msgspec.structs.replace(self.known(key), admitted=admitted)
         return ApiResponse(value=sizing.body(known))
 
-    async def _admitted(self, key: VpaKey) -> dict[str, AdmittedStory]:
+    async def _admitted(self, key: VpaKey) -> dict[str, AdmissionReasons]:
         """Return what the webhook wrote on the VPA's pods; too long to be kept for all pods."""
         selector = self._recommender.held[key].resolved.selector
         if selector is None:
@@ -200,10 +200,10 @@ class SizingApi(LeaderApi):
         if earlier.is_new(key, mark):
             earlier.put(key, self._wall(), mark, sizing.body(self.known(key)))
 
-    def _of_this_term(self) -> Earlier:
+    def _of_this_term(self) -> SizingHistory:
         # What was in force while another replica led is not known.
         if self._earlier_of is not self._recommender.cluster:
-            self._earlier, self._earlier_of = Earlier(), self._recommender.cluster
+            self._earlier, self._earlier_of = SizingHistory(), self._recommender.cluster
         return self._earlier
 
     def _mark(self, key: VpaKey, vpa: Vpa) -> Hashable:

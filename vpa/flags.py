@@ -6,10 +6,10 @@ port: upstream's manifests do not name one.
 
 from collections.abc import Sequence
 
-from podscale.kube.connect import Target
-from podscale.kube.leading import LeaseChoice
-from podscale.kube.lease import LeaseTimes
-from podscale.kube.own_pod import identity
+from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.leadership.leading import LeaseChoice
+from podscale.kube.leadership.lease import LeaseTimes
+from podscale.kube.leadership.own_pod import identity
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
@@ -84,9 +84,9 @@ def gate(flags: Flags, name: str) -> bool:
     return name in _ALPHA and switched.get(name, switched.get("AllAlpha", False))
 
 
-def target(flags: Flags) -> Target:
+def target(flags: Flags) -> ApiServerTarget:
     """Return which API server to talk to."""
-    return Target(
+    return ApiServerTarget(
         kubeconfig=flags.text("kubeconfig"),
         qps=flags.seconds("kube-api-qps"),
         burst=int(flags.seconds("kube-api-burst")),

@@ -16,11 +16,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import Api
-from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode
 from podscale.kube.objects.scale import WireScale
-from podscale.kube.resource import Resource
-from podscale.kube.wire import decode
 
 _log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ _Kind = tuple[str, str]
 
 
 class ScaleKinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+    """Which resources a kind has (``podscale.kube.discovery.refreshed.Discovery``)."""
 
     async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 

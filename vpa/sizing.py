@@ -6,17 +6,17 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from podscale.kube.wire import format_time
-from vpa.explain.admitted import AdmittedStory
+from podscale.kube.client.wire import format_time
+from vpa.explain.admission_reasons import AdmissionReasons
 from vpa.explain.explanation import WORDS, SizingExplanation, sentence
 from vpa.explain.plain import because, history, readable
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
-from vpa.explain.standing import SizingState, as_published, change_of, sentence_of, telling
+from vpa.explain.sizing_state import SizingState, as_published, change_of, sentence_of, telling
 from vpa.explain.update import explain_update
-from vpa.model.objects import Vpa, update_mode
-from vpa.model.quantities import RESOURCES
-from vpa.model.recommendation import RecommendationTrace
-from vpa.updater.decide import Act, UpdateDecision
+from vpa.model.api.objects import Vpa, update_mode
+from vpa.model.api.quantities import RESOURCES
+from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
 
 GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
 PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
@@ -32,7 +32,7 @@ class PodDecision(Struct, frozen=True):
     pod: str
     time: float
     decision: UpdateDecision
-    act: Act | None = None  # the last decision that was carried out
+    act: AppliedDecision | None = None  # the last decision that was carried out
 
 
 class KnownSizing(Struct, frozen=True):
@@ -47,7 +47,7 @@ class KnownSizing(Struct, frozen=True):
     trace: RecommendationTrace | None
     measured: Mapping[tuple[str, str], MeasuredBasis]  # by container and resource
     pods: tuple[PodDecision, ...] = ()
-    admitted: Mapping[str, AdmittedStory] = {}  # by pod: what the webhook wrote on it
+    admitted: Mapping[str, AdmissionReasons] = {}  # by pod: what the webhook wrote on it
     standing: SizingState = SizingState()
     # By container and resource, of a pod as it is now.
     requests: Mapping[tuple[str, str], Quantity] = {}
@@ -167,7 +167,7 @@ def _idle(vpa: Vpa) -> SizingExplanation:
     return SizingExplanation((reason,), {"mode": mode}, {"action": "none"})
 
 
-def _admitted(told: AdmittedStory | None) -> list[dict[str, Any]]:
+def _admitted(told: AdmissionReasons | None) -> list[dict[str, Any]]:
     if told is None:
         return []
     return [

@@ -13,15 +13,15 @@ from msgspec import Raw, Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import Format, Quantity
+from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.client.wire import OwnerReference as Owner
+from podscale.kube.columns.pods import Phase, PodView, Ready
 from podscale.kube.objects.pod import ContainerState, PodCondition, TemplateContainer, Terminated
-from podscale.kube.pods import Phase, PodView, Ready
-from podscale.kube.wire import ObjectMeta
-from podscale.kube.wire import OwnerReference as Owner
 from vpa.capping.limitranges import LimitRangeSpec
-from vpa.model import objects
-from vpa.model.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
-from vpa.model.ooms import EventMetadata, InvolvedObject, OomEvent
-from vpa.model.quantities import ResourceList
+from vpa.model.api import objects
+from vpa.model.api.objects import ObjectError, Resources, SizedPod, Vpa, VpaSpec, VpaStatus
+from vpa.model.api.ooms import EventMetadata, InvolvedObject, OomEvent
+from vpa.model.api.quantities import ResourceList
 
 _EMPTY = Raw(b"{}")
 _FORMATS: Mapping[str, Format] = {"cpu": "DecimalSI", "memory": "BinarySI"}
@@ -83,7 +83,7 @@ class StoredLimitRange(Struct, frozen=True):
 
 
 class StoredCheckpoint(Struct, frozen=True):
-    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.checkpoint`` reads its status."""
+    """A VerticalPodAutoscalerCheckpoint; ``vpa.model.histograms.checkpoint`` reads its status."""
 
     metadata: ObjectMeta
     spec: Raw = _EMPTY
@@ -124,7 +124,7 @@ def limits_of(stored: StoredLimitRange) -> LimitRangeSpec:
 
 
 def event_of(stored: StoredEvent) -> OomEvent:
-    """Return the event as ``vpa.model.ooms`` reads it."""
+    """Return the event as ``vpa.model.api.ooms`` reads it."""
     meta = stored.metadata
     created = _time(meta.creation_timestamp)
     return OomEvent(stored.reason, stored.involved_object, EventMetadata(meta.annotations, created))

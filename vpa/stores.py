@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from podscale.kube.api import Api
-from podscale.kube.change import Change
+from podscale.kube.client.api import Api
+from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import Node, PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS
-from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
 from vpa.capping.limitranges import LimitRange, merged_of
 from vpa.capping.processor import LimitRanges
-from vpa.model.membership import VpaKey
-from vpa.model.objects import ObjectError, Vpa
+from vpa.model.api.objects import ObjectError, Vpa
+from vpa.model.samples.membership import VpaKey
 from vpa.scales import ScaleKinds
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
 from vpa.targets import Workloads
@@ -66,7 +66,7 @@ class VpaStores:
         self.vpas.subscribe(self._vpa_changed)
         self.limit_ranges.subscribe(self._range_changed)
 
-    async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
+    async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed every store for ever."""
         scopes = self.scopes
         async with asyncio.TaskGroup() as group:

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from podscale.core import selector as selectors
-from podscale.core.selector import Selector, SelectorError
-from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, KubeError, ObjectNotFound
-from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import (
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import Selector, SelectorError
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound
+from podscale.kube.client.resource import (
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -27,12 +25,14 @@ from podscale.kube.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
-from podscale.kube.wire import LabelSelector, OwnerReference, builtins, decode
+from podscale.kube.client.wire import LabelSelector, OwnerReference, builtins, decode
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
-from vpa.model.objects import TargetRef
+from vpa.model.api.objects import TargetRef
 from vpa.scales import ScaleKinds, Scales
 
 _KINDS: Mapping[str, Resource] = {
@@ -50,7 +50,7 @@ _LOOK_S = 0.05
 Found = Workload | ReplicationController | CronJob
 
 
-class Resolved(Struct, frozen=True):
+class ResolvedTarget(Struct, frozen=True):
     """What became of a targetRef; ``unsupported`` is the message of ConfigUnsupported."""
 
     selector: Selector | None
@@ -85,14 +85,14 @@ class Workloads:
         self.scales = Scales(api, kinds, timeout_s=timeout_s, clock=clock)
         self._selectors: dict[str, tuple[object, Selector | None]] = {}  # by UID
 
-    async def run(self, rhythm: Rhythm = DEFAULT_RHYTHM) -> None:
+    async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed the stores for ever."""
         try:
             await self._feed(rhythm)
         finally:
             await self.scales.stop()
 
-    async def _feed(self, rhythm: Rhythm) -> None:
+    async def _feed(self, rhythm: WatchTiming) -> None:
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
                 sources = [WatchSource(resource, Workload, namespace=s, rhythm=rhythm)
@@ -166,14 +166,14 @@ class Workloads:
 
     async def resolve(
         self, namespace: str, target: TargetRef | None, *, asks: bool = False
-    ) -> Resolved:
+    ) -> ResolvedTarget:
         """Return the pods' selector of a targetRef, or what is wrong with it.
 
         ``asks``: do not take a controller for missing that no watch has shown yet.
         """
         if target is None:
             text = "Cannot read targetRef. Reason: spec.targetRef is not set"
-            return Resolved(None, text, TargetState(False))
+            return ResolvedTarget(None, text, TargetState(False))
         if is_well_known(target.kind):
             look = self.find_or_get if asks else self._found
             found = await look(namespace, target.kind, target.name)
@@ -197,15 +197,15 @@ class Workloads:
                 f"Error checking if target {named} is a topmost well-known or scalable "
                 f"controller: {climbed.problem}"
             )
-            return Resolved(None, text, TargetState(True))
+            return ResolvedTarget(None, text, TargetState(True))
         top = climbed.top
         if top is not None and (top.kind, top.name) != (target.kind, target.name):
             text = (
                 f"The target {named} has a parent controller but it should point to a topmost "
                 "well-known or scalable controller"
             )
-            return Resolved(None, text, TargetState(True, topmost=f"{top.kind}/{top.name}"))
-        return Resolved(selector)
+            return ResolvedTarget(None, text, TargetState(True, topmost=f"{top.kind}/{top.name}"))
+        return ResolvedTarget(selector)
 
     async def topmost(
         self, namespace: str, owner: OwnerReference | None, *, asks: bool = False
@@ -286,8 +286,8 @@ def is_well_known(kind: str) -> bool:
     return kind in _KINDS or kind in ("ReplicationController", "CronJob")
 
 
-def _unreadable(reason: str, state: TargetState) -> Resolved:
-    return Resolved(None, f"Cannot read targetRef. Reason: {reason}", state)
+def _unreadable(reason: str, state: TargetState) -> ResolvedTarget:
+    return ResolvedTarget(None, f"Cannot read targetRef. Reason: {reason}", state)
 
 
 def _made(written: object) -> Selector | None:

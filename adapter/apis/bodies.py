@@ -9,8 +9,8 @@ from functools import lru_cache
 import msgspec
 
 from podscale.core.quantity import format_milli
-from podscale.kube.resource import Resource
-from podscale.kube.wire import format_time
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import format_time
 
 encode = msgspec.json.encode
 

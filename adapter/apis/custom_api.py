@@ -18,12 +18,12 @@ from adapter.discovery.object_names import EVERY
 from adapter.discovery.registry import MetricRegistry, is_namespaced
 from adapter.stages import Stage
 from podscale.core.metrics import NoData, ObjectSample, PodSamples, Sample
-from podscale.core.selector import Selector
-from podscale.kube.errors import KubeError
-from podscale.kube.resource import NAMESPACES, PODS, Resource
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.resource import NAMESPACES, PODS, Resource
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.authz import Permission, denial
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.auth.authorization import Permission, denial
 from podscale.serving.status import Cause, Status, StatusError
 
 log = structlog.get_logger(__name__)

@@ -19,9 +19,9 @@ from adapter.queries import readings
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSamples, NoData, Stale
 from podscale.feed.pace import LoopPace
-from podscale.kube.metrics_doc import LEFT_OUT
+from podscale.kube.metrics_apis.bodies import LEFT_OUT
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import StatusError
 
 GROUP = "external.metrics.k8s.io"

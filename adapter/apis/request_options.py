@@ -6,13 +6,14 @@ Texts and their order follow ListOptions' decoding and validation (apimachinery
 
 from msgspec import Struct
 
-from podscale.core import fields, goint
-from podscale.core import selector as selectors
-from podscale.core.fields import FieldRequirement
+from podscale.core import goint
 from podscale.core.goquote import quote
-from podscale.core.selector import Selector
+from podscale.core.selectors import fields
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.fields import FieldRequirement
+from podscale.core.selectors.selector import Selector
 from podscale.serving import status
-from podscale.serving.api import ApiRequest
+from podscale.serving.apis.api import ApiRequest
 from podscale.serving.status import Cause, Status, StatusError
 
 _FIELDS = ("metadata.name", "metadata.namespace")

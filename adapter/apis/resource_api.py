@@ -19,13 +19,13 @@ from adapter.apis.usage_bodies import MeasuredUsage
 from adapter.discovery.objects import WatchedObjects
 from adapter.queries.inquiry import ask
 from adapter.queries.usage import UsageByRules
-from podscale.core import duration
 from podscale.core.metrics import Failure
+from podscale.core.times import duration
 from podscale.feed.feed import Feed
-from podscale.kube.errors import KubeError
-from podscale.kube.metadata import Described
+from podscale.kube.client.errors import KubeError
+from podscale.kube.columns.metadata import DescribedObjects
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
 from podscale.serving.status import Cause, StatusError
 
 GROUP = "metrics.k8s.io"
@@ -128,7 +128,9 @@ class ResourceApi:
             return status.object_not_found("podmetrics", f"{namespace}/{name}", group=GROUP)
         return self._one(request, found[0])
 
-    async def _nodes(self, request: ApiRequest, nodes: Described, wanted: ListOptions) -> Answered:
+    async def _nodes(
+        self, request: ApiRequest, nodes: DescribedObjects, wanted: ListOptions
+    ) -> Answered:
         names = [
             name for name in nodes.names("", wanted.labels) if options.selects(wanted, name, "")
         ]
@@ -137,7 +139,7 @@ class ResourceApi:
             return failures.source_failed(failure)
         return await self._list(request, "NodeMetrics", found)
 
-    async def _node(self, request: ApiRequest, nodes: Described, name: str) -> Answered:
+    async def _node(self, request: ApiRequest, nodes: DescribedObjects, name: str) -> Answered:
         if not nodes.exists("", name):
             return status.object_not_found("node", name)
         found, failure = await self._measure_nodes(nodes, [name])
@@ -187,7 +189,7 @@ class ResourceApi:
         return found
 
     async def _measure_nodes(
-        self, nodes: Described, names: Sequence[str]
+        self, nodes: DescribedObjects, names: Sequence[str]
     ) -> tuple[list[MeasuredUsage], Failure | None]:
         if not names:
             return [], None

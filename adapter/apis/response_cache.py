@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from podscale.feed.group import is_fresh
-from podscale.serving.api import ApiRequest, ApiResponse
+from podscale.feed.queries.group import is_fresh
+from podscale.serving.apis.api import ApiRequest, ApiResponse
 
 # 1,000 HPAs of ten pods are 3 MB. Selectors that nobody repeats must not become memory.
 _MOST_BYTES = 16 * 1024 * 1024

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from adapter.discovery.registry import RuleState
-from podscale.kube.api import Api
-from podscale.kube.errors import KubeError
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiGroup, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.user import MASTERS, User
+from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.auth.user import MASTERS, User
 
 RESOURCE = "podscale-rules"
 RIGHT = "/podscale/rules"

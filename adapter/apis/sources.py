@@ -32,8 +32,8 @@ from podscale.core.metrics import (
     Question,
     Unavailable,
 )
-from podscale.core.selector import Selector
-from podscale.kube.resource import PODS, Resource
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.resource import PODS, Resource
 
 log = structlog.get_logger(__name__)
 

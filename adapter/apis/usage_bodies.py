@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from adapter.queries.usage import Amounts
 from podscale.core.quantity import format_milli
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
 
 encode = msgspec.json.encode
 

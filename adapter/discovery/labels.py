@@ -16,7 +16,7 @@ from adapter.errors import NoLabel
 from adapter.rules import patterns
 from adapter.rules.config import ResourceMapping
 from podscale.core import gotemplate
-from podscale.kube.resource import Resource
+from podscale.kube.client.resource import Resource
 
 # Registered as not namespaced, whatever else the series carries (adapter.md 2, step 6).
 ROOT_RESOURCES = frozenset(["namespaces", "nodes", "persistentvolumes"])

@@ -1,16 +1,16 @@
 """Names of resources, as rules, labels and paths write them.
 
-``podscale.kube.restmapper`` knows the cluster; here is only what the adapter asks of it.
+``podscale.kube.discovery.restmapper`` knows the cluster; here is only what the adapter asks of it.
 """
 
 from typing import Protocol
 
-from podscale.kube.errors import NoMatch
-from podscale.kube.resource import Resource
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.client.resource import Resource
 
 
 class ResourceMapper(Protocol):
-    """``podscale.kube.restmapper.Mapper``, or whatever stands for the newest one."""
+    """``podscale.kube.discovery.restmapper.Mapper``, or whatever stands for the newest one."""
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return what ``resource`` means; raises ``NoMatch``."""

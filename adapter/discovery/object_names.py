@@ -8,7 +8,7 @@ A name in a path is whatever a client writes, and a rule may put it into its que
 import re
 from collections.abc import Sequence
 
-from podscale.kube.resource import NAMESPACES
+from podscale.kube.client.resource import NAMESPACES
 
 EVERY = "*"
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from podscale.core.selector import Selector
-from podscale.kube.cohorts import Version
-from podscale.kube.metadata import Described
-from podscale.kube.ondemand import OnDemand
-from podscale.kube.pods import Phase, PodStore
-from podscale.kube.resource import NODES, PODS, Resource
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.resource import NODES, PODS, Resource
+from podscale.kube.columns.cohorts import Version
+from podscale.kube.columns.metadata import DescribedObjects
+from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.pods import Phase, PodStore
 
 
 class Names(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Names(Struct, frozen=True):
 class WatchedObjects:
     """The objects of the cluster, by name and label."""
 
-    def __init__(self, pods: PodStore, others: OnDemand) -> None:
+    def __init__(self, pods: PodStore, others: OnDemandMetadata) -> None:
         self.pods = pods
         self._others = others
 
@@ -108,6 +108,6 @@ class WatchedObjects:
         view = self.pods.get(namespace, name)
         return view.labels if view is not None and view.phase == Phase.RUNNING else None
 
-    async def nodes(self) -> Described:
+    async def nodes(self) -> DescribedObjects:
         """Return the nodes; raises ``KubeError``."""
         return await self._others.describe(NODES)

@@ -29,8 +29,8 @@ from adapter.doctor.lints import TOO_MANY_LABELS
 from adapter.rules.ruleset import Rule, RuleSet
 from adapter.stages import Stage
 from podscale.core.metrics import Failure, Unavailable
-from podscale.feed.client import SeriesAnswer
 from podscale.feed.errors import QueryError
+from podscale.feed.http.client import SeriesAnswer
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ _Content = tuple[str, str]  # section and fingerprint: the same rule, wherever i
 
 
 class Lister(Protocol):
-    """What is asked of Prometheus here (``podscale.feed.client.PrometheusClient``)."""
+    """What is asked of Prometheus here (``podscale.feed.http.client.PrometheusClient``)."""
 
     async def series(self, match: str, start_s: float) -> SeriesAnswer:
         """Return names and label names; raises ``podscale.feed.errors.QueryError``."""

@@ -25,7 +25,7 @@ from adapter.doctor.lints import NAME_TWICE, NO_SAMPLE, LintFinding, twice
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
-from podscale.kube.restmapper import Mapper
+from podscale.kube.discovery.restmapper import Mapper
 
 API_GROUPS = {"custom": "custom.metrics.k8s.io", "external": "external.metrics.k8s.io"}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from podscale.kube.resource import Resource
+from podscale.kube.client.resource import Resource
 
 
 class SeriesOf(Struct, frozen=True, tag=True):

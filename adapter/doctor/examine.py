@@ -25,11 +25,12 @@ from adapter.doctor.evidence import (
 )
 from adapter.doctor.shapes import selectors
 from adapter.rules.ruleset import RuleSet
-from podscale.core import duration
 from podscale.core.goquote import quote
-from podscale.feed import refusals
-from podscale.feed.client import PrometheusClient
+from podscale.core.times import duration
+from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.errors import QueryError
+from podscale.feed.http import refusals
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (
     Aggregation,
@@ -38,7 +39,6 @@ from podscale.feed.prover.tree import (
     NotPromql,
     parse,
 )
-from podscale.feed.wire import InstantAnswer
 
 # Prometheus writes its configuration out with every default filled in, so that each job has its
 # interval at two blanks, and the global one says nothing more.

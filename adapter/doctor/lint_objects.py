@@ -12,7 +12,7 @@ from adapter.doctor.objects import (
     PodFacts,
     World,
 )
-from podscale.core import selector
+from podscale.core.selectors import selector
 from podscale.core.settings import unknown_settings
 
 NO_REQUESTS = "NoRequests"

@@ -17,13 +17,13 @@ from adapter.errors import NoLabel, RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.config import Parsed, RuleConfig
 from adapter.rules.ruleset import ResourceRule, Rule, RuleSet
-from podscale.core import duration
-from podscale.core.selector import EVERYTHING
+from podscale.core.selectors.selector import EVERYTHING
+from podscale.core.times import duration
+from podscale.feed.http.series import MOST_LABELS, MOST_SHAPES
 from podscale.feed.plan import QueryPlan
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.tree import Node, NotPromql, parse
 from podscale.feed.prover.verdict import Single
-from podscale.feed.series import MOST_LABELS, MOST_SHAPES
 
 RATE_WINDOW = "RateWindow"
 GROUP_BY_LOST = "GroupByLost"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 
 
 class ObjectOwner(Struct, frozen=True):

@@ -23,7 +23,8 @@ from adapter.doctor.series_checks import LabelSet, names_in
 from adapter.errors import RuleQueryError
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
-from podscale.core import duration, selector
+from podscale.core.selectors import selector
+from podscale.core.times import duration
 
 _MOST_NAMED = 20  # of objects without a sample
 _WINDOW = re.compile(r"\[([0-9a-z]+)(?::[0-9a-z]*)?\]")

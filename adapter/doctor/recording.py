@@ -27,7 +27,7 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
-from podscale.core import selector
+from podscale.core.selectors import selector
 
 FORMAT = "podscale-doctor/1"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')

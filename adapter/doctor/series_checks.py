@@ -10,7 +10,7 @@ from adapter.doctor.evidence import AskedEvidence, Given, Rejected, Series, Surr
 from adapter.errors import NoLabel
 from adapter.rules.ruleset import Rule
 from adapter.stages import Stage
-from podscale.core import duration
+from podscale.core.times import duration
 
 LabelSet = Mapping[str, str]
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from adapter.errors import UnsupportedOperator
 from podscale.core.goquote import quote
-from podscale.core.selector import Operator, Requirement, Selector
+from podscale.core.selectors.selector import Operator, Requirement, Selector
 
 _FORMS: dict[Operator, str] = {
     "=": "=",

@@ -12,9 +12,9 @@ from adapter.discovery.listing import MetricSource
 from adapter.queries import matchers
 from adapter.queries.promql import QueryTemplate
 from adapter.rules.ruleset import ResourceRule
-from podscale.core import duration
 from podscale.core.boundedcache import BoundedCache
-from podscale.core.selector import Selector
+from podscale.core.selectors.selector import Selector
+from podscale.core.times import duration
 from podscale.feed.plan import Api, KeyLabels, QueryPlan, Render
 
 _MOST_BYTES = 32 * 1024 * 1024  # some 8,000 that are asked for again: clients write selectors

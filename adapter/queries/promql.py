@@ -10,7 +10,7 @@ from adapter.discovery.labels import ResourceLabels
 from adapter.errors import EmptyQuery, RuleQueryError
 from adapter.queries import matchers
 from podscale.core import gotemplate
-from podscale.core.selector import EVERYTHING, Selector
+from podscale.core.selectors.selector import EVERYTHING, Selector
 
 
 class QueryTemplate:

@@ -19,7 +19,6 @@ from adapter.queries.inquiry import Inquiry, LongInquiry
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import ResourceRule, ResourceRules
 from adapter.stages import Stage
-from podscale.core import selector as selectors
 from podscale.core.metrics import (
     ContainerColumns,
     Failure,
@@ -30,7 +29,8 @@ from podscale.core.metrics import (
     Refused,
     Sample,
 )
-from podscale.core.selector import EVERYTHING
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import EVERYTHING
 from podscale.feed.plan import Demand
 from podscale.feed.reading import NO_ROW, Outcome, Reading
 

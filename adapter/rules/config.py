@@ -12,7 +12,7 @@ from yaml import MappingNode, Node
 
 from adapter.errors import ConfigInvalid, Problem
 from adapter.rules.strict_yaml import Fields, YamlReader
-from podscale.core import duration
+from podscale.core.times import duration
 
 
 class SeriesFilter(Struct, frozen=True):

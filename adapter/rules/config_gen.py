@@ -18,7 +18,7 @@ from adapter.rules.config import (
     RuleConfig,
     SeriesFilter,
 )
-from podscale.core import duration
+from podscale.core.times import duration
 
 _RATE = "sum(rate(<<.Series>>{<<.LabelMatchers>>%s}[%s])) by (<<.GroupBy>>)"
 _SUM = "sum(<<.Series>>{<<.LabelMatchers>>%s}) by (<<.GroupBy>>)"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
-from podscale.kube.resource import Resource
+from podscale.kube.client.resource import Resource
 
 
 class _AnyCluster:

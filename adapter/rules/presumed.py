@@ -4,10 +4,10 @@ Knows the kinds that every cluster has, and presumes that any other name is that
 resource which does exist: offline, a rule about a custom resource is not wrong for that.
 """
 
-from podscale.kube import resource as kinds
-from podscale.kube.errors import NoMatch
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client import resource as kinds
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 
 BUILT_IN = (
     kinds.PODS, kinds.NODES, kinds.NAMESPACES, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS,

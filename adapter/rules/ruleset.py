@@ -30,7 +30,7 @@ from adapter.rules.config import (
 )
 from adapter.rules.filters import NameFilter
 from podscale.core import gotemplate
-from podscale.feed.series import Wanted
+from podscale.feed.http.series import Wanted
 
 # A selector that names its metric; of any other it is not known what it selects.
 _NAMED = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{.*\}\s*)?", re.DOTALL)

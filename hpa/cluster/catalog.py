@@ -10,12 +10,12 @@ from typing import Protocol
 import structlog
 from msgspec import structs
 
-from hpa.decide.spec import MetricSpec
-from hpa.decide.wire import WireStatus
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.api.wire import WireStatus
 from hpa.machine.objects import Autoscaler, TargetKey
 from hpa.machine.record import AutoscalerRecord, Key
-from podscale.kube.change import Change
-from podscale.kube.store import Store
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.store import Store
 
 _log = structlog.get_logger()
 

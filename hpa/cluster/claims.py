@@ -5,8 +5,8 @@ stands still, and says so.
 """
 
 from hpa.machine.objects import Claim, TargetKey, target_of
-from podscale.kube.change import Change
-from podscale.kube.store import Store
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.store import Store
 
 
 class InTreeClaims:

@@ -9,7 +9,7 @@ that the check looks at few of them. Pure.
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
-from podscale.core.selector import NOTHING, Selector
+from podscale.core.selectors.selector import NOTHING, Selector
 
 _Pair = tuple[str, str]
 _ANY: _Pair = ("", "")  # selectors that require no particular value

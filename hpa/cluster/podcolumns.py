@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from hpa.decide.numbers import INT64_MAX
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
+from podscale.kube.client.wire import OwnerReference
+from podscale.kube.columns.pod_set import PodSet
 from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
-from podscale.kube.podset import PodSet
-from podscale.kube.wire import OwnerReference
 
 _KEPT_TEMPLATES = 10_000
 _KEPT_PLACES = 1000

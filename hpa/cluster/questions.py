@@ -7,12 +7,10 @@ not set and an empty one both ask for every series.
 from collections.abc import Sequence
 from typing import cast
 
-from hpa.decide.answers import BAD_SELECTOR
+from hpa.decide.api.spec import HPA, MetricSelector, MetricSpec
+from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.spec import HPA, MetricSelector, MetricSpec
 from hpa.machine.record import AskedMetric
-from podscale.core import selector as selectors
-from podscale.core.labels import since_1_36
 from podscale.core.metrics import (
     Answer,
     ContainerColumns,
@@ -24,8 +22,10 @@ from podscale.core.metrics import (
     Refused,
     Unavailable,
 )
-from podscale.kube.errors import NoMatch
-from podscale.kube.restmapper import Mapper
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import since_1_36
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.discovery.restmapper import Mapper
 
 
 def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...]:

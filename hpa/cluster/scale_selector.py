@@ -6,12 +6,12 @@ and 1.37. What the object form has no word for fails there, before the HPA sees 
 
 from sys import getsizeof
 
-from podscale.core import selector as selectors
 from podscale.core.boundedcache import BoundedCache
 from podscale.core.goquote import quote
-from podscale.core.labels import since_1_36
-from podscale.core.selector import SelectorError
-from podscale.kube.errors import KubeError
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import since_1_36
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client.errors import KubeError
 
 _NOT_CONVERTIBLE = (
     "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.decide import wire
+from hpa.decide.api import wire
 from hpa.machine.objects import Autoscaler, ManagedField, TargetWorkload, is_part
 from podscale.core.settings import PREFIX
+from podscale.kube.client.wire import ObjectMeta, OwnerReference
 from podscale.kube.objects.scale import Workload
-from podscale.kube.wire import ObjectMeta, OwnerReference
 
 _MOST = 50_000  # remembered; then all are forgotten, which costs memory and nothing else
 

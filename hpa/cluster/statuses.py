@@ -5,7 +5,7 @@ moved by a share of its target or five minutes are over (status writes dominate 
 a controller, for it and for the API server).
 """
 
-from hpa.decide.spec import (
+from hpa.decide.api.spec import (
     HPA,
     Condition,
     HpaStatus,
@@ -14,7 +14,7 @@ from hpa.decide.spec import (
     MetricSpec,
     MetricStatus,
 )
-from hpa.decide.times import to_rfc3339
+from hpa.decide.api.times import to_rfc3339
 from hpa.machine.events import StatusNews
 from podscale.core.quantity import format_milli
 

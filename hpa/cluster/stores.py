@@ -8,14 +8,9 @@ import structlog
 
 from hpa.cluster.sharing import SharedValues
 from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
-from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden
-from podscale.kube.freshness import Freshness
-from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import (
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.resource import (
     DEPLOYMENTS,
     HPAS,
     PODS,
@@ -24,8 +19,13 @@ from podscale.kube.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.freshness import Freshness
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.scale import ReplicationController, Workload
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,12 @@ class HpaStores:
         self._has_claims = False
 
     async def run(
-        self, api: Api, resource: Resource, *, selector: str = "", rhythm: Rhythm = DEFAULT_RHYTHM
+        self,
+        api: Api,
+        resource: Resource,
+        *,
+        selector: str = "",
+        rhythm: WatchTiming = DEFAULT_RHYTHM,
     ) -> None:
         """Feed every store for ever. ``selector`` narrows the autoscalers."""
         scopes = self.scopes

@@ -15,20 +15,20 @@ from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
 from hpa.machine.objects import is_part
 from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
-from podscale.core import selector as selectors
-from podscale.core.labels import since_1_36
-from podscale.kube.api import Api
-from podscale.kube.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.objects import scale as wire
-from podscale.kube.resource import (
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.labels import since_1_36
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.client.resource import (
     DEPLOYMENTS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.store import Store
-from podscale.kube.wire import LabelSelector, ObjectMeta, builtins, decode
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, builtins, decode
+from podscale.kube.informer.store import Store
+from podscale.kube.objects import scale as wire
 
 _log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ _Store = Store[wire.Workload] | Store[wire.ReplicationController]
 
 
 class TargetKinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.Discovery``)."""
+    """Which resources a kind has (``podscale.kube.discovery.refreshed.Discovery``)."""
 
     async def for_kind(self, kind: str, group: str) -> tuple[Resource, ...]: ...
 

@@ -17,17 +17,23 @@ from msgspec import Struct
 
 from hpa.cluster import statuses
 from hpa.cluster.targets import ScaleTargets
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.decision import Outcome
 from hpa.decide.observation import Scale
-from hpa.decide.spec import HpaStatus
 from hpa.machine.objects import Autoscaler
 from hpa.machine.record import AutoscalerRecord, TargetScale
-from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.errors import ApiUnreachable, KubeError, NotLeading, ServerFailed, WriteConflict
+from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.errors import (
+    ApiUnreachable,
+    KubeError,
+    NotLeading,
+    ServerFailed,
+    WriteConflict,
+)
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
-from podscale.kube.resource import Resource
-from podscale.kube.store import Store
-from podscale.kube.wire import decode, encode
 
 ATTEMPTS = 5
 _PAUSE_S = 0.01

@@ -8,11 +8,11 @@ with that of the status write the final events and labels.
 from msgspec import structs
 
 from hpa.decide import conditions as words
+from hpa.decide.api.spec import HpaStatus
+from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.conditions import DecisionEvent, drop, put, warning
 from hpa.decide.decision import Conclusion, Decision, Labels, Outcome
-from hpa.decide.history import remember_scale
 from hpa.decide.observation import Scale
-from hpa.decide.spec import HpaStatus
 
 
 def conclude(decision: Decision, outcome: Outcome, now: float) -> Conclusion:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.spec import Condition
+from hpa.decide.api.spec import Condition
 
 ABLE = "AbleToScale"
 ACTIVE = "ScalingActive"

@@ -4,10 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import HpaStatus
 from hpa.decide.conditions import DecisionEvent
 from hpa.decide.observation import Observation, Past
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HpaStatus
 from hpa.decide.steps import Step
 
 Action = Literal["scale_up", "scale_down", "none"]

@@ -8,8 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
-from hpa.decide.spec import HPA
 from podscale.core.metrics import (
     ExternalSamples,
     NoData,

@@ -10,28 +10,28 @@ from typing import Literal
 from msgspec import structs
 
 from hpa.decide import conditions as words
+from hpa.decide.api.spec import HPA, Condition, HpaStatus
+from hpa.decide.behavior.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
+from hpa.decide.behavior.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.conclusion import applied
 from hpa.decide.conditions import DecisionEvent, is_true, put, warning
 from hpa.decide.decision import Decision, Draft, ErrorLabel, Labels, Trace
-from hpa.decide.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
-from hpa.decide.metrics import Measuring
+from hpa.decide.metrics.measuring import MetricEvaluation
+from hpa.decide.metrics.proposals import Proposals, action_of, propose
+from hpa.decide.metrics.ratios import Tolerance
 from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
-from hpa.decide.proposals import Proposals, action_of, propose
-from hpa.decide.ratios import Tolerance
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, Condition, HpaStatus
-from hpa.decide.stabilization import Stabilized, stabilize, stabilize_down
 from hpa.decide.steps import (
     Corrected,
     KeptAtZero,
     LimitApplied,
     Paused,
+    ScaledFromZero,
     Step,
     TargetUnreadable,
     WindowApplied,
-    Woken,
 )
 from hpa.decide.variation import ACTUAL, Variation
 
@@ -200,7 +200,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         pass_.events.append(warning(event_reason(conflict), conflict.text))
         put(pass_.conditions, words.ACTIVE, "False", *condition_of(conflict), now)
         return _nothing(pass_, current, conflict.text, "internal")
-    measuring = Measuring(
+    measuring = MetricEvaluation(
         observation,
         _counted_pods(observation),
         scale,
@@ -230,7 +230,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         reason = "All metrics below target"
     normalized = _normalized(pass_, current, desired)
     if current == 0 and went_to_zero and normalized < hpa.min_replicas:
-        pass_.steps.append(Woken(normalized, hpa.min_replicas))
+        pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
         reason = reason or words.BELOW_MIN
     if normalized != current:

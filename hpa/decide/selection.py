@@ -11,8 +11,8 @@ from hpa.decide.conditions import NO_SELECTOR
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.settings import Settings
 from hpa.decide.steps import Conflict
-from podscale.core.labels import since_1_36
-from podscale.core.selector import SelectorError, parse
+from podscale.core.selectors.labels import since_1_36
+from podscale.core.selectors.selector import SelectorError, parse
 
 
 def check(observation: Observation, scale: Scale, settings: Settings) -> Conflict | None:

@@ -4,10 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpa.decide.limits import LimitReason
-from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.api.spec import Policy
+from hpa.decide.behavior.limits import LimitReason
+from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import Recommendation, UnreadableKind
-from hpa.decide.spec import Policy
 
 
 class Paused(Struct, frozen=True, gc=False, tag=True):
@@ -86,7 +86,7 @@ class LimitApplied(Struct, frozen=True, gc=False, tag=True):
     policy: Policy | None = None
 
 
-class Woken(Struct, frozen=True, gc=False, tag=True):
+class ScaledFromZero(Struct, frozen=True, gc=False, tag=True):
     """From zero the number is raised to minReplicas."""
 
     before: int
@@ -104,5 +104,5 @@ Step = (
     | Blocked
     | WindowApplied
     | LimitApplied
-    | Woken
+    | ScaledFromZero
 )

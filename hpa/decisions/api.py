@@ -16,11 +16,11 @@ from hpa.decisions.decisions import KnownDecisions
 from hpa.explain import first_reason
 from hpa.loop.controller import Controller
 from hpa.machine.record import AutoscalerRecord, Key
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.leader_api import RETRY_S, LeaderApi, asked_time
-from podscale.serving.listed import listed, made
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
+from podscale.serving.apis.leader_api import RETRY_S, LeaderApi, asked_time
+from podscale.serving.apis.list_selection import listed, made
 from podscale.serving.status import Cause, Status
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hpa.decide.decision import Trace
 from hpa.decide.observation import Scale
 from hpa.explain import explain
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
 
 GROUP, VERSION = "hpa.podscale.io", "v1alpha1"
 PLURAL, SINGULAR, KIND = "scalingdecisions", "scalingdecision", "ScalingDecision"

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from hpa.decide.limits import counts
-from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.behavior.limits import counts
+from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import Pods
 from hpa.decide.reconcile import tolerance_of
-from hpa.decide.spec import MetricSpec
-from hpa.decide.steps import LimitApplied, Measured, Woken
+from hpa.decide.steps import LimitApplied, Measured, ScaledFromZero
 from hpa.explain.reading import ReadTrace, step_of
 from hpa.explain.whatif import foreign_pods, gone_pods, unready_pods, within_tolerance
 from podscale.core.metrics import ExternalSamples
@@ -245,7 +245,7 @@ def events_within(told: ReadTrace, limit: LimitApplied, period_s: float) -> list
 def _bound(told: ReadTrace) -> Facts:
     if told.limit is not None:
         return {"desired": told.limit.before}
-    woken = step_of(told.trace, Woken)  # comes after every limit
+    woken = step_of(told.trace, ScaledFromZero)  # comes after every limit
     return {} if woken is None else {"desired": woken.before}
 
 

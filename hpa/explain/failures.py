@@ -1,7 +1,7 @@
 """The kind of failure of a metric that could not be used, as one reason."""
 
-from hpa.decide.answers import BAD_SELECTOR
-from hpa.decide.metrics import Invalid
+from hpa.decide.metrics.answers import BAD_SELECTOR
+from hpa.decide.metrics.measuring import Invalid
 from hpa.decide.observation import MetricFailure
 from hpa.decide.steps import Measured
 from hpa.explain.reading import ReadTrace

@@ -8,12 +8,12 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from hpa.decide import Observation, Scale, decide
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.decision import Trace
+from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import MetricAnswer, Past, Recommendation
-from hpa.decide.requests import RequestProblem, requests_of
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, MetricSpec
 from hpa.decide.variation import ACTUAL, Variation
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample
 

@@ -5,9 +5,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from hpa.decide import Observation, Scale, Trace
-from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.api.spec import HPA, MetricSpec
+from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.pods import PodGroups, Pods
-from hpa.decide.spec import HPA, MetricSpec
 from hpa.decide.steps import (
     Blocked,
     Chosen,

@@ -9,10 +9,17 @@ outcome. A decision that was not put into effect says so before everything.
 from collections.abc import Sequence
 
 from hpa.decide import Trace
-from hpa.decide.metrics import Valid
+from hpa.decide.metrics.measuring import Valid
 from hpa.decide.pods import PodGroups
 from hpa.decide.reconcile import wakes
-from hpa.decide.steps import Conflict, Corrected, KeptAtZero, Paused, TargetUnreadable, Woken
+from hpa.decide.steps import (
+    Conflict,
+    Corrected,
+    KeptAtZero,
+    Paused,
+    ScaledFromZero,
+    TargetUnreadable,
+)
 from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
@@ -152,7 +159,7 @@ def _steps(told: ReadTrace) -> list[str]:
         found.append(_window(told))
     if told.limit is not None:
         found.append(limit_reason(told))
-    if step_of(told.trace, Woken) is not None:
+    if step_of(told.trace, ScaledFromZero) is not None:
         found.append("MinReplicasReached")
     return found
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from hpa.decide.answers import is_bad_selector
-from hpa.decide.metrics import Valid
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.metrics.answers import is_bad_selector
+from hpa.decide.metrics.measuring import Valid
 from hpa.decide.reconcile import tolerance_of, wakes
-from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import Measured
 from hpa.decide.variation import Bucket, Variation
 from hpa.explain.amounts import age, amount

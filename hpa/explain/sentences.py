@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpa.decide.metrics import Invalid, Valid
+from hpa.decide.api.spec import MOST_METRICS_TOGETHER, MetricSpec
+from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import PodGroups
-from hpa.decide.spec import MOST_METRICS_TOGETHER, MetricSpec
 from hpa.decide.steps import (
     Conflict,
     Corrected,
     KeptAtZero,
     Measured,
     Paused,
+    ScaledFromZero,
     TargetUnreadable,
-    Woken,
 )
 from hpa.explain.amounts import age, amount, count, listed, share, verb
 from hpa.explain.facts import events_within, owners_of, window_of
@@ -258,7 +258,7 @@ def _limit(told: ReadTrace) -> Iterator[str]:
 
 
 def _woken(told: ReadTrace) -> Iterator[str]:
-    step = step_of(told.trace, Woken)
+    step = step_of(told.trace, ScaledFromZero)
     if step is not None:
         yield f"minReplicas raises {step.before} to {step.replicas}."
 

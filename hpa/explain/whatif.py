@@ -10,10 +10,10 @@ from functools import partial
 from msgspec import structs
 
 from hpa.decide import Observation, decide
-from hpa.decide.metrics import Valid
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import DecidedPhase, DecidedReadiness
-from hpa.decide.spec import MetricSpec
 from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
 from hpa.explain.reading import ReadTrace, tell

@@ -17,11 +17,17 @@ from msgspec import Struct
 
 from hpa.history.history import HistoryRecord
 from hpa.machine.record import Key
-from podscale.kube.api import Api
-from podscale.kube.errors import ApiError, KubeError, NotLeading, ObjectNotFound, WriteConflict
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import (
+    ApiError,
+    KubeError,
+    NotLeading,
+    ObjectNotFound,
+    WriteConflict,
+)
+from podscale.kube.client.resource import CONFIG_MAPS
+from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode, encode
 from podscale.kube.objects.cluster import ConfigMap
-from podscale.kube.resource import CONFIG_MAPS
-from podscale.kube.wire import ListOf, PartialObjectMetadata, decode, encode
 
 _log = structlog.get_logger()
 LABEL = "podscale.io/history"

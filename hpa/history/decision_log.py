@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from hpa.decide import conditions as words
 from hpa.decide import replay
 from hpa.decide.decision import Trace
-from hpa.decide.metrics import Valid
+from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.history.last_trace import LastTrace, encode

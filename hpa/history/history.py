@@ -11,9 +11,9 @@ from operator import attrgetter
 
 from msgspec import Struct, structs
 
-from hpa.decide.history import remember_scale
+from hpa.decide.api.spec import HPA
+from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
-from hpa.decide.spec import HPA
 from hpa.machine.record import HistoryMark
 
 LONGEST_WINDOW_S = 3600.0  # of stabilization; policies reach back 1800 s

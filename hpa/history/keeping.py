@@ -12,8 +12,8 @@ import structlog
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.memory import HistoryMemory
 from hpa.selfmetrics import HpaMetrics
-from podscale.kube.errors import KubeError, NotLeading
-from podscale.kube.lease import Term
+from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.leadership.lease import Term
 
 _log = structlog.get_logger()
 

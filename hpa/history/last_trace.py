@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hpa.decide import decide
+from hpa.decide.api.spec import HPA
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import (
     MetricAnswer,
@@ -18,7 +19,6 @@ from hpa.decide.observation import (
 )
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 

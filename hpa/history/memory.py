@@ -11,9 +11,9 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct
 
-from hpa.decide.history import remember_scale
+from hpa.decide.api.spec import HPA
+from hpa.decide.behavior.scale_events import remember_scale
 from hpa.decide.observation import Past
-from hpa.decide.spec import HPA
 from hpa.history import history
 from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps

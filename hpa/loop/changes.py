@@ -16,9 +16,9 @@ from hpa.loop.schedule import Schedule
 from hpa.loop.state import ControllerPorts
 from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
 from hpa.machine.record import AutoscalerRecord
-from podscale.kube.change import Change
+from podscale.kube.client.resource import Resource
+from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.scale import Workload
-from podscale.kube.resource import Resource
 
 
 class AutoscalerChanges:

@@ -27,8 +27,8 @@ from hpa.loop.passes import Passes
 from hpa.loop.state import ControllerPorts, ControllerState, Options
 from hpa.machine.record import AutoscalerRecord, Key
 from hpa.machine.story import DumpedStory
-from podscale.kube.lease import Term
-from podscale.serving.liveness import Heartbeat, Rounds
+from podscale.kube.leadership.lease import Term
+from podscale.serving.monitoring.liveness import Heartbeat, OverlappingRounds
 
 _log = structlog.get_logger()
 
@@ -81,7 +81,7 @@ class Controller:
             ),
         )
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
-        self.rounds = Rounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
+        self.rounds = OverlappingRounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self._passes: Passes | None = None
         ports.metrics.read.replicas = self._sizes
         ports.metrics.read.events_dropped = lambda: ports.recorder.dropped

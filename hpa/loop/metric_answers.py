@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from hpa.cluster.questions import admitted, is_question
+from hpa.decide.api.spec import MOST_METRICS_TOGETHER
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.spec import MOST_METRICS_TOGETHER
 from hpa.machine.record import Look
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import (
@@ -32,7 +32,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.samplecolumns import SampleColumns
-from podscale.kube.wire import GO_ZERO_TIME_S
+from podscale.kube.client.wire import GO_ZERO_TIME_S
 
 _log = structlog.get_logger()
 

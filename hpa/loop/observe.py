@@ -14,10 +14,10 @@ from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import is_question, questions
 from hpa.cluster.targets import ScaleTargets
+from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA
 from hpa.machine.record import (
     AskedMetric,
     AutoscalerRecord,
@@ -25,12 +25,12 @@ from hpa.machine.record import (
     NamespaceState,
     TargetScale,
 )
-from podscale.core.selector import Selector, SelectorError, parse
-from podscale.kube.change import Change
+from podscale.core.selectors.selector import Selector, SelectorError, parse
+from podscale.kube.client.wire import OwnerReference
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.scale import Workload
-from podscale.kube.pods import PodStore
-from podscale.kube.restmapper import Mapper
-from podscale.kube.wire import OwnerReference
 
 
 class AutoscalerObserver:

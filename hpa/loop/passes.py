@@ -28,10 +28,10 @@ from hpa.loop.state import ControllerPorts, ControllerState, Options
 from hpa.machine import events as ev
 from hpa.machine import instructions as ins
 from hpa.machine.record import AutoscalerRecord, Look, SentSize
-from podscale.kube.errors import NotLeading
-from podscale.kube.events import Recorder
+from podscale.kube.client.errors import NotLeading
+from podscale.kube.client.resource import Resource
+from podscale.kube.events.recorder import Recorder
 from podscale.kube.objects.cluster import ObjectReference
-from podscale.kube.resource import Resource
 
 _log = structlog.get_logger()
 

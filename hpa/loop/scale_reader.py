@@ -16,7 +16,7 @@ from hpa.loop.state import ControllerState
 from hpa.machine.events import ObservedEvent, ScaleMissingEvent
 from hpa.machine.objects import TargetKey
 from hpa.machine.record import AutoscalerRecord, Look, TargetScale
-from podscale.kube.restmapper import Mapper
+from podscale.kube.discovery.restmapper import Mapper
 
 _log = structlog.get_logger()
 

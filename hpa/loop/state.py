@@ -17,10 +17,10 @@ from hpa.history.memory import HistoryMemory
 from hpa.loop.observe import AutoscalerObserver
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
-from podscale.kube.api import Api
-from podscale.kube.events import Recorder
-from podscale.kube.resource import HPAS, Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.api import Api
+from podscale.kube.client.resource import HPAS, Resource
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.events.recorder import Recorder
 
 
 class PassLimits(Struct, frozen=True):

@@ -6,11 +6,11 @@ both; which resource is acted on is a parameter everywhere else.
 
 from msgspec import Struct
 
-from hpa.decide import wire
-from hpa.decide.reading import read
-from hpa.decide.spec import HPA
+from hpa.decide.api import wire
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
+from podscale.kube.client.wire import ObjectMeta, Time
 from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.wire import ObjectMeta, Time
 
 TargetKey = tuple[str, str, str, str]  # namespace, group, kind, name
 

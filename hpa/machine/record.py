@@ -7,6 +7,8 @@ from copy import copy
 
 from msgspec import Struct, field, structs
 
+from hpa.decide.api.reading import read_status
+from hpa.decide.api.spec import HPA
 from hpa.decide.observation import (
     MetricAnswer,
     Observation,
@@ -16,18 +18,16 @@ from hpa.decide.observation import (
     ScaleUnreadable,
 )
 from hpa.decide.pods import Pods
-from hpa.decide.reading import read_status
-from hpa.decide.spec import HPA
 from hpa.machine.objects import Autoscaler, ManagedField, TargetKey, target_of, to_decide
 from hpa.machine.progress import PassPhase, Progress, own_offset
 from hpa.machine.story import Story
 from podscale.core.metrics import NotFound, Question, Refused
 from podscale.core.quantity import QuantityError
-from podscale.core.selector import Selector
-from podscale.kube.cohorts import Version
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.resource import Resource
+from podscale.kube.columns.cohorts import Version
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.objects import scale as wire
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
 
 Key = tuple[str, str]  # namespace, name
 AskedMetric = Question | NotFound | Refused | None

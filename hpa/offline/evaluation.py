@@ -16,8 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from hpa.cluster.scale_selector import NotConvertible, converted
-from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide, wire
-from hpa.decide.conversion import ConversionError, to_v2
+from hpa.decide import Observation, Past, Scale, ScaleUnreadable, Settings, decide
+from hpa.decide.api import wire
+from hpa.decide.api.conversion import ConversionError, to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import MetricSpec
+from hpa.decide.api.validation import validate
 from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent, UnreadableKind
 from hpa.decide.pods import (
     ContainerRequest,
@@ -26,16 +30,12 @@ from hpa.decide.pods import (
     DecidedReadiness,
     Pods,
 )
-from hpa.decide.reading import read
 from hpa.decide.settings import Gates, Release
-from hpa.decide.spec import MetricSpec
-from hpa.decide.validation import validate
 from hpa.decisions import decisions
 from hpa.explain import first_reason
 from hpa.offline.manifest import WrittenError, unknown
 from hpa.offline.manifest import plain as plain_of
 from podscale.core import quantity
-from podscale.core.duration import DurationError, parse_go
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,
@@ -48,6 +48,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
+from podscale.core.times.duration import DurationError, parse_go
 
 Amount = str | int | float
 _OLD_AGE = "1h"

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from msgspec import Struct
 
-from hpa.decide import wire
+from hpa.decide.api import wire
 
 
 class WrittenError(ValueError):

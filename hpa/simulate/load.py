@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from hpa.decide.spec import MetricSpec
+from hpa.decide.api.spec import MetricSpec
 
 Floats = NDArray[np.float64]
 _LONGEST_HOLD = 4.0  # steps that a value holds: scrapes fail now and then

@@ -10,8 +10,8 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.spec import HPA, HpaStatus, MetricSpec
 from hpa.simulate.load import Floats, LoadAt, LoadHistory, key_of
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.core.metrics import (

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.settings import Settings
-from hpa.decide.spec import HPA, MetricSpec
 from hpa.simulate.load import LoadHistory, held, key_of
 from hpa.simulate.loop import SimulatedRun, pass_times
 from hpa.simulate.workload import Plant

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from podscale.kube.api import Api
+    from podscale.kube.client.api import Api
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -77,11 +77,11 @@ class ClusterChoice:
     async def connect(self, part: str) -> "AsyncIterator[Api]":
         """Open the connection; raises ``click.ClickException`` when none is configured."""
         # Imported here: --help must not load aiohttp.
-        from podscale.kube.api import user_agent
-        from podscale.kube.connect import Target, connect
-        from podscale.kube.errors import NotConfigured
+        from podscale.kube.client.api import user_agent
+        from podscale.kube.client.connect import ApiServerTarget, connect
+        from podscale.kube.client.errors import NotConfigured
 
-        target = Target(
+        target = ApiServerTarget(
             kubeconfig=self.kubeconfig,
             context=self.context,
             server=self.server,

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from adapter.part import AdapterPart
 from hpa.part import HpaPart
-from podscale.page.feedhealth import FeedSource
-from podscale.page.loopback import HOST, listening
+from podscale.page.http.loopback import HOST, listening
 from podscale.page.part import PERIOD_S, PagePart
-from podscale.page.sources import PageSources
-from podscale.page.vpas import RecommendedVpas
+from podscale.page.state.feed_health import FeedSource
+from podscale.page.state.sources import PageSources
+from podscale.page.state.vpas import RecommendedVpas
 from podscale.process.part import Shared
 from podscale.serving.flags import Flag
 from vpa.decisions_api import SizingApi

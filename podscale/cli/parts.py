@@ -22,7 +22,7 @@ from podscale.serving.flags import Flags
 from vpa.admission import part as admission_part
 from vpa.recommender import flags as recommender_flags
 from vpa.recommender import part as recommender_part
-from vpa.recommender.past import PastQuery, UsagePast
+from vpa.recommender.history.usage_history import UsageHistory, UsageRangeQuery
 from vpa.updater import part as updater_part
 
 # Flags of whatever may read Prometheus; where both name a flag (--service), it is the part's.
@@ -36,15 +36,15 @@ def _past_of(flags: Flags) -> recommender_part.PastOf | None:
     if not recommender_flags.uses_feed(flags):
         return None
 
-    def past(provider: MetricsProvider, namespaces: Sequence[str]) -> UsagePast:
+    def past(provider: MetricsProvider, namespaces: Sequence[str]) -> UsageHistory:
         if not isinstance(provider, MetricSources):
             raise TypeError("history by the adapter's rules needs the adapter's feed")
         found = past_queries(provider.provider.usage.rules, namespaces)
         cpu, memory = (
-            tuple(PastQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
+            tuple(UsageRangeQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
             for queries in (found.cpu, found.memory)
         )
-        return UsagePast(adapter_flags.prometheus_options(flags), cpu, memory)
+        return UsageHistory(adapter_flags.prometheus_options(flags), cpu, memory)
 
     return past
 

@@ -16,8 +16,8 @@ from podscale.cli import page
 from podscale.cli.parts import KINDS
 from podscale.process.compose import Composed, composed
 from podscale.process.part import Flagged, Shared
-from podscale.serving.api import Route
-from podscale.serving.logs import Verbosity
+from podscale.serving.apis.api import Route
+from podscale.serving.monitoring.logs import Verbosity
 
 log = structlog.get_logger(__name__)
 

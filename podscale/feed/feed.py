@@ -12,15 +12,15 @@ from typing import Self, TypeVar
 
 import structlog
 
-from podscale.feed.client import PrometheusClient
-from podscale.feed.group import QueryGroup, Sheet
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions
 from podscale.feed.outage import Outage
 from podscale.feed.plan import Demand
-from podscale.feed.queries import Queries
+from podscale.feed.queries.group import NamespaceRead, QueryGroup
+from podscale.feed.queries.queue import Queries
+from podscale.feed.queries.refresh import Refresh, Result
+from podscale.feed.queries.single_queries import SingleQueries
 from podscale.feed.reading import Outcome, Reading
-from podscale.feed.refresh import Refresh, Result
-from podscale.feed.single import Singles
 from podscale.feed.stats import FeedStats
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Feed:
         self._clock = clock
         self._client = client
         self._queries = Queries(client, options, self.stats)
-        self._singles = Singles(self._queries, options, self.stats, clock, self._task)
+        self._singles = SingleQueries(self._queries, options, self.stats, clock, self._task)
         self._groups: dict[object, QueryGroup] = {}
         self._forgot_s = clock()
         self._new_bytes = 0  # of groups made since
@@ -256,7 +256,7 @@ def _precedence(item: tuple[object, QueryGroup]) -> tuple[bool, float]:
 
 def _served(found: Result, demand: Demand) -> Outcome | None:
     """Return what a demand is answered by a refresh; ``None``: its own query answers it."""
-    if not isinstance(found, Sheet):
+    if not isinstance(found, NamespaceRead):
         return found
     is_whole = found.covers(demand.names) and found.duplicated.isdisjoint(demand.names)
     return found.reading if is_whole else None

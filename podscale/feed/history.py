@@ -27,9 +27,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from podscale.core.showable import is_same_origin
-from podscale.feed import refusals
-from podscale.feed.credentials import headers
 from podscale.feed.errors import SPLITTABLE, Kind, QueryError
+from podscale.feed.http import refusals
+from podscale.feed.http.credentials import headers
 from podscale.feed.options import PrometheusOptions
 
 POINTS = 250_000  # of one slice: about 50 MB while the child decodes it
@@ -235,7 +235,7 @@ def slices(request: _Request, ask: Callable[[_Request, int, int], _Slice]) -> It
         steps = min(fitting, steps * GROWTH)
 
 
-class Ask:
+class HistoryRequest:
     """Range queries of the child, with ``prometheus_api_client``."""
 
     def __init__(self, options: PrometheusOptions) -> None:
@@ -356,7 +356,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     options = msgspec.json.decode(
         source.readline(), type=PrometheusOptions, dec_hook=lambda _, value: Path(value)
     )
-    ask = Ask(options)
+    ask = HistoryRequest(options)
     for line in source:
         request = msgspec.json.decode(line, type=_Request)
         try:

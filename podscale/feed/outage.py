@@ -7,7 +7,7 @@ that all say the same. Pure: times are handed in.
 from msgspec import Struct, structs
 
 from podscale.core.metrics import Failure
-from podscale.core.rfc3339 import rfc3339
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import Kind, QueryError
 
 # A query that fails between others that are answered is that query's trouble.

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from adapter.errors import RuleQueryError
 from adapter.rules.ruleset import Rule, RuleSet
-from podscale.core import quantity, selector
+from podscale.core import quantity
+from podscale.core.selectors import selector
 from podscale.migrate.compare import Comparable, ComparedMetric
 from podscale.migrate.documents import Object, at, list_at, map_at, name_of, text_at
 

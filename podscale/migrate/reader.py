@@ -8,8 +8,9 @@ from adapter.doctor.lints import lint
 from adapter.errors import ConfigInvalid
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from podscale.migrate import controller_manager, keda, keda_connection, rules_source, workloads
+from podscale.migrate import controller_manager, rules_source, workloads
 from podscale.migrate.documents import Object, name_of, objects, text_at
+from podscale.migrate.keda import connection, scaled_object
 from podscale.migrate.outcome import MigrationOutcome, Remark, together
 
 IMAGE = "podscale:latest"
@@ -48,7 +49,7 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
     A ScaledObject may stand in another file than its TriggerAuthentication.
     """
     read = [(text, file, objects(text, file)) for text, file in texts]
-    known = keda_connection.authentications([each for *_, found in read for each in found])
+    known = connection.authentications([each for *_, found in read for each in found])
     whole = together(
         _of(each, found, known, text, file, image) for text, file, found in read for each in found
     )
@@ -56,8 +57,8 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
     return together([
         whole,
         MigrationOutcome(
-            refused=keda_connection.clashes(whole.rules.get("externalRules", ())),
-            lost=keda_connection.contradictions(whole.flags),
+            refused=connection.clashes(whole.rules.get("externalRules", ())),
+            lost=connection.contradictions(whole.flags),
             differs=beside,
         ),
     ])  # fmt: skip
@@ -66,7 +67,7 @@ def migrate_all(texts: Sequence[tuple[str, str]], image: str = IMAGE) -> Migrati
 def _of(
     each: Object,
     found: Sequence[Object],
-    authentications: keda_connection.Authentications,
+    authentications: connection.Authentications,
     text: str,
     file: str,
     image: str,
@@ -74,9 +75,9 @@ def _of(
     kind = text_at(each, "kind")
     about = f"{kind} {'/'.join(filter(None, name_of(each)))}"
     if kind == "ScaledObject":
-        return keda.scaled_object(each, authentications)
+        return scaled_object.scaled_object(each, authentications)
     if kind == "ScaledJob":
-        return keda.scaled_job(each)
+        return scaled_object.scaled_job(each)
     if kind in ("TriggerAuthentication", "ClusterTriggerAuthentication"):
         return MigrationOutcome(read=[about])
     if controller_manager.is_one(each):

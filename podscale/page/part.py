@@ -9,14 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from podscale.page import files
-from podscale.page.answers import PageAnswers
-from podscale.page.board import Board
-from podscale.page.desk import Desk
-from podscale.page.feedhealth import FeedHealth
-from podscale.page.sampler import Sampler
-from podscale.page.sources import PageSources
-from podscale.page.trail import Trail
+from podscale.page.http import files
+from podscale.page.http.answers import PageAnswers
+from podscale.page.http.decision_trail import DecisionTrail
+from podscale.page.http.requests import PageRequests
+from podscale.page.state.board import WorkloadBoard
+from podscale.page.state.feed_health import FeedHealth
+from podscale.page.state.sampler import Sampler
+from podscale.page.state.sources import PageSources
 
 PERIOD_S = 5.0
 
@@ -34,14 +34,18 @@ class PagePart:
         """Blocking: reads the page's files. ``wall`` is the time decisions are made at;
         ``period_s``, real seconds, is how often usage is looked at.
         """
-        self.board = Board()
+        self.board = WorkloadBoard()
         self._sources = sources
         feed = FeedHealth(sources.feed)
         self._sampler = Sampler(self.board, feed, sources, wall=wall, period_s=period_s)
         answers = PageAnswers(
-            self.board, Trail(lambda: sources.traces), feed, wall=wall, is_leader=sources.is_leader
+            self.board,
+            DecisionTrail(lambda: sources.traces),
+            feed,
+            wall=wall,
+            is_leader=sources.is_leader,
         )
-        self.desk = Desk(answers, files.load())
+        self.desk = PageRequests(answers, files.load())
 
     async def look(self) -> None:
         """Look at what nobody tells us, now."""

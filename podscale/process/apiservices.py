@@ -11,21 +11,21 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.errors import KubeError, ObjectNotFound
-from podscale.kube.leading import for_ever
-from podscale.kube.lease import Elector
-from podscale.kube.own_pod import identity
+from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.errors import KubeError, ObjectNotFound
+from podscale.kube.leadership.leading import for_ever
+from podscale.kube.leadership.lease import Elector
+from podscale.kube.leadership.own_pod import identity
 from podscale.process.part import Flagged, PartKind, Shared, Work
-from podscale.serving.authority import times_for
-from podscale.serving.bundles import publisher
-from podscale.serving.keeper import CertificateKeeper
-from podscale.serving.service import ServiceName, keeper_behind, service_of
+from podscale.serving.certificates.authority import times_for
+from podscale.serving.certificates.ca_bundles import publisher
+from podscale.serving.certificates.keeper import CertificateKeeper
+from podscale.serving.certificates.service import ServiceName, keeper_behind, service_of
 
 log = structlog.get_logger(__name__)
 
 
-class Behind(Struct, frozen=True):
+class ServiceBackend(Struct, frozen=True):
     """A Service before us, and the APIServices that it may serve."""
 
     service: ServiceName
@@ -41,7 +41,7 @@ class _ApiService(Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
-async def settle(api: Api, behind: Behind) -> None:
+async def settle(api: Api, behind: ServiceBackend) -> None:
     """Adopt the APIServices that route elsewhere, if that is wanted, or warn of them."""
     for name in behind.names:
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
@@ -73,12 +73,12 @@ async def certificates(
     Secret and Lease lie in the first Service's namespace. A launcher has upstream's rights, and
     those do not include it.
     """
-    behind: dict[str, Behind] = {}
+    behind: dict[str, ServiceBackend] = {}
     for name, own in flags.items():
         if "service" not in own.values or not kinds[name].api_services:
             continue
         if service := service_of(own.text("service")):
-            behind[name] = Behind(service, kinds[name].api_services, own.switch("adopt"))
+            behind[name] = ServiceBackend(service, kinds[name].api_services, own.switch("adopt"))
     if not behind or shared.is_launcher:
         return None, []
     published: dict[str, ServiceName] = {}

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import Api
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import KubeError, NotConfigured
+from podscale.kube.client.api import Api
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import KubeError, NotConfigured
+from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.process.rights import Right
 
 log = structlog.get_logger(__name__)
@@ -25,17 +25,17 @@ _PATIENCE_S = 60.0
 class Targets(Struct, frozen=True):
     """How to reach each of them."""
 
-    objects: Target
-    authentication: Target
-    authorization: Target
+    objects: ApiServerTarget
+    authentication: ApiServerTarget
+    authorization: ApiServerTarget
 
     @classmethod
-    def one(cls, target: Target) -> "Targets":
+    def one(cls, target: ApiServerTarget) -> "Targets":
         """Return the same one for all."""
         return cls(target, target, target)
 
 
-class Reached(Struct, frozen=True):
+class ClusterConnections(Struct, frozen=True):
     """Connections to them; the same one where the target is the same."""
 
     objects: Api
@@ -56,7 +56,7 @@ class Reached(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def reached(targets: Targets, *, user_agent: str) -> AsyncIterator[Reached]:
+async def reached(targets: Targets, *, user_agent: str) -> AsyncIterator[ClusterConnections]:
     """Open the connections; leaving the context closes them. Raises ``NotConfigured``."""
     async with AsyncExitStack() as stack:
         three = (targets.objects, targets.authentication, targets.authorization)
@@ -64,10 +64,10 @@ async def reached(targets: Targets, *, user_agent: str) -> AsyncIterator[Reached
             target: await stack.enter_async_context(connect(target, user_agent=user_agent))
             for target in set(three)
         }
-        yield Reached(*(apis[target] for target in three))
+        yield ClusterConnections(*(apis[target] for target in three))
 
 
-async def discover(discovery: Discovery) -> None:
+async def discover(discovery: ApiDiscovery) -> None:
     """Read the cluster's resources for the first time; raises ``KubeError``.
 
     Nothing can start before: an API server that is restarting is waited for, one that is gone

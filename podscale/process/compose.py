@@ -12,14 +12,14 @@ from functools import partial
 import structlog
 from msgspec import Struct, structs
 
-from podscale.kube.api import user_agent
-from podscale.kube.connect import Target
-from podscale.kube.discovery import Discovery
+from podscale.kube.client.api import user_agent
+from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.client.resource import PODS
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchSource
+from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import PODS
-from podscale.kube.watching import WatchSource
 from podscale.process import apiservices, clusters, rights
 from podscale.process.clusters import Targets
 from podscale.process.monitoring import monitored
@@ -34,12 +34,12 @@ from podscale.process.part import (
     Shared,
     Work,
 )
-from podscale.serving.api import ApiGroup, Route
+from podscale.serving.apis.api import ApiGroup, Route
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, RunningServer, running
-from podscale.serving.selfmetrics import SelfMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -158,7 +158,7 @@ async def composed(
 def _shared(
     flags: Flagged,
     kinds: dict[str, PartKind],
-    reached: clusters.Reached,
+    reached: clusters.ClusterConnections,
     is_launcher: bool,
     wall: Callable[[], float],
 ) -> Shared:
@@ -176,7 +176,7 @@ def _shared(
     return Shared(
         names=frozenset(flags),
         api=reached.objects,
-        discovery=Discovery(reached.objects, period_s=period_s),
+        discovery=ApiDiscovery(reached.objects, period_s=period_s),
         pods=pods,
         scopes=scopes,
         metrics=SelfMetrics(),
@@ -201,11 +201,11 @@ def _targets(flags: Flagged, kinds: dict[str, PartKind]) -> Targets:
     chosen = next((each for each in found if each.objects.is_named), found[0])
     if not chosen.objects.is_named:
         paths = (own.text("kubeconfig") for own in flags.values() if "kubeconfig" in own.values)
-        named = Target(kubeconfig=next(filter(None, paths), ""))
+        named = ApiServerTarget(kubeconfig=next(filter(None, paths), ""))
         chosen = structs.replace(chosen, objects=named)
     limits = [kind.targets(flags[name]).objects for name, kind in kinds.items()
               if "kube-api-qps" in flags[name].given]  # fmt: skip
-    limit = max(limits, key=lambda each: each.qps, default=Target())
+    limit = max(limits, key=lambda each: each.qps, default=ApiServerTarget())
     objects = structs.replace(chosen.objects, qps=limit.qps, burst=limit.burst)
     judges = (
         next((t for t in each if t.is_named), objects)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from podscale.serving.health import Health
+from podscale.serving.monitoring.health import Health
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 

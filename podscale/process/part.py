@@ -11,17 +11,17 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from podscale.core.metrics import MetricsProvider
-from podscale.kube.api import Api
-from podscale.kube.discovery import Discovery
-from podscale.kube.metrics_api import ApiProvider
-from podscale.kube.pods import PodStore
+from podscale.kube.client.api import Api
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.process.clusters import Targets
 from podscale.process.rights import Right
-from podscale.serving.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flag, Flags
-from podscale.serving.health import Health
-from podscale.serving.logs import Verbosity
-from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 
 Work = tuple[str, Callable[[], Coroutine[Any, Any, object]]]
 
@@ -70,7 +70,7 @@ class Shared(Struct, frozen=True, eq=False):
 
     names: frozenset[str]  # of the parts in this process
     api: Api
-    discovery: Discovery
+    discovery: ApiDiscovery
     pods: PodStore
     scopes: Sequence[str]  # the namespaces of ``pods``; "" is all
     metrics: SelfMetrics

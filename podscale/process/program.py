@@ -9,12 +9,12 @@ from typing import Protocol
 
 import structlog
 
-from podscale.kube.errors import KubeError, NotConfigured
-from podscale.serving import logs
+from podscale.kube.client.errors import KubeError, NotConfigured
+from podscale.serving.auth.trust import TrustError
+from podscale.serving.certificates.tls import TlsError
 from podscale.serving.flags import FlagError, Flags
-from podscale.serving.logs import Verbosity
-from podscale.serving.tls import TlsError
-from podscale.serving.trust import TrustError
+from podscale.serving.monitoring import logs
+from podscale.serving.monitoring.logs import Verbosity
 
 log = structlog.get_logger(__name__)
 

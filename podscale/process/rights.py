@@ -9,8 +9,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import Api
-from podscale.kube.errors import KubeError
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from multiprocessing import active_children, get_context
 from msgspec import Struct
 
 from hpa.decide import Settings
-from hpa.decide.spec import HPA
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory, key_of
 from hpa.simulate.loop import SimulatedRun, simulate
 from hpa.simulate.verdict import (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from hpa.decide.spec import HPA
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import Floats, LoadHistory
 from podscale.core.goquote import quote
 from podscale.feed.errors import QueryError

@@ -13,10 +13,10 @@ from adapter.discovery.registry import MetricRegistry
 from adapter.errors import RuleQueryError
 from adapter.queries.plans import Plans
 from adapter.rules.ruleset import RuleSet
-from hpa.decide.spec import HPA, MetricObject, MetricSelector, MetricSpec
+from hpa.decide.api.spec import HPA, MetricObject, MetricSelector, MetricSpec
 from hpa.simulate.load import key_of
-from podscale.core import selector as selectors
 from podscale.core.goquote import quote
+from podscale.core.selectors import selector as selectors
 from podscale.feed.plan import QueryPlan
 from podscale.replay.errors import ReplayError
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from hpa.decide.spec import HPA
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory, key_of
 from podscale.replay.errors import ReplayError, TraceInvalid
 

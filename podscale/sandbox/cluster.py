@@ -6,13 +6,13 @@ from typing import Self
 
 from aiohttp import web
 
-from podscale.sandbox import exporter
-from podscale.sandbox.disruption import Disruption
-from podscale.sandbox.kubelet import Kubelet, Timing
-from podscale.sandbox.load import Load
+from podscale.sandbox.controllers.disruption import Disruption
+from podscale.sandbox.controllers.kubelet import Kubelet, NodeTiming
+from podscale.sandbox.controllers.workloads import WorkloadControllers
+from podscale.sandbox.load import exporter
+from podscale.sandbox.load.traffic import Load
+from podscale.sandbox.objects.storage import Object
 from podscale.sandbox.server import SandboxServer
-from podscale.sandbox.storage import Object
-from podscale.sandbox.workloads import WorkloadControllers
 
 _CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 
@@ -24,7 +24,7 @@ class SandboxCluster:
     """
 
     def __init__(
-        self, server: SandboxServer, *, nodes: int = 3, timing: Timing | None = None
+        self, server: SandboxServer, *, nodes: int = 3, timing: NodeTiming | None = None
     ) -> None:
         self.server = server
         self.kubelet = Kubelet(server.objects, timing)

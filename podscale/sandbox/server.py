@@ -15,18 +15,18 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from podscale.sandbox.discovery import SandboxDiscovery
+from podscale.sandbox.auth.identity import ADMIN_GROUP, SandboxTokens, SandboxUser
+from podscale.sandbox.auth.pki import Pki
 from podscale.sandbox.faults import Faults
-from podscale.sandbox.identity import ADMIN_GROUP, SandboxTokens, SandboxUser
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.pki import Pki
-from podscale.sandbox.proxy import Aggregator
-from podscale.sandbox.resource import SandboxResources
-from podscale.sandbox.rest import Rest
-from podscale.sandbox.routes import Routes
-from podscale.sandbox.storage import Object, Storage
-from podscale.sandbox.streams import Watches
-from podscale.sandbox.webhooks import Admission
+from podscale.sandbox.http.aggregator import Aggregator
+from podscale.sandbox.http.discovery import SandboxDiscovery
+from podscale.sandbox.http.routes import Routes
+from podscale.sandbox.http.verbs import ResourceVerbs
+from podscale.sandbox.http.watch_requests import OpenWatches
+from podscale.sandbox.http.webhooks import Admission
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Object, Storage
 
 _MOST_BODY = 64 * 1024 * 1024
 
@@ -77,8 +77,8 @@ class SandboxServer:
         self.faults = Faults(self.cut_watches, self.compact)
         self._aggregator = Aggregator(self.objects, self.pki)
         self._admission = Admission(self.objects)
-        self._watches = Watches(self.storage, self.faults, bookmark_interval_s)
-        rest = Rest(
+        self._watches = OpenWatches(self.storage, self.faults, bookmark_interval_s)
+        rest = ResourceVerbs(
             self.objects,
             self._admission,
             self.tokens,

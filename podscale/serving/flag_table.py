@@ -7,7 +7,7 @@ klog. Flags without a meaning here are accepted and say so.
 
 from collections.abc import Sequence
 
-from podscale.serving import ciphers
+from podscale.serving.certificates import ciphers
 from podscale.serving.flags import Flag, Flags
 
 _AUDIT = "podscale writes no audit log; the API server's own records these requests"

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
-from podscale.core import duration
+from podscale.core.times import duration
 
 Kind = Literal["string", "bool", "int", "float", "duration", "strings", "array"]
 T = TypeVar("T")

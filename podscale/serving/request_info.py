@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from podscale.core import fields, goint
-from podscale.core import selector as selectors
+from podscale.core import goint
 from podscale.core.ascii_text import ascii_lower
+from podscale.core.selectors import fields
+from podscale.core.selectors import selector as selectors
 
 _VERBS = {
     "POST": "create",

@@ -13,23 +13,29 @@ from importlib.metadata import version
 import structlog
 from msgspec import Struct
 
-from podscale.kube.api import Api
-from podscale.serving import builtin
-from podscale.serving.api import ApiGroup, Route
-from podscale.serving.authn import Authenticator
-from podscale.serving.authz import Authorizer
-from podscale.serving.certificate_files import ServingFiles, read_files, self_signed
+from podscale.kube.client.api import Api
+from podscale.serving.apis import builtin
+from podscale.serving.apis.api import ApiGroup, Route
+from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authorization import Authorizer
+from podscale.serving.auth.token_reviews import TokenReviews
+from podscale.serving.auth.trust import (
+    CA_FLAGS,
+    TrustError,
+    TrustSource,
+    read_ca_file,
+    read_ca_files,
+)
+from podscale.serving.certificates.files import ServingFiles, read_files, self_signed
+from podscale.serving.certificates.keeper import CertificateKeeper
+from podscale.serving.certificates.tls import ServingTls, TlsError
 from podscale.serving.flags import Flags
-from podscale.serving.front import Front
-from podscale.serving.health import Health
+from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.server import HttpServer
-from podscale.serving.keeper import CertificateKeeper
-from podscale.serving.logs import Verbosity
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.tls import ServingTls, TlsError
-from podscale.serving.tokens import TokenReviews
-from podscale.serving.trust import CA_FLAGS, TrustError, TrustSource, read_ca_file, read_ca_files
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 
 _LOOK_AT_FILES_S = 5.0
 _RENEW_S = 29 * 86400.0  # self_signed makes a new pair 30 days before the end
@@ -110,7 +116,7 @@ async def running(
             release=await asyncio.to_thread(version, "podscale"),
         ),
     ]
-    front = Front(
+    front = HandlerChain(
         groups,
         everything,
         authenticator,

@@ -8,7 +8,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Flights(Generic[K, V]):
+class SingleFlight(Generic[K, V]):
     """Work under way, by key.
 
     The first to come does the work in its own task; the others wait for its outcome,

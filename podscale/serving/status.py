@@ -71,7 +71,7 @@ def unauthorized() -> Status:
 
 
 def forbidden(message: str, *, name: str = "", group: str = "", resource: str = "") -> Status:
-    """Return 403; ``podscale.serving.authz`` words the message."""
+    """Return 403; ``podscale.serving.auth.authorization`` words the message."""
     details = Details(name=name, group=group, kind=resource)
     return Status(message=message, reason="Forbidden", details=details, code=403)
 

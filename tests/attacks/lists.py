@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from adapter.adapter import RuleLister
 from adapter.discovery.relist import Relister, RelistOptions
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from tests.unit.adapter.world import rules
 

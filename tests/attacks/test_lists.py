@@ -1,7 +1,7 @@
 """What pods may expose costs the lists of others nothing: no turn of the loop, no metric, no bytes.
 
 All labels and names are chosen by whoever is scraped; what bounds them is in
-``podscale.feed.series`` and ``podscale.feed.splitter``.
+``podscale.feed.http.series`` and ``podscale.feed.decoding.splitter``.
 """
 
 import random
@@ -12,7 +12,7 @@ import pytest
 from adapter.apis.rules_api import told
 from adapter.doctor.lints import TOO_MANY_LABELS, KnownMetrics, lint
 from adapter.rules import config
-from podscale.feed.series import MOST_SHAPES
+from podscale.feed.http.series import MOST_SHAPES
 from tests.attacks.lists import (
     EXPOSED,
     HONEST,

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
-from podscale.serving.authn import Authenticator
-from podscale.serving.authz import Authorizer
-from podscale.serving.front import Front
+from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authorization import Authorizer
+from podscale.serving.auth.trust import FrontProxy, Trust
+from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.parser import HEADER_LIMIT, Parser
 from podscale.serving.http.peer import NOBODY
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.trust import FrontProxy, Trust
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.attacks.test_memory import STRANGERS, _get, _long
 from tests.unit.serving.kit import Shop
 
@@ -41,7 +41,7 @@ MORE: dict[str, Callable[[int, str], bytes]] = {
 }
 
 
-def _turn(front: Front, data: bytes) -> float:
+def _turn(front: HandlerChain, data: bytes) -> float:
     """Return the seconds of CPU that the request takes until others are heard."""
     parser = Parser()
     began = time.thread_time()
@@ -61,7 +61,7 @@ async def test_a_long_request_takes_no_long_turn(
 ) -> None:
     metrics = SelfMetrics()
     authenticator = Authenticator(Trust((), FrontProxy(())), None, metrics)
-    front = Front([Shop()], [], authenticator, Authorizer(None, metrics), metrics)
+    front = HandlerChain([Shop()], [], authenticator, Authorizer(None, metrics), metrics)
     request = {**STRANGERS, **MORE}[name]
     short = sorted(_turn(front, _get(f"{LIST}/p{n}/m?a={n}")) for n in range(101))[50]
     long = min(_turn(front, request(n, "token")) for n in range(5))

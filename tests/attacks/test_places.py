@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.api import ApiRequest, ApiResponse
+from podscale.serving.apis.api import ApiRequest, ApiResponse
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.server import HttpServer
 from podscale.serving.running import RunningServer

@@ -11,15 +11,15 @@ import pytest
 from adapter.apis import bodies, usage_bodies
 from adapter.queries.readings import Origin, external, pods, single
 from podscale.core.metrics import Stale
-from podscale.core.rfc3339 import rfc3339
-from podscale.feed import snapshot
-from podscale.feed.client import PrometheusClient
+from podscale.core.times.rfc3339 import rfc3339
 from podscale.feed.errors import QueryError
-from podscale.feed.history import Ask, _Request
+from podscale.feed.history import HistoryRequest, _Request
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.session import MOST_INTERIM
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.plan import KeyLabels, QueryPlan
-from podscale.feed.session import MOST_INTERIM
-from podscale.feed.snapshot import SnapshotRows
+from podscale.feed.queries import snapshot
+from podscale.feed.queries.snapshot import SnapshotRows
 from tests.attacks.lists import longest_turn_s
 from tests.unit.feed.prometheus import vector
 
@@ -174,7 +174,7 @@ async def test_the_history_follows_no_redirect_to_another_origin():
             options = PrometheusOptions(url=url, headers=(("X-Scope", SECRET),))
 
             def ask() -> None:
-                asks = Ask(options)
+                asks = HistoryRequest(options)
                 with asks._files:
                     asks(_Request("up", 0, 60, 30, 100, 1), 0, 60)
 

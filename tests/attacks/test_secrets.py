@@ -12,11 +12,11 @@ from adapter import flags as adapter_flags
 from adapter.prometheus_auth import KubeconfigError, with_kubeconfig
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
 from podscale.core.showable import HIDDEN, shown_url
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.proxies import proxy_for
 from podscale.feed.options import PrometheusOptions
-from podscale.feed.proxies import proxy_for
-from podscale.kube.connect import Target, _choose, _why_not
-from podscale.kube.errors import NotConfigured
+from podscale.kube.client.connect import ApiServerTarget, _choose, _why_not
+from podscale.kube.client.errors import NotConfigured
 from podscale.serving.flags import FlagError, parse
 
 SECRETS = st.text(
@@ -93,7 +93,7 @@ def test_no_refusal_of_a_url_holds_its_credentials(made):
     told += _refusal(
         lambda: parse([f"-prometheus-url={text}"], adapter_flags.TABLE), FlagError
     )  # one dash too few
-    told += _refusal(lambda: _choose(Target(server=text), {}, Path("none")), NotConfigured)
+    told += _refusal(lambda: _choose(ApiServerTarget(server=text), {}, Path("none")), NotConfigured)
     assert not is_told(secret, told)
 
 
@@ -140,7 +140,7 @@ def test_no_trouble_with_a_file_of_secrets_holds_one(
 
 
 def _reading_of(path: Path) -> None:
-    _choose(Target(kubeconfig=str(path)), {}, Path("none"))
+    _choose(ApiServerTarget(kubeconfig=str(path)), {}, Path("none"))
     raise NotConfigured(_why_not(str(path)))
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from vpa.admission.resources import container_resources
+from vpa.admission.patches.resources import container_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import EvictionRequirement, LimitRangeItem, SizedPod, Vpa, decode
-from vpa.model.ooms import from_last_state
-from vpa.model.quantities import resource_list
-from vpa.model.recommendation import RecommendationTrace
-from vpa.recommender.published import with_kept
-from vpa.updater.priority import UpdaterSettings, due
-from vpa.updater.requirements import unmet
+from vpa.model.api.objects import EvictionRequirement, LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.ooms import from_last_state
+from vpa.model.api.quantities import resource_list
+from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.recommender.publishing.published import with_kept
+from vpa.updater.decide.priority import UpdaterSettings, due
+from vpa.updater.decide.requirements import unmet
 
 FEW, MANY = 300, 3_000
 AMOUNTS = {"cpu": "250m", "memory": "200Mi"}

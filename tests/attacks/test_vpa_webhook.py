@@ -11,14 +11,14 @@ import aiohttp
 import msgspec
 import pytest
 
-from podscale.serving.api import ApiRequest, Media
+from podscale.serving.apis.api import ApiRequest, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
 from tests.integration.test_vpa_admission import admitting
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from vpa.admission import part
-from vpa.admission.resources import MOST_CONTAINERS
+from vpa.admission.patches.resources import MOST_CONTAINERS
 
 UNBOUNDED = 12_000  # containers: what etcd takes
 

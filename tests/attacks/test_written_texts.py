@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.decide.conversion import (
+from hpa.decide.api.conversion import (
     BEHAVIOR,
     CONDITIONS,
     CURRENT_METRICS,
@@ -24,22 +24,24 @@ from hpa.decide.conversion import (
     ConversionError,
     to_v2,
 )
-from hpa.decide.options import MOST_PROBLEMS, read_options
+from hpa.decide.api.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core.quantity import QuantityError
 from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SYNC_PERIOD
+from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.objects.cluster import ConfigMap
-from podscale.kube.wire import ObjectMeta, decode
-from vpa.admission.boost import ANNOTATION_PREFIX, read_original
-from vpa.explain import admitted
-from vpa.model import open_windows, postprocess
-from vpa.model.annotations import ANNOTATIONS, VpaSettings, settings_from
-from vpa.model.checkpoint import CheckpointError, check_histogram, from_wire
-from vpa.model.objects import SizedPod, VpaMetadata
-from vpa.updater import pace, spending
-from vpa.updater.act import INFEASIBLE
-from vpa.updater.observe import remembered_recommendation
+from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
+from vpa.explain import admission_reasons
+from vpa.model.api.objects import SizedPod, VpaMetadata
+from vpa.model.estimation import postprocess
+from vpa.model.estimation.annotations import ANNOTATIONS, VpaSettings, settings_from
+from vpa.model.histograms.checkpoint import CheckpointError, check_histogram, from_wire
+from vpa.model.samples import open_windows
+from vpa.updater.cluster.pod_disruptor import INFEASIBLE
+from vpa.updater.cluster.pod_observer import remembered_recommendation
+from vpa.updater.decide import rate_limits
+from vpa.updater.loop import daily_budgets
 
 DEEP = 100_000  # brackets: an annotation may have 256 KB
 
@@ -131,10 +133,10 @@ def _vpa_settings(text: str) -> None:
 
 
 def _pace(text: str) -> None:
-    for key in (pace.WINDOWS, pace.PER_DAY):
+    for key in (rate_limits.WINDOWS, rate_limits.PER_DAY):
         try:
-            pace.pace_of({key: text})
-        except pace.PaceError:
+            rate_limits.pace_of({key: text})
+        except rate_limits.PaceError:
             continue
 
 
@@ -143,10 +145,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "hpa: autoscaling.alpha.kubernetes.io": _earlier_version,
     "vpa: settings": _vpa_settings,
     "vpa: pace": _pace,
-    "vpa: spent": lambda text: spending.read({pace.SPENT: text}),
+    "vpa: spent": lambda text: daily_budgets.read({rate_limits.SPENT: text}),
     "vpa: boost": lambda text: read_original(_pod(ANNOTATION_PREFIX + "app", text), "app"),
     "vpa: infeasible": lambda text: remembered_recommendation(_pod(INFEASIBLE, text)),
-    "vpa: reasons": lambda text: admitted.read({admitted.REASONS: text}),
+    "vpa: reasons": lambda text: admission_reasons.read({admission_reasons.REASONS: text}),
     "vpa: open windows": lambda text: open_windows.decode(text, "2026-11-21T14:00:00Z"),
     "vpa: whole cores": lambda text: postprocess.integer_cpu_containers(
         {f"vpa-post-processor.kubernetes.io/{text}_integerCPU": "true"}

@@ -12,9 +12,9 @@ from statistics import median
 import numpy as np
 
 from hpa.decide import Settings
-from hpa.decide.conversion import to_v2
-from hpa.decide.reading import read
-from hpa.decide.spec import HPA
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant

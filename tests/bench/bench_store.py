@@ -18,14 +18,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from podscale.core import selector
-from podscale.kube.api import JSON, Method, Response
+from podscale.core.selectors import selector
+from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import ListOf, decode, encode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import WatchSource
+from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import PODS
-from podscale.kube.watching import WatchSource
-from podscale.kube.wire import ListOf, decode, encode
 from tests.bench.figures import Figures, resident_mb
 
 PODS_IN_ALL = 100_000

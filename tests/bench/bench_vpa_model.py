@@ -22,11 +22,11 @@ from tests.bench import yardstick
 from tests.bench.figures import Figures, resident_mb
 from tests.bench.vpa_fleet import START as FLEET_START
 from tests.bench.vpa_fleet import Fleet
-from vpa.model import buckets
-from vpa.model.histograms import HistogramMatrix
-from vpa.model.reading import DeadBand, ModelReader
-from vpa.model.saving import SaveBand, Saver
-from vpa.model.status import recommendation_wire
+from vpa.model.checkpoint_selection import CheckpointSelection, SaveBand
+from vpa.model.estimation.status import recommendation_wire
+from vpa.model.histograms import buckets
+from vpa.model.histograms.matrix import HistogramMatrix
+from vpa.model.recommendations import DeadBand, RecommendationReader
 
 COUNT = 1_000_000
 ROUNDS = 96
@@ -69,7 +69,7 @@ def whole_pass(figures: Figures) -> None:
     The first one opens all histograms and is not counted: the yardstick's are open, too.
     """
     fleet = Fleet(10_000, 10)
-    reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
+    reader, saver = RecommendationReader(fleet.cluster), CheckpointSelection(fleet.cluster)
     took: list[float] = []
     yard: list[float] = []
     saves = 0
@@ -102,7 +102,7 @@ def whole_pass(figures: Figures) -> None:
 def requests(figures: Figures) -> None:
     """Count what passes over noisy usage would write in the third hour of the second day."""
     fleet = Fleet(FEWER, 10)
-    reader, saver = ModelReader(fleet.cluster), Saver(fleet.cluster)
+    reader, saver = RecommendationReader(fleet.cluster), CheckpointSelection(fleet.cluster)
     writes, begin, end = 0, 26 * 60, 27 * 60
     for minute in range(end):
         now = FLEET_START + minute * 60.0

@@ -25,7 +25,7 @@ from tests.cluster.vpa_usage import GROUP, VERSION, UsageServer
 from tests.cluster.workloads import deployment
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 from tests.tools.required import require
-from vpa.model import buckets
+from vpa.model.histograms import buckets
 
 PODS = 5
 CONTAINERS = ("app", "side")

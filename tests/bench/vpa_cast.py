@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from podscale.core.metrics import Answer, ContainerColumns, Question
-from podscale.kube.api import Response
+from podscale.kube.client.api import Response
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
-from podscale.kube.store import Store
-from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode, encode
 from vpa.stored import StoredEvent, StoredVpa
 from vpa.stores import VpaStores
 
@@ -148,4 +148,4 @@ def fill(store: Any, items: Iterable[Any]) -> None:
     store.apply(ListedState(), scope="", now=0.0)
     store.apply(WatchPage(list(items), "1"), scope="", now=0.0)
     store.apply(ListPage("1"), scope="", now=0.0)
-    store.apply(Alive("1", 1e12), scope="", now=0.0)
+    store.apply(WatchAlive("1", 1e12), scope="", now=0.0)

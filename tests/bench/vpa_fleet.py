@@ -4,11 +4,11 @@ what the model keeps.
 
 import numpy as np
 
-from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
+from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa, decode
+from vpa.model.samples.membership import VpaKey
 
 NAMESPACES = 50
 CONTAINERS = ("app", "side")

@@ -17,7 +17,7 @@ from tests.bench.figures import Figures
 from tests.bench.vpa_load import ask, p99, post
 from tests.integration.prometheus import PrometheusServer
 from tests.tools.required import require
-from vpa.recommender.past import PastQuery
+from vpa.recommender.history.usage_history import UsageRangeQuery
 
 CONTAINERS, DAYS, FEWER_DAYS = 1_000, 8, 2
 STEP_S = 300
@@ -28,14 +28,14 @@ LIMIT_S = 240.0
 VPAS = 1_000
 
 
-def queries() -> tuple[tuple[PastQuery, ...], tuple[PastQuery, ...]]:
+def queries() -> tuple[tuple[UsageRangeQuery, ...], tuple[UsageRangeQuery, ...]]:
     """Return what asks for CPU and memory."""
     names = {"pod": "pod", "container": "container", "namespace": "namespace"}
     by = "sum by (namespace,pod,container)"
     # Samples lie five minutes apart, so that the seed stays small: a rate needs two of them.
     cpu = f"{by} (rate(container_cpu_usage_seconds_total[11m]))"
     memory = f"{by} (container_memory_working_set_bytes)"
-    return (PastQuery(cpu, **names),), (PastQuery(memory, **names),)
+    return (UsageRangeQuery(cpu, **names),), (UsageRangeQuery(memory, **names),)
 
 
 def measure(figures: Figures, directory: Path) -> None:

@@ -11,22 +11,22 @@ import sys
 from typing import Any
 
 from podscale.feed.options import PrometheusOptions
-from podscale.kube.api import user_agent
-from podscale.kube.connect import connect
-from podscale.kube.discovery import Discovery
+from podscale.kube.client.api import user_agent
+from podscale.kube.client.connect import connect
+from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.process.clusters import discover
-from podscale.serving.api import Answered, ApiRequest, ApiResponse, Route
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse, Route
 from podscale.serving.flags import parse
-from podscale.serving.health import Health
-from podscale.serving.logs import Verbosity, configure
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity, configure
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, running
-from podscale.serving.selfmetrics import SelfMetrics
 from tests.bench.vpa_past import CONTAINERS, END_S, STEP_S, queries
 from vpa import flags as common
 from vpa.admission import flags as flags_
 from vpa.admission.webhook import Webhook
 from vpa.model.cluster import ClusterModel
-from vpa.recommender.past import HistorySpan, Loaded, UsagePast, load
+from vpa.recommender.history.usage_history import HistorySpan, LoadedHistory, UsageHistory, load
 from vpa.stores import VpaStores
 
 CONSTANT = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -51,7 +51,7 @@ class History:
 
     def __init__(self, prometheus: str) -> None:
         self._prometheus = prometheus
-        self._reading: asyncio.Task[Loaded] | None = None
+        self._reading: asyncio.Task[LoadedHistory] | None = None
 
     async def handle(self, request: ApiRequest) -> Answered:
         if self._reading is None:
@@ -63,9 +63,9 @@ class History:
         value: dict[str, Any] = {"containers": found.containers, "samples": found.samples}
         return ApiResponse(value=value)
 
-    async def _read(self, days: float) -> Loaded:
+    async def _read(self, days: float) -> LoadedHistory:
         return await load(
-            UsagePast(PrometheusOptions(url=self._prometheus), *queries()),
+            UsageHistory(PrometheusOptions(url=self._prometheus), *queries()),
             HistorySpan(days * 86400.0, STEP_S), ClusterModel(), END_S,
             lambda _, pod: {"app": pod.rpartition("-")[0]}, lambda _: None,
         )  # fmt: skip
@@ -80,7 +80,7 @@ async def _serve(kubeconfig: str, directory: str, prometheus: str) -> None:
     verbosity = Verbosity(0)
     configure("console", verbosity)
     async with connect(common.target(flags), user_agent=user_agent("admission")) as api:
-        discovery, metrics = Discovery(api), SelfMetrics()
+        discovery, metrics = ApiDiscovery(api), SelfMetrics()
         await discover(discovery)
         stores = VpaStores(api, discovery, needs_pods=False)
         webhook = Webhook(

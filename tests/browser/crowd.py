@@ -5,14 +5,14 @@ import random
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.api.spec import MetricObject
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
-from hpa.decide.spec import MetricObject
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
 from podscale.page.part import PagePart
-from podscale.page.sources import PageSources
+from podscale.page.state.sources import PageSources
 from tests.browser.scenes import SHOP, START
 
 PASSES = 12

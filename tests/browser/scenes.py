@@ -14,10 +14,10 @@ from adapter.discovery.listing import MetricSource, RuleListing
 from adapter.discovery.registry import RelistFailure, RuleState
 from adapter.stages import Stage
 from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, decide
+from hpa.decide.api.reading import UP
+from hpa.decide.api.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
-from hpa.decide.reading import UP
-from hpa.decide.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import (
@@ -31,26 +31,26 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.feed.stats import FeedStats
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.wire import decode, encode
-from podscale.page.feedhealth import FeedSource
 from podscale.page.part import PagePart
-from podscale.page.sources import PageSources, Sized
+from podscale.page.state.feed_health import FeedSource
+from podscale.page.state.sources import PageSources, SizedVpa
 from tests.unit.adapter.world import rules
 from vpa.explain.recommendation import MeasuredBasis, TargetState
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa
-from vpa.model.objects import decode as decode_object
-from vpa.model.recommendation import (
+from vpa.model.api.objects import Vpa
+from vpa.model.api.objects import decode as decode_object
+from vpa.model.estimation.recommendation import (
     RecommendationTrace,
     RecommendedUsage,
     RecommenderSettings,
     ResourceUsage,
     recommend,
 )
+from vpa.model.samples.membership import VpaKey
 from vpa.sizing import KnownSizing, PodDecision
-from vpa.updater.decide import Act, UpdateDecision
+from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
 
 START = 1_795_000_000.0
 STEP_S = 15.0
@@ -140,7 +140,7 @@ def queue_answer(queue: Autoscaled, now: float) -> MetricAnswer:
 
 
 class Worker:
-    """A leaking worker under a VPA. A ``podscale.page.sources.Vpas``."""
+    """A leaking worker under a VPA. A ``podscale.page.state.sources.Vpas``."""
 
     key = VpaKey("batch", "worker")
 
@@ -156,8 +156,8 @@ class Worker:
     def keys(self) -> Iterable[VpaKey]:
         return [self.key]
 
-    def sized(self, key: VpaKey) -> Sized | None:
-        return Sized(self._known, "app=worker") if key == self.key else None
+    def sized(self, key: VpaKey) -> SizedVpa | None:
+        return SizedVpa(self._known, "app=worker") if key == self.key else None
 
     @property
     def target(self) -> tuple[int, int]:
@@ -189,7 +189,7 @@ class Worker:
         at = START + 700.0 * kills + 30.0
         decision = UpdateDecision("resize", ("OutsideBounds",), {"resource": "memory"})
         resized = [
-            PodDecision(f"worker-{index}", at, decision, Act(at, True, decision))
+            PodDecision(f"worker-{index}", at, decision, AppliedDecision(at, True, decision))
             for index in range(2 if kills else 0)
         ]
         return KnownSizing(

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from podscale.page.loopback import listening
+from podscale.page.http.loopback import listening
 from tests.browser.chromium import opened
 from tests.browser.crowd import crowd
 from tests.browser.measures import CONTRAST, NAMELESS, PAINTED

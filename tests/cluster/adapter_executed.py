@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from podscale.kube.resource import Resource
+from podscale.kube.client.resource import Resource
 from tests.cluster.golang import FLAGS, Go, built_once
 
 OURS = Path(__file__).parent / "go" / "adapter"

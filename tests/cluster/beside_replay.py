@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from hpa.decide import Outcome, Past, Settings, conclude, decide
+from hpa.decide.api.spec import Condition, HpaStatus
 from hpa.decide.conditions import DecisionEvent
-from hpa.decide.spec import Condition, HpaStatus
 from tests.cluster.beside_passes import Pass
 from tests.cluster.beside_sights import Sight, Sights, UnaskedError, World, has_quotient, read
 

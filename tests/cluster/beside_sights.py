@@ -18,21 +18,17 @@ from hpa.cluster.questions import admitted, questions
 from hpa.cluster.scale_selector import converted
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable
+from hpa.decide.api.spec import HPA
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import Pods
-from hpa.decide.spec import HPA
 from hpa.machine.objects import Autoscaler, TargetWorkload, to_decide
 from hpa.machine.record import AutoscalerRecord
 from hpa.offline.evaluation import settings_for
 from podscale.core.metrics import ExternalMetric, PodResource, Question, Unavailable
-from podscale.core.selector import SelectorError, parse
-from podscale.kube.api import Method, Response
-from podscale.kube.errors import ApiError
-from podscale.kube.metrics_api import ApiProvider
-from podscale.kube.objects.pod import Pod
-from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.pods import PodStore
-from podscale.kube.resource import (
+from podscale.core.selectors.selector import SelectorError, parse
+from podscale.kube.client.api import Method, Response
+from podscale.kube.client.errors import ApiError
+from podscale.kube.client.resource import (
     DEPLOYMENTS,
     NAMESPACES,
     REPLICA_SETS,
@@ -40,10 +36,14 @@ from podscale.kube.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.restmapper import Mapper
-from podscale.kube.store import Store
-from podscale.kube.watching import ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchPage
+from podscale.kube.informer.store import Store
+from podscale.kube.metrics_apis.provider import ApiProvider
+from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.scale import ReplicationController, Workload
 from tests.cluster.beside_cast import Role
 from tests.cluster.beside_passes import Pass, Request
 from tests.cluster.beside_stage import Told

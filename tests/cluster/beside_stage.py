@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from podscale.core.selector import parse
+from podscale.core.selectors.selector import parse
 from tests.cluster.beside_cast import CONTAINERS, TOTAL_OVER_PODS
 from tests.cluster.beside_watch import Watch
 from tests.cluster.pki import Authority, KeyPair

@@ -13,7 +13,8 @@ from adapter.errors import ConfigInvalid, RuleQueryError
 from adapter.rules import config_gen
 from adapter.rules.config import parse
 from adapter.rules.ruleset import Rule, compile_rules
-from podscale.core import quantity, selector
+from podscale.core import quantity
+from podscale.core.selectors import selector
 from tests.cluster.adapter_draws import DRAWS
 from tests.cluster.adapter_executed import Told, execute, program
 from tests.conformance.adapter_cases import part_b_mapper, part_b_resources

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.conversion import PREFIX, to_v2
-from hpa.decide.reading import read
-from hpa.decide.spec import HPA
+from hpa.decide.api.conversion import PREFIX, to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
 from tests.cluster.plane import Plane
 
 SERVICE = {"kind": "Service", "name": "web", "apiVersion": "v1"}

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide import conclude, decide
+from hpa.decide.api.spec import Condition, HpaStatus
 from hpa.decide.decision import DONE
 from hpa.decide.observation import Past
-from hpa.decide.spec import Condition, HpaStatus
 from hpa.history.decision_log import DecisionLog
 from tests.cluster import executed
 from tests.cluster.hpa_situations import situation

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpa.decide.conversion import to_v2
-from hpa.decide.reading import read
-from hpa.decide.spec import HPA
-from hpa.decide.validation import validate
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
+from hpa.decide.api.validation import validate
 from tests.cluster.hpa_specs import SOURCES, hpa, random_hpa
 from tests.cluster.plane import Plane
 from tests.tools import autoscaler_crd

@@ -7,34 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from podscale.core import selector
-from podscale.kube.api import MERGE_PATCH, Api
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import (
+from podscale.core.selectors import selector
+from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import (
     ApiUnreachable,
     Forbidden,
     ObjectNotFound,
     Unprocessable,
     WriteConflict,
 )
-from podscale.kube.events import Recorder
-from podscale.kube.lease import Elector, LeaseTimes, Term
+from podscale.kube.client.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.columns.on_demand import OnDemandMetadata
+from podscale.kube.columns.pods import Phase, PodStore, Ready
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.events.recorder import Recorder
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
+from podscale.kube.leadership.lease import Elector, LeaseTimes, Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import WireScale, Workload
-from podscale.kube.ondemand import OnDemand
-from podscale.kube.pods import Phase, PodStore, Ready
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
-from podscale.kube.store import Store
-from podscale.kube.watching import Rhythm, WatchSource
-from podscale.kube.wire import decode, encode
 from tests.cluster.plane import Plane
 from tests.cluster.settings import PlaneSettings
 from tests.cluster.workloads import deployment
 
-QUICK = Rhythm(page_size=2, backoff_s=0.05, backoff_max_s=0.5)
+QUICK = WatchTiming(page_size=2, backoff_s=0.05, backoff_max_s=0.5)
 
 
 async def until(what: str, claim: Callable[[], bool], timeout_s: float = 40.0) -> None:
@@ -60,7 +60,9 @@ async def beside(*work: object) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def connected(kubeconfig: Path | str) -> AsyncIterator[Api]:
-    async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="podscale-test/1") as api:
+    async with connect(
+        ApiServerTarget(kubeconfig=str(kubeconfig)), user_agent="podscale-test/1"
+    ) as api:
         yield api
 
 
@@ -98,7 +100,7 @@ async def test_the_pod_store_follows_a_real_deployment(plane: Plane) -> None:
 async def test_metadata_only_watches_describe_what_is_asked_for(plane: Plane) -> None:
     with plane.namespace() as namespace:
         async with connected(plane.admin_kubeconfig) as api:
-            ondemand = OnDemand(api, rhythm=QUICK)
+            ondemand = OnDemandMetadata(api, rhythm=QUICK)
             async with beside(ondemand.run()):
                 await asyncio.sleep(0)
                 deployments = await ondemand.describe(DEPLOYMENTS)
@@ -160,7 +162,7 @@ async def test_own_writes_are_visible_at_once_and_conflicts_are_told(plane: Plan
 
 async def test_discovery_knows_the_real_server_and_a_crd_that_comes_later(plane: Plane) -> None:
     async with connected(plane.admin_kubeconfig) as api:
-        discovery = Discovery(api, min_gap_s=0.0)
+        discovery = ApiDiscovery(api, min_gap_s=0.0)
         mapper = await discovery.refresh()
         assert mapper.parse("deployment").group_resource == "deployments.apps"
         assert mapper.parse("deployment").has_scale
@@ -251,7 +253,7 @@ async def test_rights_that_lack_are_forbidden_and_lists_replace_watches(plane: P
         async with connected(plane.kubeconfig_for(namespace, "reader")) as api:
             with pytest.raises(Forbidden, match="pods is forbidden"):
                 await api.request("GET", PODS.path(namespace))
-            rhythm = Rhythm(backoff_s=0.05, poll_s=0.3)
+            rhythm = WatchTiming(backoff_s=0.05, poll_s=0.3)
             store = Store[Workload]((namespace,))
             source = WatchSource(CONFIG_MAPS, Workload, namespace=namespace, rhythm=rhythm)
             async with beside(Reflector(api, source, store).run()):

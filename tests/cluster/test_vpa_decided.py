@@ -11,13 +11,13 @@ from tests.cluster.vpa_drawn_objects import Json, likely
 from tests.cluster.vpa_executed import execute, program
 from tests.cluster.vpa_updater_draws import can_in_place
 from tests.conformance.vpa_shared import decoded, seconds
-from vpa.model.objects import SizedPod, Vpa, VpaRecommendation, decode
-from vpa.model.quantities import resource_list
-from vpa.updater import resize
-from vpa.updater.decide import LoopView, UpdateDecision, UpdatedPod, decide_update
-from vpa.updater.disruption import Owner, OwnerSize, PodGroup, budget_for
-from vpa.updater.pace import DisruptionPace
-from vpa.updater.priority import UpdaterSettings
+from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, decode
+from vpa.model.api.quantities import resource_list
+from vpa.updater.decide import resize
+from vpa.updater.decide.decision import LoopView, UpdateDecision, UpdatedPod, decide_update
+from vpa.updater.decide.disruption_budget import Owner, OwnerSize, PodGroup, budget_for
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import DisruptionPace
 
 SHORT, LONG = 400, 5_000
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from podscale.core.quantity import parse
 from tests.conformance.vpa_shared import decoded
-from vpa.model.objects import ResourcePolicy, is_off
+from vpa.model.api.objects import ResourcePolicy, is_off
 
 Json = Any
 Draw = Callable[[Random], dict[str, Json]]

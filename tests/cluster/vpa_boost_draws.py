@@ -18,7 +18,7 @@ from tests.cluster.vpa_drawn_objects import (
     some,
     written,
 )
-from vpa.model.quantities import resource_list
+from vpa.model.api.quantities import resource_list
 
 Draw = Callable[[Random], dict[str, Json]]
 

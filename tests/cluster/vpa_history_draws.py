@@ -11,8 +11,8 @@ from random import Random
 
 import numpy as np
 
-from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
 from tests.cluster.vpa_sample_draws import (
     CONTAINERS,
     DAY,
@@ -25,12 +25,12 @@ from tests.cluster.vpa_sample_draws import (
 )
 from tests.conformance.vpa_sample_cases import shown_checkpoint
 from tests.conformance.vpa_shared import seconds
-from vpa.model.checkpoint import Checkpoint, from_wire, to_wire
+from vpa.model.api.objects import Vpa, decode
+from vpa.model.api.ooms import Oom
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa, decode
-from vpa.model.ooms import Oom
-from vpa.model.reading import ModelReader
+from vpa.model.histograms.checkpoint import Checkpoint, from_wire, to_wire
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.membership import VpaKey
 
 _NAMESPACE = "default"
 _VPAS = (
@@ -169,7 +169,7 @@ def _weighed(saved: Checkpoint, at: float) -> dict[str, Json]:
 def _lived(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     life = _Life(i["selectors"])
     taken = [accepted for each in i["steps"] for accepted in life.step(each)]
-    reader = ModelReader(life.cluster)
+    reader = RecommendationReader(life.cluster)
     estimates = reader.read()
     found: dict[str, Json] = {}
     at = seconds(i["at"])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from vpa.model import buckets
+from vpa.model.histograms import buckets
 
 Json = Any
 Draw = Callable[[Random], dict[str, Json]]

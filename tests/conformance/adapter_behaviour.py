@@ -17,14 +17,14 @@ from adapter.apis import schemas
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.selfmetrics import AdapterMetrics
 from podscale.core.metrics import Unavailable
-from podscale.feed.client import PrometheusClient
-from podscale.feed.credentials import PrometheusCredentials
 from podscale.feed.feed import Feed
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.credentials import PrometheusCredentials
 from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.plan import Demand, KeyLabels, QueryPlan
-from podscale.kube.errors import NoMatch
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 from podscale.serving import flag_table
 from podscale.serving import flags as serving_flags
 from podscale.serving.flags import FlagError

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 
 _OWN = Path(__file__).parent / "cases" / "adapter"
 _FIXTURES = re.compile(r"C([1-3]|9|10)(-\d+)?$")

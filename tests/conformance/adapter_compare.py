@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from podscale.kube.wire import parse_time
+from podscale.kube.client.wire import parse_time
 from tests.conformance.adapter_deviations import Expected
 from tests.conformance.adapter_wire import Answer
 

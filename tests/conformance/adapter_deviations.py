@@ -15,9 +15,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import yaml
 
 from adapter.discovery import mapping
-from podscale.core import quantity, selector
+from podscale.core import quantity
 from podscale.core.quantity import format_milli
-from podscale.kube.wire import format_time
+from podscale.core.selectors import selector
+from podscale.kube.client.wire import format_time
 from tests.conformance.adapter_world import ScriptedPrometheus, part_c_mapper
 from tests.conformance.cases import deviations
 

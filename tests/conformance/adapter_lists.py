@@ -16,11 +16,12 @@ from adapter.rules import config_gen
 from adapter.rules.config import Config
 from adapter.rules.config import parse as parse_config
 from adapter.rules.ruleset import RuleSet, compile_rules
-from podscale.core import duration, selector
-from podscale.feed.client import PrometheusClient, SeriesAnswer
+from podscale.core.selectors import selector
+from podscale.core.times import duration
 from podscale.feed.feed import Feed
+from podscale.feed.http.client import PrometheusClient, SeriesAnswer
 from podscale.feed.options import FeedOptions, PrometheusOptions
-from podscale.kube.restmapper import Mapper
+from podscale.kube.discovery.restmapper import Mapper
 from tests.conformance import adapter_cases
 from tests.conformance.adapter_world import ScriptedPrometheus
 

@@ -19,8 +19,8 @@ from adapter.rules.config import (
 )
 from adapter.rules.config import parse as parse_config
 from adapter.rules.ruleset import RuleSet, compile_rules
-from podscale.core import duration
-from podscale.kube.restmapper import Mapper as RestMapper
+from podscale.core.times import duration
+from podscale.kube.discovery.restmapper import Mapper as RestMapper
 
 
 class NamesAsLabels:

@@ -7,7 +7,6 @@ would be written.
 from collections.abc import Sequence
 from typing import Any
 
-from podscale.core import selector
 from podscale.core.metrics import (
     Answer,
     ExternalMetric,
@@ -21,6 +20,7 @@ from podscale.core.metrics import (
     Question,
     Sample,
 )
+from podscale.core.selectors import selector
 
 NOW = 1_700_000_000.0
 _EXTERNAL = (

@@ -14,8 +14,8 @@ from typing import Any
 import trustme
 from aiohttp import web
 
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 from tests.conformance import adapter_cases
 
 FAKE_DENIAL = "fake says no"

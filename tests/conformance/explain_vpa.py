@@ -5,23 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from podscale.core import quantity, selector
+from podscale.core import quantity
+from podscale.core.selectors import selector
 from tests.conformance.cases import Case, document
 from tests.conformance.vpa_model_cases import flag_seconds, recommender_settings, series
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import seconds
 from vpa.admission.matching import Candidate, OwningController, target_of
-from vpa.admission.patch import BoostSettings
+from vpa.admission.patches.patch import BoostSettings
 from vpa.capping.processor import LimitRanges
 from vpa.explain.admission import ValueQuestion, explain_admission
 from vpa.explain.explanation import WORDS, SizingExplanation, explanation
 from vpa.explain.recommendation import AmountQuestion, MeasuredBasis, TargetState, explain_amount
 from vpa.explain.update import explain_update
-from vpa.model.annotations import HalfLives
-from vpa.model.estimator import Bound
-from vpa.model.held import holding
-from vpa.model.nodes import NodeShape
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     LimitRangeItem,
     SizedPod,
     Vpa,
@@ -29,13 +26,17 @@ from vpa.model.objects import (
     controller_of,
     decode,
 )
-from vpa.model.policy import Windows
-from vpa.model.recommendation import RecommendedUsage, recommend
-from vpa.updater.decide import LoopView, Pdb, UpdatedPod, decide_update
-from vpa.updater.disruption import Owner, OwnerSize, budget_for
-from vpa.updater.lease import AdmissionLease
-from vpa.updater.pace import pace_of
-from vpa.updater.priority import UpdaterSettings
+from vpa.model.api.policy import Windows
+from vpa.model.estimation.annotations import HalfLives
+from vpa.model.estimation.estimator import Bound
+from vpa.model.estimation.nodes import NodeShape
+from vpa.model.estimation.recommendation import RecommendedUsage, recommend
+from vpa.model.samples.memory_peaks import holding
+from vpa.updater.decide.admission_lease import AdmissionLease
+from vpa.updater.decide.decision import LoopView, Pdb, UpdatedPod, decide_update
+from vpa.updater.decide.disruption_budget import Owner, OwnerSize, budget_for
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import pace_of
 
 Json = Any
 

@@ -5,22 +5,22 @@ from typing import Any
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.statuses import changes
 from hpa.decide import conclude, decide, replay
-from hpa.decide.answers import summed
+from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
+from hpa.decide.behavior.limits import change_within, down_limit, limit, limit_legacy, up_limit
+from hpa.decide.behavior.scale_events import stored
+from hpa.decide.behavior.stabilization import stabilize, stabilize_down
 from hpa.decide.decision import Conclusion
-from hpa.decide.history import stored
-from hpa.decide.limits import change_within, down_limit, limit, limit_legacy, up_limit
-from hpa.decide.metrics import Invalid, Measuring, Valid, evaluate
+from hpa.decide.metrics.answers import summed
+from hpa.decide.metrics.measuring import Invalid, MetricEvaluation, Valid, evaluate
+from hpa.decide.metrics.ratios import Tolerance, metric_ratio, resource_ratio
+from hpa.decide.metrics.replicas import NO_MATCH, by_average_value, usage_per_pod
+from hpa.decide.metrics.requests import RequestProblem, requests_of
 from hpa.decide.observation import Observation, Scale
 from hpa.decide.pods import Pods, group
-from hpa.decide.ratios import Tolerance, metric_ratio, resource_ratio
-from hpa.decide.replicas import NO_MATCH, by_average_value, usage_per_pod
-from hpa.decide.requests import RequestProblem, requests_of
 from hpa.decide.settings import acts_at_once
-from hpa.decide.spec import HPA, HpaStatus, MetricObject, MetricSpec, MetricStatus
-from hpa.decide.stabilization import stabilize, stabilize_down
 from hpa.decide.variation import ACTUAL
 from podscale.core.quantity import format_milli
-from podscale.core.selector import parse
+from podscale.core.selectors.selector import parse
 from tests.conformance import hpa_inputs as given
 from tests.conformance.cases import Case
 from tests.conformance.hpa_inputs import NOW
@@ -35,7 +35,7 @@ def measured(case: Case, spec: MetricSpec, answer: Any, current: int) -> Valid |
     listed = given.pods(inputs["pods"], [inputs.get("resource", "cpu")])
     hpa = HPA("test-namespace", "test-hpa", MetricObject("Deployment", "web"), 10, (spec,))
     scale = Scale(current, current, "name=test-pod")
-    pass_ = Measuring(
+    pass_ = MetricEvaluation(
         Observation(hpa, scale, listed, (answer,)),
         listed,
         scale,

@@ -9,27 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpa.decide import Outcome, wire
-from hpa.decide.observation import (
-    MetricAnswer,
-    Observation,
-    Past,
-    Recommendation,
-    Scale,
-    ScaleEvent,
-    ScaleUnreadable,
-)
-from hpa.decide.options import read_options
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
-from hpa.decide.reading import DOWN, UP, read_behavior, read_rules
-from hpa.decide.settings import Gates, Settings
-from hpa.decide.spec import (
+from hpa.decide import Outcome
+from hpa.decide.api import wire
+from hpa.decide.api.options import read_options
+from hpa.decide.api.reading import DOWN, UP, read_behavior, read_rules
+from hpa.decide.api.spec import (
     HPA,
     Condition,
     HpaStatus,
@@ -39,8 +23,25 @@ from hpa.decide.spec import (
     MetricStatus,
     Rules,
 )
+from hpa.decide.observation import (
+    MetricAnswer,
+    Observation,
+    Past,
+    Recommendation,
+    Scale,
+    ScaleEvent,
+    ScaleUnreadable,
+)
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPhase,
+    DecidedPodTemplate,
+    DecidedReadiness,
+    Pods,
+)
+from hpa.decide.settings import Gates, Settings
 from podscale.core import metrics as core
-from podscale.core.selector import SelectorError, parse
+from podscale.core.selectors.selector import SelectorError, parse
 
 NOW = 1_750_000_000.0
 ZERO_TIME = -62_135_596_800.0

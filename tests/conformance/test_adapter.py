@@ -18,11 +18,13 @@ from adapter.queries import values
 from adapter.queries.promql import QueryTemplate
 from adapter.rules import config, config_gen
 from adapter.rules.filters import NameFilter
-from podscale.core import duration, gotemplate, quantity, selector
-from podscale.feed import client
-from podscale.feed import series as feed_series
-from podscale.feed import wire as feed_wire
-from podscale.kube.errors import NoMatch
+from podscale.core import gotemplate, quantity
+from podscale.core.selectors import selector
+from podscale.core.times import duration
+from podscale.feed.decoding import wire as feed_wire
+from podscale.feed.http import client
+from podscale.feed.http import series as feed_series
+from podscale.kube.client.errors import NoMatch
 from tests.conformance import adapter_lists as lists
 from tests.conformance import adapter_pure as pure
 from tests.conformance.adapter_behaviour import *  # noqa: F403 - tests named after their rows

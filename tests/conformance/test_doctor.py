@@ -19,9 +19,9 @@ from adapter.doctor.evidence import (
     Surroundings,
     Unreachable,
 )
-from podscale.core import duration
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.core.times import duration
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
 from tests.conformance.cases import cases, params
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from podscale.feed import wire as feed_wire
+from podscale.feed.decoding import wire as feed_wire
 from tests.conformance import adapter_behaviour as behaviour
 from tests.conformance import adapter_lists as lists
 from tests.conformance import hpa_inputs

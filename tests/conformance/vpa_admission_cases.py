@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from podscale.core import quantity, selector
+from podscale.core import quantity
+from podscale.core.selectors import selector
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json
 from vpa.admission import matching, validation
-from vpa.admission.patch import (
+from vpa.admission.patches.patch import (
     BoostSettings,
     PatchEntry,
     admission_patch,
@@ -15,7 +16,7 @@ from vpa.admission.patch import (
     resource_patch,
     resource_path,
 )
-from vpa.admission.resources import (
+from vpa.admission.patches.resources import (
     ContainerResources,
     PodResources,
     ResourcesUnavailable,
@@ -23,7 +24,7 @@ from vpa.admission.resources import (
     pod_resources,
 )
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     SizedContainer,
     SizedContainerStatus,
     SizedPod,
@@ -34,7 +35,7 @@ from vpa.model.objects import (
     VpaSpec,
     decode,
 )
-from vpa.model.quantities import resource_list, wire
+from vpa.model.api.quantities import resource_list, wire
 
 
 def _boost(i: dict[str, Json]) -> BoostSettings:

@@ -7,7 +7,7 @@ from vpa.capping.limitranges import LimitRange, merged_of
 from vpa.capping.limits import proportional_limit
 from vpa.capping.podrange import apply_pod_range
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerRecommendation,
     LimitRangeItem,
     ResourcePolicy,
@@ -17,8 +17,8 @@ from vpa.model.objects import (
     container_policy,
     decode,
 )
-from vpa.model.policy import allowed, capped
-from vpa.model.quantities import ResourceList, resource_list, wire
+from vpa.model.api.policy import allowed, capped
+from vpa.model.api.quantities import ResourceList, resource_list, wire
 
 
 def proportional_limit_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from podscale.core import duration
+from podscale.core.times import duration
 from tests.conformance.vpa_sample_cases import Sampled
 from tests.conformance.vpa_shared import Json, seconds, shown_recommendation
-from vpa.model import amounts, conditions, estimator, history, ooms
-from vpa.model.aggregates import Aggregates
-from vpa.model.histograms import Floats
-from vpa.model.objects import (
+from vpa.model import history
+from vpa.model.api import conditions, ooms
+from vpa.model.api.objects import (
     ContainerPolicy,
     ResourcePolicy,
     SizedPod,
@@ -16,10 +15,13 @@ from vpa.model.objects import (
     VpaRecommendation,
     decode,
 )
-from vpa.model.policy import Windows, settings_of
-from vpa.model.postprocess import integer_cpu, integer_cpu_containers, whole_cores
-from vpa.model.quantities import resource_list, wire
-from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, recommend
+from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.quantities import resource_list, wire
+from vpa.model.estimation import amounts, estimator
+from vpa.model.estimation.postprocess import integer_cpu, integer_cpu_containers, whole_cores
+from vpa.model.estimation.recommendation import RecommendedUsage, RecommenderSettings, recommend
+from vpa.model.histograms.matrix import Floats
+from vpa.model.samples.aggregates import Aggregates
 
 
 def _confidence(i: dict[str, Json]) -> Floats:

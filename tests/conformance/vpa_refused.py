@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 from podscale.core import quantity
-from podscale.sandbox.patch import json_patch
+from podscale.sandbox.objects.patch import json_patch
 from tests.conformance.vpa_shared import Json
 from tests.property.vpa.test_acceptance import refusals
 

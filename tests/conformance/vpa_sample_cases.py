@@ -3,19 +3,16 @@
 import numpy as np
 
 from tests.conformance.vpa_shared import Json, seconds, stamp
-from vpa.model import buckets
-from vpa.model.aggregates import Aggregates
-from vpa.model.annotations import HalfLives
-from vpa.model.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
-from vpa.model.histogram import Histogram
-from vpa.model.histograms import Columns, Floats, HistogramMatrix
-from vpa.model.open_windows import checkpoints_of
-from vpa.model.policy import Windows
-from vpa.model.recommendation import (
-    RecommenderSettings,
-    ResourceUsage,
-)
-from vpa.model.samples import Containers
+from vpa.model.api.policy import Windows
+from vpa.model.estimation.annotations import HalfLives
+from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
+from vpa.model.histograms import buckets
+from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
+from vpa.model.histograms.histogram import Histogram
+from vpa.model.histograms.matrix import Columns, Floats, HistogramMatrix
+from vpa.model.samples.aggregates import Aggregates
+from vpa.model.samples.open_windows import checkpoints_of
+from vpa.model.samples.samples import Containers
 
 REASONS = frozenset(
     ("negative_weight", "negative_bucket", "bucket_out_of_range", "future", "malformed", "version")

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from podscale.core import quantity
-from vpa.model.histograms import ZERO_TIME
-from vpa.model.objects import VpaRecommendation, decode
-from vpa.model.status import recommendation_wire
+from vpa.model.api.objects import VpaRecommendation, decode
+from vpa.model.estimation.status import recommendation_wire
+from vpa.model.histograms.matrix import ZERO_TIME
 
 Json = Any
 Run = Callable[[dict[str, Json]], dict[str, Json]]

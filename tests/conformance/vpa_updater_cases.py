@@ -8,13 +8,11 @@ from tests.conformance.vpa_admission_cases import calculated, ready_pod
 from tests.conformance.vpa_capping_cases import ranges
 from tests.conformance.vpa_shared import Json, decoded, seconds
 from tests.unit.vpa.updater import worlds
-from vpa.admission.boost import expired
-from vpa.admission.patch import (
-    resize_entries,
-)
-from vpa.admission.resources import ContainerResources, PodResources, ResourcesUnavailable
+from vpa.admission.patches.boost import expired
+from vpa.admission.patches.patch import resize_entries
+from vpa.admission.patches.resources import ContainerResources, PodResources, ResourcesUnavailable
 from vpa.capping.processor import cap_for_pod
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerPolicy,
     EvictionRequirement,
     ResourcePolicy,
@@ -28,13 +26,13 @@ from vpa.model.objects import (
     decode,
     requests_and_limits,
 )
-from vpa.model.quantities import lower, resource_list, wire
-from vpa.updater import modes, pace, priority, requirements, resize
-from vpa.updater.decide import Pdb
-from vpa.updater.disruption import Budget, Owner, OwnerSize, budget_for
-from vpa.updater.disruption import PodGroup as ReplicaGroup
-from vpa.updater.lease import AdmissionLease
-from vpa.updater.priority import UpdaterSettings
+from vpa.model.api.quantities import lower, resource_list, wire
+from vpa.updater.decide import modes, priority, rate_limits, requirements, resize
+from vpa.updater.decide.admission_lease import AdmissionLease
+from vpa.updater.decide.decision import Pdb
+from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, OwnerSize, budget_for
+from vpa.updater.decide.disruption_budget import PodGroup as ReplicaGroup
+from vpa.updater.decide.priority import UpdaterSettings
 
 
 def _shown_priority(rank: priority.Priority) -> dict[str, Json]:
@@ -132,7 +130,7 @@ class Group:
         self.pods, self.vpa, self.settings = pods, vpa, settings
         kind = i.get("owner_kind", "ReplicationController")
         sizes = {Owner(kind, "rc"): _owner_size(kind, i["configured_replicas"])}
-        self.budget: Budget = budget_for(pods, vpa, sizes, settings)
+        self.budget: DisruptionBudget = budget_for(pods, vpa, sizes, settings)
         self.seen: dict[str, float] = {}
 
     def since(self, pod: SizedPod, now: float) -> float:
@@ -341,7 +339,7 @@ def updater_mode_dispatch(i: dict[str, Json], e: dict[str, Json]) -> dict[str, J
 
 
 def rate_limiter(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    found = pace.rate_limit(i["rate"], i["burst"])
+    found = rate_limits.rate_limit(i["rate"], i["burst"])
     return {"unlimited": found.rate is None, "rate": found.rate, "burst": found.burst}
 
 

@@ -20,14 +20,20 @@ from hpa.machine.objects import Autoscaler
 from hpa.selfmetrics import HpaMetrics
 from podscale.core import metrics as core
 from podscale.core.metrics import Answer, Question
-from podscale.kube.fenced import Fenced
-from podscale.kube.lease import Elector
+from podscale.kube.client.resource import DEPLOYMENTS
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
+from podscale.kube.leadership.fenced_api import FencedApi
+from podscale.kube.leadership.lease import Elector
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
-from podscale.kube.pods import PodStore
-from podscale.kube.resource import DEPLOYMENTS
-from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode
 from tests.faults.hpa_weather import NS, Given, Line, Weather
 from tests.unit.hpa.world import KnownKinds, Silent, in_columns, pod_object
 
@@ -136,7 +142,7 @@ class Replica:
             self.line, namespace="podscale", name="podscale-hpa", identity=name,
             clock=loop.time, wall=wall,
         )  # fmt: skip
-        fenced = Fenced(self.line, self.elector)
+        fenced = FencedApi(self.line, self.elector)
         self.metrics = HpaMetrics()
         kinds = KnownKinds(DEPLOYMENTS)
         self.controller = Controller(
@@ -184,7 +190,7 @@ class Replica:
         now = asyncio.get_running_loop().time()
         self._weather.judge.broken_since.setdefault(self.name, now)
         for store in (self.stores.autoscalers, self.stores.pods, self.stores.deployments):
-            store.apply(Broken("the stream broke", None), scope="", now=now)
+            store.apply(WatchBroken("the stream broke", None), scope="", now=now)
 
     def sighted(self) -> None:
         """Mend the watches: everything is listed again."""
@@ -205,7 +211,7 @@ def _list(store: Any, kind: Any, items: list[dict[str, Any]], world: Weather, at
         ListedState(),
         WatchPage(found, version),
         ListPage(version),
-        Alive(version, 1e12),
+        WatchAlive(version, 1e12),
     ):
         store.apply(happening, scope="", now=at)
 

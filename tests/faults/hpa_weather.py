@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from podscale.kube.api import Method, Response
-from podscale.kube.errors import (
+from podscale.kube.client.api import Method, Response
+from podscale.kube.client.errors import (
     ApiUnreachable,
     Forbidden,
     ObjectNotFound,

@@ -15,19 +15,19 @@ from hpa.flags import HpaChoice
 from hpa.loop.state import Options, PassLimits
 from hpa.part import HpaPart
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.lease import LeaseTimes
-from podscale.kube.pods import PodStore
-from podscale.kube.watching import Rhythm
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchTiming
+from podscale.kube.leadership.lease import LeaseTimes
 from podscale.sandbox.cluster import SandboxCluster
+from podscale.sandbox.controllers.kubelet import NodeTiming
 from podscale.sandbox.faults import Fault
-from podscale.sandbox.kubelet import Timing
 from podscale.sandbox.server import SandboxServer
 from tests.unit.hpa.world import deployment_object, hpa_object, pod_object
 
 NS = "default"
-QUICK = Rhythm(
+QUICK = WatchTiming(
     page_size=50, list_timeout_s=3.0, backoff_s=0.05, backoff_max_s=0.2, poll_s=0.2, silence_s=1.0
 )
 SEED = 20261121
@@ -77,7 +77,7 @@ class Ground:
 @asynccontextmanager
 async def ground(directory: Path) -> AsyncIterator[Ground]:
     server = SandboxServer(bookmark_interval_s=0.2)
-    async with SandboxCluster(server, timing=Timing()):
+    async with SandboxCluster(server, timing=NodeTiming()):
         workload = deployment_object("web", 2, NS)
         template = {"metadata": {"labels": {"app": "web"}}, "spec": pod_object("web", 0)["spec"]}
         workload["spec"]["template"] = template
@@ -87,8 +87,10 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
         server.objects.put(workload)
         server.objects.put(scaler)
         kubeconfig = server.kubeconfig(directory / "kubeconfig")
-        async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="hpa-test") as api:
-            discovery, pods = Discovery(api), PodStore(keep_annotations=())
+        async with connect(
+            ApiServerTarget(kubeconfig=str(kubeconfig)), user_agent="hpa-test"
+        ) as api:
+            discovery, pods = ApiDiscovery(api), PodStore(keep_annotations=())
             load = Load(pods)
             chosen = HpaChoice(
                 settings=Settings(sync_period_s=0.5),

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from hpa.decide import Settings
-from podscale.kube.api import Method
-from podscale.kube.errors import ApiUnreachable
+from podscale.kube.client.api import Method
+from podscale.kube.client.errors import ApiUnreachable
 from tests.faults.hpa_replica import Replica
 from tests.faults.hpa_run import EPOCH
 from tests.faults.hpa_weather import NS, Line, Weather

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from adapter.rules import config_gen
-from podscale.serving.certificates import make_authority, make_leaf
+from podscale.serving.certificates.issuing import make_authority, make_leaf
 from tests.integration.upstream_arguments import Installation
 from tests.tools.process import LOOPBACK, Program, free_port, wait_until
 

@@ -23,9 +23,9 @@ from podscale.core.metrics import (
     PodResource,
     PodSamples,
 )
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.metrics_api import ApiProvider
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.metrics_apis.provider import ApiProvider
 from tests.conformance import adapter_world as world
 from tests.conformance.adapter_cases import rows
 from tests.conformance.adapter_wire import wire
@@ -99,8 +99,8 @@ def adapter(tmp_path_factory):
 async def both(running, question):
     """Return the in-process answer and that of the aggregated API."""
     inside = running.run(lambda: running.served.adapter.provider.answer([question]))
-    async with connect(Target(server=running.server), user_agent="test") as api:
-        discovery = Discovery(api)
+    async with connect(ApiServerTarget(server=running.server), user_agent="test") as api:
+        discovery = ApiDiscovery(api)
         await discovery.refresh()
         outside = await ApiProvider(api, discovery).answer([question])
     return inside[0], outside[0]

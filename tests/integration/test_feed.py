@@ -7,8 +7,8 @@ import time
 import pytest
 
 from podscale.core.metrics import Unavailable
-from podscale.feed.client import PrometheusClient
 from podscale.feed.feed import Feed
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.reading import Reading
 from tests.integration.exporter import counter, pod

@@ -12,18 +12,18 @@ from hpa.cluster.stores import HpaStores
 from hpa.flags import TABLE, choice
 from hpa.part import HpaPart
 from podscale.core.metrics import ExternalMetric
-from podscale.kube.api import user_agent
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.pods import PodStore
-from podscale.kube.watching import Rhythm
+from podscale.kube.client.api import user_agent
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchTiming
 from podscale.sandbox.server import SandboxServer
 from podscale.serving.flags import parse
 from tests.unit.hpa.world import Metrics, deployment_object, hpa_object, pod_object
 
 NS = "shop"
 # Watches fall silent soon, so that a test can wait for it.
-QUICK = Rhythm(silence_s=2.0, backoff_s=0.05, backoff_max_s=0.2, watch_timeout_s=30.0)
+QUICK = WatchTiming(silence_s=2.0, backoff_s=0.05, backoff_max_s=0.2, watch_timeout_s=30.0)
 GADGETS: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -90,8 +90,8 @@ async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
     chosen = choice(flags, own_namespace="default")
     metrics = Metrics(lambda _question, _pod: 1000)
     metrics.now = time.time
-    async with connect(Target(server=server.url), user_agent=user_agent("hpa")) as api:
-        discovery = Discovery(api)
+    async with connect(ApiServerTarget(server=server.url), user_agent=user_agent("hpa")) as api:
+        discovery = ApiDiscovery(api)
         await discovery.refresh()
         pods = PodStore(keep_annotations=())
         metrics.pods = lambda _question: pods.select_all(NS).names

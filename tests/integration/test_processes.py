@@ -21,7 +21,7 @@ from podscale.process import garbage
 from podscale.process.compose import Composed
 from podscale.sandbox.server import SandboxServer
 from podscale.serving import flags as serving_flags
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.logs import Verbosity
 from tests.cluster.frozen import inject
 from tests.integration.launched import stub_prometheus
 from tests.integration.test_joined import HPA, RULES

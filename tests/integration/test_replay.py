@@ -11,13 +11,13 @@ import pytest
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
-from podscale.feed.client import PrometheusClient
 from podscale.feed.history import HistoryReader
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader
 from podscale.replay.queries import load_queries
-from podscale.sandbox.promql.server import Scraped, StandIn
+from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
 from podscale.sandbox.promql.values import label_set
 from tests.integration.test_demo import demo, end, shown_until
 from tests.unit.hpa.decide.handwritten import hpa, resource
@@ -46,37 +46,39 @@ class Shop:
     def clock(self) -> float:
         return self.now
 
-    def page(self, now_s: float) -> list[Scraped]:
+    def page(self, now_s: float) -> list[ScrapedSample]:
         at = now_s - NOW_S
         count = 2 if at < 300 else 4
         rows = [("http_requests", f"web-6d5f-{name}", 100.0) for name in "abcd"[:count]]
         rows += [("http_requests", "website-1", 7.0), ("http_requests", "other-1", 7.0)]
         found = [
-            Scraped(name, label_set({"namespace": "shop", "pod": pod}), value)
+            ScrapedSample(name, label_set({"namespace": "shop", "pod": pod}), value)
             for name, pod, value in rows
         ]
-        found.append(Scraped("queue_messages", label_set({"namespace": "shop"}), at))
+        found.append(ScrapedSample("queue_messages", label_set({"namespace": "shop"}), at))
         labels = {"namespace": "shop", "horizontalpodautoscaler": "web"}
         name = "kube_horizontalpodautoscaler_status_current_replicas"
-        found.append(Scraped(name, label_set(labels), float(count)))
+        found.append(ScrapedSample(name, label_set(labels), float(count)))
         for place, each in enumerate("abcd"[:count]):
             pod = label_set({"namespace": "shop", "pod": f"web-6d5f-{each}"})
-            found.append(Scraped("kube_pod_created", pod, NOW_S))
-            found.append(Scraped("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1)))
+            found.append(ScrapedSample("kube_pod_created", pod, NOW_S))
+            found.append(
+                ScrapedSample("kube_pod_status_ready_time", pod, NOW_S + 10.0 * (place + 1))
+            )
         return found
 
 
 @pytest.fixture
 async def server():
     shop = Shop()
-    async with StandIn(shop.clock, page=shop.page, every_s=3600.0) as running:
+    async with PrometheusStandIn(shop.clock, page=shop.page, every_s=3600.0) as running:
         for second in range(0, SECONDS + 1, 15):
             shop.now = NOW_S + second
             running.scrape()
         yield running
 
 
-async def past(server: StandIn, spec: dict[str, object], most: int = 100_000):
+async def past(server: PrometheusStandIn, spec: dict[str, object], most: int = 100_000):
     options = PrometheusOptions(url=server.url)
     target = hpa({"minReplicas": 1, "maxReplicas": 4, **spec})
     _, rules = read_rules(RULES, "rules.yaml", PresumingMapper())

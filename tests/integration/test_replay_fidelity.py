@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.decide.conversion import to_v2
-from hpa.decide.reading import read
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
 from hpa.simulate.load import LoadHistory
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
 from podscale.core.metrics import PodMetric, Question
-from podscale.kube.lease import Term
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
+from podscale.kube.leadership.lease import Term
 from tests.integration.crane import traces
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.kubelet import Timing
-from podscale.sandbox.load import Load, Traffic
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.resource import SandboxResources
+from podscale.sandbox.controllers.kubelet import NodeTiming
+from podscale.sandbox.load.traffic import Load, Traffic
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Storage
 from podscale.sandbox.server import SandboxServer
-from podscale.sandbox.storage import Storage
 
-QUICK = Timing(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
+QUICK = NodeTiming(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
 
 
 @pytest.fixture

@@ -6,22 +6,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from podscale.core import selector
-from podscale.kube.api import Api
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.lease import Elector, Term
-from podscale.kube.metadata import MetadataStore
+from podscale.core.selectors import selector
+from podscale.kube.client.api import Api
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import PartialObjectMetadata
+from podscale.kube.columns.metadata import MetadataStore
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.leadership.lease import Elector, Term
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import PODS
-from podscale.kube.watching import Rhythm, WatchSource
-from podscale.kube.wire import PartialObjectMetadata
 from podscale.sandbox.faults import Fault
 from podscale.sandbox.server import SandboxServer
 
-QUICK = Rhythm(page_size=7, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
+QUICK = WatchTiming(page_size=7, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
 
 
 def pod(number: int, app: str = "web") -> dict[str, object]:
@@ -49,7 +49,7 @@ async def server() -> AsyncIterator[SandboxServer]:
 @pytest.fixture
 async def api(server: SandboxServer, tmp_path) -> AsyncIterator[Api]:
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-    async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="test") as connected:
+    async with connect(ApiServerTarget(kubeconfig=str(kubeconfig)), user_agent="test") as connected:
         yield connected
 
 
@@ -109,7 +109,7 @@ async def test_metadata_is_watched_without_the_rest(api, server):
 
 
 async def test_discovery_maps_names_and_learns_new_resources(api, server):
-    discovery = Discovery(api, min_gap_s=0.0)
+    discovery = ApiDiscovery(api, min_gap_s=0.0)
     mapper = await discovery.refresh()
     assert mapper.resource_for("pod").plural == "pods"
     assert mapper.resource_for("deployments").group == "apps"

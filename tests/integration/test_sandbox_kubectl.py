@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from podscale.sandbox.proxy import URL_ANNOTATION
+from podscale.sandbox.http.aggregator import URL_ANNOTATION
 from podscale.sandbox.server import SandboxServer
 from tests.tools.required import require
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podscale.serving import status
-from podscale.serving.api import ApiRequest, ApiResource, ApiResponse
+from podscale.serving.apis.api import ApiRequest, ApiResource, ApiResponse
 from tests.unit.serving.kit import Pki, Reply, ScriptedApi, flags_for, serving, wire
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "adapter"

@@ -10,13 +10,13 @@ from typing import Any
 
 from aiohttp import web
 
-from podscale.kube.connect import Target, connect
+from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
-from podscale.serving.health import Health
-from podscale.serving.logs import Verbosity, configure
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity, configure
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, running
-from podscale.serving.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, Shop, wire
 from tests.unit.serving.test_trust import PATH, config_map
 
@@ -95,7 +95,7 @@ async def test_a_new_front_proxy_ca_is_believed_without_a_restart(tmp_path: Path
     api_server = ApiServer(config_map(old))
     async with (
         listening(api_server) as url,
-        connect(Target(server=url), user_agent="podscale-test") as api,
+        connect(ApiServerTarget(server=url), user_agent="podscale-test") as api,
         running(
             flags,
             clusters=Clusters(api, api),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from podscale.serving.logs import Verbosity, configure
+from podscale.serving.monitoring.logs import Verbosity, configure
 from tests.integration.serving import (
     test_access,
     test_answers,

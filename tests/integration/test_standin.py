@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from podscale.sandbox.promql.head import SeriesHead
-from podscale.sandbox.promql.server import StandIn
+from podscale.sandbox.promql.server import PrometheusStandIn
 from podscale.sandbox.promql.values import NAME, label_set
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.standin_queries import Question, openmetrics, question, series
@@ -97,7 +97,7 @@ async def test_random_queries_are_answered_as_by_prometheus(
         await asyncio.to_thread(server.__enter__)
         try:
             async with (
-                StandIn(lambda: 0.0, head=head_of(data)) as stand_in,
+                PrometheusStandIn(lambda: 0.0, head=head_of(data)) as stand_in,
                 aiohttp.ClientSession() as session,
             ):
                 goal = PAIRS * (number + 1) // DATA_SETS

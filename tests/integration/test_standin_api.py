@@ -3,11 +3,11 @@
 import aiohttp
 import pytest
 
-from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.sandbox.promql.server import Scraped, StandIn
+from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
 from podscale.sandbox.promql.values import label_set
 
 NOW_S = 1_700_000_000.0
@@ -23,9 +23,9 @@ class Pods:
     def clock(self) -> float:
         return self.now
 
-    def page(self, now_s: float) -> list[Scraped]:
+    def page(self, now_s: float) -> list[ScrapedSample]:
         return [
-            Scraped("http_requests_total", label_set({"pod": name}), now_s - NOW_S)
+            ScrapedSample("http_requests_total", label_set({"pod": name}), now_s - NOW_S)
             for name in self.names
         ]
 
@@ -37,14 +37,14 @@ def pods() -> Pods:
 
 @pytest.fixture
 async def stand_in(pods):
-    async with StandIn(pods.clock, page=pods.page, every_s=3600.0) as server:
+    async with PrometheusStandIn(pods.clock, page=pods.page, every_s=3600.0) as server:
         for second in range(1, 61):
             pods.now = NOW_S + second
             server.scrape()
         yield server
 
 
-def options(server: StandIn) -> PrometheusOptions:
+def options(server: PrometheusStandIn) -> PrometheusOptions:
     return PrometheusOptions(url=server.url)
 
 

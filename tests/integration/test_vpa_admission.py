@@ -13,16 +13,16 @@ import aiohttp
 import msgspec
 import pytest
 
-from podscale.kube.watching import Broken
+from podscale.kube.informer.list_watch import WatchBroken
 from podscale.sandbox.errors import SandboxApiError
-from podscale.serving.certificate_files import self_signed
-from podscale.serving.certificates import make_self_signed
+from podscale.serving.certificates.files import self_signed
+from podscale.serving.certificates.issuing import make_self_signed
 from podscale.serving.flag_table import problems as server_problems
 from podscale.serving.flags import parse
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.logs import Verbosity
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from vpa.admission import flags, part
-from vpa.admission.registration import CONFIGURATION
+from vpa.admission.registration.configuration import CONFIGURATION
 
 RECOMMENDED = {
     "recommendation": {
@@ -161,7 +161,7 @@ async def test_a_webhook_that_could_not_size_a_pod_shows_no_sign_of_life(small, 
         await small.until(lambda: renewed() is not None)
         if what == "watch":
             replica_sets = served.stores.workloads.by_kind["ReplicaSet"]
-            replica_sets.apply(Broken("silent"), scope="", now=time.monotonic())
+            replica_sets.apply(WatchBroken("silent"), scope="", now=time.monotonic())
             replica_sets.apply = lambda *_args, **_more: None
         else:
             # Whoever watches the files may swap it; the caBundle is the one of before.

@@ -12,7 +12,7 @@ from podscale.cli.commands.explained import lines
 from podscale.process.compose import composed
 from podscale.process.part import Shared
 from podscale.serving.flags import Flags, parse
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.logs import Verbosity
 from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
 from tests.tools.process import free_port

@@ -15,23 +15,24 @@ from prometheus_client import CollectorRegistry
 from adapter.queries.past import past_queries
 from adapter.rules.config import parse
 from adapter.rules.ruleset import compile_rules
-from podscale.core import quantity, selector
+from podscale.core import quantity
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
 from podscale.feed.options import PrometheusOptions
 from podscale.serving.flags import parse as parse_flags
 from tests.integration.crane import Series, openmetrics, traces
 from tests.integration.prometheus import PrometheusServer
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
-from vpa.model import buckets
+from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa, decode
-from vpa.model.reading import ModelReader
+from vpa.model.histograms import buckets
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender import flags as flags_
-from vpa.recommender import history_flags
 from vpa.recommender.flags import Options
+from vpa.recommender.history import flags as history_flags
+from vpa.recommender.history.usage_history import HistorySpan, UsageHistory, UsageRangeQuery
 from vpa.recommender.part import RecommenderPart
-from vpa.recommender.past import HistorySpan, PastQuery, UsagePast
 
 IS_SHORT = bool(os.environ.get("PODSCALE_SHORT"))
 DAYS, COUNT = (2.0, 3) if IS_SHORT else (8.0, 10)
@@ -64,7 +65,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def started(
-    small: Stage, find_past: Callable[[], UsagePast], span: HistorySpan = SPAN
+    small: Stage, find_past: Callable[[], UsageHistory], span: HistorySpan = SPAN
 ) -> AsyncIterator[RecommenderPart]:
     part = RecommenderPart(
         small.api, small.stores(), small.usage, Options(interval_s=0.2, history=span),
@@ -79,16 +80,16 @@ async def started(
         await asyncio.wait({task})
 
 
-def by_rules(small: Stage, url: str) -> Callable[[], UsagePast]:
+def by_rules(small: Stage, url: str) -> Callable[[], UsageHistory]:
     rules = compile_rules(parse(RULES), small.discovery.mapper).resource
 
-    def past() -> UsagePast:
+    def past() -> UsageHistory:
         found = past_queries(rules, ["default"])
         cpu, memory = (
-            tuple(PastQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
+            tuple(UsageRangeQuery(q.text, q.pod, q.container, q.namespace, q.only) for q in queries)
             for queries in (found.cpu, found.memory)
         )
-        return UsagePast(PrometheusOptions(url=url), cpu, memory)
+        return UsageHistory(PrometheusOptions(url=url), cpu, memory)
 
     return past
 
@@ -139,7 +140,7 @@ def fed_live(one: Series, samples: Sequence[tuple[float, float, float]], minutes
             ContainerColumns(*named, np.array([cores]), np.array([memory]), np.array([at]), at),
             minutes,
         )
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     trace = reader.recommendation(reader.read(), key)
     (entry,) = trace.recommendation.container_recommendations or ()
     return {
@@ -150,7 +151,7 @@ def fed_live(one: Series, samples: Sequence[tuple[float, float, float]], minutes
 
 
 def asked_live(
-    server: PrometheusServer, past: UsagePast
+    server: PrometheusServer, past: UsageHistory
 ) -> dict[str, list[tuple[float, float, float]]]:
     """Ask instant queries at each step, as a recommender that had been there."""
     found: dict[str, dict[float, list[float]]] = {}
@@ -261,7 +262,7 @@ async def test_while_history_cannot_be_read_a_condition_says_so_and_nothing_chan
     small.objects.update("verticalpodautoscalers", "default", "web",
                          {**web, "status": {"recommendation": before}}, "status")  # fmt: skip
 
-    def find() -> UsagePast:
+    def find() -> UsageHistory:
         return by_rules(small, places[-1])()
 
     async with started(small, find, HistorySpan(7200.0, STEP_S)) as part:
@@ -304,7 +305,7 @@ async def test_an_empty_history_of_pods_that_run_is_asked_for_again_and_changes_
                          {**web, "status": {"recommendation": before}}, "status")  # fmt: skip
     urls: list[str] = []
 
-    def find() -> UsagePast:
+    def find() -> UsageHistory:
         return by_rules(small, urls[-1])()
 
     async with (
@@ -342,7 +343,7 @@ async def test_a_rule_that_asks_nonsense_is_a_condition_not_an_end(small, tmp_pa
     one = made(10)
     await deployed(small, [one])
 
-    def find() -> UsagePast:
+    def find() -> UsageHistory:
         return past_queries(None, ["default"])  # type: ignore[return-value]
 
     async with started(small, find):

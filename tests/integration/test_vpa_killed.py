@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from podscale.core import quantity
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
 from tests.integration.test_vpa_recommender import checkpoints, target
 from tests.integration.vpa_program import SPEED
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
-from vpa.model import buckets
+from vpa.model.histograms import buckets
 
 KILLS = 2 if os.environ.get("PODSCALE_SHORT") else 15
 

@@ -8,7 +8,7 @@ import pytest
 
 from podscale.core import quantity
 from podscale.core.metrics import Answer, Question
-from podscale.kube.wire import format_time
+from podscale.kube.client.wire import format_time
 from tests.integration.test_vpa_recommender import (
     checkpoints,
     condition,
@@ -19,7 +19,7 @@ from tests.integration.test_vpa_recommender import (
 from tests.integration.vpa_stage import Stage, deployment, stage
 from vpa import sizing
 from vpa.decisions_api import SizingApi
-from vpa.model.membership import VpaKey
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.part import RecommenderPart
 
 WEB = VpaKey("default", "web")

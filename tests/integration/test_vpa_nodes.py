@@ -8,12 +8,12 @@ from podscale.core import quantity
 from podscale.serving.flags import parse
 from tests.integration.test_vpa_recommender import condition, recommending, target
 from tests.integration.vpa_stage import Stage, deployment, stage, vpa
-from vpa.model.annotations import VpaSettings
-from vpa.model.nodes import NodeShape, largest
-from vpa.model.reading import DeadBand
+from vpa.model.estimation.annotations import VpaSettings
+from vpa.model.estimation.nodes import NodeShape, largest
+from vpa.model.recommendations import DeadBand
 from vpa.recommender import flags as flags_
 from vpa.recommender.flags import Options
-from vpa.recommender.shapes import read_shapes
+from vpa.recommender.node_shapes import read_shapes
 
 ANNOTATION = "vpa.podscale.io/cap-to-nodes"
 FAST: dict[str, Any] = {"interval_s": 0.1, "status_band": DeadBand(0.0, 0.0)}

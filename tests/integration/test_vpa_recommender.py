@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from podscale.core import quantity
-from podscale.kube.errors import Unprocessable
-from podscale.kube.leading import LeaseChoice
-from podscale.kube.lease import LeaseTimes
-from podscale.kube.wire import format_time
+from podscale.kube.client.errors import Unprocessable
+from podscale.kube.client.wire import format_time
+from podscale.kube.leadership.leading import LeaseChoice
+from podscale.kube.leadership.lease import LeaseTimes
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
-from vpa.model.open_windows import ANNOTATION, Extra, SavedWindow
-from vpa.model.reading import DeadBand
-from vpa.model.saving import SaveBand
+from vpa.model.checkpoint_selection import SaveBand
+from vpa.model.recommendations import DeadBand
+from vpa.model.samples.open_windows import ANNOTATION, Extra, SavedWindow
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from podscale.kube.wire import format_micro_time
+from podscale.kube.client.wire import format_micro_time
 from tests.integration.test_vpa_admission import admitting, recommended
 from tests.integration.vpa_stage import RHYTHM, Stage, deployment, stage, vpa
+from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
 from vpa.updater.part import UpdaterPart
-from vpa.updater.priority import UpdaterSettings
 
 FREE = Options(interval_s=0.2, lease="")
 LEASE = "vpa-admission-controller"

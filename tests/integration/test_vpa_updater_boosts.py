@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.errors import Forbidden
+from podscale.kube.client.errors import Forbidden
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, requests, sign_of_life, uids
 from tests.integration.vpa_stage import Stage, deployment, vpa
@@ -18,8 +18,8 @@ from tests.integration.vpa_weather import (
     small,
     updating,
 )
+from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
-from vpa.updater.priority import UpdaterSettings
 
 __all__ = ["small"]
 

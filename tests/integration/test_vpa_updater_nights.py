@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import ApiUnreachable, ServerFailed, TooManyRequests
+from podscale.kube.client.errors import ApiUnreachable, ServerFailed, TooManyRequests
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, running, uids
 from tests.integration.vpa_stage import Stage
@@ -21,11 +21,11 @@ from tests.integration.vpa_weather import (
     small,
     updating,
 )
-from vpa.model.membership import VpaKey
+from vpa.model.samples.membership import VpaKey
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import EvictionRate
 from vpa.updater.flags import Options
-from vpa.updater.pace import EvictionRate
 from vpa.updater.part import UpdaterPart
-from vpa.updater.priority import UpdaterSettings
 
 __all__ = ["small"]
 

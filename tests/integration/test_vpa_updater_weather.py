@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.errors import ApiUnreachable, Forbidden, TooManyRequests, Unprocessable
-from podscale.kube.wire import StatusCause
+from podscale.kube.client.errors import ApiUnreachable, Forbidden, TooManyRequests, Unprocessable
+from podscale.kube.client.wire import StatusCause
 from tests.integration.test_vpa_admission import recommended
 from tests.integration.test_vpa_updater import decisions, events, requests, running, uids
 from tests.integration.vpa_stage import deployment, vpa
@@ -23,10 +23,10 @@ from tests.integration.vpa_weather import (
     small,
     updating,
 )
-from vpa.updater.act import INFEASIBLE
+from vpa.updater.cluster.pod_disruptor import INFEASIBLE
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import SPENT, EvictionRate
 from vpa.updater.flags import Options
-from vpa.updater.pace import SPENT, EvictionRate
-from vpa.updater.priority import UpdaterSettings
 
 __all__ = ["small"]
 

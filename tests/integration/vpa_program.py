@@ -14,12 +14,12 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from podscale.core.metrics import Answer, ContainerColumns, Question, Unavailable
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.pods import Phase
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.columns.pods import Phase
+from podscale.kube.discovery.refreshed import ApiDiscovery
 from tests.integration.vpa_stage import RHYTHM
-from vpa.model.reading import DeadBand
-from vpa.model.saving import SaveBand
+from vpa.model.checkpoint_selection import SaveBand
+from vpa.model.recommendations import DeadBand
 from vpa.recommender.flags import Options
 from vpa.recommender.part import RecommenderPart
 from vpa.stores import VpaStores
@@ -61,8 +61,8 @@ class Ripple:
 
 
 async def main(kubeconfig: str, t0: str, *words: str) -> None:
-    async with connect(Target(kubeconfig=kubeconfig), user_agent="test") as api:
-        discovery = Discovery(api)
+    async with connect(ApiServerTarget(kubeconfig=kubeconfig), user_agent="test") as api:
+        discovery = ApiDiscovery(api)
         await discovery.refresh()
         stores = VpaStores(api, discovery)
         usage = Ripple(stores, float(t0), is_down="down" in words)

@@ -10,18 +10,18 @@ import numpy as np
 import yaml
 
 from podscale.core.metrics import Answer, ContainerColumns, Question, Unavailable
-from podscale.kube.api import Api
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.watching import Rhythm
+from podscale.kube.client.api import Api
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchTiming
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.kubelet import Timing
+from podscale.sandbox.controllers.kubelet import NodeTiming
 from podscale.sandbox.server import SandboxServer
 from vpa.stores import VpaStores
 
 ROOT = Path(__file__).parent.parent.parent
-QUICK = Timing(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
-RHYTHM = Rhythm(backoff_s=0.02, backoff_max_s=0.2, poll_s=0.2)
+QUICK = NodeTiming(start_s=0.02, ready_s=0.02, stop_s=0.02, resize_s=0.02)
+RHYTHM = WatchTiming(backoff_s=0.02, backoff_max_s=0.2, poll_s=0.2)
 
 
 class Usage:
@@ -62,7 +62,7 @@ class Usage:
 class Stage:
     """A cluster, a connection to it, and helpers."""
 
-    def __init__(self, cluster: SandboxCluster, api: Api, discovery: Discovery) -> None:
+    def __init__(self, cluster: SandboxCluster, api: Api, discovery: ApiDiscovery) -> None:
         self.cluster, self.api, self.discovery = cluster, api, discovery
         self.objects = cluster.server.objects
         self.usage = Usage(cluster)
@@ -94,8 +94,8 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
         for crd in yaml.safe_load_all((ROOT / "config/crds/vpa/vpa.yaml").read_text()):
             cluster.server.objects.create("customresourcedefinitions", "", crd)
         kubeconfig = cluster.server.kubeconfig(directory / "kubeconfig")
-        async with connect(Target(kubeconfig=str(kubeconfig)), user_agent="test") as api:
-            discovery = Discovery(api)
+        async with connect(ApiServerTarget(kubeconfig=str(kubeconfig)), user_agent="test") as api:
+            discovery = ApiDiscovery(api)
             await discovery.refresh()
             yield Stage(cluster, api, discovery)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.errors import ApiUnreachable
+from podscale.kube.client.errors import ApiUnreachable
 from tests.integration.vpa_stage import RHYTHM, Stage, stage
+from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.flags import Options
 from vpa.updater.part import UpdaterPart
-from vpa.updater.priority import UpdaterSettings
 
 QUICK = Options(interval_s=0.1, lease="", settings=UpdaterSettings(in_place=True))
 PER_DAY = "vpa.podscale.io/max-disruptions-per-day"

@@ -10,7 +10,7 @@ from adapter.adapter import Adapter
 from podscale.core.metrics import MetricsProvider
 from podscale.process.compose import composed
 from podscale.serving.flags import Flags
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.logs import Verbosity
 from podscale.serving.running import RunningServer
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
+from podscale.serving.certificates.service import service_of
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, FlagError, Flags
 from podscale.serving.flags import parse as parse_flags
-from podscale.serving.service import service_of
-from vpa.admission.patch import BoostSettings
-from vpa.admission.registration import Registration
+from vpa.admission.patches.patch import BoostSettings
+from vpa.admission.registration.configuration import Registration
 from vpa.admission.validation import VpaGates
 from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
-from vpa.model.quantities import is_in_range
+from vpa.model.api.quantities import is_in_range
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("port", "int", 8000, "Port of the webhook."),

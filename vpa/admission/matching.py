@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from podscale.core.selector import Selector
-from vpa.model.objects import SizedPod, Vpa, has_startup_boost, update_mode
+from podscale.core.selectors.selector import Selector
+from vpa.model.api.objects import SizedPod, Vpa, has_startup_boost, update_mode
 
 
 class OwningController(Struct, frozen=True):

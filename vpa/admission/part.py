@@ -12,25 +12,30 @@ import structlog
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from podscale.kube.api import Api, user_agent
-from podscale.kube.connect import connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.own_pod import identity, own_namespace
+from podscale.kube.client.api import Api, user_agent
+from podscale.kube.client.connect import connect
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.leadership.own_pod import identity, own_namespace
 from podscale.process.clusters import discover
 from podscale.process.monitoring import monitored
 from podscale.process.part import ApartKind
-from podscale.serving.api import Route
+from podscale.serving.apis.api import Route
+from podscale.serving.certificates.service import service_of
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, HealthVerdict
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.health import Health, HealthVerdict
+from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.running import Clusters, RunningServer, running
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.service import service_of
 from vpa import flags as common_flags
 from vpa.admission import flags as flags_
-from vpa.admission.ability import hindrance
-from vpa.admission.certificate import WebhookCertificate
-from vpa.admission.registration import Registration, StatusLease, keep_registered, register
+from vpa.admission.registration.ability import hindrance
+from vpa.admission.registration.certificate import WebhookCertificate
+from vpa.admission.registration.configuration import (
+    Registration,
+    StatusLease,
+    keep_registered,
+    register,
+)
 from vpa.admission.webhook import MOST_BODY, Webhook
 from vpa.stores import VpaStores
 
@@ -86,7 +91,7 @@ async def admitting(
         connect(common_flags.target(flags), user_agent=user_agent("admission")) as api,
         asyncio.TaskGroup() as group,
     ):
-        discovery = Discovery(api)
+        discovery = ApiDiscovery(api)
         await discover(discovery)
         stores = VpaStores(
             api,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from podscale.kube.resource import VPAS
+from podscale.kube.client.resource import VPAS
 from vpa.admission.validation import (
     FORBIDDEN,
     INVALID,

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from podscale.core.quantity import MICRO, NANO, Quantity, QuantityError
-from vpa.model.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerPolicy,
     StartupBoost,
     UpdatePolicy,
@@ -20,8 +19,9 @@ from vpa.model.objects import (
     amount,
     container_policies,
 )
-from vpa.model.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
-from vpa.updater.pace import PER_DAY, SPENT, WINDOWS, PaceError, pace_of
+from vpa.model.api.quantities import EMPTY, INT64_MAX, RESOURCES, is_in_range, of_units
+from vpa.model.estimation.annotations import ANNOTATIONS, PREFIX, VpaSettings, settings_from
+from vpa.updater.decide.rate_limits import PER_DAY, SPENT, WINDOWS, PaceError, pace_of
 
 REQUIRED = "Required value"
 UNSUPPORTED = "Unsupported value"

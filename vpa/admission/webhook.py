@@ -14,15 +14,15 @@ import msgspec
 import structlog
 from msgspec import Raw
 
-from podscale.core.selector import Selector
-from podscale.kube.errors import KubeError
-from podscale.kube.wire import ObjectMeta, PartialObjectMetadata, decode
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.wire import ObjectMeta, PartialObjectMetadata, decode
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResponse
-from vpa.admission.acceptance import refused_annotations
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from vpa.admission.matching import Candidate, Match, TargetIndex, match_at_admission
-from vpa.admission.patch import BoostSettings, admission_patch, annotation, annotations_of
-from vpa.admission.resources import MOST_CONTAINERS, ResourcesUnavailable, pod_resources
+from vpa.admission.patches.acceptance import refused_annotations
+from vpa.admission.patches.patch import BoostSettings, admission_patch, annotation, annotations_of
+from vpa.admission.patches.resources import MOST_CONTAINERS, ResourcesUnavailable, pod_resources
 from vpa.admission.review import (
     API_VERSION,
     NULL,
@@ -42,10 +42,10 @@ from vpa.admission.validation import (
     validate,
     validate_annotations,
 )
-from vpa.explain import admitted
-from vpa.explain.admission import Admitted
-from vpa.model.membership import VpaKey
-from vpa.model.objects import ObjectError, SizedPod, TargetRef, Vpa
+from vpa.explain import admission_reasons
+from vpa.explain.admission import AdmittedPod
+from vpa.model.api.objects import ObjectError, SizedPod, TargetRef, Vpa
+from vpa.model.samples.membership import VpaKey
 from vpa.pages import Pages
 from vpa.stored import StoredVpa, decode_pod, is_within, policies_of, vpa_of
 from vpa.stores import VpaStores
@@ -179,8 +179,12 @@ class Webhook:
                          namespace=asked.namespace, vpa=vpa.metadata.name)  # fmt: skip
             return ReviewAnswer(outcome="error")
         await _turn(pod)
-        reasons = await _reasons(pod, vpa, Admitted(pod, vpa, ranges, self._boost, resources))
-        told = [*entries, annotation(admitted.REASONS, reasons)] if reasons is not None else entries
+        reasons = await _reasons(pod, vpa, AdmittedPod(pod, vpa, ranges, self._boost, resources))
+        told = (
+            [*entries, annotation(admission_reasons.REASONS, reasons)]
+            if reasons is not None
+            else entries
+        )
         if refused_annotations(pod, annotations_of(told)) is not None:
             told = entries
         return ReviewAnswer([entry.wire() for entry in told], outcome="applied")
@@ -246,8 +250,8 @@ async def _turn(pod: SizedPod) -> None:
         await asyncio.sleep(0)
 
 
-async def _reasons(pod: SizedPod, vpa: Vpa, view: Admitted) -> str | None:
-    writer = admitted.AnnotationWriter(vpa.metadata.name, view)
+async def _reasons(pod: SizedPod, vpa: Vpa, view: AdmittedPod) -> str | None:
+    writer = admission_reasons.AnnotationWriter(vpa.metadata.name, view)
     for number, container in enumerate(pod.spec.containers, 1):
         if not writer.add(container.name):
             return None

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from podscale.core.quantity import Quantity
 from vpa.capping.limits import boundary_request
-from vpa.model.objects import LimitRangeItem
-from vpa.model.quantities import EMPTY, RESOURCES, ResourceList, is_set, of
+from vpa.model.api.objects import LimitRangeItem
+from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, is_set, of
 
 
 class LimitRangeSpec(Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from vpa.model.quantities import INT64_MAX, RESOURCES, ZERO, ResourceList, of, scaled
+from vpa.model.api.quantities import INT64_MAX, RESOURCES, ZERO, ResourceList, of, scaled
 
 
 class Limit(Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from podscale.core.quantity import Quantity
 from vpa.capping.limits import proportional_limit
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerRecommendation,
     LimitRangeItem,
     ResourcePolicy,
@@ -17,7 +17,7 @@ from vpa.model.objects import (
     is_off,
     requests_and_limits,
 )
-from vpa.model.quantities import ResourceList, of, scaled
+from vpa.model.api.quantities import ResourceList, of, scaled
 
 # One bound of all containers: container name to its resource list.
 Bounds = Mapping[str, ResourceList]

@@ -12,7 +12,7 @@ from msgspec import Struct
 from podscale.core.quantity import Quantity
 from vpa.capping.limitranges import Cap, apply_container_range
 from vpa.capping.podrange import apply_pod_range, with_missing
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerPolicy,
     ContainerRecommendation,
     LimitRangeItem,
@@ -25,8 +25,8 @@ from vpa.model.objects import (
     is_off,
     requests_and_limits,
 )
-from vpa.model.policy import allowed, capped
-from vpa.model.quantities import EMPTY, RESOURCES, ResourceList
+from vpa.model.api.policy import allowed, capped
+from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList
 
 
 class LimitRanges(Struct, frozen=True):

@@ -9,10 +9,10 @@ from typing import Literal
 from msgspec import Struct
 
 from podscale.core.quantity import Quantity
-from vpa.admission.boost import BoostInvalid, boost_of, boosted
 from vpa.admission.matching import Candidate, acts_at_admission, match
-from vpa.admission.patch import BoostSettings
-from vpa.admission.resources import (
+from vpa.admission.patches.boost import BoostInvalid, boost_of, boosted
+from vpa.admission.patches.patch import BoostSettings
+from vpa.admission.patches.resources import (
     ContainerResources,
     PodResources,
     ResourcesUnavailable,
@@ -21,7 +21,7 @@ from vpa.admission.resources import (
 from vpa.capping.limitranges import Cap
 from vpa.capping.processor import Capped, LimitRanges
 from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     SizedPod,
     Vpa,
     VpaRecommendation,
@@ -31,8 +31,8 @@ from vpa.model.objects import (
     requests_and_limits,
     update_mode,
 )
-from vpa.model.policy import Windows, settings_of
-from vpa.model.quantities import EMPTY, of
+from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.quantities import EMPTY, of
 
 # The order in which caps are applied; the last one that changed the value is named first.
 _CAPS = ("LimitRangeMin", "LimitRangeMax", "MinAllowed", "MaxAllowed", "ContainerLimit")
@@ -62,14 +62,14 @@ def explain_admission(
         reason = "NoVpaMatches" if idle.chosen is None else "UpdateModeOff"
         return explanation([reason], [], {"value": None})
     vpa = found.chosen.vpa
-    told = Admitted(pod, vpa, ranges, boost).explain(question)
+    told = AdmittedPod(pod, vpa, ranges, boost).explain(question)
     if question.vpa is None or question.vpa == vpa.metadata.name:
         return told
     reasons = ["OlderVpaWins", *told.reasons]
     return explanation(reasons, [{"vpa": vpa.metadata.name}, told.facts], told.decision)
 
 
-class Admitted:
+class AdmittedPod:
     """What admission makes of one pod, by the VPA that decides; computed once for all values."""
 
     def __init__(

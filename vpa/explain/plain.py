@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
 from vpa.explain.explanation import Fact
-from vpa.model.amounts import humanized
-from vpa.model.quantities import of_units
+from vpa.model.api.quantities import of_units
+from vpa.model.estimation.amounts import humanized
 
 
 def readable(resource: str, amount: object) -> str:

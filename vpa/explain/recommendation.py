@@ -8,14 +8,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from podscale.core.rfc3339 import rfc3339
+from podscale.core.times.rfc3339 import rfc3339
 from vpa.explain.explanation import Fact, Facts, SizingExplanation, explanation
-from vpa.model.estimator import Bound, Derivation
-from vpa.model.objects import Vpa, container_policy, is_off
-from vpa.model.policy import Windows, settings_of
-from vpa.model.quantities import units
-from vpa.model.recommendation import AmountTrace, RecommendationTrace, Step
-from vpa.model.samples import PeakWindow
+from vpa.model.api.objects import Vpa, container_policy, is_off
+from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.quantities import units
+from vpa.model.estimation.estimator import Bound, Derivation
+from vpa.model.estimation.recommendation import AmountTrace, RecommendationTrace, Step
+from vpa.model.samples.samples import PeakWindow
 
 Field = Literal["target", "lowerBound", "upperBound", "uncappedTarget"]
 

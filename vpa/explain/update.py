@@ -1,7 +1,7 @@
 """Why a pod is updated, or why not: the updater's own decision, as an explanation."""
 
 from vpa.explain.explanation import SizingExplanation, explanation
-from vpa.updater.decide import UpdateDecision
+from vpa.updater.decide.decision import UpdateDecision
 
 
 def explain_update(decision: UpdateDecision) -> SizingExplanation:

@@ -10,23 +10,29 @@ import numpy as np
 from msgspec.structs import replace
 
 from podscale.core.metrics import ContainerColumns
-from podscale.core.selector import Selector
-from vpa.model import open_windows
-from vpa.model.aggregates import AggregateKey, Aggregates
-from vpa.model.annotations import HalfLives, VpaSettings, settings_from
+from podscale.core.selectors.selector import Selector
+from vpa.model.api.objects import Vpa, container_policy
+from vpa.model.api.ooms import Oom
+from vpa.model.api.policy import Windows, mistakes_of, settings_of
 from vpa.model.autopilot.recommender import without_margin
-from vpa.model.checkpoint import Checkpoint, check_times
-from vpa.model.entries import ContainerKey, Parked, PodEntry, Taken, VpaEntry
-from vpa.model.held import holding
-from vpa.model.histograms import Columns
-from vpa.model.intake import Intake
-from vpa.model.membership import Labels, Membership, VpaKey, canonical
-from vpa.model.merged import merged
-from vpa.model.objects import Vpa, container_policy
-from vpa.model.ooms import Oom
-from vpa.model.policy import Windows, mistakes_of, settings_of
-from vpa.model.presence import Presence
-from vpa.model.samples import Containers, PeakWindow
+from vpa.model.estimation.annotations import HalfLives, VpaSettings, settings_from
+from vpa.model.histograms.checkpoint import Checkpoint, check_times
+from vpa.model.histograms.matrix import Columns
+from vpa.model.samples import open_windows
+from vpa.model.samples.aggregates import AggregateKey, Aggregates
+from vpa.model.samples.entries import (
+    ContainerKey,
+    IntakeCounts,
+    ParkedCheckpoints,
+    PodEntry,
+    VpaEntry,
+)
+from vpa.model.samples.intake import Intake
+from vpa.model.samples.membership import Labels, Membership, VpaKey, canonical
+from vpa.model.samples.memory_peaks import holding
+from vpa.model.samples.merged import merged
+from vpa.model.samples.presence import PodCounts
+from vpa.model.samples.samples import Containers, PeakWindow
 
 
 class ClusterModel:
@@ -58,8 +64,10 @@ class ClusterModel:
         self._windows_of: dict[AggregateKey, Windows] = {}
         self._users: dict[AggregateKey, set[ContainerKey]] = {}
         self._aggregate_of: dict[ContainerKey, AggregateKey] = {}
-        self._presence = Presence()
-        self._parked: dict[VpaKey, Parked] = {}  # what checkpoints brought, of VPAs that left
+        self._presence = PodCounts()
+        self._parked: dict[
+            VpaKey, ParkedCheckpoints
+        ] = {}  # what checkpoints brought, of VPAs that left
         self.killed: set[tuple[VpaKey, str]] = set()  # by an OOM, not yet in a checkpoint
         self.version = 0  # changes whenever a VPA has other columns than before
         self._batch: tuple[Sequence[str], Sequence[str], Sequence[str], Columns] | None = None
@@ -122,7 +130,7 @@ class ClusterModel:
             self.aggregates.close(np.array(list(entry.initial.values()), dtype=np.intp))
         elif entry.initial:
             target = entry.vpa.spec.target_ref
-            self._parked[key] = Parked(now, target, entry.initial, entry.pending)
+            self._parked[key] = ParkedCheckpoints(now, target, entry.initial, entry.pending)
 
     def put_pod(
         self,
@@ -156,7 +164,7 @@ class ClusterModel:
             self._presence.replace(namespace, entry, None)
             self._close(namespace, name, set(entry.containers))
 
-    def take(self, usage: ContainerColumns, minutes: float | None = None) -> Taken:
+    def take(self, usage: ContainerColumns, minutes: float | None = None) -> IntakeCounts:
         """Add one sample per container; ``minutes`` as ``Intake.take`` has it."""
         return self.intake.take(self.rows_of_usage(usage), usage, minutes)
 
@@ -314,7 +322,7 @@ class ClusterModel:
             self._drop(keys[i])
         return int(expendable.sum())
 
-    def _forget(self, parked: Parked) -> None:
+    def _forget(self, parked: ParkedCheckpoints) -> None:
         self.aggregates.close(np.array(list(parked.initial.values()), dtype=np.intp))
 
     def _open(self, key: ContainerKey, labels: Labels, now: float) -> None:

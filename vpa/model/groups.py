@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from vpa.model.aggregates import Aggregates
 from vpa.model.cluster import ClusterModel
-from vpa.model.histograms import Columns
-from vpa.model.membership import VpaKey
-from vpa.model.merged import merged
+from vpa.model.histograms.matrix import Columns
+from vpa.model.samples.aggregates import Aggregates
+from vpa.model.samples.membership import VpaKey
+from vpa.model.samples.merged import merged
 
 Named = tuple[VpaKey, str]  # a VPA and a container name
 
 
-class Groups:
+class ContainerGroups:
     """Follows a cluster; ``number`` changes whenever the groups do."""
 
     def __init__(self, cluster: ClusterModel) -> None:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from podscale.core import duration
-from podscale.core.duration import DurationError
+from podscale.core.times import duration
+from podscale.core.times.duration import DurationError
 
 
 class HistoryFlags(Struct, frozen=True):

@@ -11,19 +11,19 @@ from podscale.core.quantity import QuantityError
 from podscale.serving.flags import Flag, Flags
 from vpa.flags import COMMON, gate, leader_election
 from vpa.flags import problems as common_problems
-from vpa.model.annotations import HalfLives, VpaSettings
+from vpa.model.api.policy import Windows
+from vpa.model.api.quantities import ResourceList, is_in_range
 from vpa.model.autopilot.recommender import AutopilotSettings, CpuGoal, MemoryGoal, Method
-from vpa.model.estimator import EstimatorSettings, Percentiles
-from vpa.model.nodes import NodeShape
-from vpa.model.policy import Windows
-from vpa.model.quantities import ResourceList, is_in_range
-from vpa.model.reading import DeadBand
-from vpa.model.recommendation import RecommenderSettings
-from vpa.model.saving import SaveBand
-from vpa.recommender import history_flags
-from vpa.recommender.history_flags import HISTORY
-from vpa.recommender.past import HistorySpan
-from vpa.recommender.shapes import read_shapes
+from vpa.model.checkpoint_selection import SaveBand
+from vpa.model.estimation.annotations import HalfLives, VpaSettings
+from vpa.model.estimation.estimator import EstimatorSettings, Percentiles
+from vpa.model.estimation.nodes import NodeShape
+from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.recommendations import DeadBand
+from vpa.recommender.history import flags as history_flags
+from vpa.recommender.history.flags import HISTORY
+from vpa.recommender.history.usage_history import HistorySpan
+from vpa.recommender.node_shapes import read_shapes
 
 _EXTERNAL = "usage comes from the feed or from metrics.k8s.io (--metrics-source)"
 

@@ -12,31 +12,26 @@ import structlog
 from msgspec import Struct
 
 from podscale.core.metrics import ContainerColumns, ContainerUsage, MetricsProvider
-from podscale.core.selector import Selector
-from podscale.kube.api import Api
-from podscale.kube.errors import NotLeading
-from podscale.kube.lease import Term
-from podscale.kube.pods import PodView
-from podscale.kube.store import Store
-from podscale.serving.liveness import Heartbeat
-from vpa.explain.standing import SizingState
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import NotLeading
+from podscale.kube.columns.pods import PodView
+from podscale.kube.informer.store import Store
+from podscale.kube.leadership.lease import Term
+from podscale.serving.monitoring.liveness import Heartbeat
+from vpa.explain.sizing_state import SizingState
+from vpa.model.api.objects import TargetRef, Vpa, update_mode
+from vpa.model.api.ooms import Oom
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.objects import TargetRef, Vpa, update_mode
-from vpa.model.ooms import Oom
-from vpa.model.reading import Estimates, ModelReader
-from vpa.model.recommendation import RecommendationTrace
-from vpa.recommender.checkpoints import Checkpoints
-from vpa.recommender.comparing import Comparing
+from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.recommendations import Estimates, RecommendationReader
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.flags import Options
-from vpa.recommender.podfeed import PodFeed, put
-from vpa.recommender.publishing import Publisher
-from vpa.recommender.saving import Saving
-from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
-from vpa.recommender.shapes import Shapes
-from vpa.recommender.starting import (
+from vpa.recommender.history.checkpoint_writes import CheckpointWrites
+from vpa.recommender.history.checkpoints import Checkpoints
+from vpa.recommender.history.initial_state import (
     FIRST_PAUSE_S,
     MOST_PAUSE_S,
     FindPast,
@@ -44,9 +39,14 @@ from vpa.recommender.starting import (
     from_prometheus,
     told,
 )
+from vpa.recommender.node_shapes import NodeShapes
+from vpa.recommender.pod_feed import PodFeed, put
+from vpa.recommender.publishing.publisher import Publisher
+from vpa.recommender.publishing.quality_samples import QualitySamples
+from vpa.recommender.selfmetrics import ObjectLabels, RecommenderMetrics
 from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
-from vpa.targets import Resolved
+from vpa.targets import ResolvedTarget
 
 _log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ _LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
 class _Held(Struct):
     # A VPA as it was put into the model.
     vpa: Vpa
-    resolved: Resolved
+    resolved: ResolvedTarget
     selector: Selector | None  # the last that its target had, should that be gone
     target: TargetRef | None  # whose selector it is
 
@@ -93,7 +93,7 @@ class Recommender:
         self._outage = outage
         self._usage_problem = ""  # of the last pass
         self._wall = wall
-        self._shapes = Shapes(stores, options.shapes)
+        self._shapes = NodeShapes(stores, options.shapes)
         self._feed = PodFeed(stores.pods, evictions)
         # As upstream judges (``recommender/main.go``): not before checkpoints and history are read.
         self.heartbeat = Heartbeat(_HEALTHY_PASSES * options.interval_s)
@@ -107,17 +107,19 @@ class Recommender:
         )
         self._autopilot = Autopilot(options.autopilot)
         AutopilotFeed(self.cluster, self._autopilot)
-        self.reader = ModelReader(self.cluster, self._autopilot)
+        self.reader = RecommendationReader(self.cluster, self._autopilot)
         self._checkpoints = Checkpoints(self._api, self._stores.scopes, options.ignored)
         now = self._wall()
-        self._saving = Saving(
+        self._saving = CheckpointWrites(
             self.cluster, self._checkpoints, self._stores, options, self._metrics, now
         )
         self._publisher = Publisher(
             self._api, self.cluster, self.reader, self._stores, options, self._metrics,
             lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
         )  # fmt: skip
-        self._comparing = Comparing(self._metrics.quality, self.cluster, self.reader, self._stores)
+        self._comparing = QualitySamples(
+            self._metrics.quality, self.cluster, self.reader, self._stores
+        )
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
         self._gone: list[tuple[str, str]] = []  # pods that are still in the model
@@ -373,7 +375,7 @@ class Recommender:
         self._metrics.states.set(self.cluster.tracked)
 
 
-def _has_moved(held: _Held, vpa: Vpa, resolved: Resolved) -> bool:
+def _has_moved(held: _Held, vpa: Vpa, resolved: ResolvedTarget) -> bool:
     # To another workload, with other pods. A selector that changes without the target, or the
     # target without the selector, leaves the pods to be those that were measured; and while a
     # target is not there, its name may be a slip, or its object on the way.

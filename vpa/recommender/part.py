@@ -7,36 +7,36 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from podscale.core.metrics import MetricsProvider
-from podscale.kube.api import Api
-from podscale.kube.leading import Leading, LeaseChoice
-from podscale.kube.lease import Elector
-from podscale.kube.own_pod import leader_label_of
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import EVENTS
-from podscale.kube.store import Store
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm, WatchSource
+from podscale.kube.client.api import Api
+from podscale.kube.client.resource import EVENTS
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
+from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.lease import Elector
+from podscale.kube.leadership.own_pod import leader_label_of
 from podscale.process.part import PartKind, Shared, Work
-from podscale.serving.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health, HealthVerdict
+from podscale.serving.monitoring.health import Health, HealthVerdict
 from vpa import flags as common_flags
 from vpa import sizing
 from vpa.decisions_api import SizingApi
 from vpa.recommender import flags as flags_
-from vpa.recommender import history_flags
 from vpa.recommender.flags import Options
+from vpa.recommender.history import flags as history_flags
+from vpa.recommender.history.initial_state import FindPast
+from vpa.recommender.history.usage_history import UsageHistory
 from vpa.recommender.loop import Recommender
-from vpa.recommender.past import UsagePast
 from vpa.recommender.selfmetrics import RecommenderMetrics
-from vpa.recommender.starting import FindPast
 from vpa.stored import StoredEvent
 from vpa.stores import VpaStores
-from vpa.updater.loop import Updater
+from vpa.updater.loop.loop import Updater
 from vpa.updater.part import UpdaterPart
 from vpa.watches import stores_of
 
 # Says where the history of usage is, from the source of live usage and the namespaces.
-PastOf = Callable[[MetricsProvider, Sequence[str]], UsagePast]
+PastOf = Callable[[MetricsProvider, Sequence[str]], UsageHistory]
 
 
 class RecommenderPart:
@@ -55,7 +55,7 @@ class RecommenderPart:
         find_past: FindPast | None = None,
         outage: Callable[[], str] = str,
         feeds_stores: bool = True,
-        rhythm: Rhythm = DEFAULT_RHYTHM,
+        rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
         updater: Callable[[], Updater | None] = lambda: None,
     ) -> None:
@@ -68,7 +68,7 @@ class RecommenderPart:
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
         self._evictions: Store[StoredEvent] = Store(stores.scopes)
-        self._leading = Leading(api, lease, on_change)
+        self._leading = Leadership(api, lease, on_change)
         self.recommender = Recommender(
             self._leading.api,
             stores,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from vpa.recommender.quality import Quality
+from vpa.recommender.publishing.quality import Quality
 
 PREFIX = "vpa_recommender_"
 _LATENCY = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import structlog
 
-from podscale.kube.errors import NotLeading
+from podscale.kube.client.errors import NotLeading
 
 _log = structlog.get_logger()
 

@@ -5,8 +5,8 @@ from msgspec import Struct
 from podscale.serving.flags import Flag, Flags
 from vpa.flags import COMMON, gate, leader_election
 from vpa.flags import problems as common_problems
-from vpa.updater.pace import EvictionRate, rate_limit
-from vpa.updater.priority import UpdaterSettings
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
 
 UPSTREAM: tuple[Flag, ...] = (
     Flag("updater-interval", "duration", 60.0, "How often pods are looked at."),

@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.api import Api
-from podscale.kube.events import FLUSH_S, Recorder
-from podscale.kube.leading import Leading, LeaseChoice
-from podscale.kube.lease import Term
-from podscale.kube.own_pod import identity, leader_label_of, own_namespace
-from podscale.kube.watching import DEFAULT_RHYTHM, Rhythm
+from podscale.kube.client.api import Api
+from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
+from podscale.kube.leadership.leading import Leadership, LeaseChoice
+from podscale.kube.leadership.lease import Term
+from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
 from podscale.process.part import PartKind, Shared, Work
-from podscale.serving.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
-from podscale.serving.health import Health
+from podscale.serving.monitoring.health import Health
 from vpa import flags as common_flags
 from vpa.stores import VpaStores
 from vpa.updater import flags as flags_
-from vpa.updater.act import PodDisruptor
+from vpa.updater.cluster.pod_disruptor import PodDisruptor
 from vpa.updater.flags import Options
-from vpa.updater.loop import Updater
+from vpa.updater.loop.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
 from vpa.watches import stores_of
 
@@ -42,14 +42,14 @@ class UpdaterPart:
         lease: LeaseChoice | None,
         on_change: Callable[[bool], Awaitable[None]] | None = None,
         feeds_stores: bool = True,
-        rhythm: Rhythm = DEFAULT_RHYTHM,
+        rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``."""
         self.stores = stores
         self._feeds_stores = feeds_stores
         self._rhythm = rhythm
-        self._leading = Leading(api, lease, on_change)
+        self._leading = Leadership(api, lease, on_change)
         acting = self._leading.api
         self._recorder = Recorder(acting, COMPONENT, instance=identity(), clock=wall)
         actor = PodDisruptor(acting, stores, self._recorder)

@@ -16,7 +16,7 @@ import click
 def command(rate_interval: str, label_prefix: str) -> None:
     """Print the default rules of the adapter."""
     from adapter.rules import config_gen
-    from podscale.core.duration import DurationError
+    from podscale.core.times.duration import DurationError
 
     try:
         click.echo(config_gen.default_yaml(rate_interval, label_prefix), nl=False)

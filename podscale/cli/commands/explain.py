@@ -20,7 +20,7 @@ from podscale.cli.commands.story import story_lines
 from podscale.cli.output import Form, emit, note, output_option, printable, said
 
 if TYPE_CHECKING:
-    from podscale.kube.api import Api
+    from podscale.kube.client.api import Api
 
 # What may stand before the slash, and where its decisions are served.
 _HPA = ("hpa.podscale.io", "v1alpha1", "scalingdecisions")
@@ -105,7 +105,7 @@ def _is_time(text: str) -> bool:
     # Before the cluster is asked; the server has the last word.
     from datetime import datetime
 
-    from podscale.core.duration import DurationError, parse_go
+    from podscale.core.times.duration import DurationError, parse_go
 
     try:
         parse_go(text)
@@ -181,7 +181,7 @@ async def _ask(
 ) -> Mapping[str, Any]:
     import msgspec
 
-    from podscale.kube.errors import (
+    from podscale.kube.client.errors import (
         ApiUnreachable,
         BadRequest,
         KubeError,

@@ -8,7 +8,7 @@ import click
 
 from podscale.cli.cluster import EXIT_USAGE
 from podscale.cli.output import Form, emit, output_option, said
-from podscale.core.moment import read_time
+from podscale.core.times.moment import read_time
 
 if TYPE_CHECKING:
     from hpa.offline.evaluation import OfflineError

@@ -14,7 +14,7 @@ from podscale.cli.cluster import EXIT_FAILED, EXIT_USAGE
 from podscale.cli.output import note, plainly, progress, said
 
 if TYPE_CHECKING:
-    from podscale.feed.client import PrometheusClient
+    from podscale.feed.http.client import PrometheusClient
     from podscale.migrate.compare import Comparable
     from podscale.migrate.outcome import MigrationOutcome
 
@@ -75,7 +75,7 @@ def command(
     import msgspec
 
     from adapter import flags
-    from podscale.feed.proxies import proxy_for
+    from podscale.feed.http.proxies import proxy_for
     from podscale.migrate.documents import Unreadable
     from podscale.migrate.reader import manifests_yaml, migrate_all, render, rules_yaml
 
@@ -178,8 +178,8 @@ async def _compare(
 
     Returns whether Prometheus told what was asked.
     """
-    from podscale.feed.client import PrometheusClient
     from podscale.feed.errors import QueryError
+    from podscale.feed.http.client import PrometheusClient
     from podscale.feed.options import PrometheusOptions
     from podscale.migrate.compare import at
 

@@ -59,7 +59,7 @@ async def _run(
     from podscale.cli.page import PageChoice
     from podscale.cli.parts import problems, reader_of
     from podscale.cli.together import together
-    from podscale.kube.own_pod import own_namespace
+    from podscale.kube.leadership.own_pod import own_namespace
     from podscale.process import garbage
     from podscale.process import program as running
     from podscale.process.flags import split

@@ -67,7 +67,7 @@ def command(ctx: click.Context, duration: str, chosen: str, speed: float) -> Non
 
 
 def _limit_s(duration: str) -> float | None:
-    from podscale.core.duration import DurationError, parse_go
+    from podscale.core.times.duration import DurationError, parse_go
 
     if not duration:
         return None

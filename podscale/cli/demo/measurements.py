@@ -18,9 +18,9 @@ from msgspec import Struct
 from podscale.cli.demo.clock import Clock
 from podscale.cli.demo.leftovers import note_child
 from podscale.cli.demo.rules import scrape_config
-from podscale.sandbox import exporter
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.promql.server import Scraped, StandIn
+from podscale.sandbox.load import exporter
+from podscale.sandbox.promql.server import PrometheusStandIn, ScrapedSample
 from podscale.sandbox.promql.values import label_set
 
 HOST = "127.0.0.1"
@@ -80,13 +80,13 @@ async def measuring(
             say(f"{binary} does not run here ({problem}): its stand-in measures instead")
             why = "stand-in, the prometheus found does not run"
 
-    def page(now_s: float) -> list[Scraped]:
+    def page(now_s: float) -> list[ScrapedSample]:
         return [
-            Scraped(each.name, label_set(each.labels), each.value)
+            ScrapedSample(each.name, label_set(each.labels), each.value)
             for each in exporter.samples(cluster.load, now_s)
         ]
 
-    async with StandIn(clock, page=page, every_s=clock.real_s(scrape_s)) as stand_in:
+    async with PrometheusStandIn(clock, page=page, every_s=clock.real_s(scrape_s)) as stand_in:
         yield Measurements(stand_in.url, why)
 
 

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.load import Traffic
-from podscale.sandbox.queues import Queue
+from podscale.sandbox.load.queues import Queue
+from podscale.sandbox.load.traffic import Traffic
 
 MIB = 2**20
 PERIOD_S = 150.0  # of the daily load, which here takes two and a half minutes

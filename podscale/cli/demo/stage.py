@@ -25,10 +25,10 @@ from podscale.cli.demo.rules import rules
 from podscale.cli.together import together
 from podscale.core.unfailing import unfailing_file
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.kubelet import Timing
+from podscale.sandbox.controllers.kubelet import NodeTiming
 from podscale.sandbox.server import SandboxServer
-from podscale.serving import logs
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring import logs
+from podscale.serving.monitoring.logs import Verbosity
 
 _LEAST_SCRAPE_S = 0.1  # real seconds between two scrapes, however fast the clock
 _LOOK_S, _LEAST_LOOK_S = 2.0, 0.4  # of the page; the demo's seconds, and real ones at least
@@ -138,9 +138,9 @@ async def _on(
                     yield here
 
 
-def _timing(clock: Clock) -> Timing:
-    usual = Timing()
-    return Timing(
+def _timing(clock: Clock) -> NodeTiming:
+    usual = NodeTiming()
+    return NodeTiming(
         start_s=clock.real_s(usual.start_s),
         ready_s=clock.real_s(usual.ready_s),
         stop_s=clock.real_s(usual.stop_s),

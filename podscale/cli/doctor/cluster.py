@@ -10,12 +10,12 @@ from msgspec import Struct
 from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
 from adapter.doctor.objects import Hpa
-from podscale.kube.api import Api
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
-from podscale.kube.restmapper import Mapper
-from podscale.kube.wire import format_time
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
+from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
+from podscale.kube.client.wire import format_time
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery.restmapper import Mapper
 
 READER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _MOST_OBJECTS = 2_000
@@ -117,7 +117,7 @@ class DoctorCluster:
 
     async def learn_resources(self) -> None:
         """Read discovery; raises ``ClusterFailed`` when nothing of it can be read."""
-        discovery = Discovery(self._api)
+        discovery = ApiDiscovery(self._api)
         self.requests += 2
         try:
             self.mapper = await discovery.refresh()

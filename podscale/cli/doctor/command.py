@@ -89,7 +89,7 @@ def command(ctx: click.Context, /, cluster: ClusterChoice, form: Form, **options
     """
     from podscale.cli.doctor.cluster import ClusterFailed
     from podscale.cli.doctor.report import print_report
-    from podscale.kube.errors import KubeError
+    from podscale.kube.client.errors import KubeError
 
     try:
         report = asyncio.run(_examined(cluster, Given(**options)))

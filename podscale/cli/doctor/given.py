@@ -49,7 +49,7 @@ def check(given: Given) -> None:
     """Raise ``WrongUsage`` for options that nothing can be done with."""
     from adapter.doctor.lint_objects import OBJECT_LINTS
     from adapter.doctor.lints import RULE_LINTS
-    from podscale.core import selector
+    from podscale.core.selectors import selector
 
     known = {**RULE_LINTS, **OBJECT_LINTS}
     if unknown := [each for each in given.disable_lint if each not in known]:
@@ -88,9 +88,9 @@ def check(given: Given) -> None:
 def prometheus(given: Given) -> "PrometheusOptions | None":
     """Return how Prometheus is reached, ``None`` if it is not; raises ``WrongUsage``."""
     from adapter.flags import headers, prometheus_url
-    from podscale.feed import credentials
+    from podscale.feed.http import credentials
+    from podscale.feed.http.proxies import proxy_of
     from podscale.feed.options import PrometheusOptions
-    from podscale.feed.proxies import proxy_of
     from podscale.serving.flags import FlagError
 
     if not given.prometheus_url:
@@ -120,7 +120,7 @@ def prometheus(given: Given) -> "PrometheusOptions | None":
 
 def seconds(flag: str, text: str) -> float:
     """Return the seconds of a Go duration; raises ``WrongUsage``."""
-    from podscale.core.duration import DurationError, parse_go
+    from podscale.core.times.duration import DurationError, parse_go
 
     try:
         return parse_go(text)

@@ -9,10 +9,10 @@ from adapter.doctor.evidence import AskedEvidence
 from adapter.doctor.objects import Hpa, HpaMetric, NamedMetricSource, ResourceMetricSource
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
-from podscale.core.labels import since_1_36
-from podscale.core.selector import SelectorError
-from podscale.kube.errors import NoMatch
-from podscale.kube.restmapper import Mapper
+from podscale.core.selectors.labels import since_1_36
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.client.errors import NoMatch
+from podscale.kube.discovery.restmapper import Mapper
 
 _OF_PODS = ("Pods", "Resource", "ContainerResource")
 

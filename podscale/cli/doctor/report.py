@@ -13,7 +13,7 @@ from adapter.stages import Stage
 from podscale.cli.doctor.rule_reports import RuleReport
 from podscale.cli.doctor.run import DoctorReport
 from podscale.cli.output import Form, count, emit, note, printable, wants_colour
-from podscale.core import duration
+from podscale.core.times import duration
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import NotPromql, parse
 

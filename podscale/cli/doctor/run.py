@@ -37,16 +37,9 @@ from podscale.cli.doctor.served import answered, measured
 from podscale.cli.output import Progress, count, plainly
 from podscale.core.plainwords import plain_words
 from podscale.core.showable import shown_url
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
-from podscale.kube.resource import (
-    DEPLOYMENTS,
-    HPAS,
-    PODS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    VPAS,
-)
+from podscale.kube.client.resource import DEPLOYMENTS, HPAS, PODS, REPLICA_SETS, STATEFUL_SETS, VPAS
 from podscale.migrate.rules_source import RulesText
 
 

@@ -19,7 +19,13 @@ from adapter.doctor.query_checks import listed
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.output import count
-from podscale.kube.errors import ApiError, ApiUnreachable, Forbidden, KubeError, ObjectNotFound
+from podscale.kube.client.errors import (
+    ApiError,
+    ApiUnreachable,
+    Forbidden,
+    KubeError,
+    ObjectNotFound,
+)
 
 _PLACES = (
     "custom.metrics.k8s.io/v1beta1",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from hpa.decide import wire
+from hpa.decide.api import wire
 from hpa.offline.evaluation import OfflineError, plain_hpa, written_hpa
 from hpa.offline.manifest import WrittenError, plain
 from hpa.simulate.load import LoadHistory

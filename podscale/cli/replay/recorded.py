@@ -9,8 +9,8 @@ from msgspec import Struct, structs
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
-from hpa.decide.reading import read as read_hpa
-from hpa.decide.spec import HPA, MetricObject
+from hpa.decide.api.reading import read as read_hpa
+from hpa.decide.api.spec import HPA, MetricObject
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import rules_of
@@ -18,10 +18,10 @@ from podscale.cli.doctor.given import Given, WrongUsage, prometheus
 from podscale.cli.output import progress, said
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
-from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
-from podscale.kube.errors import KubeError, NoMatch
+from podscale.feed.http.client import PrometheusClient
+from podscale.kube.client.errors import KubeError, NoMatch
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries

@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 from hpa.decide import Settings
-from hpa.decide.reading import read as read_hpa
-from hpa.decide.spec import HPA
+from hpa.decide.api.reading import read as read_hpa
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory, held
 from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.verdict import judge, oracle
@@ -20,9 +20,9 @@ from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
 from podscale.cli.replay.html import html_of
 from podscale.cli.replay.recorded import PastOptions, recorded
-from podscale.core.duration import DurationError, format_go, parse_go, parse_prometheus
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
+from podscale.core.times.duration import DurationError, format_go, parse_go, parse_prometheus
 from podscale.replay.candidates import (
     ReplayCandidate,
     ReplayQuestion,

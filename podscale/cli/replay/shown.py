@@ -7,7 +7,7 @@ import click
 
 from podscale.cli.output import count, emit, printable, table
 from podscale.cli.replay.command import ReplayForm
-from podscale.core.duration import format_prometheus
+from podscale.core.times.duration import format_prometheus
 from podscale.replay.report import COLUMNS, FURTHER, ReplayReport
 
 _TITLES = {

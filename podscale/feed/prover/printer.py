@@ -10,7 +10,7 @@ from podscale.core.goquote import quote
 from podscale.feed.prover.tree import (
     SET_OPS,
     Aggregation,
-    At,
+    AtModifier,
     Binary,
     FunctionCall,
     Matcher,
@@ -70,7 +70,7 @@ def _matcher(matcher: Matcher) -> str:
     return f"{_label(matcher.label)}{matcher.op}{quote(matcher.value)}"
 
 
-def _moved(at: At | None, offset_ms: int) -> str:
+def _moved(at: AtModifier | None, offset_ms: int) -> str:
     text = ""
     if at is not None:
         text = f" @ {at.ms // 1000}.{at.ms % 1000:03}" if at.kind == "time" else f" @ {at.kind}()"

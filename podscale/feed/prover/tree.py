@@ -37,7 +37,7 @@ class Matcher(Struct, frozen=True):
     value: str
 
 
-class At(Struct, frozen=True):
+class AtModifier(Struct, frozen=True):
     """The ``@`` modifier; ``ms`` only for a fixed time."""
 
     kind: Literal["start", "end", "time"]
@@ -63,7 +63,7 @@ class VectorSelector(Struct, frozen=True, tag=True):
     matchers: tuple[Matcher, ...]
     range_ms: int | None = None
     offset_ms: int = 0
-    at: At | None = None
+    at: AtModifier | None = None
     bound: tuple[str, ...] = ()  # labels whose matcher was taken out, to be filled in again
 
 
@@ -80,7 +80,7 @@ class Subquery(Struct, frozen=True, tag=True):
     range_ms: int
     step_ms: int | None
     offset_ms: int = 0
-    at: At | None = None
+    at: AtModifier | None = None
 
 
 class FunctionCall(Struct, frozen=True, tag=True):
@@ -317,13 +317,13 @@ def _ms(duration: timedelta | None) -> int:
     return micro // 1000
 
 
-def _at(at: promql_parser.AtModifier | None) -> At | None:
+def _at(at: promql_parser.AtModifier | None) -> AtModifier | None:
     if at is None:
         return None
     if at.type == promql_parser.AtModifierType.Start:
-        return At("start")
+        return AtModifier("start")
     if at.type == promql_parser.AtModifierType.End:
-        return At("end")
+        return AtModifier("end")
     if at.at is None:
         raise NotPromql("an @ without time")
-    return At("time", round(at.at.timestamp() * 1000))
+    return AtModifier("time", round(at.at.timestamp() * 1000))

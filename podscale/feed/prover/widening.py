@@ -43,7 +43,7 @@ AGGREGATIONS = frozenset({
 # fmt: on
 
 
-class Wide(Struct, frozen=True):
+class WidenedNode(Struct, frozen=True):
     """A widened node with what is known of it."""
 
     node: Node
@@ -51,12 +51,12 @@ class Wide(Struct, frozen=True):
     carries: bool  # p
 
 
-def widen(node: Node, labels: KeyLabels) -> Wide:
+def widen(node: Node, labels: KeyLabels) -> WidenedNode:
     """Return the widened node; raises ``NotProvable``."""
     match node:
         case VectorSelector():
             bound = frozenset(node.bound)
-            return Wide(node, bound, labels.namespace in bound)
+            return WidenedNode(node, bound, labels.namespace in bound)
         case Negation(operand):
             inner = widen(operand, labels)
             return replace(inner, node=Negation(inner.node))
@@ -69,14 +69,14 @@ def widen(node: Node, labels: KeyLabels) -> Wide:
             return _aggregation(node, labels)
         case Binary():
             return _binary(node, labels)
-    return Wide(node, frozenset(), carries=False)
+    return WidenedNode(node, frozenset(), carries=False)
 
 
-def _call(node: FunctionCall, labels: KeyLabels) -> Wide:
+def _call(node: FunctionCall, labels: KeyLabels) -> WidenedNode:
     arguments = [widen(argument, labels) for argument in node.arguments]
     bound_at = [place for place, argument in enumerate(arguments) if argument.bound]
     if not bound_at:
-        return Wide(node, frozenset(), carries=False)
+        return WidenedNode(node, frozenset(), carries=False)
     place = _subject(node, labels, arguments)
     if bound_at != [place]:
         raise NotProvable(f"an argument of {node.function} depends on the request")
@@ -84,7 +84,7 @@ def _call(node: FunctionCall, labels: KeyLabels) -> Wide:
     return replace(inner, node=replace(node, arguments=tuple(a.node for a in arguments)))
 
 
-def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[Wide]) -> int:
+def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[WidenedNode]) -> int:
     """Return which argument holds the series that the function maps one by one."""
     name = node.function
     if name in OVER_INSTANT:
@@ -102,7 +102,7 @@ def _subject(node: FunctionCall, labels: KeyLabels, arguments: list[Wide]) -> in
     raise NotProvable(f"function {name}")
 
 
-def _relabel(node: FunctionCall, labels: KeyLabels, subject: Wide) -> None:
+def _relabel(node: FunctionCall, labels: KeyLabels, subject: WidenedNode) -> None:
     # label_replace(v, target, replacement, source, regex); label_join(v, target, sep, sources…)
     texts = [a.value if isinstance(a, Text) else None for a in node.arguments[1:]]
     if None in texts:
@@ -114,13 +114,13 @@ def _relabel(node: FunctionCall, labels: KeyLabels, subject: Wide) -> None:
         raise NotProvable(f"{node.function} reads a namespace label that is not in the original")
 
 
-def _aggregation(node: Aggregation, labels: KeyLabels) -> Wide:
+def _aggregation(node: Aggregation, labels: KeyLabels) -> WidenedNode:
     inner = widen(node.operand, labels)
     parameter = widen(node.parameter, labels) if node.parameter is not None else None
     if parameter is not None and parameter.bound:
         raise NotProvable(f"the parameter of {node.op} depends on the request")
     if not inner.bound:
-        return Wide(node, frozenset(), carries=False)
+        return WidenedNode(node, frozenset(), carries=False)
     if node.op not in AGGREGATIONS:
         raise NotProvable(f"aggregation {node.op}")
     if (
@@ -139,16 +139,16 @@ def _aggregation(node: Aggregation, labels: KeyLabels) -> Wide:
             grouping = (namespace, *grouping)
         elif not is_by and not kept:
             grouping = tuple(label for label in grouping if label != namespace)
-    return Wide(
+    return WidenedNode(
         replace(node, operand=inner.node, labels=grouping), inner.bound, inner.carries and kept
     )
 
 
-def _binary(node: Binary, labels: KeyLabels) -> Wide:
+def _binary(node: Binary, labels: KeyLabels) -> WidenedNode:
     left, right = widen(node.left, labels), widen(node.right, labels)
     bound = left.bound | right.bound
     if not bound:
-        return Wide(node, frozenset(), carries=False)
+        return WidenedNode(node, frozenset(), carries=False)
     if is_scalar(node.left) or is_scalar(node.right):
         scalar, vector = (left, right) if is_scalar(node.left) else (right, left)
         if scalar.bound:
@@ -160,7 +160,7 @@ def _binary(node: Binary, labels: KeyLabels) -> Wide:
         MatcherFacts(right.bound, right.carries),
         labels,
     )
-    return Wide(
+    return WidenedNode(
         replace(node, left=left.node, right=right.node, labels=matched.labels),
         matched.facts.bound,
         matched.facts.carries,

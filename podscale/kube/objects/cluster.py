@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from podscale.kube.wire import LabelSelector, ObjectMeta, Quantity, Time
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
 
 
 class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from podscale.kube.wire import ObjectMeta, Quantity, Time
+from podscale.kube.client.wire import ObjectMeta, Quantity, Time
 
 
 class ResourceRequirements(Struct, frozen=True, gc=False, rename="camel"):

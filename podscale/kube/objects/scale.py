@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from podscale.kube.wire import LabelSelector, ObjectMeta
+from podscale.kube.client.wire import LabelSelector, ObjectMeta
 
 
 class ScaleSpec(Struct, frozen=True, rename="camel"):

@@ -14,8 +14,8 @@ from multidict import MultiDict, MultiMapping
 
 from podscale.feed.prover.tree import Node, Subquery, VectorSelector
 from podscale.sandbox.promql import answers, parameters
-from podscale.sandbox.promql.engine import Evaluation
 from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
+from podscale.sandbox.promql.evaluation.engine import Evaluation
 from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import Labels
 

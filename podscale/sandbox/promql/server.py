@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 _FORGET_EVERY = 500  # scrapes
 
 
-class Scraped(Struct, frozen=True, gc=False):
+class ScrapedSample(Struct, frozen=True, gc=False):
     """One sample of a target's page."""
 
     name: str
@@ -28,7 +28,7 @@ class Scraped(Struct, frozen=True, gc=False):
     value: float
 
 
-class StandIn:
+class PrometheusStandIn:
     """Serves while the context is open; scrapes ``page`` every ``every_s`` seconds.
 
     ``page`` takes unix seconds, as ``clock`` returns them; ``every_s`` is of the machine's time.
@@ -38,7 +38,7 @@ class StandIn:
         self,
         clock: Callable[[], float],
         *,
-        page: Callable[[float], Iterable[Scraped]] | None = None,
+        page: Callable[[float], Iterable[ScrapedSample]] | None = None,
         every_s: float = 1.0,
         head: SeriesHead | None = None,
         default_step_ms: int = 60_000,

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from podscale.serving.http.connection import Host, HttpConnection
-from podscale.serving.http.places import Places, cut
+from podscale.serving.http.connection_slots import ConnectionSlots, cut
 
 _BACKLOG = 1024
 # A thundering herd of 10,000 handshakes takes a small machine 15 s; nobody in it is at fault.
@@ -17,17 +17,19 @@ _IN_ONE_TURN = 32  # sockets accepted, about 2 ms
 _PAUSE_S = 1.0  # where no file descriptor is left; the socket stays readable all the time
 
 
-class House(Host, Protocol):
+class ListenerHost(Host, Protocol):
     """What a listener needs of its server."""
 
-    places: Places
+    places: ConnectionSlots
     failed_handshakes: int
 
 
 class Listener:
     """One listening socket. ``close`` it before the server's tasks are waited for."""
 
-    def __init__(self, house: House, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, house: ListenerHost, listening: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         """``listening`` is bound and does not block; it is closed by ``close``."""
         self.listening = listening
         self._house = house

@@ -17,14 +17,14 @@ from typing import Any, Self
 import structlog
 
 from podscale.core import boundedcache
-from podscale.serving.health import OK, Health, HealthVerdict
 from podscale.serving.http.connection import HttpConnection, Respond
+from podscale.serving.http.connection_slots import ConnectionSlots
 from podscale.serving.http.head import AuditIds, http_date
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.listener import Listener
 from podscale.serving.http.parser import BodyLimit, small_only
 from podscale.serving.http.peer import Peer
-from podscale.serving.http.places import Places
+from podscale.serving.monitoring.health import OK, Health, HealthVerdict
 
 _SWEEP_S = 1.0
 _SERVERS = 2  # of one process that strangers reach: metrics and the webhook
@@ -51,7 +51,7 @@ class HttpServer:
         self.mutating = 0
         self.held = 0  # bytes received and not yet answered
         # Or fewer, as many as there may be open files.
-        self.places = Places(self.limits.connections)
+        self.places = ConnectionSlots(self.limits.connections)
         self.turned_away = 0  # requests since the last sweep, for want of room
         self.failed_handshakes = 0
         self.audit_ids = AuditIds()

@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from podscale.sandbox.server import SandboxServer
-from podscale.serving.certificates import make_authority, make_leaf
+from podscale.serving.certificates.issuing import make_authority, make_leaf
 from tests.integration.sandbox.client import PODS, pod
 
 

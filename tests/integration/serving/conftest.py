@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from blockbuster import blockbuster_ctx
 
-from podscale.serving.logs import Verbosity, configure
+from podscale.serving.monitoring.logs import Verbosity, configure
 from tests.unit.serving.kit import Pki, ScriptedApi
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.integration.serving.asked import HPA, PODS
 from tests.unit.serving.kit import GROUP, Pki, ScriptedApi, Shop, flags_for, serving, wire
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from podscale.serving.api import ApiRequest, ApiResponse, Media, Route
-from podscale.serving.negotiate import formatted
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media, Route
+from podscale.serving.apis.negotiate import formatted
 from podscale.serving.status import internal_error
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import GROUP, Pki, ScriptedApi, Shop, awaited, flags_for, serving, wire

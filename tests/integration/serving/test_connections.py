@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from podscale.serving.api import ApiRequest, ApiResponse
+from podscale.serving.apis.api import ApiRequest, ApiResponse
 from podscale.serving.http.limits import ServerLimits
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import Pki, ScriptedApi, Shop, Wire, flags_for, serving, wire

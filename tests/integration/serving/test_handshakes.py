@@ -16,7 +16,7 @@ import pytest
 from podscale.serving.http import listener
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.server import HttpServer
-from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, ScriptedApi, flags_for, serving, wire
 
 SLACK_S = 5.0

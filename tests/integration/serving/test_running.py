@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from podscale.serving.api import ApiResponse
-from podscale.serving.health import Health, HealthVerdict
-from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.apis.api import ApiResponse
+from podscale.serving.monitoring.health import Health, HealthVerdict
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.integration.serving.asked import PODS
 from tests.unit.serving.kit import GROUP, Pki, ScriptedApi, Shop, awaited, flags_for, serving, wire
 

@@ -23,18 +23,18 @@ from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
 from adapter.rules import config
 from adapter.rules.ruleset import compile_rules
+from podscale.kube.client.resource import NAMESPACES, NODES, PODS, SERVICES, Resource
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.informer.list_watch import Changes
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.resource import NAMESPACES, NODES, PODS, SERVICES, Resource
-from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Changes
-from podscale.kube.wire import decode, encode
-from podscale.serving.authz import Authorizer
-from podscale.serving.front import Front
+from podscale.serving.auth.authorization import Authorizer
+from podscale.serving.auth.user import User
+from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.peer import NOBODY
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.user import User
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.adapter.world import STORAGE_CLASSES, RecordingFeed
 from tests.unit.serving.kit import ScriptedApi
 
@@ -122,7 +122,7 @@ class ScopeWorld:
             CustomApi(sources, lambda: self._custom, reuse, freshness),
             ExternalApi(sources, lambda: self._external, reuse, freshness),
         ]
-        self._front = Front(groups, (), _ByHeader(), authorizer, metrics)  # type: ignore[arg-type]
+        self._front = HandlerChain(groups, (), _ByHeader(), authorizer, metrics)  # type: ignore[arg-type]
 
     def _provider(self) -> FeedProvider:
         mapper = Mapper(KINDS)

@@ -12,7 +12,7 @@ from adapter.errors import ConfigInvalid
 from adapter.queries.plans import Plans
 from adapter.rules import config, patterns
 from adapter.rules.ruleset import compile_rules
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.adapter.world import MAPPER, RULES, rules
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,12}", fullmatch=True)

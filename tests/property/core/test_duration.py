@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.core import duration
-from podscale.core.duration import DurationError
+from podscale.core.times import duration
+from podscale.core.times.duration import DurationError
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

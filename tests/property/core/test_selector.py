@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.core import selector
-from podscale.core.selector import Requirement, Selector, SelectorError
+from podscale.core.selectors import selector
+from podscale.core.selectors.selector import Requirement, Selector, SelectorError
 
 NAMES = st.from_regex(r"\A[a-z0-9]([-a-z0-9_.]{0,8}[a-z0-9])?\Z")
 VALUES = st.one_of(st.just(""), NAMES, st.integers(-99, 99).map(lambda n: str(abs(n))))

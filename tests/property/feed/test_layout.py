@@ -12,11 +12,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from podscale.feed.layout import RowLayout, laying_out
+from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 from podscale.feed.plan import Api, KeyLabels, QueryPlan
+from podscale.feed.queries.layout import RowLayout, laying_out
+from podscale.feed.queries.snapshot import Collector, reading, stamps_of
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import Collector, reading, stamps_of
-from podscale.feed.wire import InstantAnswer, VectorReader
 from tests.unit.feed.test_layout import ended
 
 T = 1_700_000_000.0

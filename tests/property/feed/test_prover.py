@@ -13,12 +13,12 @@ from collections import Counter
 
 import pytest
 
-from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.prover.proof import prove
 from podscale.feed.prover.verdict import Widened
-from podscale.feed.snapshot import Collector, SnapshotRows, add_own, reading
+from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading
 from tests.integration.prometheus import PrometheusServer
 from tests.property.feed.templates import END_S, NAMESPACES, PODS, Templates, openmetrics
 from tests.unit.feed.prometheus import pods_plan

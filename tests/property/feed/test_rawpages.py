@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from podscale.feed import rawpages
-from podscale.feed.rawpages import RawPage
-from podscale.feed.wire import DECODE_ERRORS, InstantAnswer, VectorReader
+from podscale.feed.decoding import raw_pages
+from podscale.feed.decoding.raw_pages import RawPage
+from podscale.feed.decoding.wire import DECODE_ERRORS, InstantAnswer, VectorReader
 
 Labels = dict[str, str]
 Row = tuple[Labels, str | None]  # labels, the value's text; ``None``: a histogram
@@ -128,7 +128,7 @@ def test_prometheus_own_writing_is_not_decoded(rows: list[Row], time: str) -> No
     page = page_of([written(row, time) for row in rows])
     lengths = [len(text_of(labels).encode()) + 1 for labels, _ in rows]
     is_due = bool(rows) and max(lengths) <= 8 * min(lengths)
-    assert (rawpages._matched(page) is not None) == is_due
+    assert (raw_pages._matched(page) is not None) == is_due
 
 
 def told(read: Callable[[bytes], RawPage], page: bytes) -> object:
@@ -191,10 +191,10 @@ def damaged(random: Random, count: int) -> Iterator[bytes]:
 def test_a_damaged_page_is_refused_or_read_as_a_decoder_would() -> None:
     refused = matched = 0
     for page in damaged(Random(7), 30_000):
-        expected = told(rawpages._decoded, page)
-        assert told(rawpages.read, page) == expected, page
+        expected = told(raw_pages._decoded, page)
+        assert told(raw_pages.read, page) == expected, page
         refused += expected is None
-        matched += expected is not None and rawpages._matched(page) is not None
+        matched += expected is not None and raw_pages._matched(page) is not None
     assert refused > 10_000
     assert matched > 1_000
 
@@ -212,7 +212,7 @@ def test_label_text_that_is_none_is_refused_at_the_latest_when_it_is_read(
     metrics: list[str],
 ) -> None:
     entries = [f'{{"metric":{metric},"value":[1.5,"2"]}}' for metric in metrics]
-    assert told(rawpages.read, page_of(entries)) is None
+    assert told(raw_pages.read, page_of(entries)) is None
     with pytest.raises(DECODE_ERRORS):
         answered(entries * 40, []).labelled()
     with pytest.raises(DECODE_ERRORS):

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from podscale.feed.wire import InstantAnswer, VectorReader
+from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 
 LABELS = st.dictionaries(st.sampled_from(["pod", "namespace", "é"]), st.text(max_size=4))
 TEXTS = (

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from hpa.cluster import statuses
 from hpa.decide import Observation, Past, Scale, conclude, decide
+from hpa.decide.api.reading import read_status
+from hpa.decide.api.wire import WireStatus
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
 from hpa.decide.pods import (
@@ -22,9 +24,7 @@ from hpa.decide.pods import (
     DecidedReadiness,
     Pods,
 )
-from hpa.decide.reading import read_status
 from hpa.decide.settings import Settings
-from hpa.decide.wire import WireStatus
 from hpa.explain import explain
 from hpa.history.decision_log import shape_of
 from hpa.history.last_trace import LastTrace, encode
@@ -39,7 +39,7 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
-from podscale.kube.wire import decode
+from podscale.kube.client.wire import decode
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
 from tests.unit.hpa.world import NS, Cluster, deployment_object, in_columns, pod_object

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import HPA, Behavior, MetricSpec, Rules
 from hpa.decide.decision import DONE
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import HPA, Behavior, MetricSpec, Rules
 from hpa.explain import Explanation, explain
 from hpa.explain.change import NOT_ENOUGH, NOTHING_ELSE
 from podscale.core.metrics import ExternalSample, ExternalSamples, ObjectSample, PodSamples, Sample

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hpa.decide import Decision, Observation, Past, Scale, conclude, decide
+from hpa.decide.api.spec import Behavior, Policy, Rules
 from hpa.decide.decision import Outcome
-from hpa.decide.metrics import Invalid
-from hpa.decide.spec import Behavior, Policy, Rules
+from hpa.decide.metrics.measuring import Invalid
 from hpa.decide.steps import Chosen, Corrected, Measured
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW

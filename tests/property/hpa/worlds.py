@@ -8,6 +8,20 @@ from collections.abc import Sequence
 from random import Random
 
 from hpa.decide import Gates, Observation, Past, Scale, ScaleUnreadable, Settings
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import (
+    HPA,
+    Behavior,
+    Condition,
+    Fallback,
+    HpaStatus,
+    MetricObject,
+    MetricSelector,
+    MetricSpec,
+    Options,
+    Policy,
+    Rules,
+)
 from hpa.decide.observation import (
     GoodProposal,
     MetricAnswer,
@@ -21,20 +35,6 @@ from hpa.decide.pods import (
     DecidedPodTemplate,
     DecidedReadiness,
     Pods,
-)
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import (
-    HPA,
-    Behavior,
-    Condition,
-    Fallback,
-    HpaStatus,
-    MetricObject,
-    MetricSelector,
-    MetricSpec,
-    Options,
-    Policy,
-    Rules,
 )
 from podscale.core import metrics as core
 

@@ -7,15 +7,15 @@ import looptime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podscale.core import selector
-from podscale.kube.change import Change
+from podscale.core.selectors import selector
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import ListOf, decode, encode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import PODS
-from podscale.kube.store import Store
-from podscale.kube.watching import Rhythm, WatchSource
-from podscale.kube.wire import ListOf, decode, encode
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 
 NAMES = st.sampled_from([("shop", "a"), ("shop", "b"), ("shop", "c"), ("bank", "a"), ("bank", "d")])
@@ -42,7 +42,7 @@ STEPS = st.lists(
 async def play(steps: list, seed: int) -> None:
     api, structs, columns = MemoryApi(LittleCluster()), Store[Pod](), PodStore()
     clock = asyncio.get_running_loop().time
-    source = WatchSource(PODS, Pod, rhythm=Rhythm(page_size=2, backoff_s=0.1, silence_s=30))
+    source = WatchSource(PODS, Pod, rhythm=WatchTiming(page_size=2, backoff_s=0.1, silence_s=30))
     tasks = [
         asyncio.create_task(Reflector(api, source, store, clock=clock).run())
         for store in (structs, columns)

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podscale.core.quantity import NANO, Quantity, parse
-from podscale.sandbox import patch as json_patch
-from vpa.admission.patch import (
+from podscale.sandbox.objects import patch as json_patch
+from vpa.admission.patches.patch import (
     ANNOTATION_PREFIX,
     BoostSettings,
     PatchEntry,
     admission_patch,
     resize_patch,
 )
-from vpa.admission.resources import ResourcesUnavailable
+from vpa.admission.patches.resources import ResourcesUnavailable
 from vpa.admission.validation import VpaGates, options_for, validate
 from vpa.capping.processor import LimitRanges
+from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.policy import allowed, capped
 from vpa.model.cluster import ClusterModel
-from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
-from vpa.model.policy import allowed, capped
 
 INT64_MAX = 2**63 - 1
 CANONICAL = re.compile(r"[0-9]+(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|n|u|e-?[0-9]+)?")

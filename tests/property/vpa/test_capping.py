@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vpa.admission.patch import BoostSettings, admission_patch
-from vpa.admission.resources import ResourcesUnavailable, pod_resources
+from vpa.admission.patches.patch import BoostSettings, admission_patch
+from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
-from vpa.model.quantities import of
+from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.quantities import of
 
 cpu = st.integers(0, 64_000).map(lambda milli: f"{milli}m")
 memory = st.integers(0, 2**36).map(str)

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpa.model import estimator
-from vpa.model.amounts import MAX_AMOUNT, humanized, rounded_up
-from vpa.model.estimator import BOUNDS, EstimatorSettings, Percentiles
-from vpa.model.nodes import NodeShape, cap_to_nodes
+from vpa.model.estimation import estimator
+from vpa.model.estimation.amounts import MAX_AMOUNT, humanized, rounded_up
+from vpa.model.estimation.estimator import BOUNDS, EstimatorSettings, Percentiles
+from vpa.model.estimation.nodes import NodeShape, cap_to_nodes
 
 usage = st.floats(0.0, 1e13)
 confidence = st.one_of(st.just(0.0), st.floats(1e-6, 1e4))

@@ -6,7 +6,7 @@ from aiohttp.test_utils import TestServer
 
 from adapter.doctor.evidence import ResultOf, Series, SeriesOf, Unreachable
 from adapter.doctor.examine import Examiner, longest_interval_s
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 
 GLOBAL = "global:\n  scrape_interval: 1m\n  scrape_timeout: 10s\n"

@@ -9,7 +9,7 @@ from adapter.discovery.listing import ListingBuilder, RuleListing
 from adapter.discovery.registry import PAGE, MetricRegistry, RuleState, merge, merging, why_unknown
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.feed.client import SeriesAnswer
+from podscale.feed.http.client import SeriesAnswer
 from tests.unit.adapter.world import rules
 
 RULES = """

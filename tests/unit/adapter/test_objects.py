@@ -10,17 +10,17 @@ from adapter.apis.custom_api import CustomApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry
-from podscale.core import selector
 from podscale.core.metrics import PodSamples, Sample
-from podscale.core.selector import Selector
+from podscale.core.selectors import selector
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import Changes, Kind
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.watching import Changes, Kind
-from podscale.kube.wire import decode, encode
-from podscale.serving.api import ApiRequest, ApiResponse, Media
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import MAPPER
 
 

@@ -5,8 +5,8 @@ import pytest
 from adapter.discovery.listing import MetricSource
 from adapter.errors import NoLabel, RuleQueryError, UnsupportedOperator
 from adapter.queries.plans import Plans
-from podscale.core import selector
-from podscale.core.selector import Selector
+from podscale.core.selectors import selector
+from podscale.core.selectors.selector import Selector
 from tests.unit.adapter.world import RULES, rules
 
 QUERY = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'"

@@ -28,7 +28,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
-from podscale.feed import refusals
+from podscale.feed.http import refusals
 from tests.unit.adapter.test_relist import Prometheus
 from tests.unit.adapter.world import MAPPER, RULES, GivenObjects, RecordingFeed, reading, rules
 

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from adapter.discovery.registry import MetricRegistry, is_namespaced, unlisted, why_unknown
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.feed import refusals
-from podscale.feed.client import SeriesAnswer
+from podscale.feed.http import refusals
+from podscale.feed.http.client import SeriesAnswer
 from tests.unit.adapter.world import rules
 
 TWO = """

@@ -9,7 +9,7 @@ from adapter.discovery import relist
 from adapter.discovery.registry import RelistFailure, RuleState, unlisted
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.stages import Stage
-from podscale.feed import refusals
+from podscale.feed.http import refusals
 from tests.unit.adapter.test_relist import TWO, Prometheus, pods, relister
 from tests.unit.adapter.world import rules
 

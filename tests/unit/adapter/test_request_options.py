@@ -7,10 +7,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from adapter.apis import request_options as options
-from podscale.serving.api import ApiRequest, Media
+from podscale.serving.apis.api import ApiRequest, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import RequestInfo
 from podscale.serving.status import StatusError
-from podscale.serving.user import ANONYMOUS_USER
 
 FORBIDDEN = "is forbidden unless resourceVersion is provided"
 

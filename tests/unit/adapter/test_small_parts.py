@@ -17,12 +17,12 @@ from adapter.selfmetrics import AdapterMetrics
 from adapter.stages import Stage
 from podscale.core.metrics import ExternalSample, ExternalSamples, Sample
 from podscale.feed.stats import FeedStats
-from podscale.kube.resource import DEPLOYMENTS, NODES, PODS
+from podscale.kube.client.resource import DEPLOYMENTS, NODES, PODS
 from podscale.serving import flags as serving_flags
-from podscale.serving.api import ApiRequest, ApiResponse, Media
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.flags import FlagError
 from podscale.serving.request_info import RequestInfo
-from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.adapter.world import rules
 
 

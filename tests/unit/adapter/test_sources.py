@@ -16,9 +16,9 @@ from podscale.core.metrics import (
     PodSamples,
     Unavailable,
 )
-from podscale.core.selector import Selector
-from podscale.feed import refusals
-from podscale.kube.resource import PODS, SERVICES
+from podscale.core.selectors.selector import Selector
+from podscale.feed.http import refusals
+from podscale.kube.client.resource import PODS, SERVICES
 from tests.conformance.adapter_sample import SampleProvider
 from tests.unit.adapter.test_provider import METRIC, provider
 from tests.unit.adapter.world import RULES, RecordingFeed

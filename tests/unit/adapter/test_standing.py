@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adapter.discovery.registry import MetricRegistry
 from adapter.queries import readings
 from adapter.queries.readings import Origin
-from adapter.queries.standing import Standings
+from adapter.queries.standing_questions import Standings
 from podscale.core.metrics import (
     ExternalMetric,
     NoData,

@@ -8,12 +8,12 @@ import numpy as np
 from adapter.discovery.objects import Names
 from adapter.rules import config
 from adapter.rules.ruleset import RuleSet, compile_rules
-from podscale.core.selector import Selector
+from podscale.core.selectors.selector import Selector
 from podscale.feed.options import FeedOptions
 from podscale.feed.plan import Demand
 from podscale.feed.reading import Outcome, Reading
-from podscale.kube.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.resource import DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICES, Resource
+from podscale.kube.discovery.restmapper import Mapper
 
 STORAGE_CLASSES = Resource(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, "storageclass"

@@ -18,11 +18,11 @@ from podscale.cli.doctor.given import Given, WrongUsage, prometheus
 from podscale.cli.doctor.hpa_metrics import of_hpa
 from podscale.cli.doctor.run import DoctorPlan, examine
 from podscale.cli.doctor.served import answered
-from podscale.feed.client import PrometheusClient
-from podscale.kube.api import Response
-from podscale.kube.errors import ApiError
-from podscale.kube.resource import DEPLOYMENTS, VPAS
-from podscale.kube.restmapper import Mapper
+from podscale.feed.http.client import PrometheusClient
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import ApiError
+from podscale.kube.client.resource import DEPLOYMENTS, VPAS
+from podscale.kube.discovery.restmapper import Mapper
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb"
 LISTS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"

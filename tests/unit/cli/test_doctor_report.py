@@ -15,8 +15,8 @@ from podscale.cli.doctor.hpa_metrics import of_hpa
 from podscale.cli.doctor.report import print_report
 from podscale.cli.doctor.rule_reports import RuleReport
 from podscale.cli.doctor.run import DoctorPlan, DoctorReport, examine
-from podscale.kube.api import Api
-from podscale.kube.connect import Target, connect
+from podscale.kube.client.api import Api
+from podscale.kube.client.connect import ApiServerTarget, connect
 from podscale.migrate.rules_source import RulesText
 from podscale.sandbox.server import SandboxServer
 
@@ -47,7 +47,7 @@ async def api() -> AsyncIterator[Api]:
     server = SandboxServer()
     server.objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     server.objects.put(HPA)
-    async with server, connect(Target(server=server.url), user_agent="test") as connected:
+    async with server, connect(ApiServerTarget(server=server.url), user_agent="test") as connected:
         yield connected
 
 
@@ -72,7 +72,7 @@ async def test_an_hpa_whose_target_is_gone_says_so_in_words(cluster: DoctorClust
 
 
 async def test_a_server_that_is_not_there_says_what_chooses_another() -> None:
-    async with connect(Target(server="http://127.0.0.1:1"), user_agent="test") as api:
+    async with connect(ApiServerTarget(server="http://127.0.0.1:1"), user_agent="test") as api:
         with pytest.raises(
             ClusterFailed, match=r"no connection to 127.0.0.1:1: connection refused.*--no-cluster"
         ):

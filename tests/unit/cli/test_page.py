@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from podscale.cli.page import PageChoice, on_loopback
-from podscale.page.desk import Desk
+from podscale.page.http.requests import PageRequests
 from podscale.page.part import PagePart
 from podscale.serving.flags import FlagError, parse
 from podscale.serving.http.server import HttpServer
@@ -26,7 +26,7 @@ def taken() -> Iterator[int]:
 class Still:
     """A page that nobody looks at."""
 
-    desk = cast(Desk, None)
+    desk = cast(PageRequests, None)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

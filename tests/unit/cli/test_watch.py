@@ -14,7 +14,7 @@ import pytest
 
 from podscale.cli.commands import explain
 from podscale.cli.commands.explain import _gist
-from podscale.kube.errors import ServerFailed
+from podscale.kube.client.errors import ServerFailed
 
 AWAY = None
 ANSWERS = [2, 2, AWAY, AWAY, 3]  # replicas, a second apart; the last one from then on

@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 
-from podscale.core import quantity, selector
-from podscale.core.labels import since_1_36
+from podscale.core import quantity
 from podscale.core.quantity import QuantityError
-from podscale.core.selector import SelectorError
+from podscale.core.selectors import selector
+from podscale.core.selectors.labels import since_1_36
+from podscale.core.selectors.selector import SelectorError
 from tests.tools.required import require
 
 QUANTITIES = [

@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from podscale.core import boundedcache, selector
+from podscale.core import boundedcache
 from podscale.core.boundedcache import BoundedCache
-from podscale.serving import negotiate, target
+from podscale.core.selectors import selector
+from podscale.serving import request_target
+from podscale.serving.apis import negotiate
 
 KIB = 1024
 
@@ -82,8 +84,10 @@ def _accepts(number: int) -> None:
 
 
 def _targets(number: int) -> None:
-    target.parse_target("GET", f"/a/{number}?" + "&".join(f"{number}{i}" for i in range(80)))
-    target.parse_target("GET", f"/apis/g/v/{number}" + "/ab" * 150)
+    request_target.parse_target(
+        "GET", f"/a/{number}?" + "&".join(f"{number}{i}" for i in range(80))
+    )
+    request_target.parse_target("GET", f"/apis/g/v/{number}" + "/ab" * 150)
 
 
 def _selectors(number: int) -> None:
@@ -95,7 +99,7 @@ def _selectors(number: int) -> None:
     ("call", "cache"),
     [
         pytest.param(_accepts, negotiate._chosen, id="accept"),
-        pytest.param(_targets, target._known, id="target"),
+        pytest.param(_targets, request_target._known, id="target"),
         pytest.param(_selectors, selector._known, id="selector"),
     ],
 )

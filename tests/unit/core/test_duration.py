@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from podscale.core import duration
-from podscale.core.duration import DurationError
+from podscale.core.times import duration
+from podscale.core.times.duration import DurationError
 from tests.unit.core.rows import rows
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from podscale.core import fields
-from podscale.core.fields import FieldRequirement, FieldSelectorError
+from podscale.core.selectors import fields
+from podscale.core.selectors.fields import FieldRequirement, FieldSelectorError
 
 
 @pytest.mark.parametrize(

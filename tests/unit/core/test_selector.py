@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from podscale.core import selector
-from podscale.core.selector import NOTHING, SelectorError
+from podscale.core.selectors import selector
+from podscale.core.selectors.selector import NOTHING, SelectorError
 from tests.unit.core.rows import rows
 
 

@@ -1,7 +1,7 @@
 """A feed on a fake Prometheus at a clock of the test's, and what it answers in short."""
 
-from podscale.feed.client import PrometheusClient
 from podscale.feed.feed import Feed
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import FeedOptions, PrometheusOptions
 from podscale.feed.reading import Reading
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from podscale.feed.plan import Demand, KeyLabels, QueryPlan
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from podscale.feed.batch import Batch, BatchLimits, Shape, Want, is_wide, pack
+from podscale.feed.queries.batch import Batch, BatchLimits, NamespaceRequest, Shape, is_wide, pack
 
 SHAPE = Shape(static=50, per_namespace=2, per_name=1)
 
 
 def wants(count, names=(), series=10):
-    return [Want(f"n{place:03}", tuple(names), series) for place in range(count)]
+    return [NamespaceRequest(f"n{place:03}", tuple(names), series) for place in range(count)]
 
 
 def test_batches_fill_in_order_of_namespaces_whatever_the_order_of_demand():
@@ -29,12 +29,24 @@ def test_expected_series_bound_a_batch():
 
 
 def test_a_namespace_over_the_limit_goes_alone():
-    many = [Want("a", (), 10), Want("b", (), 5000), Want("c", (), 10)]
+    many = [
+        NamespaceRequest("a", (), 10),
+        NamespaceRequest("b", (), 5000),
+        NamespaceRequest("c", (), 10),
+    ]
     assert [b.namespaces for b in pack(many, SHAPE, BatchLimits())] == [("a",), ("b",), ("c",)]
 
 
 def test_wide_and_named_do_not_mix():
-    batches = pack([Want("a", (), 3), Want("b", ("p",), 1), Want("c", (), 3)], SHAPE, BatchLimits())
+    batches = pack(
+        [
+            NamespaceRequest("a", (), 3),
+            NamespaceRequest("b", ("p",), 1),
+            NamespaceRequest("c", (), 3),
+        ],
+        SHAPE,
+        BatchLimits(),
+    )
     assert batches == [Batch(("a", "c")), Batch(("b",), ("p",))]
 
 
@@ -46,20 +58,24 @@ def test_equal_names_of_several_namespaces_are_listed_once():
 
 
 def test_names_bound_a_batch():
-    each = [Want(f"n{n}", tuple(f"n{n}-{i:02}" for i in range(80)), 80) for n in range(4)]
+    each = [
+        NamespaceRequest(f"n{n}", tuple(f"n{n}-{i:02}" for i in range(80)), 80) for n in range(4)
+    ]
     assert [len(batch.names) for batch in pack(each, SHAPE, BatchLimits())] == [160, 160]
 
 
 @pytest.mark.parametrize("selectors", [1, 3])
 def test_text_bounds_a_batch_once_per_selector(selectors):
     shape = Shape(static=100, per_namespace=selectors)
-    batches = pack([Want("n" * 50 + f"{i:03}", (), 1) for i in range(100)], shape, BatchLimits())
+    batches = pack(
+        [NamespaceRequest("n" * 50 + f"{i:03}", (), 1) for i in range(100)], shape, BatchLimits()
+    )
     assert len(batches) == (1 if selectors == 1 else 3)
 
 
 def test_beyond_the_hard_limit_the_names_of_one_namespace_are_split():
     names = tuple(f"a-rather-long-name-of-a-pod-{i:05}" for i in range(2000))
-    batches = pack([Want("n", names, 2000)], SHAPE, BatchLimits())
+    batches = pack([NamespaceRequest("n", names, 2000)], SHAPE, BatchLimits())
     assert len(batches) == 5
     assert all(sum(len(name) + 1 for name in batch.names) < 16_000 for batch in batches)
     assert sorted(name for batch in batches for name in batch.names) == list(names)

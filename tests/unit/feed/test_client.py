@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from podscale.core.metrics import Refused, Unavailable
-from podscale.feed.client import PrometheusClient, format_time
 from podscale.feed.errors import QueryError
+from podscale.feed.http.client import PrometheusClient, format_time
 from podscale.feed.options import PrometheusOptions
 from tests.unit.feed.prometheus import FakePrometheus, connected, refused, serving, vector
 

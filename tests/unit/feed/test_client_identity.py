@@ -6,8 +6,8 @@ import ssl
 import pytest
 import trustme
 
-from podscale.feed.client import PrometheusClient
 from podscale.feed.errors import QueryError
+from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from tests.unit.feed.prometheus import FakePrometheus, connected, serving
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.feed.group import _Memory
 from podscale.feed.plan import Demand
+from podscale.feed.queries.group import _Memory
 from tests.unit.feed.prometheus import pods_plan
 
 PLAN = pods_plan()

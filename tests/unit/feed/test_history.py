@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from podscale.feed import history, refusals
+from podscale.feed import history
 from podscale.feed.errors import QueryError
+from podscale.feed.http import refusals
 
 
 def request(steps, points=1000, step_s=60):

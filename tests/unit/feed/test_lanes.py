@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podscale.feed.lanes import Lane
+from podscale.feed.queries.lanes import FairSemaphore
 
 
 class Holder:
@@ -31,7 +31,7 @@ async def settled():
 
 
 async def test_an_owner_holds_no_more_than_its_share_and_another_comes_in_at_once():
-    lane = Lane(4, 2)
+    lane = FairSemaphore(4, 2)
     greedy = [Holder(lane, "a") for _ in range(10)]
     await settled()
     assert [each.is_in for each in greedy].count(True) == 2
@@ -43,7 +43,7 @@ async def test_an_owner_holds_no_more_than_its_share_and_another_comes_in_at_onc
 
 
 async def test_rules_that_were_late_share_half_of_the_places():
-    lane = Lane(4, 4)
+    lane = FairSemaphore(4, 4)
     for rule in ("slow", "slower"):
         lane.note(rule, is_slow=True)
     late = [Holder(lane, rule) for _ in range(5) for rule in ("slow", "slower")]
@@ -61,7 +61,7 @@ async def test_rules_that_were_late_share_half_of_the_places():
 
 
 async def test_a_tenants_fast_rule_does_not_wait_behind_its_slow_one():
-    lane = Lane(4, 4)
+    lane = FairSemaphore(4, 4)
     lane.note("slow", is_slow=True)
     others = [Holder(lane, "other", "slow"), Holder(lane, "third", "slow")]
     await settled()
@@ -73,7 +73,7 @@ async def test_a_tenants_fast_rule_does_not_wait_behind_its_slow_one():
 
 
 async def test_those_who_wait_come_in_turn():
-    lane = Lane(1, 1)
+    lane = FairSemaphore(1, 1)
     first = Holder(lane, "a")
     await settled()
     queue = [Holder(lane, owner) for owner in ("a", "a", "a", "b", "c")]
@@ -89,7 +89,7 @@ async def test_those_who_wait_come_in_turn():
 
 
 async def test_who_gives_up_or_is_cancelled_holds_nothing_and_waits_no_more():
-    lane = Lane(1, 1)
+    lane = FairSemaphore(1, 1)
     holder = Holder(lane, "a")
     await settled()
     impatient, cancelled = Holder(lane, "b", patience_s=0.01), Holder(lane, "c")
@@ -106,7 +106,7 @@ async def test_who_gives_up_or_is_cancelled_holds_nothing_and_waits_no_more():
 
 
 async def test_a_place_that_is_given_back_passes_over_who_was_just_cancelled():
-    lane = Lane(1, 1)
+    lane = FairSemaphore(1, 1)
     async with lane.place("a", "a", 5.0):
         cancelled, after = Holder(lane, "b"), Holder(lane, "b")
         await settled()
@@ -117,7 +117,7 @@ async def test_a_place_that_is_given_back_passes_over_who_was_just_cancelled():
 
 
 async def test_cancelled_in_the_moment_of_coming_in_gives_the_place_back():
-    lane = Lane(1, 1)
+    lane = FairSemaphore(1, 1)
     holder, next_one, after = Holder(lane, "a"), Holder(lane, "b"), Holder(lane, "c")
     await settled()
     holder._go.set()

@@ -6,11 +6,11 @@ from collections.abc import Generator, Mapping, Sequence
 
 import pytest
 
-from podscale.feed.layout import RowLayout, laying_out
+from podscale.feed.decoding.wire import InstantAnswer, VectorReader
 from podscale.feed.plan import KeyLabels, QueryPlan
+from podscale.feed.queries.layout import RowLayout, laying_out
+from podscale.feed.queries.snapshot import Collector, SnapshotRows, reading, stamps_of
 from podscale.feed.reading import Reading
-from podscale.feed.snapshot import Collector, SnapshotRows, reading, stamps_of
-from podscale.feed.wire import InstantAnswer, VectorReader
 
 T = 1_700_000_000.0
 MAX_AGE_S = 300.0

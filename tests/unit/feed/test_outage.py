@@ -5,11 +5,11 @@ from typing import get_args
 import pytest
 from aiohttp import web
 
-from podscale.feed import refusals
 from podscale.feed.errors import Kind
+from podscale.feed.http import refusals
 from podscale.feed.outage import SILENT_S, OutageWatch
 from podscale.feed.stats import FeedStats
-from podscale.page.feedhealth import FeedHealth, FeedSource
+from podscale.page.state.feed_health import FeedHealth, FeedSource
 from tests.unit.feed.prometheus import pods_plan, want
 
 ANSWERED = {"bad-data", "execution", "timeout", "oversize", "partial", "no-place"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.feed.paged import BLOCK, Paged
+from podscale.feed.decoding.paged import BLOCK, PagedList
 
 
 class Item:
@@ -18,11 +18,11 @@ class Item:
 
 @given(st.lists(st.integers(0, 3 * BLOCK), max_size=4), st.data())
 def test_it_reads_as_a_list(sizes, data):
-    listed, paged = [], Paged()
+    listed, paged = [], PagedList()
     for size in sizes:
         more = list(range(len(listed), len(listed) + size))
         listed += more
-        paged.extend(data.draw(st.sampled_from([more, iter(more), Paged(more)])))
+        paged.extend(data.draw(st.sampled_from([more, iter(more), PagedList(more)])))
     assert list(paged) == listed == paged
     assert len(paged) == len(listed)
     assert paged[BLOCK // 2 : 2 * BLOCK + 3] == listed[BLOCK // 2 : 2 * BLOCK + 3]
@@ -35,7 +35,7 @@ def test_it_reads_as_a_list(sizes, data):
 
 
 def test_a_copy_does_not_grow_with_it():
-    paged = Paged(range(BLOCK + 1))
+    paged = PagedList(range(BLOCK + 1))
     copy = paged.copy()
     paged.extend(range(BLOCK))
     copy.append("its own")
@@ -45,11 +45,11 @@ def test_a_copy_does_not_grow_with_it():
 
 def test_undecoded_label_sets_are_kept_as_they_are():
     raw = msgspec.json.decode(b"[%b]" % b",".join([b'{"a":"b"}'] * BLOCK), type=list[msgspec.Raw])
-    assert [bytes(each) for each in Paged(raw)] == [b'{"a":"b"}'] * BLOCK
+    assert [bytes(each) for each in PagedList(raw)] == [b'{"a":"b"}'] * BLOCK
 
 
 def test_the_collector_does_not_look_into_it():
-    paged = Paged({"id": str(number)} for number in range(20 * BLOCK))
+    paged = PagedList({"id": str(number)} for number in range(20 * BLOCK))
     seen = gc.get_referents(*gc.get_referents(paged))
     assert not any(isinstance(each, dict) and "id" in each for each in seen)
 
@@ -57,7 +57,7 @@ def test_the_collector_does_not_look_into_it():
 async def test_it_is_freed_one_block_in_a_turn():
     items = [Item() for _ in range(3 * BLOCK)]
     alive = weakref.WeakSet(items)
-    paged = Paged(items)
+    paged = PagedList(items)
     items.clear()
     counts = []
     del paged
@@ -68,7 +68,7 @@ async def test_it_is_freed_one_block_in_a_turn():
 
 
 async def test_blocks_that_somebody_else_holds_outlive_it():
-    paged = Paged(range(3 * BLOCK))
+    paged = PagedList(range(3 * BLOCK))
     other = paged.copy()
     del paged
     for _ in range(4):
@@ -79,6 +79,6 @@ async def test_blocks_that_somebody_else_holds_outlive_it():
 def test_without_a_loop_it_is_freed_at_once():
     item = Item()
     gone = weakref.ref(item)
-    paged = Paged([item, *range(3 * BLOCK)])
+    paged = PagedList([item, *range(3 * BLOCK)])
     del item, paged
     assert gone() is None

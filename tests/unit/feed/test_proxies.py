@@ -3,9 +3,9 @@
 import pytest
 from yarl import URL
 
-from podscale.feed.client import PrometheusClient
+from podscale.feed.http.client import PrometheusClient
+from podscale.feed.http.proxies import proxy_for
 from podscale.feed.options import PrometheusOptions
-from podscale.feed.proxies import proxy_for
 
 PROXY = "http://proxy.corp:3128"
 IN_CLUSTER = "http://prometheus.monitoring.svc:9090/prefix"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podscale.feed.refresh import _is_equal_but_stale
+from podscale.feed.queries.refresh import _is_equal_but_stale
 from tests.unit.adapter.world import reading
 
 OWN = reading(series=[({"queue": "a"}, 1.0), ({"queue": "b"}, 2.0)])

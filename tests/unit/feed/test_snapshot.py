@@ -5,10 +5,10 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from podscale.feed.decoding.wire import InstantAnswer
 from podscale.feed.plan import KeyLabels, QueryPlan
 from podscale.feed.prover.verdict import Default
-from podscale.feed.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
-from podscale.feed.wire import InstantAnswer
+from podscale.feed.queries.snapshot import Collector, SnapshotRows, add_own, reading, stamps_of
 
 T = 1_700_000_000.0
 

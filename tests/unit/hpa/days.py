@@ -6,6 +6,7 @@ import random
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import MetricAnswer
 from hpa.decide.pods import (
@@ -15,7 +16,6 @@ from hpa.decide.pods import (
     DecidedReadiness,
     Pods,
 )
-from hpa.decide.spec import HPA, MetricObject, MetricSpec
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 
 NOW = 1_795_000_000.0

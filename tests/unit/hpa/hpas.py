@@ -2,8 +2,8 @@
 
 from msgspec import structs
 
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import HPA, Behavior, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import HPA, Behavior, HpaStatus, MetricObject, MetricSpec
 
 PLAIN_HPA = HPA(
     "shop",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from podscale.core.selector import parse
+from podscale.core.selectors.selector import parse
 
 
 def rivals_of(

@@ -19,7 +19,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
-from podscale.kube.lease import Term
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import (
     NS,
     POD_METRIC,

@@ -10,11 +10,11 @@ import pytest
 from hpa.decide import Settings
 from hpa.loop.state import PassLimits
 from hpa.machine.objects import TargetWorkload
-from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
-from podscale.kube.lease import Term
-from podscale.kube.resource import Resource
-from podscale.kube.watching import Broken
-from podscale.kube.wire import decode
+from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.informer.list_watch import WatchBroken
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import (
     NS,
@@ -75,7 +75,7 @@ def taken(cluster: Cluster) -> None:
 
 
 def blinded(cluster: Cluster) -> None:
-    cluster.stores.pods.apply(Broken("the stream broke", None), scope="", now=0.0)
+    cluster.stores.pods.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
 
 
 SIZES = (("second", 2), ("other", 7))

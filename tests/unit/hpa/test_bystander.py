@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from hpa.decide import Settings
-from podscale.kube.lease import Term
-from podscale.kube.resource import PODAUTOSCALERS
+from podscale.kube.client.resource import PODAUTOSCALERS
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
 
 pytestmark = pytest.mark.looptime

@@ -2,7 +2,7 @@
 
 from hpa.machine.objects import Autoscaler
 from hpa.machine.record import AutoscalerRecord
-from podscale.kube.wire import decode, encode
+from podscale.kube.client.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 
 

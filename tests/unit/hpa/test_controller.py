@@ -9,8 +9,8 @@ import pytest
 from hpa.decide import Settings
 from hpa.explain import explain
 from hpa.machine.record import AutoscalerRecord
-from podscale.kube.errors import ServerFailed
-from podscale.kube.lease import Term
+from podscale.kube.client.errors import ServerFailed
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object, writer
 

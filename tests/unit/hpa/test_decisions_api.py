@@ -10,7 +10,7 @@ from hpa.decide import Settings
 from hpa.decisions.api import DecisionsApi
 from hpa.machine.events import ResizedEvent, ScaleAnsweredEvent, StatusAnsweredEvent
 from hpa.machine.story import DumpedStory, replay
-from podscale.kube.lease import Term
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 from tests.unit.serving.kit import answered
 

@@ -2,8 +2,8 @@
 
 from hpa.decide import Settings
 from podscale.core.metrics import Question
-from podscale.kube.lease import Term
-from podscale.kube.watching import Broken
+from podscale.kube.informer.list_watch import WatchBroken
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
@@ -15,7 +15,7 @@ async def test_a_look_at_a_broken_watch_shrinks_nothing_whatever_the_clock_shows
     web(cluster, 4)
     load(cluster, 1000)
     await cluster.run_for(0.1)  # the first pass remembers the size it found
-    cluster.stores.pods.apply(Broken("the stream broke", None), scope="", now=0.0)
+    cluster.stores.pods.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
 
     def measured(_question: Question, _pod: str) -> int:
         if not cluster.stores.pods.is_current():  # mended while the pass waits for its metrics

@@ -16,7 +16,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
-from podscale.kube.errors import (
+from podscale.kube.client.errors import (
     ApiUnreachable,
     Forbidden,
     NotLeading,
@@ -24,7 +24,7 @@ from podscale.kube.errors import (
     Unprocessable,
     WriteConflict,
 )
-from podscale.kube.watching import Broken
+from podscale.kube.informer.list_watch import WatchBroken
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 
@@ -113,7 +113,7 @@ async def test_nothing_shrinks_while_a_watch_is_broken_and_growth_goes_on() -> N
     cluster = Cluster(settings=Settings(sync_period_s=15.0, downscale_stabilization_s=0.0))
     web(cluster, 4)
     load(cluster, 100)
-    broken = Broken("the stream broke", None)
+    broken = WatchBroken("the stream broke", None)
     cluster.stores.pods.apply(broken, scope="", now=0.0)
     await cluster.run_for(40.0)
     assert cluster.scales() == []

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import Forbidden, ServerFailed
-from podscale.kube.lease import Term
-from podscale.kube.watching import Broken
+from podscale.kube.client.errors import Forbidden, ServerFailed
+from podscale.kube.informer.list_watch import WatchBroken
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
@@ -55,7 +55,7 @@ async def test_a_size_that_nothing_explains_counts_as_a_rescale_of_now(*, is_bli
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     second.sync()
     if is_blind:
-        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+        second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     second.put_pods(*(pod_object("web", n) for n in range(4)))
     load(second, 9000)
     await second.run_for(31.0, Term(1, "other", first.wall()))
@@ -111,7 +111,7 @@ async def test_after_a_time_without_a_leader_one_sample_shrinks_nothing(
     second.put_pods(*(pod_object("web", n) for n in range(6)))
     load(second, 100)
     if is_blind:
-        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+        second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
         asyncio.get_running_loop().call_later(40.0, second.sync)
     await second.run_for(200.0, Term(1, "other", as_read(alive_until)))
     assert second.scales() == []
@@ -157,7 +157,7 @@ async def test_a_size_that_a_watch_tells_which_is_behind_is_no_rescale_of_anothe
     second.sync()  # as it was before the first one wrote
     first.world.workloads[(NS, "web")] = workload
     if watch != "behind":
-        second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+        second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     is_mid_pass = watch == "mended-mid-pass"
     if is_mid_pass:
         second.provider.delay_s = 25.0
@@ -170,7 +170,7 @@ async def test_a_rescale_of_another_counts_that_a_watch_tells_late(delay_s: floa
     first = await nine_of_ten()
     second = Cluster(settings=SETTINGS, world=first.world, wall=first.wall)
     second.sync()
-    second.stores.deployments.apply(Broken("the stream broke", None), scope="", now=0.0)
+    second.stores.deployments.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     workload = first.world.workloads[(NS, "web")]
     workload["spec"]["replicas"] = 10
     workload["metadata"]["resourceVersion"] = first.world.next_version()

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.decide.limits import down_limit, up_limit
+from hpa.decide.api.spec import Policy, Rules
+from hpa.decide.behavior.limits import down_limit, up_limit
 from hpa.decide.observation import GoodProposal, Past, Recommendation, ScaleEvent
-from hpa.decide.spec import Policy, Rules
 from hpa.history.history import (
     LONGEST_WINDOW_S,
     drifted,

@@ -12,10 +12,10 @@ from hpa.loop.state import PassLimits
 from hpa.machine.progress import PassPhase
 from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.core.metrics import Answer, Question, Unavailable
-from podscale.kube.errors import ApiUnreachable, ServerFailed, WriteConflict
-from podscale.kube.lease import Term
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.world import NS, Cluster, KnownKinds, deployment_object, hpa_object, pod_object
 
 pytestmark = pytest.mark.looptime

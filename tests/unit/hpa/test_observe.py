@@ -10,11 +10,17 @@ from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.loop.observe import Look
 from hpa.machine.record import TargetScale
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
+from podscale.kube.client.resource import DEPLOYMENTS
+from podscale.kube.client.wire import decode, parse_time
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
 from podscale.kube.objects.scale import Workload
-from podscale.kube.resource import DEPLOYMENTS
-from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode, parse_time
 from tests.unit.hpa.world import (
     NS,
     POD_METRIC,
@@ -160,7 +166,7 @@ def put_replica_sets(cluster: Cluster, *names: str) -> None:
         ListedState(),
         WatchPage(found, version),
         ListPage(version),
-        Alive(version, 1e9),
+        WatchAlive(version, 1e9),
     ):
         cluster.stores.replica_sets.apply(happening, scope="", now=0.0)
 
@@ -192,7 +198,7 @@ async def test_pods_by_owner_do_not_shrink_by_owners_that_are_not_known(what: st
     cluster.provider.usage = lambda _question, pod: 100 if pod in ("web-0", "web-1") else 1900
     if what == "broken":
         cluster.provider.usage = lambda _question, _pod: 100
-        cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
+        cluster.stores.replica_sets.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     await cluster.run_for(46.0)
     assert [size for _, size in cluster.scales() if size < 4] == []
 

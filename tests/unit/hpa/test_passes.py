@@ -17,7 +17,7 @@ from hpa.machine.objects import ManagedField
 from hpa.machine.progress import REPORTS_S, PassPhase
 from hpa.machine.record import Key
 from podscale.core.metrics import Answer, ExternalMetric, Question, Unavailable
-from podscale.kube.lease import Term
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, deployment_object, hpa_object, pod_object
 

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import structs
 
 from hpa.cluster.questions import admitted, questions
-from hpa.decide.spec import Expression, MetricObject, MetricSelector, MetricSpec
+from hpa.decide.api.spec import Expression, MetricObject, MetricSelector, MetricSpec
 from podscale.core.metrics import (
     ContainerColumns,
     ExternalMetric,
@@ -16,8 +16,8 @@ from podscale.core.metrics import (
     Refused,
     Unavailable,
 )
-from podscale.kube.resource import SERVICES
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.resource import SERVICES
+from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.hpa.hpas import PLAIN_HPA
 
 MAPPER = Mapper([SERVICES])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.cluster.overlapping_hpas import OverlappingHpas
-from podscale.core.selector import from_labels, parse
+from podscale.core.selectors.selector import from_labels, parse
 from tests.unit.hpa.rivals_of import rivals_of
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hpa.loop.schedule import Schedule
 from hpa.machine.objects import Autoscaler
 from hpa.machine.record import AutoscalerRecord
-from podscale.kube.wire import decode, encode
+from podscale.kube.client.wire import decode, encode
 from tests.unit.hpa.world import hpa_object
 
 

@@ -13,7 +13,13 @@ from structlog.testing import capture_logs
 
 from hpa.history.configmaps import FEWEST, LARGEST_BYTES, MOST, HistoryConfigMaps
 from hpa.history.history import HistoryRecord
-from podscale.kube.errors import Forbidden, KubeError, NotLeading, ServerFailed, TooManyRequests
+from podscale.kube.client.errors import (
+    Forbidden,
+    KubeError,
+    NotLeading,
+    ServerFailed,
+    TooManyRequests,
+)
 from tests.unit.hpa.world import World, history_of
 
 pytestmark = pytest.mark.looptime

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from hpa.cluster.sharing import SharedValues
-from hpa.decide import wire
+from hpa.decide.api import wire
 from hpa.machine.objects import Autoscaler, TargetWorkload
+from podscale.kube.client.wire import OwnerReference, decode
 from podscale.kube.objects.scale import Workload
-from podscale.kube.wire import OwnerReference, decode
 from tests.unit.hpa.world import deployment_object, hpa_object, writer
 
 STATUS = {

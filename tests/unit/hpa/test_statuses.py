@@ -8,10 +8,10 @@ import pytest
 from msgspec import structs
 
 from hpa.cluster.statuses import changes, status_news
-from hpa.decide import wire
+from hpa.decide.api import wire
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
 from hpa.decide.conditions import put
-from hpa.decide.reading import read
-from hpa.decide.spec import Condition, HpaStatus, MetricObject, MetricSelector, MetricStatus
 from hpa.machine.machine import is_report_due
 from hpa.machine.progress import REPORTS_S, Progress
 from tests.unit.hpa.hpas import PLAIN_HPA

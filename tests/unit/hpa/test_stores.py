@@ -5,10 +5,16 @@ import asyncio
 import pytest
 
 from hpa.cluster.stores import HpaStores
-from podscale.kube.errors import ApiUnreachable, Forbidden, KubeError, ServerFailed
-from podscale.kube.lease import Term
-from podscale.kube.pods import PodStore
-from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
+from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError, ServerFailed
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import SETTINGS, as_read, load, web
 from tests.unit.hpa.world import NS, Cluster, pod_object
 
@@ -28,7 +34,12 @@ def fed(*, but: str = "") -> HpaStores:
     }
     for name, store in found.items():
         if name != but:
-            for happening in (ListedState(), WatchPage([], "1"), ListPage("1"), Alive("1", 1e9)):
+            for happening in (
+                ListedState(),
+                WatchPage([], "1"),
+                ListPage("1"),
+                WatchAlive("1", 1e9),
+            ):
                 store.apply(happening, scope="", now=0.0)  # type: ignore[attr-defined]
     return stores
 
@@ -51,7 +62,7 @@ async def test_a_workload_that_cannot_be_listed_holds_nobody_up_for_ever(
 ) -> None:
     stores = fed(but="replicasets")
     if error is not None:
-        stores.replica_sets.apply(Broken(str(error), error), scope="", now=0.0)
+        stores.replica_sets.apply(WatchBroken(str(error), error), scope="", now=0.0)
     assert await waited_s(stores) <= at_most_s
 
 
@@ -68,7 +79,7 @@ async def test_a_namespace_that_is_not_heard_holds_no_other_one_up(broken: str) 
     await cluster.run_for(20.0)
     load(cluster, 500)
     for store in (cluster.stores.autoscalers, cluster.stores.pods, cluster.stores.deployments):
-        store.apply(Broken("no right to watch any more"), scope=broken, now=20.0)
+        store.apply(WatchBroken("no right to watch any more"), scope=broken, now=20.0)
     await cluster.run_for(40.0, Term(1, "", as_read(cluster.wall())))
     assert bool(cluster.scales()) == (broken != NS)
 
@@ -97,7 +108,7 @@ async def test_a_kind_whose_watch_stays_silent_is_read_by_get() -> None:
     await asyncio.sleep(20.0)
     assert cluster.scales() == [("web", 4)]
     cluster.put_pods(*(pod_object("web", n) for n in range(4)))
-    cluster.stores.deployments.apply(Broken(str(no_right), no_right), scope="", now=20.0)
+    cluster.stores.deployments.apply(WatchBroken(str(no_right), no_right), scope="", now=20.0)
     # Somebody scales by hand, and no watch tells.
     workload = cluster.world.workloads[(NS, "web")]
     workload["spec"]["replicas"] = 8
@@ -123,7 +134,7 @@ async def test_while_the_whole_api_server_is_silent_nothing_is_asked() -> None:
     await asyncio.sleep(20.0)
     load(cluster, 600)
     for store in (cluster.stores.deployments, cluster.stores.pods):
-        store.apply(Broken("gone"), scope="", now=20.0)  # type: ignore[attr-defined]
+        store.apply(WatchBroken("gone"), scope="", now=20.0)  # type: ignore[attr-defined]
     await asyncio.sleep(600.0)
     assert cluster.scales() == []
     assert [path for path in cluster.world.reads if path.endswith("/scale")] == []
@@ -139,7 +150,7 @@ async def test_what_was_at_hand_before_a_silence_is_not_believed_because_of_it()
     assert entry is not None
     seen = targets.at_hand(entry)
     assert seen is not None
-    cluster.stores.deployments.apply(Broken("gone"), scope="", now=0.0)
+    cluster.stores.deployments.apply(WatchBroken("gone"), scope="", now=0.0)
     targets.note_silence(600.0, is_other_heard=True)
     assert not targets.is_current(entry, seen)
     assert targets.at_hand(entry) is None
@@ -154,9 +165,9 @@ async def test_a_watch_without_a_bookmark_is_not_taken_for_a_silent_one() -> Non
     assert entry is not None
     silent = ApiUnreachable("silent", is_timeout=True)
     # Two connections in a row said nothing, and the next list is about to come.
-    deployments.apply(Alive("1", 90.0), scope="", now=0.0)
+    deployments.apply(WatchAlive("1", 90.0), scope="", now=0.0)
     for at in (90.5, 181.0):
-        deployments.apply(Broken("silent", silent), scope="", now=at)
+        deployments.apply(WatchBroken("silent", silent), scope="", now=at)
     targets.note_silence(182.0, is_other_heard=True)
     assert targets.at_hand(entry) is not None
 
@@ -167,10 +178,10 @@ async def test_a_size_that_is_read_by_get_stays_so_while_others_are_not_heard() 
     targets, deployments = cluster.controller.state.targets, cluster.stores.deployments
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
-    deployments.apply(Broken("gone"), scope="", now=0.0)
+    deployments.apply(WatchBroken("gone"), scope="", now=0.0)
     for is_other_heard in (True, False):
         targets.note_silence(600.0, is_other_heard=is_other_heard)
         assert targets.at_hand(entry) is None  # what the watch told last is ten minutes old
-    deployments.apply(Alive("1", 90.0), scope="", now=601.0)
+    deployments.apply(WatchAlive("1", 90.0), scope="", now=601.0)
     targets.note_silence(602.0, is_other_heard=False)
     assert targets.at_hand(entry) is not None

@@ -9,8 +9,8 @@ import pytest
 from hpa.decide import Settings
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.history import HistoryRecord
-from podscale.kube.errors import ApiUnreachable
-from podscale.kube.lease import Term
+from podscale.kube.client.errors import ApiUnreachable
+from podscale.kube.leadership.lease import Term
 from tests.unit.hpa.webs import load, web
 from tests.unit.hpa.world import NS, Cluster, World, deployment_object, hpa_object, pod_object
 

@@ -8,10 +8,16 @@ import pytest
 from hpa.decide import ScaleUnreadable
 from hpa.explain import explain
 from hpa.machine.record import AutoscalerRecord
+from podscale.kube.client.resource import REPLICA_SETS, Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
 from podscale.kube.objects.scale import ReplicationController
-from podscale.kube.resource import REPLICA_SETS, Resource
-from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode
 from tests.unit.hpa.webs import load
 from tests.unit.hpa.world import (
     NS,
@@ -53,7 +59,7 @@ async def test_a_scale_is_not_believed_while_its_watch_is_broken_and_read_by_get
     seen = targets.at_hand(entry)
     assert seen is not None
     assert targets.is_current(entry, seen)
-    getattr(cluster.stores, store).apply(Broken("the stream broke", None), scope="", now=0.0)
+    getattr(cluster.stores, store).apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     assert not targets.is_current(entry, seen)
     for now, is_asked in ((170.0, False), (190.0, True)):
         targets.note_silence(now, is_other_heard=True)
@@ -66,7 +72,7 @@ async def test_a_replication_controllers_scale_is_at_hand() -> None:
     made["spec"]["selector"] = {"app": "web", "tier": "front"}
     found = [decode(msgspec.json.encode(made), ReplicationController)]
     store = cluster.stores.replication_controllers
-    for happening in (ListedState(), WatchPage(found, "9"), ListPage("9"), Alive("9", 1e9)):
+    for happening in (ListedState(), WatchPage(found, "9"), ListPage("9"), WatchAlive("9", 1e9)):
         store.apply(happening, scope="", now=0.0)
     seen = cluster.controller.state.targets.at_hand(entry)
     assert seen is not None
@@ -119,7 +125,7 @@ async def test_a_replica_set_is_scaled_whoever_owns_it(
     reads = [path for path in cluster.world.reads if path.endswith("/scale")]
     assert bool(reads) == (kept.spec.selector is None) == is_asked
     # By GET it may be believed, whatever has become of the watch.
-    cluster.stores.replica_sets.apply(Broken("the stream broke", None), scope="", now=0.0)
+    cluster.stores.replica_sets.apply(WatchBroken("the stream broke", None), scope="", now=0.0)
     entry = cluster.controller.catalog.get((NS, "web"))
     assert entry is not None
     targets = cluster.controller.state.targets

@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Observation, Past, Scale, Settings, decide, replay
+from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
-from hpa.decide.spec import MetricSpec
 from hpa.explain import first_reason
 from hpa.history.decision_log import MOST, MOST_BYTES, DecisionLog, shape_of
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample

@@ -16,13 +16,13 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.memory import HistoryMemory
 from hpa.part import HpaPart
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import Forbidden, KubeError, ServerFailed
-from podscale.kube.lease import Term
-from podscale.kube.pods import PodStore
-from podscale.kube.watching import Broken
+from podscale.kube.client.errors import Forbidden, KubeError, ServerFailed
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.informer.list_watch import WatchBroken
+from podscale.kube.leadership.lease import Term
 from podscale.serving.flags import parse
-from podscale.serving.health import Health
+from podscale.serving.monitoring.health import Health
 from tests.unit.hpa.webs import SETTINGS, load, web
 from tests.unit.hpa.world import NS, Cluster, World, hpa_object, pod_object
 
@@ -163,7 +163,7 @@ async def test_a_size_that_a_broken_watch_tells_is_no_rescale_of_another() -> No
     }
     second = successor(first, 1000)  # sees the size before the last write, and then nothing
     first.world.workloads[(NS, "web")] = now
-    second.stores.deployments.apply(Broken("the stream broke"), scope="", now=0.0)
+    second.stores.deployments.apply(WatchBroken("the stream broke"), scope="", now=0.0)
     hide(second.world)
     async with leading(second, Term(1, "one", second.wall())):
         await asyncio.sleep(70.0)
@@ -275,7 +275,7 @@ async def test_a_part_without_its_histories_is_ready_and_says_so() -> None:
     part = HpaPart(
         cluster.world,
         chosen,
-        Discovery(cluster.world),
+        ApiDiscovery(cluster.world),
         cluster.provider,
         HpaStores((), PodStore(keep_annotations=())),
         identity="one",

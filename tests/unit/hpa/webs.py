@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from hpa.decide import Settings
+from podscale.kube.client.wire import decode, format_micro_time
 from podscale.kube.objects.cluster import Lease
-from podscale.kube.wire import decode, format_micro_time
 from tests.unit.hpa.world import Cluster, deployment_object, hpa_object, pod_object
 
 SETTINGS = Settings(sync_period_s=15.0)

@@ -28,17 +28,17 @@ from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
 from podscale.core.samplecolumns import SampleColumns
-from podscale.kube.api import Method, Response
-from podscale.kube.errors import ObjectNotFound, WriteConflict
-from podscale.kube.lease import Term
+from podscale.kube.client.api import Method, Response
+from podscale.kube.client.errors import ObjectNotFound, WriteConflict
+from podscale.kube.client.resource import DEPLOYMENTS, HPAS, Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.leadership.lease import Term
 from podscale.kube.objects.cluster import ObjectReference
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import ReplicationController, Workload
-from podscale.kube.pods import PodStore
-from podscale.kube.resource import DEPLOYMENTS, HPAS, Resource
-from podscale.kube.restmapper import Mapper
-from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode
 
 NS = "shop"
 
@@ -388,7 +388,7 @@ class Cluster:
                 within = [each for each in items if scope in ("", each.metadata.namespace)]
                 for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
                     store.apply(happening, scope=scope, now=at)  # type: ignore[attr-defined]
-                store.apply(Alive(version, 1e9), scope=scope, now=at)  # type: ignore[attr-defined]
+                store.apply(WatchAlive(version, 1e9), scope=scope, now=at)  # type: ignore[attr-defined]
 
     def put_pods(self, *pods: dict[str, Any]) -> None:
         """Make these all the pods there are."""
@@ -399,7 +399,7 @@ class Cluster:
             within = [each for each in found if scope in ("", each.metadata.namespace)]
             for happening in (ListedState(), WatchPage(within, version), ListPage(version)):
                 self.stores.pods.apply(happening, scope=scope, now=at)
-            self.stores.pods.apply(Alive(version, 1e9), scope=scope, now=at)
+            self.stores.pods.apply(WatchAlive(version, 1e9), scope=scope, now=at)
 
     async def run_for(self, seconds: float, term: Term | None = None) -> None:
         """Let the controller lead for so long (virtual seconds under looptime)."""

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from podscale.core import selector as selectors
-from podscale.kube.api import JSON, Method, Response
-from podscale.kube.errors import ApiError, ApiUnreachable
+from podscale.core.selectors import selector as selectors
+from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.errors import ApiError, ApiUnreachable
 
 Object = dict[str, object]
 BOOKMARK_S = 20.0

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from podscale.kube.lease import Elector, Term
-from podscale.kube.resource import LEASES
+from podscale.kube.client.resource import LEASES
+from podscale.kube.leadership.lease import Elector, Term
 from tests.unit.kube.little import LittleCluster, MemoryApi
 
 PATH = LEASES.path("podscale", "hpa")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from podscale.kube.connect import Target, connect
-from podscale.kube.errors import (
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import (
     ApiError,
     ApiUnreachable,
     Gone,
@@ -15,7 +15,7 @@ from podscale.kube.errors import (
     TooManyRequests,
     WriteConflict,
 )
-from podscale.kube.resource import LEASES
+from podscale.kube.client.resource import LEASES
 from tests.unit.kube.bytes_served import raw
 from tests.unit.kube.little import LittleCluster, Refusal, pod, pods_path, served
 
@@ -33,7 +33,7 @@ from tests.unit.kube.little import LittleCluster, Refusal, pod, pods_path, serve
 async def test_a_status_is_an_error_of_its_class(status, kind):
     cluster = LittleCluster()
     cluster.fault = lambda *_: Refusal(status, "Reason", "what happened")
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         with pytest.raises(kind) as caught:
             await api.request("POST", "/api/v1/pods", body=b"{}")
     assert (caught.value.status, caught.value.reason) == (status, "Reason")
@@ -50,7 +50,7 @@ async def test_a_path_that_nobody_serves_says_what_may_be_missing():
 
     async with await asyncio.start_server(serve, "127.0.0.1") as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with connect(Target(server=url), user_agent="t") as api:
+        async with connect(ApiServerTarget(server=url), user_agent="t") as api:
             with pytest.raises(ObjectNotFound, match=r"no such resource \(is its CRD or APIServ"):
                 await api.request("GET", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers")
 
@@ -58,7 +58,7 @@ async def test_a_path_that_nobody_serves_says_what_may_be_missing():
 async def test_a_hanging_server_is_unreachable_after_the_deadline():
     cluster = LittleCluster()
     cluster.is_hanging = True
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         with pytest.raises(ApiUnreachable, match=r"no answer within 0\.2 s") as caught:
             await api.request("GET", "/api/v1/pods", timeout_s=0.2)
     assert caught.value.is_timeout
@@ -67,7 +67,7 @@ async def test_a_hanging_server_is_unreachable_after_the_deadline():
 async def test_a_refused_connection_is_unreachable():
     async with served(LittleCluster()) as url:
         pass
-    async with connect(Target(server=url), user_agent="t") as api:
+    async with connect(ApiServerTarget(server=url), user_agent="t") as api:
         with pytest.raises(ApiUnreachable) as caught:
             await api.request("GET", "/api/v1/pods")
     assert not caught.value.is_timeout
@@ -77,7 +77,7 @@ async def test_a_busy_server_is_asked_again_when_it_said_so_but_writes_are_not_r
     cluster = LittleCluster()
     refusals = [Refusal(429, "TooManyRequests", retry_after="0.01") for _ in range(2)]
     cluster.fault = lambda *_: refusals.pop() if refusals else None
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         assert (await api.request("GET", "/api/v1/pods")).status == 200
         refusals.append(Refusal(429, "TooManyRequests", retry_after="0.01"))
         with pytest.raises(TooManyRequests) as caught:
@@ -89,7 +89,7 @@ async def test_a_busy_server_is_asked_again_when_it_said_so_but_writes_are_not_r
 async def test_a_retry_after_that_is_no_number_of_seconds_is_none(asked):
     cluster = LittleCluster()
     cluster.fault = lambda *_: Refusal(429, "TooManyRequests", retry_after=asked)
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         with pytest.raises(TooManyRequests) as caught:
             await api.request("GET", "/api/v1/pods")
     assert caught.value.retry_after_s is None
@@ -102,7 +102,7 @@ async def test_a_guard_stops_a_write_after_the_connection_stands():
     def closed() -> None:
         raise NotLeading("not ours")
 
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         for _ in range(2):  # on a new connection, and on one from the pool
             with pytest.raises(NotLeading):
                 await api.request("PUT", pods_path("shop", "web"), body=b"{}", guard=closed)
@@ -139,7 +139,7 @@ async def test_a_put_that_the_client_repeats_by_itself_is_guarded_again():
         if calls > 1:
             raise NotLeading("the term ended between the attempts")
 
-    async with raw(serve) as url, connect(Target(server=url), user_agent="t") as api:
+    async with raw(serve) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         await api.request("GET", "/api")
         with pytest.raises(NotLeading):
             await api.request("PUT", "/api/v1/x", body=b"{}", guard=second_time_closed)
@@ -158,7 +158,7 @@ async def test_impersonation_and_agent_are_sent():
         writer.close()
 
     async with raw(serve) as url:
-        target = Target(server=url, impersonate="ann", impersonate_groups=("dev", "ops"))
+        target = ApiServerTarget(server=url, impersonate="ann", impersonate_groups=("dev", "ops"))
         async with connect(target, user_agent="podscale-hpa/1") as api:
             await api.request("GET", "/api", accept="application/json")
     assert sent["impersonate-user"] == ["ann"]
@@ -172,7 +172,7 @@ async def test_the_client_side_limit_spreads_requests():
     loop = asyncio.get_running_loop()
     async with (
         served(cluster) as url,
-        connect(Target(server=url, qps=50, burst=5), user_agent="t") as api,
+        connect(ApiServerTarget(server=url, qps=50, burst=5), user_agent="t") as api,
     ):
         began = loop.time()
         await asyncio.gather(*(api.request("GET", "/api/v1/pods") for _ in range(15)))
@@ -186,7 +186,7 @@ async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
     cluster.objects[lease] = {"metadata": {"name": "hpa", "namespace": "podscale"}}
     async with (
         served(cluster) as url,
-        connect(Target(server=url, qps=2, burst=1), user_agent="t") as api,
+        connect(ApiServerTarget(server=url, qps=2, burst=1), user_agent="t") as api,
     ):
         reads = [
             asyncio.create_task(api.request("GET", "/api/v1/pods", timeout_s=1.2))
@@ -207,7 +207,7 @@ async def test_a_lease_is_renewed_past_the_reads_that_wait_for_the_limit():
 async def test_a_stream_waits_for_credentials_and_raises_what_the_server_says():
     cluster = LittleCluster()
     cluster.fault = lambda *_: Refusal(403, "Forbidden", "no watch for you")
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         with pytest.raises(ApiError, match="no watch for you"):
             async with api.stream(
                 "/api/v1/pods", query={"watch": "1", "resourceVersion": "1"}, silence_s=5
@@ -231,7 +231,7 @@ async def test_lines_cut_by_the_network_arrive_whole():
     got: list[bytes] = []
     async with (
         raw(serve) as url,
-        connect(Target(server=url), user_agent="t") as api,
+        connect(ApiServerTarget(server=url), user_agent="t") as api,
         api.stream("/api/v1/pods", silence_s=5) as batches,
     ):
         async for batch in batches:
@@ -241,7 +241,7 @@ async def test_lines_cut_by_the_network_arrive_whole():
 
 async def test_a_silent_stream_is_unreachable():
     cluster = LittleCluster()
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
         query = {"watch": "1", "resourceVersion": "100"}
         async with api.stream("/api/v1/pods", query=query, silence_s=0.2) as batches:
             with pytest.raises(ApiUnreachable) as caught:

@@ -9,9 +9,9 @@ import trustme
 import yaml
 from structlog.testing import capture_logs
 
-from podscale.kube.connect import Target, connect
-from podscale.kube.credentials import InCluster
-from podscale.kube.errors import NotConfigured, Unauthorized
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.credentials import InClusterCredentials
+from podscale.kube.client.errors import NotConfigured, Unauthorized
 from tests.unit.kube.bytes_served import raw
 from tests.unit.kube.little import LittleCluster, served
 
@@ -61,7 +61,7 @@ async def test_a_kubeconfig_context_with_a_client_certificate(pki):
     leaf.private_key_pem.write_to_path(str(pki.directory / "client.key"))
     user = {"client-certificate": "client.crt", "client-key": "client.key"}
     async with served(LittleCluster(), pki.server) as url:
-        target = Target(kubeconfig=pki.kubeconfig(url, user), context="right")
+        target = ApiServerTarget(kubeconfig=pki.kubeconfig(url, user), context="right")
         async with connect(target, user_agent="t") as api:
             assert (await api.request("GET", "/api/v1/pods")).status == 200
 
@@ -101,7 +101,7 @@ async def test_an_exec_plugin_is_run_again_when_its_token_is_refused(pki):
         }
     }
     async with raw(serve, pki.server) as url:
-        target = Target(kubeconfig=pki.kubeconfig(url, user), context="right")
+        target = ApiServerTarget(kubeconfig=pki.kubeconfig(url, user), context="right")
         async with connect(target, user_agent="t") as api:
             await api.request("GET", "/api")
             await api.request("GET", "/api")
@@ -134,7 +134,7 @@ async def test_a_rotated_service_account_token_is_used(pki):
             "KUBERNETES_SERVICE_PORT": url.rsplit(":", 1)[1],
         }
         async with connect(
-            Target(), user_agent="t", environ=environ, service_account=pki.directory
+            ApiServerTarget(), user_agent="t", environ=environ, service_account=pki.directory
         ) as api:
             await api.request("GET", "/api")
             (pki.directory / "token").write_text("second")
@@ -144,7 +144,7 @@ async def test_a_rotated_service_account_token_is_used(pki):
 
 
 class Pod:
-    """A ServiceAccount's files, read by an ``InCluster`` whose clock is set by hand."""
+    """A ServiceAccount's files, read by an ``InClusterCredentials`` whose clock is set by hand."""
 
     def __init__(self, pki):
         self.directory = pki.directory
@@ -152,7 +152,7 @@ class Pod:
         self.token("t1")
         self.now = 0.0
         environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}
-        self.credentials = InCluster(environ, self.directory, clock=lambda: self.now)
+        self.credentials = InClusterCredentials(environ, self.directory, clock=lambda: self.now)
 
     def token(self, text):
         (self.directory / "token").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -257,7 +257,7 @@ async def test_an_unusable_kubeconfig_says_what_is_wrong(tmp_path, content, cont
     if content is not None:
         path.write_text(content)
     with pytest.raises(NotConfigured, match=says):
-        async with connect(Target(kubeconfig=str(path), context=context), user_agent="t"):
+        async with connect(ApiServerTarget(kubeconfig=str(path), context=context), user_agent="t"):
             pass
 
 
@@ -265,13 +265,16 @@ async def test_a_kubeconfig_that_is_a_directory_or_no_text_says_so(tmp_path):
     (tmp_path / "config").write_bytes(b"\xff\xfe")
     for name, says in ((".", "is a directory"), ("config", "not a text file in UTF-8")):
         with pytest.raises(NotConfigured, match=says):
-            async with connect(Target(kubeconfig=str(tmp_path / name)), user_agent="t"):
+            async with connect(ApiServerTarget(kubeconfig=str(tmp_path / name)), user_agent="t"):
                 pass
 
 
 async def test_nowhere_to_connect_says_what_was_looked_for(tmp_path):
     with pytest.raises(NotConfigured, match="Give --kubeconfig"):
         async with connect(
-            Target(), user_agent="t", environ={"HOME": str(tmp_path)}, service_account=tmp_path
+            ApiServerTarget(),
+            user_agent="t",
+            environ={"HOME": str(tmp_path)},
+            service_account=tmp_path,
         ):
             pass

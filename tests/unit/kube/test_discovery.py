@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from podscale.kube.connect import Target, connect
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import KubeError, NoMatch
-from podscale.kube.resource import Resource
-from podscale.kube.restmapper import Mapper
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import KubeError, NoMatch
+from podscale.kube.client.resource import Resource
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, served
 
 
@@ -57,8 +57,8 @@ def new_cluster(*groups: dict) -> LittleCluster:
 
 async def test_aggregated_discovery_takes_two_requests():
     cluster = new_cluster(APPS, CUSTOM)
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
-        mapper = await Discovery(api).refresh()
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
+        mapper = await ApiDiscovery(api).refresh()
     assert len(cluster.requests) == 2
     assert mapper.parse("deployment.apps").has_scale
     assert not mapper.parse("node").namespaced
@@ -77,8 +77,8 @@ async def test_what_the_aggregator_invents_for_a_lone_subresource_hides_no_other
     empty = {"metadata": {"name": "down.example.com"}, "versions": [
         {"version": "v1", "resources": None, "freshness": "Stale"}]}  # fmt: skip
     cluster = new_cluster(group("custom.metrics.k8s.io", ("v1beta1", [invented])), empty, APPS)
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
-        discovery = Discovery(api)
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
+        discovery = ApiDiscovery(api)
         mapper = await discovery.refresh()
     assert discovery.failed_groups == ("down.example.com/v1",)
     assert mapper.parse("deployment.apps").kind == "Deployment"
@@ -131,8 +131,8 @@ def old_cluster() -> LittleCluster:
 
 async def test_old_discovery_reads_every_group_and_one_that_is_down_spares_the_rest():
     cluster = old_cluster()
-    async with served(cluster) as url, connect(Target(server=url), user_agent="t") as api:
-        discovery = Discovery(api)
+    async with served(cluster) as url, connect(ApiServerTarget(server=url), user_agent="t") as api:
+        discovery = ApiDiscovery(api)
         mapper = await discovery.refresh()
     assert discovery.failed_groups == ("down.example.com/v1",)
     assert [r.version for r in mapper.for_kind("Deployment", "apps")] == ["v1", "v1beta1"]
@@ -146,7 +146,7 @@ async def test_old_discovery_reads_every_group_and_one_that_is_down_spares_the_r
 
 async def test_a_group_that_goes_down_keeps_what_it_served():
     cluster = new_cluster(APPS)
-    discovery = Discovery(MemoryApi(cluster))
+    discovery = ApiDiscovery(MemoryApi(cluster))
     await discovery.refresh()
     cluster.answers["/apis"] = aggregated(group("apps", ("v1", []), freshness="Stale"))
     mapper = await discovery.refresh()
@@ -156,7 +156,7 @@ async def test_a_group_that_goes_down_keeps_what_it_served():
 
 async def test_half_of_discovery_down_leaves_the_other_half_and_what_was_known():
     cluster = new_cluster(APPS)
-    discovery = Discovery(MemoryApi(cluster))
+    discovery = ApiDiscovery(MemoryApi(cluster))
     await discovery.refresh()
     cluster.fault = lambda _method, path, _query: (
         Refusal(503, "ServiceUnavailable") if path == "/apis" else None
@@ -168,7 +168,7 @@ async def test_half_of_discovery_down_leaves_the_other_half_and_what_was_known()
 
 async def test_nothing_at_all_is_an_error_and_keeps_the_mapper():
     cluster = new_cluster(APPS)
-    discovery = Discovery(MemoryApi(cluster))
+    discovery = ApiDiscovery(MemoryApi(cluster))
     before = await discovery.refresh()
     cluster.fault = lambda *_: Refusal(503, "ServiceUnavailable")
     with pytest.raises(KubeError):
@@ -179,7 +179,7 @@ async def test_nothing_at_all_is_an_error_and_keeps_the_mapper():
 @pytest.mark.looptime
 async def test_a_new_crd_is_found_at_the_first_miss_and_misses_are_rationed():
     cluster = new_cluster(APPS)
-    discovery = Discovery(MemoryApi(cluster), min_gap_s=5)
+    discovery = ApiDiscovery(MemoryApi(cluster), min_gap_s=5)
     await discovery.refresh()
     await asyncio.sleep(6)
     cluster.answers["/apis"] = aggregated(

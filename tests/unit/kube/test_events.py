@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.correlation import BURST, COMBINED, Correlator, EventSeries, Occurrence
-from podscale.kube.errors import NotLeading, TooManyRequests
-from podscale.kube.events import Recorder
+from podscale.kube.client.errors import NotLeading, TooManyRequests
+from podscale.kube.events.correlator import BURST, COMBINED, Correlator, EventSeries, Occurrence
+from podscale.kube.events.recorder import Recorder
 from podscale.kube.objects.cluster import ObjectReference
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 

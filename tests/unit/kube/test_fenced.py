@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from podscale.kube.errors import NotLeading
-from podscale.kube.fenced import Fenced, leader_label
-from podscale.kube.lease import Elector, Term
-from podscale.kube.resource import PODS
+from podscale.kube.client.errors import NotLeading
+from podscale.kube.client.resource import PODS
+from podscale.kube.leadership.fenced_api import FencedApi, leader_label
+from podscale.kube.leadership.lease import Elector, Term
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 from tests.unit.kube.replicas import Replica
 
@@ -19,7 +19,7 @@ async def test_a_frozen_leader_knows_at_the_next_write_that_it_lost():
     cluster = LittleCluster()
     one = Replica(cluster, "one")
     await asyncio.sleep(5)
-    writes = Fenced(one.api, one.elector)
+    writes = FencedApi(one.api, one.elector)
     cluster.put(pods_path("shop", "web"), pod())
     body = json.dumps({"metadata": {"labels": {"a": "b"}}}).encode()
     await writes.request("PATCH", pods_path("shop", "web"), body=body)
@@ -37,7 +37,7 @@ async def test_a_leader_frozen_while_a_write_waits_does_not_send_it():
     cluster.put(pods_path("shop", "web"), pod())
     one.api.delay_s = 1.0
     write = asyncio.create_task(
-        Fenced(one.api, one.elector).request("PATCH", pods_path("shop", "web"), body=b"{}")
+        FencedApi(one.api, one.elector).request("PATCH", pods_path("shop", "web"), body=b"{}")
     )
     await asyncio.sleep(0.5)
     one.clock.jump_s = 11.0

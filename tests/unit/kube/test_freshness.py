@@ -3,22 +3,31 @@
 import math
 from collections.abc import Sequence
 
-from podscale.kube.errors import ApiUnreachable
-from podscale.kube.freshness import Tracker
-from podscale.kube.watching import Alive, Broken, Happening, ListedState, ListPage, WatchPage
-from podscale.kube.wire import PartialObjectMetadata
+from podscale.kube.client.errors import ApiUnreachable
+from podscale.kube.client.wire import PartialObjectMetadata
+from podscale.kube.informer.freshness import FreshnessTracker
+from podscale.kube.informer.list_watch import (
+    Happening,
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
 
-SILENT = Broken("silent", ApiUnreachable("silent", is_timeout=True))
-FAILED = Broken("GET: etcd cannot read one of them")
+SILENT = WatchBroken("silent", ApiUnreachable("silent", is_timeout=True))
+FAILED = WatchBroken("GET: etcd cannot read one of them")
 
 Object = PartialObjectMetadata
 
 
-def tracker(*scopes: str) -> Tracker:
-    return Tracker(scopes or ("",))
+def tracker(*scopes: str) -> FreshnessTracker:
+    return FreshnessTracker(scopes or ("",))
 
 
-def note(known: Tracker, now: float, *happenings: Happening[Object], scope: str = "") -> None:
+def note(
+    known: FreshnessTracker, now: float, *happenings: Happening[Object], scope: str = ""
+) -> None:
     for each in happenings:
         known.note(each, scope=scope, now=now)
 
@@ -30,7 +39,7 @@ def listed() -> Sequence[Happening[Object]]:
 def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
     known = tracker()
     for began in (0.0, 182.0):  # no bookmark comes: two silences, and a list
-        note(known, began, *listed(), Alive("1", 90.0))
+        note(known, began, *listed(), WatchAlive("1", 90.0))
         assert known.facts(began + 90.0).doubted_s == 0.0
         note(known, began + 90.5, SILENT)
         note(known, began + 181.0, SILENT)
@@ -39,7 +48,7 @@ def test_a_quiet_watch_is_doubted_from_its_silence_to_the_next_list() -> None:
 
 def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
     known = tracker()
-    note(known, 0.0, *listed(), Alive("1", 90.0))
+    note(known, 0.0, *listed(), WatchAlive("1", 90.0))
     for at in range(10, 400, 30):
         note(known, at, ListedState(), WatchPage([], "2"), FAILED)
     assert known.facts(400.0).doubted_s == 390.0
@@ -48,7 +57,7 @@ def test_a_list_that_fails_at_a_later_page_is_no_sign_of_life() -> None:
 def test_a_poll_that_fails_at_a_later_page_lets_the_last_list_grow_older() -> None:
     known = tracker()
     note(known, 0.0, ListedState(is_poll=True), WatchPage([], "1"), ListPage("1"))
-    note(known, 0.0, Alive("1", 120.0, is_poll=True))
+    note(known, 0.0, WatchAlive("1", 120.0, is_poll=True))
     for at in range(30, 200, 30):
         note(known, at, ListedState(is_poll=True), WatchPage([], "2"), FAILED)
     assert known.is_current(120.0)
@@ -66,29 +75,29 @@ def test_a_first_list_is_doubted_since_it_was_read() -> None:
 def test_the_scope_that_is_doubted_for_longest_counts() -> None:
     known = tracker("a", "b")
     for scope in ("a", "b"):
-        note(known, 0.0, *listed(), Alive("1", 90.0), scope=scope)
+        note(known, 0.0, *listed(), WatchAlive("1", 90.0), scope=scope)
     note(known, 20.0, SILENT, scope="b")
-    note(known, 50.0, Alive("1", 90.0), scope="a")
+    note(known, 50.0, WatchAlive("1", 90.0), scope="a")
     assert known.facts(60.0).doubted_s == 40.0
 
 
 def test_what_was_read_while_a_watch_was_doubted_is_not_believed_afterwards() -> None:
     known = tracker("a", "b")
     for scope in ("a", "b"):
-        note(known, 10.0, *listed(), Alive("1", 90.0), scope=scope)
+        note(known, 10.0, *listed(), WatchAlive("1", 90.0), scope=scope)
     assert not known.is_current(12.0, since=9.0)
     assert known.is_current(12.0, since=11.0)
     note(known, 20.0, SILENT, scope="b")
-    note(known, 30.0, *listed(), Alive("2", 90.0), scope="b")
-    note(known, 40.0, Alive("3", 90.0), scope="b")  # a bookmark, and no new beginning
+    note(known, 30.0, *listed(), WatchAlive("2", 90.0), scope="b")
+    note(known, 40.0, WatchAlive("3", 90.0), scope="b")  # a bookmark, and no new beginning
     assert not known.is_current(50.0, since=25.0)
     assert known.is_current(50.0, since=35.0)
 
 
 def test_a_watch_that_spoke_after_its_silence_is_believed_from_then_on() -> None:
     known = tracker()
-    note(known, 0.0, *listed(), Alive("1", 90.0))
-    note(known, 100.0, Alive("2", 90.0))
+    note(known, 0.0, *listed(), WatchAlive("1", 90.0))
+    note(known, 100.0, WatchAlive("2", 90.0))
     assert known.is_current(101.0)
     assert not known.is_current(101.0, since=95.0)
 
@@ -96,7 +105,7 @@ def test_a_watch_that_spoke_after_its_silence_is_believed_from_then_on() -> None
 def test_a_scope_in_doubt_is_one_for_its_own_namespace_only() -> None:
     known = tracker("shop", "bank")
     for scope in ("shop", "bank"):
-        note(known, 0.0, *listed(), Alive("1", 90.0), scope=scope)
+        note(known, 0.0, *listed(), WatchAlive("1", 90.0), scope=scope)
     note(known, 20.0, SILENT, scope="bank")
     assert known.is_current(30.0, namespace="shop")
     assert not known.is_current(30.0, namespace="bank")

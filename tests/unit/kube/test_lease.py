@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from podscale.kube.errors import ServerFailed
-from podscale.kube.lease import Elector, LeaseTimes, Term
+from podscale.kube.client.errors import ServerFailed
+from podscale.kube.leadership.lease import Elector, LeaseTimes, Term
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 from tests.unit.kube.replicas import PATH, Replica, spec
 

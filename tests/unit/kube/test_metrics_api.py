@@ -22,9 +22,9 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
-from podscale.kube.discovery import Discovery
-from podscale.kube.metrics_api import ApiProvider
-from podscale.kube.wire import GO_ZERO_TIME_S, parse_time
+from podscale.kube.client.wire import GO_ZERO_TIME_S, parse_time
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.metrics_apis.provider import ApiProvider
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal
 
 STAMP = "2026-11-21T10:00:00Z"
@@ -72,7 +72,7 @@ async def cluster():
 @pytest.fixture
 async def provider(cluster):
     api = MemoryApi(cluster)
-    discovery = Discovery(api)
+    discovery = ApiDiscovery(api)
     await discovery.refresh()
     cluster.requests.clear()
     return ApiProvider(api, discovery, wall=lambda: 1000.0)

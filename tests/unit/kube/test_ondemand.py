@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from podscale.core import selector
-from podscale.kube.errors import ApiUnreachable, Forbidden
-from podscale.kube.ondemand import OnDemand
-from podscale.kube.resource import NODES, PODS
+from podscale.core.selectors import selector
+from podscale.kube.client.errors import ApiUnreachable, Forbidden
+from podscale.kube.client.resource import NODES, PODS
+from podscale.kube.columns.on_demand import OnDemandMetadata
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path
 
 pytestmark = pytest.mark.looptime
 
 
 @asynccontextmanager
-async def running(ondemand: OnDemand) -> AsyncIterator[OnDemand]:
+async def running(ondemand: OnDemandMetadata) -> AsyncIterator[OnDemandMetadata]:
     task = asyncio.create_task(ondemand.run())
     await asyncio.sleep(0)
     try:
@@ -36,7 +36,7 @@ def stocked() -> LittleCluster:
 
 async def test_names_come_in_the_order_of_a_list():
     clock = asyncio.get_running_loop().time
-    async with running(OnDemand(MemoryApi(stocked()), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(stocked()), clock=clock)) as ondemand:
         pods = await ondemand.describe(PODS)
         assert pods.names("shop", selector.parse("app=web")) == ["web-1", "web-2"]
         assert pods.names("", selector.EVERYTHING) == ["web-3", "web-1", "web-2"]
@@ -49,7 +49,7 @@ async def test_names_come_in_the_order_of_a_list():
 
 async def test_a_store_nobody_asks_is_dropped_and_started_again():
     cluster, clock = stocked(), asyncio.get_running_loop().time
-    async with running(OnDemand(MemoryApi(cluster), idle_s=100, clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), idle_s=100, clock=clock)) as ondemand:
         first = await ondemand.describe(PODS)
         for _ in range(5):
             await asyncio.sleep(60)
@@ -64,7 +64,7 @@ async def test_a_store_nobody_asks_is_dropped_and_started_again():
 async def test_what_may_not_be_listed_says_so_and_is_there_once_it_may():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = lambda *_: Refusal(403, "Forbidden", "pods is forbidden")
-    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock)) as ondemand:
         with pytest.raises(Forbidden, match="pods is forbidden"):
             await ondemand.describe(PODS)
         cluster.fault = lambda *_: None
@@ -75,7 +75,7 @@ async def test_what_may_not_be_listed_says_so_and_is_there_once_it_may():
 async def test_a_list_that_hangs_is_unreachable_in_time():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.is_hanging = True
-    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock)) as ondemand:
         with pytest.raises(ApiUnreachable, match="no list of pods within 3 s"):
             await ondemand.describe(PODS, timeout_s=3)
 
@@ -83,7 +83,7 @@ async def test_a_list_that_hangs_is_unreachable_in_time():
 async def test_only_the_named_namespaces_are_watched():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     api = MemoryApi(cluster)
-    async with running(OnDemand(api, namespaces=("shop",), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(api, namespaces=("shop",), clock=clock)) as ondemand:
         pods = await ondemand.describe(PODS)
         assert pods.exists("shop", "web-1")
         assert not pods.exists("bank", "web-3")
@@ -105,7 +105,7 @@ def refusing(*allowed: str):
 async def test_where_not_all_may_be_listed_the_namespace_that_is_asked_for_is():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing(pods_path("shop"))
-    async with running(OnDemand(MemoryApi(cluster), clock=clock, idle_s=100)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock, idle_s=100)) as ondemand:
         for _ in range(3):
             own = await ondemand.describe(PODS, namespace="shop")
             assert own.names("shop", selector.EVERYTHING) == ["web-1", "web-2"]
@@ -136,7 +136,7 @@ async def test_watches_of_single_namespaces_are_bounded_and_lists_outlive_refusa
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing(pods_path("shop"))
     tasks = len(asyncio.all_tasks())
-    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock)) as ondemand:
         own = await ondemand.describe(PODS, namespace="shop")
         for number in range(250):
             with pytest.raises(Forbidden):
@@ -150,7 +150,7 @@ async def test_watches_of_single_namespaces_are_bounded_and_lists_outlive_refusa
 async def test_newcomers_take_the_places_of_the_idle_and_not_each_others():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing(*(pods_path(f"n-{number}") for number in range(110)))
-    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock)) as ondemand:
         for number in range(100):
             await ondemand.describe(PODS, namespace=f"n-{number}")
             await asyncio.sleep(1)
@@ -165,7 +165,7 @@ async def test_newcomers_take_the_places_of_the_idle_and_not_each_others():
 async def test_who_waits_for_a_namespace_that_had_to_make_room_is_told():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing()
-    async with running(OnDemand(MemoryApi(cluster), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(MemoryApi(cluster), clock=clock)) as ondemand:
         with pytest.raises(Forbidden):
             await ondemand.describe(PODS)
         cluster.is_hanging = True
@@ -182,11 +182,11 @@ async def test_a_namespace_beyond_the_named_ones_is_not_watched():
     cluster, clock = stocked(), asyncio.get_running_loop().time
     cluster.fault = refusing(pods_path("bank"))
     api = MemoryApi(cluster)
-    async with running(OnDemand(api, namespaces=("shop",), clock=clock)) as ondemand:
+    async with running(OnDemandMetadata(api, namespaces=("shop",), clock=clock)) as ondemand:
         with pytest.raises(Forbidden, match="shop/pods is forbidden"):
             await ondemand.describe(PODS, namespace="bank")
 
 
 async def test_without_its_owner_nothing_is_started():
     with pytest.raises(ApiUnreachable, match="watches are not running"):
-        await OnDemand(MemoryApi(stocked())).describe(PODS)
+        await OnDemandMetadata(MemoryApi(stocked())).describe(PODS)

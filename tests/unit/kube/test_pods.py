@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.core import selector
-from podscale.kube.errors import ApiUnreachable, Forbidden
+from podscale.core.selectors import selector
+from podscale.kube.client.errors import ApiUnreachable, Forbidden
+from podscale.kube.client.wire import decode, encode, parse_time
+from podscale.kube.columns.pods import Phase, PodStore, Ready
+from podscale.kube.informer.list_watch import (
+    Changes,
+    Kind,
+    ListedState,
+    ListPage,
+    WatchBroken,
+    WatchPage,
+)
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import Phase, PodStore, Ready
-from podscale.kube.watching import Broken, Changes, Kind, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode, encode, parse_time
 
 FULL = {
     "metadata": {
@@ -205,15 +212,15 @@ def test_a_refusal_stands_until_the_pods_have_been_listed():
             kept.apply(happening, scope="", now=0.0)
 
     assert kept.refusal is None
-    happens(Broken("refused", refusal))
+    happens(WatchBroken("refused", refusal))
     assert (kept.refusal, kept.is_refused) == (refusal, True)
-    happens(ListedState(), Broken("no answer", ApiUnreachable("gone")))
+    happens(ListedState(), WatchBroken("no answer", ApiUnreachable("gone")))
     assert (kept.refusal, kept.is_refused) == (refusal, False)  # by now nobody can say
-    happens(ListedState(), Broken("refused", refusal))
+    happens(ListedState(), WatchBroken("refused", refusal))
     assert kept.is_refused
     happens(ListedState(), WatchPage([made("web-1", 1, app="web")], "1"), ListPage("1"))
     assert kept.refusal is None
-    happens(Broken("refused", refusal))
+    happens(WatchBroken("refused", refusal))
     assert kept.refusal is None  # what is known stays known
 
 

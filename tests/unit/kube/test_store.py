@@ -7,21 +7,27 @@ from typing import Any
 
 import pytest
 
-from podscale.core import selector
-from podscale.kube.api import Method, Response
-from podscale.kube.change import Change
-from podscale.kube.connect import Target, connect
-from podscale.kube.errors import ApiUnreachable
+from podscale.core.selectors import selector
+from podscale.kube.client.api import Method, Response
+from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.errors import ApiUnreachable
+from podscale.kube.client.resource import PODS
+from podscale.kube.client.wire import PartialObjectMetadata
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchSource,
+    WatchTiming,
+)
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.reflector import Reflector
-from podscale.kube.resource import PODS
-from podscale.kube.store import Store
-from podscale.kube.watching import Alive, ListedState, ListPage, Rhythm, WatchSource
-from podscale.kube.wire import PartialObjectMetadata
 from tests.unit.kube.little import LittleCluster, MemoryApi, Refusal, pod, pods_path, served
 
-QUICK = Rhythm(page_size=3, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
+QUICK = WatchTiming(page_size=3, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
 
 
 async def until(claim: Callable[[], bool], timeout_s: float = 5.0) -> None:
@@ -38,7 +44,7 @@ async def reflected(
     """Keep ``store`` fed over HTTP."""
     async with (
         served(cluster) as url,
-        connect(Target(server=url), user_agent="test") as api,
+        connect(ApiServerTarget(server=url), user_agent="test") as api,
     ):
         task = asyncio.create_task(Reflector(api, source, store).run())  # type: ignore[arg-type]
         try:
@@ -256,7 +262,7 @@ async def test_a_silent_watch_is_not_current_and_is_opened_again():
     loop = asyncio.get_running_loop()
     cluster, store = LittleCluster(), Store[Pod]()
     api = MemoryApi(cluster)
-    rhythm = Rhythm(silence_s=90)
+    rhythm = WatchTiming(silence_s=90)
     reflector = Reflector(api, WatchSource(PODS, Pod, rhythm=rhythm), store, clock=loop.time)
     task = asyncio.create_task(reflector.run())
     await asyncio.sleep(1)
@@ -281,7 +287,7 @@ async def test_a_watch_that_stands_again_after_a_silence_has_to_speak_first():
     loop = asyncio.get_running_loop()
     cluster, store = LittleCluster(), Store[Pod]()
     api = MuteApi(cluster)
-    source = WatchSource(PODS, Pod, rhythm=Rhythm(silence_s=90))
+    source = WatchSource(PODS, Pod, rhythm=WatchTiming(silence_s=90))
     task = asyncio.create_task(Reflector(api, source, store, clock=loop.time).run())
     await asyncio.sleep(1)
     assert store.is_current(loop.time())
@@ -320,7 +326,7 @@ class MuteApi(MemoryApi):
 
 def test_a_process_that_slept_does_not_believe_its_store():
     store = Store[Pod]()
-    for step in (ListedState(), ListPage("1"), Alive("1", 90.0)):
+    for step in (ListedState(), ListPage("1"), WatchAlive("1", 90.0)):
         store.apply(step, scope="", now=1000.0)
     assert store.is_current(1089.0)
     assert not store.is_current(1091.0)

@@ -3,12 +3,12 @@
 import pytest
 from msgspec import structs
 
-from podscale.kube.change import Change
+from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import Changes, ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod, PodStatus
-from podscale.kube.pods import PodStore
-from podscale.kube.store import Store
-from podscale.kube.watching import Alive, Changes, ListedState, ListPage, WatchPage
-from podscale.kube.wire import ObjectMeta
 
 
 def written(name: str, version: int, uid: str = "u", **labels: str) -> Pod:
@@ -28,7 +28,7 @@ class TestOwnWrites:
             ListedState(),
             WatchPage([written("web", 10)], "20"),
             ListPage("20"),
-            Alive("20", 90.0),
+            WatchAlive("20", 90.0),
         ):
             store.apply(step, scope="", now=0.0)
         return store

@@ -5,10 +5,8 @@ import sys
 
 import pytest
 
-from podscale.kube import resource
-from podscale.kube.objects.cluster import Lease
-from podscale.kube.objects.scale import ReplicationController
-from podscale.kube.wire import (
+from podscale.kube.client import resource
+from podscale.kube.client.wire import (
     ObjectMeta,
     builtins,
     decode,
@@ -17,6 +15,8 @@ from podscale.kube.wire import (
     format_time,
     parse_time,
 )
+from podscale.kube.objects.cluster import Lease
+from podscale.kube.objects.scale import ReplicationController
 
 
 @pytest.mark.parametrize(

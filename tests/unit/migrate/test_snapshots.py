@@ -13,7 +13,7 @@ import yaml
 from adapter.rules import config
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import compile_rules
-from hpa.decide.options import read_options
+from hpa.decide.api.options import read_options
 from podscale.feed.prover.tree import parse
 from podscale.migrate.reader import migrate, render, rules_yaml
 

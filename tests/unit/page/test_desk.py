@@ -7,7 +7,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from podscale.page.loopback import Loopback
+from podscale.page.http.loopback import Loopback
 from podscale.serving.http.peer import NOBODY
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest

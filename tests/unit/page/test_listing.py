@@ -6,9 +6,9 @@ import time
 import msgspec
 import pytest
 
-from podscale.page.listing import Query, WorkloadList
-from podscale.page.rows import row
-from podscale.page.shown import ShownListing
+from podscale.page.http.listing import Query, WorkloadList
+from podscale.page.http.rows import row
+from podscale.page.values.json_values import ShownListing
 from tests.browser.crowd import Crowd, crowd
 from tests.browser.scenes import START, Played
 

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.page.ring import MOST_POINTS, Ring
+from podscale.page.state.point_ring import MOST_POINTS, PointRing
 
 START = 1_795_000_000.0
 
 
-def filled(count: int, step_s: float = 15.0) -> Ring:
-    ring = Ring(2)
+def filled(count: int, step_s: float = 15.0) -> PointRing:
+    ring = PointRing(2)
     for index in range(count):
         ring.add(START + index * step_s, float(index), None)
     return ring
@@ -59,7 +59,7 @@ def test_a_span_can_be_asked_for() -> None:
 
 
 def test_a_day_of_offsets_keeps_its_seconds() -> None:
-    ring = Ring(1)
+    ring = PointRing(1)
     ring.add(START, 0.0)
     ring.add(START + 86_399.25, 1.0)
     assert math.isclose(ring.times()[1], START + 86_399.25, abs_tol=0.01)

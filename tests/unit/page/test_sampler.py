@@ -3,16 +3,16 @@
 import pytest
 from msgspec import structs
 
-from podscale.page.board import Board
-from podscale.page.feedhealth import FeedHealth
-from podscale.page.sampler import MOST_VPAS, Sampler
-from podscale.page.sources import PageSources, Sized
+from podscale.page.state.board import WorkloadBoard
+from podscale.page.state.feed_health import FeedHealth
+from podscale.page.state.sampler import MOST_VPAS, Sampler
+from podscale.page.state.sources import PageSources, SizedVpa
 from tests.browser.scenes import START, Played
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.explain.recommendation import TargetState
-from vpa.model.membership import VpaKey
+from vpa.model.samples.membership import VpaKey
 from vpa.sizing import KnownSizing, PodDecision
-from vpa.updater.decide import Act, UpdateDecision
+from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
 
 KEY = VpaKey("shop", "web")
 EVICT = UpdateDecision("evict", ("OutsideBounds",), {"resource": "memory"})
@@ -27,17 +27,17 @@ class Vpas:
     def keys(self) -> list[VpaKey]:
         return [KEY]
 
-    def sized(self, key: VpaKey) -> Sized:
+    def sized(self, key: VpaKey) -> SizedVpa:
         ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         known = KnownSizing(
             vpa(targetRef=ref), 100.0, TargetState(True), "default", True, (), None, {}, (self.pod,)
         )
-        return Sized(known, "app=web")
+        return SizedVpa(known, "app=web")
 
 
 async def shown(*pods: PodDecision) -> list[tuple[float, str]]:
     """Return the marks about pods after a look at each state."""
-    board, vpas = Board(), Vpas()
+    board, vpas = WorkloadBoard(), Vpas()
     sampler = Sampler(
         board, FeedHealth(None), PageSources(vpas=vpas), wall=lambda: 200.0, period_s=1.0
     )
@@ -62,7 +62,7 @@ async def test_a_decision_that_was_not_carried_out_is_no_event():
 async def test_an_act_is_told_once_and_as_it_went(
     decision: UpdateDecision, in_place: bool, title: str
 ):
-    act = Act(101.0, in_place, decision)
+    act = AppliedDecision(101.0, in_place, decision)
     later = PodDecision("web-0", 160.0, NOTHING, act)
     assert await shown(PodDecision("web-0", 100.0, decision, act), later) == [(101.0, title)]
 
@@ -91,7 +91,7 @@ class ManyVpas(Vpas):
     def keys(self) -> list[VpaKey]:
         return [VpaKey("shop", f"web-{number}") for number in range(self.count)]
 
-    def sized(self, key: VpaKey) -> Sized:
+    def sized(self, key: VpaKey) -> SizedVpa:
         self.asked.append(key)
         return super().sized(key)
 
@@ -99,7 +99,7 @@ class ManyVpas(Vpas):
 async def test_of_thousands_of_vpas_each_gets_its_turn_and_a_look_stays_short():
     vpas = ManyVpas(2 * MOST_VPAS + 10)
     sources = PageSources(vpas=vpas)
-    sampler = Sampler(Board(), FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
+    sampler = Sampler(WorkloadBoard(), FeedHealth(None), sources, wall=lambda: 200.0, period_s=1.0)
     for look in range(1, 4):
         await sampler.once()
         assert len(vpas.asked) == look * MOST_VPAS

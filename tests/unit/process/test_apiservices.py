@@ -8,17 +8,17 @@ from msgspec import structs
 
 from adapter import flags as adapter_flags
 from adapter.part import API_SERVICES, KIND, NEEDED
-from podscale.kube.api import Response
-from podscale.kube.discovery import Discovery
-from podscale.kube.errors import ApiUnreachable, ObjectNotFound
-from podscale.kube.pods import PodStore
-from podscale.process.apiservices import Behind, certificates, settle
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.process.apiservices import ServiceBackend, certificates, settle
 from podscale.process.part import Shared
 from podscale.process.rights import warn_of_missing
 from podscale.serving import flags as serving_flags
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.service import ServiceName
-from podscale.serving.tls import ServingTls
+from podscale.serving.certificates.service import ServiceName
+from podscale.serving.certificates.tls import ServingTls
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import ScriptedApi
 
 
@@ -57,7 +57,7 @@ def behind(service, api, *more, **changed):
     """Return what ``certificates`` takes for an adapter behind ``service``."""
     flags = serving_flags.parse([f"--service={service}", *more], adapter_flags.TABLE)
     shared = Shared(
-        names=frozenset({"adapter"}), api=api, discovery=Discovery(api), pods=PodStore(),
+        names=frozenset({"adapter"}), api=api, discovery=ApiDiscovery(api), pods=PodStore(),
         scopes=("",), metrics=SelfMetrics(), wall=lambda: 0.0, is_launcher=False, parts={},
         readers=[],
     )  # fmt: skip
@@ -67,7 +67,7 @@ def behind(service, api, *more, **changed):
 @pytest.mark.parametrize(("adopt", "patched"), [(False, []), (True, [EXTERNAL])])
 async def test_somebody_elses_apiservice_is_taken_over_only_when_asked(adopt, patched):
     cluster = Cluster({CUSTOM: "podscale/adapter", EXTERNAL: "keda/keda"})
-    await settle(cluster, Behind(OURS, API_SERVICES, adopt))
+    await settle(cluster, ServiceBackend(OURS, API_SERVICES, adopt))
     assert list(cluster.patched) == patched
     if adopt:
         assert cluster.patched[EXTERNAL]["service"] == {

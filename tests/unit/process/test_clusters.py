@@ -10,7 +10,7 @@ from aiohttp import web
 
 from adapter import flags as adapter_flags
 from adapter.part import NEEDED
-from podscale.kube.connect import Target, is_in_pod
+from podscale.kube.client.connect import ApiServerTarget, is_in_pod
 from podscale.process.clusters import reached
 from podscale.serving import flags as serving_flags
 from tests.conformance.adapter_world import kubeconfig
@@ -39,7 +39,7 @@ def named(words, *, is_in_pod):
     given = parse(*(f"--{word}" for word in words.split()))
     found = adapter_flags.targets(given, is_in_pod=is_in_pod)
     targets = (found.objects, found.authentication, found.authorization)
-    assert all(target == Target(kubeconfig=target.kubeconfig) for target in targets)
+    assert all(target == ApiServerTarget(kubeconfig=target.kubeconfig) for target in targets)
     return [target.kubeconfig for target in targets]
 
 
@@ -60,7 +60,7 @@ def test_each_flag_names_one_cluster_and_without_it_there_is_the_pods_own(words,
 
 def test_a_process_with_one_connection_has_the_listers():
     given = parse("--authorization-kubeconfig=c", "--lister-kubeconfig=a")
-    assert adapter_flags.targets(given, is_in_pod=True).objects == Target(kubeconfig="a")
+    assert adapter_flags.targets(given, is_in_pod=True).objects == ApiServerTarget(kubeconfig="a")
 
 
 def test_a_pod_is_where_a_service_account_is(tmp_path):

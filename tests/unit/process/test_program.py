@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from podscale.kube.errors import ApiUnreachable, KubeError, NotConfigured
+from podscale.kube.client.errors import ApiUnreachable, KubeError, NotConfigured
 from podscale.process.program import Serve, run
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import FlagError, Flags, parse
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.logs import Verbosity
 
 FLAGS = parse([], API_SERVER)
 

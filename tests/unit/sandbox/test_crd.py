@@ -1,9 +1,9 @@
 import pytest
 
 from podscale.sandbox.errors import SandboxApiError
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.resource import SandboxResources
-from podscale.sandbox.storage import Storage
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Storage
 
 SPEC = {
     "type": "object",

@@ -1,12 +1,12 @@
 """What pods use: leaks that end in a kill, limits that the node has actuated, queues."""
 
-from podscale.core import selector
-from podscale.sandbox.kubelet import Kubelet
-from podscale.sandbox.load import Load, Traffic
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.queues import Queue
-from podscale.sandbox.resource import SandboxResources
-from podscale.sandbox.storage import Storage
+from podscale.core.selectors import selector
+from podscale.sandbox.controllers.kubelet import Kubelet
+from podscale.sandbox.load.queues import Queue
+from podscale.sandbox.load.traffic import Load, Traffic
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Storage
 
 MIB = 2**20
 NOW = 1_700_000_000.0

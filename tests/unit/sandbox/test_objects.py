@@ -1,11 +1,11 @@
 import pytest
 
-from podscale.core import fields, selector
-from podscale.sandbox import subresources
+from podscale.core.selectors import fields, selector
 from podscale.sandbox.errors import SandboxApiError
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.resource import SandboxResources
-from podscale.sandbox.storage import Storage
+from podscale.sandbox.http import subresources
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Storage
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 

@@ -1,7 +1,7 @@
 import pytest
 
-from podscale.sandbox import patch
 from podscale.sandbox.errors import SandboxApiError
+from podscale.sandbox.objects import patch
 
 POD = {
     "spec": {

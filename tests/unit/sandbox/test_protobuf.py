@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.sandbox import protobuf
+from podscale.sandbox.encoding import protobuf
 from podscale.sandbox.errors import SandboxApiError
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from podscale.sandbox.identity import ANONYMOUS, SandboxUser
-from podscale.sandbox.objects import SandboxObjects
-from podscale.sandbox.rbac import is_allowed, refusal
-from podscale.sandbox.resource import SandboxResources
-from podscale.sandbox.storage import Storage
+from podscale.sandbox.auth.identity import ANONYMOUS, SandboxUser
+from podscale.sandbox.auth.rbac import is_allowed, refusal
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResources
+from podscale.sandbox.objects.storage import Storage
 
 AMY = SandboxUser("amy", ("dev", "system:authenticated"))
 BOT = SandboxUser(

@@ -1,6 +1,6 @@
 import pytest
 
-from podscale.sandbox.request import parse_path, verb_of
+from podscale.sandbox.http.request import parse_path, verb_of
 
 
 @pytest.mark.parametrize(

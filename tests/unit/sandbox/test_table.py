@@ -1,8 +1,8 @@
 import pytest
 
-from podscale.sandbox import table
-from podscale.sandbox.resource import BUILTIN, Column, SandboxResource
-from podscale.sandbox.storage import Stored
+from podscale.sandbox.encoding import table
+from podscale.sandbox.objects.resources import BUILTIN, Column, SandboxResource
+from podscale.sandbox.objects.storage import Stored
 
 BY_NAME = {resource.name: resource for resource in BUILTIN}
 NOW = 1_600_000_000.0

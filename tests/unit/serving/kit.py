@@ -11,21 +11,21 @@ import msgspec
 import trustme
 from cryptography import x509
 
-from podscale.kube.api import JSON, Method, Response
-from podscale.kube.errors import ApiError, ApiUnreachable
+from podscale.kube.client.api import JSON, Method, Response
+from podscale.kube.client.errors import ApiError, ApiUnreachable
 from podscale.serving import status
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
-from podscale.serving.certificates import KeyPair
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media, Route
+from podscale.serving.apis.leader_api import LeaderApi
+from podscale.serving.auth.user import ANONYMOUS_USER
+from podscale.serving.certificates.issuing import KeyPair
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flags, parse
-from podscale.serving.health import Health
-from podscale.serving.leader_api import LeaderApi
-from podscale.serving.logs import Verbosity
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.request_info import request_info
 from podscale.serving.running import Clusters, RunningServer, running
-from podscale.serving.selfmetrics import SelfMetrics
 from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
 
 GROUP = "custom.metrics.k8s.io"
 

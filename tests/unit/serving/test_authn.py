@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from podscale.serving.authn import Authenticator, verify
+from podscale.serving.auth.authentication import Authenticator, verify
+from podscale.serving.auth.token_reviews import TokenReviews
+from podscale.serving.auth.trust import FrontProxy, Trust
+from podscale.serving.auth.user import ANONYMOUS_USER, User
 from podscale.serving.http.peer import NOBODY, Peer
 from podscale.serving.http.request import HttpRequest
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.tokens import TokenReviews
-from podscale.serving.trust import FrontProxy, Trust
-from podscale.serving.user import ANONYMOUS_USER, User
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.kit import Pki, ScriptedApi, authority
 
 NOW = time.time()
@@ -140,7 +140,7 @@ def test_expired_certificates_prove_nothing(pki: Pki, trust: Trust) -> None:
 
 
 def test_a_server_certificate_is_no_client(pki: Pki, trust: Trust) -> None:
-    from podscale.serving.certificates import make_authority, make_leaf
+    from podscale.serving.certificates.issuing import make_authority, make_leaf
 
     ca = make_authority("ca", now=NOW, life_s=1000)
     leaf = make_leaf(ca, ["front-proxy-client"], now=NOW, life_s=500).leaf

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from podscale.serving.authz import Authorizer, Permission, ReviewFailed, denial
+from podscale.serving.auth.authorization import Authorizer, Permission, ReviewFailed, denial
+from podscale.serving.auth.user import User
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.request_info import RequestInfo
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.target import parse_target
-from podscale.serving.user import User
+from podscale.serving.request_target import parse_target
 from tests.unit.serving.kit import GROUP, ScriptedApi
 
 HPA = User("hpa", ("system:authenticated",))

@@ -5,8 +5,8 @@ import ssl
 import pytest
 from structlog.testing import capture_logs
 
-from podscale.serving.ciphers import Offer, offer
-from podscale.serving.tls import ServingTls, TlsError
+from podscale.serving.certificates.ciphers import TlsOffer, offer
+from podscale.serving.certificates.tls import ServingTls, TlsError
 from tests.unit.serving.kit import Pki
 
 # Go 1.22's tls.CipherSuites and tls.InsecureCipherSuites, and component-base's two old names.
@@ -49,7 +49,7 @@ def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str]:
 @pytest.mark.parametrize("name", GO)
 def test_every_suite_of_gos_list_is_served_or_left_out_with_a_warning(name: str) -> None:
     found = offer(names=[name, GCM])
-    assert isinstance(found, Offer)
+    assert isinstance(found, TlsOffer)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers(found.ciphers)
     served = {each["name"] for each in context.get_ciphers()}
@@ -62,7 +62,7 @@ def test_every_suite_of_gos_list_is_served_or_left_out_with_a_warning(name: str)
 
 def test_suites_that_openssl_lacks_are_left_out_and_named() -> None:
     found = offer(names=[ABSENT, GCM, "TLS_ECDHE_RSA_WITH_RC4_128_SHA"])
-    assert isinstance(found, Offer)
+    assert isinstance(found, TlsOffer)
     assert found.ciphers == "ECDHE-ECDSA-AES128-GCM-SHA256"
     assert found.warnings == (
         f"cipher suites left out, OpenSSL has none here: {ABSENT}, TLS_ECDHE_RSA_WITH_RC4_128_SHA",
@@ -90,14 +90,14 @@ def test_tls_1_2_is_the_least_whatever_is_asked_for(
     minimum: str, version: ssl.TLSVersion, warnings: int
 ) -> None:
     found = offer(minimum)
-    assert isinstance(found, Offer)
+    assert isinstance(found, TlsOffer)
     assert (found.minimum, len(found.warnings)) == (version, warnings)
     assert all(minimum in warning for warning in found.warnings)
 
 
 def test_under_tls_1_3_the_list_does_not_matter() -> None:
     found = offer("VersionTLS13", [ABSENT])
-    assert isinstance(found, Offer)
+    assert isinstance(found, TlsOffer)
     assert (found.ciphers, len(found.warnings)) == ("", 1)
 
 

@@ -5,8 +5,8 @@ import gzip
 import json
 import time
 
-from podscale.serving import openapi
-from podscale.serving.discovery import PLACEHOLDER, ServedDiscovery
+from podscale.serving.apis import openapi
+from podscale.serving.apis.discovery import PLACEHOLDER, ServedDiscovery
 from tests.unit.serving.kit import GROUP, Shop
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from cryptography.exceptions import InvalidSignature
 
-from podscale.kube.errors import ApiUnreachable
-from podscale.serving.authority import AuthorityTimes, from_secret
-from podscale.serving.bundles import publisher
-from podscale.serving.certificates import KeyPair
-from podscale.serving.keeper import CertificateKeeper
-from podscale.serving.service import ServiceName
-from podscale.serving.tls import ServingTls, TlsError
+from podscale.kube.client.errors import ApiUnreachable
+from podscale.serving.certificates.authority import AuthorityTimes, from_secret
+from podscale.serving.certificates.ca_bundles import publisher
+from podscale.serving.certificates.issuing import KeyPair
+from podscale.serving.certificates.keeper import CertificateKeeper
+from podscale.serving.certificates.service import ServiceName
+from podscale.serving.certificates.tls import ServingTls, TlsError
 from tests.unit.serving.kit import Pki, ScriptedApi
 
 PATH = "/api/v1/namespaces/monitoring/secrets/podscale-ca"

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from podscale.serving.api import Answered, ApiRequest, ApiResource, ApiResponse, Media
-from podscale.serving.leader_api import LeaderApi
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse, Media
+from podscale.serving.apis.leader_api import LeaderApi
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
-from podscale.serving.user import ANONYMOUS_USER
 
 LIST = "/apis/example.io/v1/things"
 

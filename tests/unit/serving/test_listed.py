@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.serving.api import ApiRequest, Media
-from podscale.serving.listed import Key, ListSelection, listed, made
+from podscale.serving.apis.api import ApiRequest, Media
+from podscale.serving.apis.list_selection import Key, ListSelection, listed, made
+from podscale.serving.auth.user import ANONYMOUS_USER
 from podscale.serving.request_info import request_info
 from podscale.serving.status import Status
-from podscale.serving.user import ANONYMOUS_USER
 from tests.unit.loop_turns import others
 
 KEYS: list[Key] = [(f"ns-{n % 3}", f"web-{n}") for n in range(10)]

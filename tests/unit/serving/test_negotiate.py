@@ -2,8 +2,8 @@
 
 import pytest
 
-from podscale.serving.api import Media
-from podscale.serving.negotiate import discovery_version, formatted, media, takes_gzip
+from podscale.serving.apis.api import Media
+from podscale.serving.apis.negotiate import discovery_version, formatted, media, takes_gzip
 from podscale.serving.status import Status
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

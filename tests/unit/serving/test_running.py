@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from podscale.serving import running
-from podscale.serving.certificate_files import read_files
+from podscale.serving.auth.trust import TrustSource, read_ca_files
+from podscale.serving.certificates.files import read_files
+from podscale.serving.certificates.tls import ServingTls
 from podscale.serving.flags import Flags
-from podscale.serving.tls import ServingTls
-from podscale.serving.trust import TrustSource, read_ca_files
 from tests.unit.serving.kit import Pki, authority, flags_for, pair_of
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from podscale.serving.certificates.service import ServiceName, service_of
 from podscale.serving.flags import FlagError
-from podscale.serving.service import ServiceName, service_of
 
 
 @pytest.mark.parametrize("text", ["adapter", "/adapter", "podscale/", "a/b/c"])

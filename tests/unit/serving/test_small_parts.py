@@ -10,15 +10,15 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
-from podscale.serving.certificate_files import read_files, self_signed
+from podscale.serving.certificates.files import read_files, self_signed
+from podscale.serving.certificates.tls import TlsError
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import parse
-from podscale.serving.health import Health, HealthVerdict
-from podscale.serving.logs import Verbosity, configure
+from podscale.serving.monitoring.health import Health, HealthVerdict
+from podscale.serving.monitoring.logs import Verbosity, configure
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.request_info import RequestInfo
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.singleflight import Flights
-from podscale.serving.tls import TlsError
+from podscale.serving.singleflight import SingleFlight
 from tests.unit.serving.kit import Pki
 
 
@@ -57,7 +57,7 @@ def test_liveness_is_not_touched_by_readiness_and_a_broken_check_fails() -> None
 
 
 async def test_one_flight_for_all_and_failures_for_all() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     go = asyncio.Event()
     started = 0
 
@@ -76,7 +76,7 @@ async def test_one_flight_for_all_and_failures_for_all() -> None:
 
 
 async def test_another_takes_over_when_the_first_is_cancelled() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     go = asyncio.Event()
     started = 0
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podscale.serving import builtin
-from podscale.serving.api import ApiRequest, ApiResponse
-from podscale.serving.authn import Authenticator
-from podscale.serving.authz import Authorizer
-from podscale.serving.front import Front
-from podscale.serving.health import Health
+from podscale.serving.apis import builtin
+from podscale.serving.apis.api import ApiRequest, ApiResponse
+from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authorization import Authorizer
+from podscale.serving.auth.token_reviews import TokenReviews
+from podscale.serving.auth.trust import Trust
+from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection
 from podscale.serving.http.server import HttpServer
-from podscale.serving.logs import Verbosity, configure
-from podscale.serving.selfmetrics import SelfMetrics
+from podscale.serving.monitoring.health import Health
+from podscale.serving.monitoring.logs import Verbosity, configure
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from podscale.serving.status import StatusError, not_found
-from podscale.serving.tokens import TokenReviews
-from podscale.serving.trust import Trust
 from tests.unit.serving.kit import GROUP, ScriptedApi, Shop
 
 SEGMENTS = st.one_of(
@@ -104,7 +104,7 @@ def surface() -> Iterator[tuple[asyncio.Runner, HttpServer]]:
             port=lambda: 6443,
             release="0",
         )
-        front = Front(
+        front = HandlerChain(
             [shop],
             routes,
             Authenticator(Trust(), TokenReviews(api, metrics), metrics),

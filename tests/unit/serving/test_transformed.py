@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from podscale.serving.api import Media
+from podscale.serving.apis.api import Media
+from podscale.serving.apis.transformed import transformed
 from podscale.serving.status import Status
-from podscale.serving.transformed import transformed
 
 METADATA = {"name": "web-1", "labels": {"app": "web"}}
 ITEM = {"metadata": METADATA, "usage": {"cpu": "1"}}

@@ -10,18 +10,18 @@ import msgspec
 import pytest
 import structlog
 
-from podscale.kube.watching import WatchPage
-from podscale.serving import trust as trust_module
-from podscale.serving.flag_table import API_SERVER
-from podscale.serving.flags import parse
-from podscale.serving.tls import TlsError
-from podscale.serving.trust import (
+from podscale.kube.informer.list_watch import WatchPage
+from podscale.serving.auth import trust as trust_module
+from podscale.serving.auth.trust import (
     AuthenticationConfig,
     Trust,
     TrustError,
     TrustSource,
     read_ca_files,
 )
+from podscale.serving.certificates.tls import TlsError
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import parse
 from tests.unit.serving.kit import Pki, ScriptedApi, authority
 
 PATH = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"

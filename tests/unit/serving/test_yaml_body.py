@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podscale.serving.yaml_body import AT_ONCE, made, pieces, whole
+from podscale.serving.apis.yaml_body import AT_ONCE, made, pieces, whole
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["1Ki", "true", "- x", "a: b", "x " * 60, "\n"])
 VALUES = st.recursive(

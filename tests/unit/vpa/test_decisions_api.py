@@ -8,21 +8,21 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from podscale.core import selector
-from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode, encode
+from podscale.core.selectors import selector
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
 from tests.unit.loop_turns import others
 from tests.unit.serving.kit import answered
 from tests.unit.vpa.recommender.test_loop import recommender
-from vpa.admission.resources import MOST_CONTAINERS
+from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.decisions_api import SizingApi
-from vpa.explain.admitted import REASONS
-from vpa.model.membership import VpaKey
+from vpa.explain.admission_reasons import REASONS
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
 from vpa.stored import StoredVpa
-from vpa.targets import Resolved
-from vpa.updater.decide import UpdateDecision
-from vpa.updater.told import PodDecisions
+from vpa.targets import ResolvedTarget
+from vpa.updater.decide.decision import UpdateDecision
+from vpa.updater.loop.pod_decisions import PodDecisions
 
 BASE = "/apis/vpa.podscale.io/v1alpha1"
 SHOP = "/namespaces/shop/sizingdecisions"
@@ -167,7 +167,7 @@ async def test_of_pods_only_what_the_webhook_wrote_is_asked_for() -> None:
 
     key = VpaKey("shop", "vpa-0")
     made._api = cast(Any, Pods())
-    made.held[key].resolved = Resolved(selector.parse("app=web"))
+    made.held[key].resolved = ResolvedTarget(selector.parse("app=web"))
     found = await ask(SizingApi(made, lambda: True), f"{SHOP}/vpa-0")
     assert [each["pod"] for each in found["status"]["pods"]] == ["web-0"]
     assert asked == ["application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"]
@@ -188,7 +188,7 @@ def tell(made: Recommender, version: str) -> None:
         ListedState(),
         WatchPage([stored], version),
         ListPage(version),
-        Alive(version, 1e9),
+        WatchAlive(version, 1e9),
     ]
     for step in steps:
         made.stores.vpas.apply(step, scope="", now=time.monotonic())

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from vpa.earlier import Earlier
-from vpa.model.membership import VpaKey
+from vpa.model.samples.membership import VpaKey
+from vpa.sizing_history import SizingHistory
 
 KEY = VpaKey("jobs", "worker")
 
@@ -43,7 +43,7 @@ def told(turn: int, pods: int) -> dict[str, Any]:
 def test_changes_are_kept_as_far_as_they_fit_and_come_back_as_they_were(
     pods: int, least: int
 ) -> None:
-    earlier, made = Earlier(), [told(turn, pods) for turn in range(60)]
+    earlier, made = SizingHistory(), [told(turn, pods) for turn in range(60)]
     for turn, body in enumerate(made):
         assert earlier.is_new(KEY, turn)
         earlier.put(KEY, float(turn), turn, body)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import ServerFailed
-from podscale.kube.resource import Resource
+from podscale.kube.client.errors import ServerFailed
+from podscale.kube.client.resource import Resource
 from vpa.scales import Scales
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget", has_scale=True)

@@ -7,21 +7,26 @@ import pytest
 
 from podscale.core import quantity
 from vpa import sizing
-from vpa.explain.admitted import REASONS, AdmittedStory, Value, read
+from vpa.explain.admission_reasons import REASONS, AdmissionReasons, AdmittedValue, read
 from vpa.explain.plain import because, readable
 from vpa.explain.recommendation import TargetState
-from vpa.explain.standing import SizingState
-from vpa.model.objects import (
+from vpa.explain.sizing_state import SizingState
+from vpa.model.api.objects import (
     ContainerRecommendation,
     Vpa,
     VpaCondition,
     VpaRecommendation,
     VpaStatus,
 )
-from vpa.model.quantities import ResourceList
-from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
+from vpa.model.api.quantities import ResourceList
+from vpa.model.estimation.recommendation import (
+    RecommendedUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
 from vpa.sizing import KnownSizing, PodDecision
-from vpa.updater.decide import UpdateDecision
+from vpa.updater.decide.decision import UpdateDecision
 
 
 @pytest.mark.parametrize(
@@ -191,10 +196,10 @@ def test_conditions_that_explain_an_amount_are_told_above_it() -> None:
 
 def test_facts_that_somebody_wrote_on_a_pod_are_not_taken_for_ours() -> None:
     facts = {"held_by": "HistoryLost", "estimate": "1", "percentile": "x"}
-    value = Value("1", ("MaxAllowed",), facts)
+    value = AdmittedValue("1", ("MaxAllowed",), facts)
     told = known(
         target=TargetState(True),
-        admitted={"web-0": AdmittedStory("web", {"app": {"cpu request": value}})},
+        admitted={"web-0": AdmissionReasons("web", {"app": {"cpu request": value}})},
     )
     (pod,) = sizing.body(told)["status"]["pods"]
     assert pod["admission"][0]["change"] == "Raise maxAllowed."

@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import Forbidden
-from podscale.kube.resource import Resource
-from podscale.kube.watching import Alive, Broken, ListedState, ListPage, WatchPage
+from podscale.kube.client.errors import Forbidden
+from podscale.kube.client.resource import Resource
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
 from vpa.stores import VpaStores
 
 API: Any = None  # nothing is asked
@@ -20,7 +26,7 @@ class NoKinds:
 
 def heard(store: Any) -> None:
     now = time.monotonic()
-    steps: list[Any] = [ListedState(), WatchPage([], "5"), ListPage("5"), Alive("5", 60.0)]
+    steps: list[Any] = [ListedState(), WatchPage([], "5"), ListPage("5"), WatchAlive("5", 60.0)]
     for step in steps:
         store.apply(step, scope="", now=now)
 
@@ -42,19 +48,19 @@ def listened(*, but_to_cron_jobs: bool = False) -> VpaStores:
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "DaemonSet"])
 def test_a_silent_watch_of_controllers_stops_disruptions(kind: str) -> None:
     stores = listened()
-    stores.workloads.by_kind[kind].apply(Broken("silent"), scope="", now=time.monotonic())
+    stores.workloads.by_kind[kind].apply(WatchBroken("silent"), scope="", now=time.monotonic())
     assert not stores.is_current()
 
 
 def test_rights_that_are_taken_away_stop_them_as_well() -> None:
     stores = listened()
     error = Forbidden(403, "Forbidden", "no")
-    stores.workloads.cron_jobs.apply(Broken("no", error), scope="", now=time.monotonic())
+    stores.workloads.cron_jobs.apply(WatchBroken("no", error), scope="", now=time.monotonic())
     assert not stores.is_current()
 
 
 def test_a_kind_that_may_not_be_listed_has_no_objects() -> None:
     stores = listened(but_to_cron_jobs=True)
     error = Forbidden(403, "Forbidden", "no")
-    stores.workloads.cron_jobs.apply(Broken("no", error), scope="", now=time.monotonic())
+    stores.workloads.cron_jobs.apply(WatchBroken("no", error), scope="", now=time.monotonic())
     assert stores.is_current()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.api import Response
-from podscale.kube.errors import (
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import (
     ApiError,
     ApiUnreachable,
     Forbidden,
@@ -15,11 +15,11 @@ from podscale.kube.errors import (
     ObjectNotFound,
     ServerFailed,
 )
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import OwnerReference, decode, encode
 from podscale.kube.objects.scale import Workload
-from podscale.kube.resource import Resource
-from podscale.kube.wire import OwnerReference, decode, encode
 from vpa.admission.matching import OwningController
-from vpa.model.objects import TargetRef
+from vpa.model.api.objects import TargetRef
 from vpa.targets import Workloads
 
 FLEET = Resource("shop.io", "v1", "fleets", "Fleet")

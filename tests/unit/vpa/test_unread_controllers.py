@@ -7,16 +7,22 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from podscale.kube.errors import ApiUnreachable, Forbidden, KubeError, ObjectNotFound, ServerFailed
-from podscale.kube.resource import Resource
-from podscale.kube.watching import Broken
-from podscale.kube.wire import decode
+from podscale.kube.client.errors import (
+    ApiUnreachable,
+    Forbidden,
+    KubeError,
+    ObjectNotFound,
+    ServerFailed,
+)
+from podscale.kube.client.resource import Resource
+from podscale.kube.client.wire import decode
+from podscale.kube.informer.list_watch import WatchBroken
 from tests.unit.vpa.test_stores import NoKinds, heard
-from vpa.admission.patch import BoostSettings
+from vpa.admission.patches.patch import BoostSettings
 from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
 from vpa.admission.webhook import Webhook
-from vpa.model.objects import TargetRef
+from vpa.model.api.objects import TargetRef
 from vpa.scales import ScaleKinds
 from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
@@ -98,7 +104,7 @@ async def test_a_kind_that_may_not_be_listed_is_said_to_be_unreadable_not_absent
     target = TargetRef(kind="Deployment", name="web", api_version="apps/v1")
     deployments = stores.workloads.by_kind["Deployment"]
     error = Forbidden(403, "Forbidden", "deployments.apps is forbidden")
-    deployments.apply(Broken("no", error), scope="", now=time.monotonic())
+    deployments.apply(WatchBroken("no", error), scope="", now=time.monotonic())
     told = (await stores.workloads.resolve("shop", target)).unsupported or ""
     assert "does not exist" not in told
     assert "deployments.apps is forbidden" in told

@@ -11,8 +11,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from vpa.model.autopilot.signal import Tick
-from vpa.model.buckets import BucketLayout
-from vpa.model.histograms import Floats
+from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.matrix import Floats
 
 Indexes = NDArray[np.intp]
 

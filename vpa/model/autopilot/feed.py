@@ -4,8 +4,8 @@ import numpy as np
 
 from vpa.model.autopilot.recommender import Autopilot
 from vpa.model.cluster import ClusterModel
-from vpa.model.histograms import Columns, Floats
-from vpa.model.membership import VpaKey
+from vpa.model.histograms.matrix import Columns, Floats
+from vpa.model.samples.membership import VpaKey
 
 
 class AutopilotFeed:

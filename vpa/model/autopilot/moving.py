@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from vpa.model.autopilot.signal import Tick
-from vpa.model.buckets import BucketLayout
-from vpa.model.histograms import Floats, HistogramMatrix
+from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.matrix import Floats, HistogramMatrix
 
 _HOURS = 24  # of maxima that count as recent
 

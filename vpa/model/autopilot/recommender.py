@@ -12,14 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from vpa.model import buckets
 from vpa.model.autopilot.ensemble import Ensemble, Leader
 from vpa.model.autopilot.moving import MovingWindows, Statistics
 from vpa.model.autopilot.signal import Ticker
-from vpa.model.buckets import BucketLayout
-from vpa.model.histograms import Columns, Floats
-from vpa.model.membership import VpaKey
-from vpa.model.recommendation import RecommenderSettings
+from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.histograms import buckets
+from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.matrix import Columns, Floats
+from vpa.model.samples.membership import VpaKey
 
 Method = Literal["windows", "learned"]
 CpuGoal = Literal["batch", "serving-p90", "serving-p95"]

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vpa.model.buckets import BucketLayout
-from vpa.model.histograms import Columns, Floats
+from vpa.model.histograms.buckets import BucketLayout
+from vpa.model.histograms.matrix import Columns, Floats
 
 TICK_S = 300.0
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hpa.decide.conversion import to_v2
-from hpa.decide.reading import read
-from hpa.decide.spec import HPA
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.reading import read
+from hpa.decide.api.spec import HPA
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

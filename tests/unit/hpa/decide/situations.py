@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpa.decide import Observation, Past, Scale
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from hpa.decide.observation import MetricAnswer, Recommendation
 from hpa.decide.pods import (
     ContainerRequest,
@@ -12,7 +13,6 @@ from hpa.decide.pods import (
     DecidedReadiness,
     Pods,
 )
-from hpa.decide.spec import HPA, MetricObject, MetricSpec
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 
 NOW = 1_750_000_000.0

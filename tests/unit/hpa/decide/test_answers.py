@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.decide.answers import summed, text_of
+from hpa.decide.metrics.answers import summed, text_of
 from hpa.decide.numbers import INT64_MAX
 from hpa.decide.observation import MetricFailure
 from podscale.core.metrics import NoData, NotFound, Unavailable

@@ -4,12 +4,12 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Past, Settings, decide
+from hpa.decide.api.options import read_options
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import Behavior, Fallback, MetricSelector, MetricSpec, Options
 from hpa.decide.decision import Decision
-from hpa.decide.fallback import key_of
+from hpa.decide.metrics.fallback import key_of
 from hpa.decide.observation import Observation, ScaleUnreadable
-from hpa.decide.options import read_options
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Fallback, MetricSelector, MetricSpec, Options
 from podscale.core.metrics import (
     ExternalSample,
     ExternalSamples,

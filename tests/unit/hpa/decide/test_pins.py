@@ -5,15 +5,10 @@ from typing import Any
 import pytest
 
 from hpa.cluster.questions import questions
-from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide, wire
-from hpa.decide.decision import Conclusion, Decision, MetricLabels
-from hpa.decide.history import stored
-from hpa.decide.limits import down_limit, limit, up_limit
-from hpa.decide.observation import Observation, Recommendation, ScaleEvent
-from hpa.decide.pods import DecidedPhase, DecidedReadiness, group
-from hpa.decide.reading import DOWN, UP, read_rules
-from hpa.decide.settings import Release
-from hpa.decide.spec import (
+from hpa.decide import Gates, Outcome, Past, Settings, conclude, decide
+from hpa.decide.api import wire
+from hpa.decide.api.reading import DOWN, UP, read_rules
+from hpa.decide.api.spec import (
     Behavior,
     Condition,
     Expression,
@@ -24,10 +19,16 @@ from hpa.decide.spec import (
     Policy,
     Rules,
 )
-from hpa.decide.stabilization import stabilize_down
+from hpa.decide.behavior.limits import down_limit, limit, up_limit
+from hpa.decide.behavior.scale_events import stored
+from hpa.decide.behavior.stabilization import stabilize_down
+from hpa.decide.decision import Conclusion, Decision, MetricLabels
+from hpa.decide.observation import Observation, Recommendation, ScaleEvent
+from hpa.decide.pods import DecidedPhase, DecidedReadiness, group
+from hpa.decide.settings import Release
 from hpa.decide.steps import Measured
 from podscale.core.metrics import NoData, Refused, Unavailable
-from podscale.kube.restmapper import Mapper
+from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.hpa.decide.situations import (
     NOW,
     OLD,

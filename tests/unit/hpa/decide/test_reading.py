@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hpa.decide import wire
-from hpa.decide.conversion import ConversionError, to_v2
-from hpa.decide.reading import DEFAULT_METRIC, DOWN, UP, read
-from hpa.decide.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules
-from hpa.decide.validation import validate
+from hpa.decide.api import wire
+from hpa.decide.api.conversion import ConversionError, to_v2
+from hpa.decide.api.reading import DEFAULT_METRIC, DOWN, UP, read
+from hpa.decide.api.spec import HPA, Condition, MetricSpec, MetricStatus, Policy, Rules
+from hpa.decide.api.validation import validate
 from tests.unit.hpa.decide.handwritten import TARGET, hpa, resource, written
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hpa.decide.conversion import to_v2
+from hpa.decide.api.conversion import to_v2
+from hpa.decide.api.validation import validate
 from hpa.decide.settings import Release
-from hpa.decide.validation import validate
 from tests.unit.hpa.decide.handwritten import TARGET, resource, written
 
 

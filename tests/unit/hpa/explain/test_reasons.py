@@ -16,10 +16,8 @@ from hpa.decide import (
     conclude,
     decide,
 )
-from hpa.decide.observation import Recommendation, ScaleEvent
-from hpa.decide.pods import DecidedPhase, DecidedReadiness
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import (
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import (
     Behavior,
     Condition,
     Fallback,
@@ -29,6 +27,8 @@ from hpa.decide.spec import (
     Policy,
     Rules,
 )
+from hpa.decide.observation import Recommendation, ScaleEvent
+from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.explain import Explanation, explain, first_reason, whatif
 from hpa.explain.change import PUT_OFF
 from hpa.explain.inputs import Inputs

@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from hpa.decide import Observation, ScaleUnreadable, Settings, decide
-from hpa.decide.answers import BAD_SELECTOR
+from hpa.decide.api.reading import DOWN, UP
+from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, DecidedReadiness
-from hpa.decide.reading import DOWN, UP
-from hpa.decide.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
 from hpa.explain import Explanation, explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
 from tests.unit.hpa.decide.situations import (

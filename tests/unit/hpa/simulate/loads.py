@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpa.decide.spec import HPA
+from hpa.decide.api.spec import HPA
 from hpa.simulate.load import LoadHistory
 from tests.unit.hpa.decide.handwritten import hpa
 

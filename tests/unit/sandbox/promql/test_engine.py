@@ -7,8 +7,8 @@ import pytest
 
 from podscale.sandbox.promql import parameters
 from podscale.sandbox.promql.columns import STALE, SeriesColumns
-from podscale.sandbox.promql.engine import Evaluation
 from podscale.sandbox.promql.errors import BadData, PromqlError, Unanswerable
+from podscale.sandbox.promql.evaluation.engine import Evaluation
 from podscale.sandbox.promql.head import SeriesHead
 from podscale.sandbox.promql.values import NAME, label_set
 

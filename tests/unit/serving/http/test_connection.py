@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from podscale.serving.api import ApiRequest, ApiResponse, Route
-from podscale.serving.authn import Authenticator
-from podscale.serving.authz import Authorizer
-from podscale.serving.front import Front
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Route
+from podscale.serving.auth.authentication import Authenticator
+from podscale.serving.auth.authorization import Authorizer
+from podscale.serving.auth.trust import Trust
+from podscale.serving.handler_chain import HandlerChain
 from podscale.serving.http.connection import HttpConnection
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import SMALL_BODY
@@ -17,8 +18,7 @@ from podscale.serving.http.peer import Peer
 from podscale.serving.http.reply import Reply
 from podscale.serving.http.request import HttpRequest
 from podscale.serving.http.server import HttpServer
-from podscale.serving.selfmetrics import SelfMetrics
-from podscale.serving.trust import Trust
+from podscale.serving.monitoring.selfmetrics import SelfMetrics
 from tests.unit.serving.test_surface import Recorder
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -206,7 +206,7 @@ async def _nothing(_request: ApiRequest) -> ApiResponse:
 def test_large_bodies_are_declared_by_who_takes_them_from_anybody() -> None:
     hook = Route("/", _nothing, ("POST",), is_public=True, body_limit=LARGE)
     metrics = SelfMetrics()
-    front = Front(
+    front = HandlerChain(
         [],
         [hook, Route("/page/*", _nothing)],
         Authenticator(Trust(), None, metrics),

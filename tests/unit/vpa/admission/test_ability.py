@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.watching import Broken
-from podscale.serving.certificates import KeyPair, make_authority, make_leaf, make_self_signed
+from podscale.kube.informer.list_watch import WatchBroken
+from podscale.serving.certificates.issuing import (
+    KeyPair,
+    make_authority,
+    make_leaf,
+    make_self_signed,
+)
 from tests.unit.vpa.test_stores import API, NoKinds, heard
-from vpa.admission.ability import hindrance, is_trusted
+from vpa.admission.registration.ability import hindrance, is_trusted
 from vpa.stores import VpaStores
 
 NOW = 1_800_000_000.0
@@ -35,7 +40,7 @@ def test_a_webhook_that_sees_and_is_trusted_lives() -> None:
 def test_a_broken_watch_is_no_life(kind: str) -> None:
     stores = watching()
     store: Any = stores.vpas if kind == "vpas" else stores.workloads.by_kind[kind]
-    store.apply(Broken("silent"), scope="", now=time.monotonic())
+    store.apply(WatchBroken("silent"), scope="", now=time.monotonic())
     assert stores.is_synced
     assert "watches" in hindrance(stores, LEAF, CA.certificate, NOW)
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from podscale.kube.errors import ApiError
-from podscale.serving.service import ServiceName
-from podscale.serving.tls import ServingTls
+from podscale.kube.client.errors import ApiError
+from podscale.serving.certificates.service import ServiceName
+from podscale.serving.certificates.tls import ServingTls
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.certificate import WebhookCertificate
+from vpa.admission.registration.certificate import WebhookCertificate
 
 
 def behind(api: ScriptedApi, register: Callable[[bytes], Awaitable[None]]) -> WebhookCertificate:

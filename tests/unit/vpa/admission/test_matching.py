@@ -1,8 +1,8 @@
 """Which VPA decides about a pod."""
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from vpa.admission.matching import Candidate, OwningController, TargetIndex, match_at_admission
-from vpa.model.objects import SizedPod, Vpa, decode
+from vpa.model.api.objects import SizedPod, Vpa, decode
 
 WEB = OwningController("shop", "Deployment", "web")
 POD = decode({"metadata": {"namespace": "shop", "labels": {"app": "web"}}}, SizedPod)

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.kube.errors import ApiError, KubeError
-from podscale.kube.resource import MUTATING_WEBHOOKS
-from podscale.kube.wire import encode
+from podscale.kube.client.errors import ApiError, KubeError
+from podscale.kube.client.resource import MUTATING_WEBHOOKS
+from podscale.kube.client.wire import encode
 from tests.unit.serving.kit import ScriptedApi
-from vpa.admission.registration import (
+from vpa.admission.registration.configuration import (
     CONFIGURATION,
     Registration,
     StatusLease,

@@ -9,7 +9,7 @@ from vpa.admission.validation import (
     validate,
     validate_annotations,
 )
-from vpa.model.objects import ContainerPolicy, ResourcePolicy, VpaSpec
+from vpa.model.api.objects import ContainerPolicy, ResourcePolicy, VpaSpec
 
 
 @pytest.mark.parametrize(

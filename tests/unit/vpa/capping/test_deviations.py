@@ -1,9 +1,9 @@
 """Where capping leaves upstream on purpose."""
 
-from vpa.admission.resources import ResourcesUnavailable, pod_resources
+from vpa.admission.patches.resources import ResourcesUnavailable, pod_resources
 from vpa.capping.processor import LimitRanges, cap_for_pod
-from vpa.model.objects import LimitRangeItem, SizedPod, Vpa, decode
-from vpa.model.quantities import of, wire
+from vpa.model.api.objects import LimitRangeItem, SizedPod, Vpa, decode
+from vpa.model.api.quantities import of, wire
 
 
 def pod(*containers: tuple[str, str]) -> SizedPod:

@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.annotations import HalfLives, VpaSettings
-from vpa.model.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
+from vpa.model.api.policy import Windows
+from vpa.model.checkpoint_selection import CheckpointSelection, SaveBand
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import Membership, VpaKey, canonical
-from vpa.model.open_windows import Extra, SavedWindow
-from vpa.model.policy import Windows
-from vpa.model.reading import ModelReader
-from vpa.model.recommendation import RecommenderSettings
-from vpa.model.saving import SaveBand, Saver
+from vpa.model.estimation.annotations import HalfLives, VpaSettings
+from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.histograms.checkpoint import Checkpoint, CheckpointError, HistogramCheckpoint
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.membership import Membership, VpaKey, canonical
+from vpa.model.samples.open_windows import Extra, SavedWindow
 
 MINUTE, DAY = 60.0, 86400.0
 WEB_APP = selector.parse("app=web")
@@ -35,7 +35,7 @@ def learned() -> ClusterModel:
 
 
 def target(cluster: ClusterModel) -> dict[str, str]:
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     found = reader.recommendation(reader.read(), WEB).recommendation.of("app")
     assert found is not None
     return {name: str(value) for name, value in (found.target or {}).items()}
@@ -52,7 +52,7 @@ def test_a_deployment_that_is_made_anew_keeps_what_was_learned_since_the_checkpo
     cluster.put_vpa(vpa(), None, NOW + DAY)
     assert target(cluster) == before, "while it is away"
     assert samples(cluster) == count
-    Saver(cluster).due(NOW + DAY, SaveBand())
+    CheckpointSelection(cluster).due(NOW + DAY, SaveBand())
     cluster.remove_pod("shop", "web-0")
     cluster.put_vpa(vpa(), WEB_APP, NOW + DAY)
     assert (target(cluster), samples(cluster)) == (before, count), "and after"
@@ -77,7 +77,7 @@ def test_what_expires_while_the_target_is_away_is_no_longer_read() -> None:
 
 def test_a_vpa_that_is_away_for_a_pass_loses_nothing() -> None:
     cluster = learned()
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     reader.read()
     before, count = target(cluster), samples(cluster)
     cluster.remove_vpa(WEB, NOW + DAY)
@@ -94,7 +94,7 @@ def test_after_a_restart_it_loses_nothing_either_and_not_for_want_of_a_target() 
     cluster = ClusterModel()
     web(cluster)
     cluster.load_checkpoint(WEB, "app", STORED, None, NOW)
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     reader.read()
     cluster.remove_vpa(WEB, NOW)
     reader.read()

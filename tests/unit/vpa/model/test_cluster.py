@@ -4,22 +4,22 @@ from datetime import UTC, datetime
 
 import pytest
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model import open_windows
-from vpa.model.annotations import VpaSettings
-from vpa.model.checkpoint import (
+from vpa.model.api.ooms import Oom
+from vpa.model.cluster import ClusterModel
+from vpa.model.estimation.annotations import VpaSettings
+from vpa.model.estimation.recommendation import RecommenderSettings
+from vpa.model.histograms.checkpoint import (
     Checkpoint,
     CheckpointError,
     HistogramCheckpoint,
     from_wire,
     to_wire,
 )
-from vpa.model.cluster import ClusterModel
-from vpa.model.histograms import ZERO_TIME
-from vpa.model.ooms import Oom
-from vpa.model.reading import DeadBand, ModelReader
-from vpa.model.recommendation import RecommenderSettings
+from vpa.model.histograms.matrix import ZERO_TIME
+from vpa.model.recommendations import DeadBand, RecommendationReader
+from vpa.model.samples import open_windows
 
 MINUTE = 60.0
 DAY = 86400.0
@@ -35,7 +35,7 @@ def fed(cluster: ClusterModel, minutes: int, cores: float = 0.2, memory: float =
 
 
 def target(cluster: ClusterModel) -> dict[str, str]:
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     found = reader.recommendation(reader.read(), WEB).recommendation
     entries = found.container_recommendations or ()
     return {name: str(value) for name, value in (entries[0].target or {}).items()}
@@ -51,7 +51,7 @@ def test_a_measured_container_is_recommended() -> None:
 def test_a_container_that_was_never_measured_is_named_and_not_guessed() -> None:
     cluster = ClusterModel()
     web(cluster, "web-0")
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     trace = reader.recommendation(reader.read(), WEB)
     assert trace.recommendation.container_recommendations == ()
     assert trace.no_samples == ("app",)
@@ -80,7 +80,7 @@ def test_a_value_that_is_no_usage_is_no_sample(value: float) -> None:
 
 
 def target_is_absent(cluster: ClusterModel) -> bool:
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     return reader.recommendation(reader.read(), WEB).recommendation.container_recommendations == ()
 
 
@@ -114,7 +114,7 @@ def test_replicas_share_and_a_rollout_adds_up() -> None:
     web(cluster, "web-2", version="v2")
     cluster.take(usage(NOW + 60, 2.0, 5e8, pods=("web-2",)))
     assert cluster.vpas[WEB].group("app").size == 2
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     assert reader.read().usages(WEB)[0].resources["cpu"].percentiles[2] > 2.0
 
 
@@ -337,7 +337,7 @@ def test_a_moved_target_is_due_at_once_and_young_bounds_are_not() -> None:
     cluster = ClusterModel()
     web(cluster, "web-0")
     at = fed(cluster, 2 * 1440)
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     estimates = reader.read()
     assert reader.due(estimates, at, DeadBand()) == [WEB], "never written"
     reader.published(estimates, WEB, at)
@@ -363,7 +363,7 @@ def test_half_lives_of_one_vpa_do_not_touch_another() -> None:
         value = 2.0 if hour < 3 else 0.1
         at = NOW + hour * 3600.0
         cluster.take(usage(at, value, 5e8, pods=("web-0", "fast-0")))
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     estimates = reader.read()
     slow = estimates.usages(WEB)[0].resources["cpu"].percentiles[1]
     fast = estimates.usages(type(WEB)("shop", "fast"))[0].resources["cpu"].percentiles[1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vpa.model import gomath
+from vpa.model.histograms import gomath
 
 
 @pytest.mark.parametrize(

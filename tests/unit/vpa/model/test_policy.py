@@ -1,7 +1,7 @@
 """What a container's policy comes to."""
 
-from vpa.model.objects import ContainerPolicy
-from vpa.model.policy import Windows, settings_of
+from vpa.model.api.objects import ContainerPolicy
+from vpa.model.api.policy import Windows, settings_of
 
 
 def test_what_the_vpa_does_not_size_is_not_controlled():

@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
+from vpa.model.api.ooms import Oom
+from vpa.model.checkpoint_selection import CheckpointSelection, SaveBand
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.ooms import Oom
-from vpa.model.saving import SaveBand, Saver
+from vpa.model.samples.membership import VpaKey
 
 APP = (WEB, "app")
 BAND = SaveBand()
@@ -31,12 +31,12 @@ def fleet(count: int) -> tuple[ClusterModel, list[str]]:
 
 
 def test_nothing_measured_is_not_saved() -> None:
-    assert Saver(cluster()).due(NOW, BAND) == []
+    assert CheckpointSelection(cluster()).due(NOW, BAND) == []
 
 
 def test_what_has_not_moved_waits_for_an_hour() -> None:
     world = cluster()
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8))
     assert saver.due(NOW, BAND) == [APP]
     saver.saved([APP], NOW)
@@ -47,7 +47,7 @@ def test_what_has_not_moved_waits_for_an_hour() -> None:
 
 def test_without_dead_band_everything_is_saved_in_every_pass() -> None:
     world = cluster()
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8))
     saver.due(NOW, BAND)
     saver.saved([APP], NOW)
@@ -57,14 +57,14 @@ def test_without_dead_band_everything_is_saved_in_every_pass() -> None:
 
 def test_without_dead_band_many_do_not_take_turns() -> None:
     world, pods = fleet(1500)
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
     assert len(saver.due(NOW, SaveBand(fraction=0.0))) == 1500
 
 
 def test_a_peak_or_an_oom_is_saved_at_once() -> None:
     world = cluster()
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     for minute in range(600):
         world.take(usage(NOW + minute * 60.0, 0.2, 5e8, pods=("web-0", "web-1")))
     at = NOW + 600 * 60.0
@@ -84,7 +84,7 @@ def test_a_peak_or_an_oom_is_saved_at_once() -> None:
 
 def test_what_was_saved_is_remembered_when_other_vpas_come_and_go() -> None:
     world = cluster()
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8))
     saver.due(NOW, BAND)
     saver.saved([APP], NOW)
@@ -94,7 +94,7 @@ def test_what_was_saved_is_remembered_when_other_vpas_come_and_go() -> None:
 
 def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
     world, pods = fleet(1500)
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
     first = saver.due(NOW, BAND)
     saver.saved(first, NOW)
@@ -109,7 +109,7 @@ def test_many_that_move_together_take_turns_and_ooms_do_not_wait() -> None:
 
 def test_those_that_fail_come_behind_those_that_go_through() -> None:
     world, pods = fleet(20)
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
     first = saver.due(NOW, BAND)
     stuck, late = first[:8], first[8:]
@@ -129,7 +129,7 @@ def test_those_that_fail_come_behind_those_that_go_through() -> None:
 
 def test_one_that_failed_comes_back_among_thousands_that_move() -> None:
     world, pods = fleet(2000)
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     unsaved, passes = None, 0
     for number in range(20):
         now = NOW + 60.0 * number
@@ -150,7 +150,7 @@ def test_one_that_failed_comes_back_among_thousands_that_move() -> None:
 
 def test_thousands_that_fail_leave_room_for_one_that_does_not() -> None:
     world, pods = fleet(1500)
-    saver = Saver(world)
+    saver = CheckpointSelection(world)
     world.take(usage(NOW, 0.2, 5e8, pods=tuple(pods)))
     first = saver.due(NOW, BAND)
     saver.failed(first, NOW)

@@ -3,11 +3,16 @@
 from datetime import UTC, datetime
 
 from tests.unit.vpa.model.worlds import NOW
-from vpa.model.conditions import conditions
-from vpa.model.nodes import NodeShape
-from vpa.model.objects import VpaStatus, decode
-from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
-from vpa.model.status import node_caps, says_the_same, status_wire
+from vpa.model.api.conditions import conditions
+from vpa.model.api.objects import VpaStatus, decode
+from vpa.model.estimation.nodes import NodeShape
+from vpa.model.estimation.recommendation import (
+    RecommendedUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
+from vpa.model.estimation.status import node_caps, says_the_same, status_wire
 
 LARGE = ResourceUsage((4.0, 5.0, 6.0), 7.0)
 SMALL = ResourceUsage((0.1, 0.2, 0.3), 7.0)

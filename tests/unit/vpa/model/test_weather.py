@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
+from vpa.model.api.policy import Windows
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.policy import Windows
-from vpa.model.reading import ModelReader
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.membership import VpaKey
 
 NAN = math.nan
 DAY = 86400.0
@@ -19,7 +19,7 @@ DAY = 86400.0
 
 def targets(cluster: ClusterModel, key: VpaKey = WEB) -> dict[str, int]:
     """Milli-cores and bytes of the first container; what is not recommended is absent."""
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     trace = reader.recommendation(reader.read(), key)
     entries = trace.recommendation.container_recommendations or ()
     target = (entries[0].target if entries else None) or {}
@@ -53,7 +53,7 @@ def test_a_resource_that_is_not_measured_is_not_recommended(
 
 
 def test_memory_alone_has_finite_bounds() -> None:
-    reader = ModelReader(fed(NAN, 3e8, hours=48))
+    reader = RecommendationReader(fed(NAN, 3e8, hours=48))
     trace = reader.recommendation(reader.read(), WEB)
     (entry,) = trace.recommendation.container_recommendations or ()
     assert (entry.upper_bound or {})["memory"].value < 1e10

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
+from vpa.model.api.objects import Vpa, decode
 from vpa.model.cluster import ClusterModel
-from vpa.model.membership import VpaKey
-from vpa.model.objects import Vpa, decode
+from vpa.model.samples.membership import VpaKey
 
 NOW = 1_772_409_600.0  # 2026-03-02T00:00:00Z
 WEB = VpaKey("shop", "web")

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from podscale.core import selector
-from podscale.kube.api import Api, Response
-from podscale.kube.errors import ApiUnreachable, KubeError, ObjectNotFound, WriteConflict
+from podscale.core.selectors import selector
+from podscale.kube.client.api import Api, Response
+from podscale.kube.client.errors import ApiUnreachable, KubeError, ObjectNotFound, WriteConflict
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa, web
-from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint, to_wire
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.recommender.checkpoints import Checkpoints
+from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint, to_wire
+from vpa.recommender.history.checkpoints import Checkpoints
 
 APP: Named = (WEB, "app")
 LARGE = HistogramCheckpoint({60: 10000}, 100.0, NOW)

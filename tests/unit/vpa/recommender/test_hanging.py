@@ -5,16 +5,16 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from podscale.core import selector
-from podscale.kube.errors import ApiUnreachable
+from podscale.core.selectors import selector
+from podscale.kube.client.errors import ApiUnreachable
 from tests.unit.vpa.model.worlds import NOW, usage, vpa
 from tests.unit.vpa.test_stores import API, NoKinds
-from vpa.model.checkpoint import Checkpoint
 from vpa.model.cluster import ClusterModel
 from vpa.model.groups import Named
-from vpa.recommender.checkpoints import Checkpoints
+from vpa.model.histograms.checkpoint import Checkpoint
 from vpa.recommender.flags import Options
-from vpa.recommender.saving import Saving
+from vpa.recommender.history.checkpoint_writes import CheckpointWrites
+from vpa.recommender.history.checkpoints import Checkpoints
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stores import VpaStores
 
@@ -48,7 +48,7 @@ async def test_checkpoints_that_hang_do_not_keep_the_others_from_being_written()
     checkpoints = Sticky()
     stores: Any = VpaStores(API, NoKinds())
     metrics = RecommenderMetrics(CollectorRegistry())
-    saving = Saving(cluster, checkpoints, stores, OPTIONS, metrics, NOW)
+    saving = CheckpointWrites(cluster, checkpoints, stores, OPTIONS, metrics, NOW)
     for minute in range(3):
         await saving.maintain(NOW + minute * 60.0)
     assert checkpoints.written == set(range(STUCK, COUNT))

@@ -6,7 +6,7 @@ import pytest
 from msgspec import convert
 
 from podscale.kube.objects.scale import Workload
-from vpa.recommender.kin import Kin
+from vpa.recommender.history.pod_owners import PodOwners
 
 
 class Known:
@@ -43,5 +43,5 @@ def test_the_controller_is_found_by_the_name(pod: str, owner: str | None) -> Non
         "ReplicaSet/web-6d4f9c5b7d", "Deployment/web", "Deployment/api", "DaemonSet/logs",
         "StatefulSet/db", "Job/load",
     )  # fmt: skip
-    labels: Mapping[str, str] | None = Kin(known).labels("shop", pod)  # type: ignore[arg-type]
+    labels: Mapping[str, str] | None = PodOwners(known).labels("shop", pod)  # type: ignore[arg-type]
     assert (labels or {}).get("of") == owner

@@ -6,21 +6,21 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from podscale.core import selector
-from podscale.kube.store import Store
-from podscale.kube.watching import ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode, encode
+from podscale.core.selectors import selector
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchPage
+from podscale.kube.informer.store import Store
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW
 from tests.unit.vpa.test_stores import API, NoKinds
-from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint
-from vpa.model.membership import VpaKey
+from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
 from vpa.recommender.selfmetrics import RecommenderMetrics
 from vpa.stored import StoredEvent, StoredVpa
 from vpa.stores import VpaStores
-from vpa.targets import Resolved
+from vpa.targets import ResolvedTarget
 
 MANY = 10_000
 
@@ -60,9 +60,9 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
     key = VpaKey("shop", "vpa-0")
     apps = {name: selector.parse(f"app={name}") for name in ("web", "db")}
 
-    async def resolve(_namespace: str, target: Any, **_: Any) -> Resolved:
+    async def resolve(_namespace: str, target: Any, **_: Any) -> ResolvedTarget:
         found = apps.get(target.name)
-        return Resolved(found, None if found is not None else "absent")
+        return ResolvedTarget(found, None if found is not None else "absent")
 
     workloads: Any = SimpleNamespace(resolve=resolve, ask_ahead=lambda _targets: None)
     made._stores.workloads = workloads

@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import NOW, WEB, usage, vpa
-from vpa.model.checkpoint import Checkpoint, HistogramCheckpoint
+from vpa.model.api.objects import Vpa, VpaCondition, VpaStatus, decode
 from vpa.model.cluster import ClusterModel
-from vpa.model.objects import Vpa, VpaCondition, VpaStatus, decode
-from vpa.model.reading import ModelReader
-from vpa.recommender.lost import LostHistory
-from vpa.recommender.published import status_of
+from vpa.model.histograms.checkpoint import Checkpoint, HistogramCheckpoint
+from vpa.model.recommendations import RecommendationReader
+from vpa.recommender.publishing.lost_history import LostHistory
+from vpa.recommender.publishing.published import status_of
 
 MINUTE, DAY = 60.0, 86400.0
 WEEKS_AGO = NOW - 21 * DAY
@@ -57,7 +57,7 @@ class World:
         if checkpoint is not None:
             self.cluster.load_checkpoint(WEB, "app", checkpoint, None, NOW)
         self.cluster.put_pod("shop", "web-0", {"app": "web"}, ["app"], NOW)
-        self.reader = ModelReader(self.cluster)
+        self.reader = RecommendationReader(self.cluster)
         self.lost = LostHistory(self.cluster, self.reader)
         self.lost.meet([(WEB, found)], NOW)
 

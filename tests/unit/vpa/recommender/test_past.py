@@ -3,16 +3,16 @@
 import msgspec
 import numpy as np
 
-from podscale.core import selector
 from podscale.core.metrics import ContainerColumns
+from podscale.core.selectors import selector
 from podscale.feed.history import HistoryColumns, HistorySeries
 from tests.unit.loop_turns import others
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import ClusterModel
-from vpa.recommender.past import HistorySpan, PastQuery, _Replay
+from vpa.recommender.history.usage_history import HistorySpan, UsageRangeQuery, _Replay
 
 STEP_S, STEPS, PODS = 300, 60, 120
-QUERY = PastQuery("", "pod", "container", "namespace")
+QUERY = UsageRangeQuery("", "pod", "container", "namespace")
 
 
 def cluster() -> ClusterModel:

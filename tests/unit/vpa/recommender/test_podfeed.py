@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from podscale.core import selector
+from podscale.core.selectors import selector
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import Changes
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.store import Store
-from podscale.kube.watching import Changes
-from podscale.kube.wire import decode
 from tests.unit.vpa.model.worlds import NOW, vpa
 from vpa.model.cluster import ClusterModel
-from vpa.recommender.podfeed import PodFeed
+from vpa.recommender.pod_feed import PodFeed
 from vpa.stored import StoredEvent
 
 GIB = 2**30

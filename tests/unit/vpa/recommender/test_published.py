@@ -5,8 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.unit.vpa.model.worlds import NOW, WEB, vpa
-from vpa.model.cluster import ClusterModel
-from vpa.model.objects import (
+from vpa.model.api.objects import (
     ContainerPolicy,
     ResourcePolicy,
     Vpa,
@@ -14,10 +13,16 @@ from vpa.model.objects import (
     VpaStatus,
     decode,
 )
-from vpa.model.reading import ModelReader
-from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
-from vpa.model.status import recommendation_wire, says_the_same
-from vpa.recommender.published import status_of, with_kept
+from vpa.model.cluster import ClusterModel
+from vpa.model.estimation.recommendation import (
+    RecommendedUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
+from vpa.model.estimation.status import recommendation_wire, says_the_same
+from vpa.model.recommendations import RecommendationReader
+from vpa.recommender.publishing.published import status_of, with_kept
 
 BEFORE = {
     "observedGeneration": 3,
@@ -33,7 +38,7 @@ def written(observed: Vpa, **more: Any) -> dict[str, Any]:
     known = vpa()
     known = replace(known, metadata=replace(known.metadata, generation=4))
     entry = cluster.put_vpa(known, None, NOW)
-    reader = ModelReader(cluster)
+    reader = RecommendationReader(cluster)
     trace = reader.recommendation(reader.read(), WEB)
     return status_of(observed, entry, trace, NOW, pods_matched=False, unsupported=None, **more)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podscale.kube.errors import NotLeading
+from podscale.kube.client.errors import NotLeading
 from vpa.recommender.workers import each
 
 

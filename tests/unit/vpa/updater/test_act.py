@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.kube.errors import ApiUnreachable, Forbidden
+from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from tests.unit.vpa.updater.worlds import NOW, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import SizedPod, decode
-from vpa.updater.act import PodDisruptor
+from vpa.model.api.objects import SizedPod, decode
+from vpa.updater.cluster.pod_disruptor import PodDisruptor
 
 MARK = "vpaCpuStartupBoost/app"
 TARGET = {"cpu": "500m", "memory": "512Mi"}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from podscale.kube.errors import ObjectNotFound
-from podscale.kube.wire import encode, format_micro_time
+from podscale.kube.client.errors import ObjectNotFound
+from podscale.kube.client.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW, pod
-from vpa.updater.observe import PodObservation, PodObserver
-from vpa.updater.sign_of_life import SignOfLife
+from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.cluster.watched_lease import WatchedLease
 
 RESIZING = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
 TIMEOUT_S = 60.0
@@ -22,7 +22,7 @@ class Lease:
         self.renewed: float | None = NOW
         self.wall, self.clock = NOW, 100.0
         api: Any = self
-        self.sign = SignOfLife(api, "kube-system", "vpa", clock=lambda: self.clock)
+        self.sign = WatchedLease(api, "kube-system", "vpa", clock=lambda: self.clock)
 
     async def request(self, _method: str, _path: str, **_more: Any) -> Any:
         if self.renewed is None:

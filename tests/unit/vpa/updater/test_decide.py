@@ -7,10 +7,10 @@ import pytest
 from podscale.core import quantity
 from tests.unit.vpa.updater.worlds import NOW, SETTINGS, YOUNG, decided, pod, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.objects import LimitRangeItem, VpaRecommendation, decode
-from vpa.updater.decide import Pdb
-from vpa.updater.disruption import OwnerSize
-from vpa.updater.priority import UpdaterSettings
+from vpa.model.api.objects import LimitRangeItem, VpaRecommendation, decode
+from vpa.updater.decide.decision import Pdb
+from vpa.updater.decide.disruption_budget import OwnerSize
+from vpa.updater.decide.priority import UpdaterSettings
 
 PENDING = "PodResizePending"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.unit.vpa.updater.worlds import RS, decided, pod, vpa
-from vpa.updater.disruption import Owner, OwnerSize, PodGroup, budget_for
-from vpa.updater.priority import UpdaterSettings
+from vpa.updater.decide.disruption_budget import Owner, OwnerSize, PodGroup, budget_for
+from vpa.updater.decide.priority import UpdaterSettings
 
 
 def downs(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from podscale.kube.wire import encode, format_micro_time
+from podscale.kube.client.wire import encode, format_micro_time
 from tests.unit.vpa.updater.worlds import NOW
-from vpa.model.membership import VpaKey
-from vpa.updater.decide import UpdateDecision
+from vpa.model.samples.membership import VpaKey
+from vpa.updater.decide.decision import UpdateDecision
 from vpa.updater.flags import Options
-from vpa.updater.loop import Updater
+from vpa.updater.loop.loop import Updater
 from vpa.updater.selfmetrics import UpdaterMetrics
 
 pytestmark = pytest.mark.looptime

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from podscale.core.selector import parse
+from podscale.core.selectors.selector import parse
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore
-from podscale.kube.wire import decode
 from tests.unit.vpa.updater.worlds import vpa
 from vpa.admission.matching import Candidate, target_of
 from vpa.stored import pod_of
-from vpa.updater.observe import PodObservation, PodObserver
+from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
 
 DEFERRED = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
 WORKING = {"type": "PodResizeInProgress", "status": "True"}

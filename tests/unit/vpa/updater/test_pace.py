@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vpa.updater.pace import EvictionRate, PaceError, pace_of, rate_limit
+from vpa.updater.decide.rate_limits import EvictionRate, PaceError, pace_of, rate_limit
 
 WINDOWS = "vpa.podscale.io/disruption-windows"
 

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore, PodView
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod
-from podscale.kube.pods import PodStore, PodView
-from podscale.kube.store import Store
-from podscale.kube.watching import Alive, ListedState, ListPage, WatchPage
-from podscale.kube.wire import decode
-from vpa.updater.pdbs import alike_to, refusal
+from vpa.updater.cluster.pdbs import alike_to, refusal
 
 
 def budget(name: str = "all", allowed: int = 0, **more: Any) -> PodDisruptionBudget:
@@ -48,7 +48,7 @@ def known(*budgets: PodDisruptionBudget, is_current: bool = True) -> Store[PodDi
     now = time.monotonic()
     steps: list[Any] = [ListedState(), WatchPage(budgets, "9"), ListPage("9")]
     if is_current:
-        steps.append(Alive("9", 600.0))
+        steps.append(WatchAlive("9", 600.0))
     for step in steps:
         store.apply(step, scope="", now=now)
     return store

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.unit.vpa.updater.worlds import NOW, pod, vpa
-from vpa.admission.boost import expired
-from vpa.updater.priority import UpdaterSettings
-from vpa.updater.resize import awaits_unboost
+from vpa.admission.patches.boost import expired
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.resize import awaits_unboost
 
 BOOST = {"startupBoost": {"cpu": {"type": "Factor", "factor": 2, "durationSeconds": 3600}}}
 MARK = {"vpaCpuStartupBoost/app": "{}"}

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.vpa.updater.worlds import RS, pod
-from vpa.admission.patch import OBSERVED
-from vpa.model.membership import VpaKey
-from vpa.model.objects import SizedPod
-from vpa.updater.returns import ResizedReturns
+from vpa.admission.patches.patch import OBSERVED
+from vpa.model.api.objects import SizedPod
+from vpa.model.samples.membership import VpaKey
+from vpa.updater.loop.resized_returns import ResizedReturns
 
 KEY = VpaKey("shop", "web")
 SIZED = {OBSERVED: "app"}

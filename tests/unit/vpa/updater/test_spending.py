@@ -2,8 +2,8 @@
 
 import pytest
 
-from vpa.updater.pace import SPENT, EvictionRate, TokenBucket
-from vpa.updater.spending import read, written
+from vpa.updater.decide.rate_limits import SPENT, EvictionRate, TokenBucket
+from vpa.updater.loop.daily_budgets import read, written
 
 NOON = 1_773_057_600.0  # 2026-03-09T12:00:00Z
 

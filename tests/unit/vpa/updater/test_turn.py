@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 from tests.unit.vpa.updater.turns import KEY, Crowd
 from tests.unit.vpa.updater.worlds import RS, SETTINGS, vpa
-from vpa.admission.patch import OBSERVED
-from vpa.model.objects import SizedPod
-from vpa.updater.act import Acted
-from vpa.updater.observe import PodObservation
+from vpa.admission.patches.patch import OBSERVED
+from vpa.model.api.objects import SizedPod
+from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
+from vpa.updater.cluster.pod_observer import PodObservation
 
 BOOST = replace(SETTINGS, cpu_startup_boost=True)
 MARK = {"vpaCpuStartupBoost/app": "{}"}
-REFUSED = Acted("pdb", "Cannot evict pod as it would violate the pod's disruption budget.")
+REFUSED = DisruptionOutcome(
+    "pdb", "Cannot evict pod as it would violate the pod's disruption budget."
+)
 MANY = 500
 
 
@@ -89,10 +91,10 @@ async def test_pods_that_others_take_away_are_no_longer_there_to_evict(when: str
         for seen in pods[-3:]:
             crowd.pods.forget("shop", seen.pod.metadata.name)
 
-    def answer(_pod: SizedPod) -> Acted:
+    def answer(_pod: SizedPod) -> DisruptionOutcome:
         if crowd.asked["evict"] == 1:
             lose()
-        return Acted("done")
+        return DisruptionOutcome("done")
 
     if when == "before":
         lose()
@@ -126,7 +128,7 @@ async def test_pods_that_count_themselves_in_their_labels_are_asked_for_once() -
 async def test_a_busy_api_server_is_not_asked_to_end_the_next_boost() -> None:
     crowd = Crowd(20, settings=BOOST)
     pods = [crowd.put(f"web-{n}", annotations=MARK) for n in range(20)]
-    crowd.answer = lambda _pod: Acted("busy", "too many requests")
+    crowd.answer = lambda _pod: DisruptionOutcome("busy", "too many requests")
     await crowd.turn(pods)
     assert crowd.asked == {"resize": 1}
 

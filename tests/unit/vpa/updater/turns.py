@@ -9,28 +9,28 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore, PodView
+from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from podscale.kube.objects.pod import Pod as KubePod
 from podscale.kube.objects.scale import Workload
-from podscale.kube.pods import PodStore, PodView
-from podscale.kube.store import Store
-from podscale.kube.wire import decode
 from tests.unit.vpa.updater.worlds import NOW, OLD, RS, SETTINGS, vpa
 from vpa.capping.processor import LimitRanges
-from vpa.model.membership import VpaKey
-from vpa.model.objects import SizedPod, Vpa
+from vpa.model.api.objects import SizedPod, Vpa
+from vpa.model.samples.membership import VpaKey
 from vpa.stored import pod_of
-from vpa.updater.act import Acted
-from vpa.updater.decide import LoopView
-from vpa.updater.disruption import OwnerSize, budget_for
+from vpa.updater.cluster.pod_disruptor import DisruptionOutcome
+from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.decide.decision import LoopView
+from vpa.updater.decide.disruption_budget import OwnerSize, budget_for
+from vpa.updater.decide.priority import UpdaterSettings
+from vpa.updater.decide.rate_limits import DisruptionPace, EvictionRate, TokenBucket
 from vpa.updater.flags import Options
-from vpa.updater.observe import PodObservation, PodObserver
-from vpa.updater.pace import DisruptionPace, EvictionRate, TokenBucket
-from vpa.updater.priority import UpdaterSettings
-from vpa.updater.returns import ResizedReturns
+from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.resized_returns import ResizedReturns
+from vpa.updater.loop.vpa_reconcile import DisruptionTools, VpaReconcile
 from vpa.updater.selfmetrics import UpdaterMetrics, UpdateTally
-from vpa.updater.told import PodDecisions
-from vpa.updater.turn import DisruptionTools, Turn
 
 KEY = VpaKey("shop", "web")
 FREE = EvictionRate(None, 0)
@@ -57,7 +57,9 @@ class Crowd:
         self.pods = CountedPods()
         self.budgets: Store[PodDisruptionBudget] = Store()
         self.asked: Counter[str] = Counter()
-        self.answer: Callable[[SizedPod], Acted] = lambda _pod: Acted("done")
+        self.answer: Callable[[SizedPod], DisruptionOutcome] = lambda _pod: DisruptionOutcome(
+            "done"
+        )
         self.told = PodDecisions()
         size = {"metadata": {"name": RS.name, "namespace": "shop"}, "spec": {"replicas": count}}
         workload = decode(msgspec.json.encode(size), Workload)
@@ -130,7 +132,7 @@ class Crowd:
     ) -> None:
         """Give the VPA one turn."""
         pods = [seen.pod for seen in live]
-        turn = Turn(
+        turn = VpaReconcile(
             self.hands,
             KEY,
             self.vpa,
@@ -150,12 +152,12 @@ class Crowd:
         """Return the first reasons of what was last decided."""
         return {each.decision.reasons[0] for each in self.told.everything()}
 
-    async def evict(self, pod: SizedPod, _vpa: Vpa) -> Acted:
+    async def evict(self, pod: SizedPod, _vpa: Vpa) -> DisruptionOutcome:
         """Answer as the API server does."""
         self.asked["evict"] += 1
         return self.answer(pod)
 
-    async def resize(self, pod: SizedPod, *_more: Any, **_kind: Any) -> Acted:
+    async def resize(self, pod: SizedPod, *_more: Any, **_kind: Any) -> DisruptionOutcome:
         """Answer as the API server does."""
         self.asked["resize"] += 1
         return self.answer(pod)

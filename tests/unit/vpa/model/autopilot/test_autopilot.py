@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from podscale.core import selector
+from podscale.core.selectors import selector
 from tests.unit.vpa.model.worlds import WEB, usage, web
-from vpa.model import buckets
+from vpa.model.api.ooms import Oom
 from vpa.model.autopilot.ensemble import Costs, Ensemble, Model
 from vpa.model.autopilot.feed import AutopilotFeed
 from vpa.model.autopilot.moving import MovingWindows
@@ -19,11 +19,16 @@ from vpa.model.autopilot.recommender import (
 )
 from vpa.model.autopilot.signal import TICK_S, Tick, Ticker
 from vpa.model.cluster import ClusterModel
-from vpa.model.histograms import Floats
-from vpa.model.membership import VpaKey
-from vpa.model.ooms import Oom
-from vpa.model.reading import ModelReader
-from vpa.model.recommendation import RecommendedUsage, RecommenderSettings, ResourceUsage, recommend
+from vpa.model.estimation.recommendation import (
+    RecommendedUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    recommend,
+)
+from vpa.model.histograms import buckets
+from vpa.model.histograms.matrix import Floats
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.membership import VpaKey
 
 NOW = 1_772_409_600.0
 ONE = np.array([0], dtype=np.intp)
@@ -252,7 +257,7 @@ def test_a_cluster_feeds_it_with_the_samples_it_accepts() -> None:
 def test_only_vpas_that_chose_it_get_its_recommendation() -> None:
     cluster, autopilot = ClusterModel(), Autopilot()
     AutopilotFeed(cluster, autopilot)
-    reader = ModelReader(cluster, autopilot)
+    reader = RecommendationReader(cluster, autopilot)
     web(cluster, "web-0")
 
     def target(minute: int) -> int:

@@ -1,0 +1,269 @@
+"""Older versions of the object, turned into v2.
+
+v1 keeps what it has no field for in annotations; v2beta1 writes targets in fields of
+their own; v2beta2 is v2 under another name. Follows ``pkg/apis/autoscaling/v1`` and
+``v2beta1`` conversion, Kubernetes 1.25 to 1.37.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hpa.decide.api import wire
+from hpa.decide.api.reading import read_behavior, read_metric
+from hpa.decide.numbers import INT32_MAX, INT32_MIN
+from podscale.core import quantity
+
+T = TypeVar("T")
+Json = dict[str, Any]
+_Olds = list[dict[str, str | Json | None]]  # metrics, or their status, before v2
+
+PREFIX = "autoscaling.alpha.kubernetes.io/"
+METRICS = PREFIX + "metrics"
+CURRENT_METRICS = PREFIX + "current-metrics"
+CONDITIONS = PREFIX + "conditions"
+BEHAVIOR = PREFIX + "behavior"
+_OURS = (METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR)
+
+_INT64 = ("generation", "observed_generation")  # of Go; every other integer is an int32
+
+_AS_V2 = ("autoscaling/v2", "autoscaling/v2beta2", "autoscaling.podscale.io/v1")
+
+
+class ConversionError(ValueError):
+    """The object cannot be read as an HPA; the message says which part."""
+
+
+def to_v2(written: Mapping[str, Any]) -> wire.WireAutoscaler:
+    """Return the object in v2's form; the v1 annotations are gone from it."""
+    version = written.get("apiVersion", "autoscaling/v2")
+    if version == "autoscaling/v1":
+        converted = _from_v1(written)
+    elif version == "autoscaling/v2beta1":
+        converted = _from_v2beta1(written)
+    elif version in _AS_V2:
+        converted = dict(written)
+    else:
+        raise ConversionError(f"{version} is not a version of HorizontalPodAutoscaler")
+    metadata = dict(converted.get("metadata") or {})
+    annotations = metadata.get("annotations") or {}
+    # Internal to the v1 form: set by hand on a v2 object they have no effect.
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _OURS}
+    converted["metadata"] = metadata
+    try:
+        found = msgspec.convert(converted, wire.WireAutoscaler)
+    except msgspec.ValidationError as error:
+        raise ConversionError(str(error)) from None
+    for path, number in _beyond_int32(found):
+        raise ConversionError(f"{path}: {number} does not fit into an int32")
+    return found
+
+
+def _from_v1(written: Mapping[str, Any]) -> Json:
+    annotations = (written.get("metadata") or {}).get("annotations") or {}
+    spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
+    metrics = _annotation(annotations, METRICS, _metrics) or []
+    percent = spec.pop("targetCPUUtilizationPercentage", None)
+    if percent is not None:
+        target = {"type": "Utilization", "averageUtilization": percent}
+        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    if metrics:
+        spec["metrics"] = metrics
+    behavior = _annotation(annotations, BEHAVIOR, _behavior)
+    if behavior is not None:
+        spec["behavior"] = behavior
+    return {
+        **written,
+        "apiVersion": "autoscaling/v2",
+        "spec": spec,
+        "status": _status(status, annotations),
+    }
+
+
+def _status(status: Json, annotations: Mapping[str, str]) -> Json:
+    percent = status.pop("currentCPUUtilizationPercentage", None)
+    current = _annotation(annotations, CURRENT_METRICS, _currents)
+    if current is not None:  # wins over the field
+        status["currentMetrics"] = current
+    elif percent is not None:
+        resource = {"name": "cpu", "current": {"averageUtilization": percent}}
+        status["currentMetrics"] = [{"type": "Resource", "resource": resource}]
+    conditions = _annotation(annotations, CONDITIONS, _conditions)
+    if conditions is not None:
+        status["conditions"] = conditions
+    return status
+
+
+def _from_v2beta1(written: Mapping[str, Any]) -> Json:
+    spec, status = dict(written.get("spec") or {}), dict(written.get("status") or {})
+    if spec.get("metrics"):
+        spec["metrics"] = [_metric(each) for each in spec["metrics"]]
+    if status.get("currentMetrics"):
+        status["currentMetrics"] = [_current(each) for each in status["currentMetrics"]]
+    return {**written, "apiVersion": "autoscaling/v2", "spec": spec, "status": status}
+
+
+def _annotation(annotations: Mapping[str, str], key: str, turned: Callable[[Any], Any]) -> Any:
+    """Return what v1 keeps under ``key``, in v2's form; None if there is nothing.
+
+    Upstream leaves out, without a word, what it cannot decode.
+    """
+    if key not in annotations:
+        return None
+    try:
+        return turned(msgspec.json.decode(annotations[key]))
+    except (msgspec.MsgspecError, ConversionError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _metrics(value: Any) -> list[Json]:
+    found = [_metric(each) for each in msgspec.convert(value, _Olds | None) or []]
+    for each in _fitting(found, list[wire.WireMetric]):
+        read_metric(each)  # raises for quantities that are none
+    return found
+
+
+def _behavior(value: Any) -> Json | None:
+    found: Json = _lowered(value)
+    behavior = _fitting(found, wire.ScalingBehavior)
+    read_behavior(behavior)
+    is_set = behavior.scale_up is not None or behavior.scale_down is not None
+    return found if is_set else None
+
+
+def _currents(value: Any) -> list[Json]:
+    found = [_current(each) for each in msgspec.convert(value, _Olds | None) or []]
+    _fitting(found, list[wire.CurrentMetric])
+    return found
+
+
+def _conditions(value: Any) -> Any:
+    found = [] if value is None else value
+    _fitting(found, list[wire.WireCondition])
+    return found
+
+
+def _fitting(value: Any, form: type[T]) -> T:
+    """Return ``value`` in that form; raises where Go could not decode it."""
+    found = msgspec.convert(value, form)
+    for path, number in _beyond_int32(found):
+        raise ConversionError(f"{path}: {number} does not fit into an int32")
+    return found
+
+
+def _beyond_int32(value: Any, path: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the integers of a decoded object that Go has no room for, with their fields."""
+    if isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _beyond_int32(each, f"{path}[{index}]")
+    elif isinstance(value, Struct):
+        for field in msgspec.structs.fields(value):
+            found = getattr(value, field.name)
+            where = f"{path}.{field.encode_name}".lstrip(".")
+            if field.type not in (int, int | None):  # amounts are of another type
+                yield from _beyond_int32(found, where)
+            elif field.name not in _INT64 and not INT32_MIN <= (found or 0) <= INT32_MAX:
+                yield where, found
+
+
+def _metric(old: Mapping[str, Any]) -> Json:
+    """Return one metric of v1's annotation or of v2beta1 in v2's form."""
+    kind = old.get("type", "")
+    new: Json = {"type": kind}
+    for field in ("resource", "containerResource"):
+        if source := old.get(field):
+            percent = source.get("targetAverageUtilization")
+            average = source.get("targetAverageValue")
+            target = {
+                "type": "Utilization" if average is None else "AverageValue",
+                "averageUtilization": percent,
+                "averageValue": average,
+            }
+            new[field] = {
+                "name": source.get("name", ""),
+                "container": source.get("container", ""),
+                "target": target,
+            }
+    if source := old.get("pods"):
+        average = source.get("targetAverageValue")
+        target = {"type": "AverageValue", "averageValue": average}
+        new["pods"] = {"metric": _identifier(source, "selector"), "target": target}
+    if source := old.get("object"):
+        new["object"] = {
+            "metric": _identifier(source, "selector"),
+            "describedObject": source.get("target", {}),
+            "target": _object_target(source.get("targetValue"), source.get("averageValue")),
+        }
+    if source := old.get("external"):
+        new["external"] = {
+            "metric": _identifier(source, "metricSelector"),
+            "target": _value_target(source.get("targetValue"), source.get("targetAverageValue")),
+        }
+    return new
+
+
+def _object_target(value: Any, average: Any) -> Json:
+    # Before v2 the field could not be left out: beside an average zero stands for nothing.
+    return _value_target(None if average is not None and _is_zero(value) else value, average)
+
+
+def _is_zero(amount: Any) -> bool:
+    try:
+        return amount is not None and quantity.from_wire(amount).nano == 0
+    except quantity.QuantityError:
+        return False
+
+
+def _value_target(value: Any, average: Any) -> Json:
+    kind = "Value" if average is None else "AverageValue"
+    return {"type": kind, "value": value, "averageValue": average}
+
+
+def _identifier(source: Mapping[str, Any], selector: str) -> Json:
+    return {"name": source.get("metricName", ""), "selector": source.get(selector)}
+
+
+def _current(old: Mapping[str, Any]) -> Json:
+    new: Json = {"type": old.get("type", "")}
+    for field in ("resource", "containerResource"):
+        if source := old.get(field):
+            new[field] = {
+                "name": source.get("name", ""),
+                "container": source.get("container", ""),
+                "current": {
+                    "averageUtilization": source.get("currentAverageUtilization"),
+                    "averageValue": source.get("currentAverageValue"),
+                },
+            }
+    if source := old.get("pods"):
+        current = {"averageValue": source.get("currentAverageValue")}
+        new["pods"] = {"metric": _identifier(source, "selector"), "current": current}
+    if source := old.get("object"):
+        new["object"] = {
+            "metric": _identifier(source, "selector"),
+            "describedObject": source.get("target", {}),
+            "current": {
+                "value": source.get("currentValue"),
+                "averageValue": source.get("averageValue"),
+            },
+        }
+    if source := old.get("external"):
+        new["external"] = {
+            "metric": _identifier(source, "metricSelector"),
+            "current": {
+                "value": source.get("currentValue"),
+                "averageValue": source.get("currentAverageValue"),
+            },
+        }
+    return new
+
+
+def _lowered(value: Any) -> Any:
+    # The annotation holds the internal type, whose fields carry Go's capitals.
+    if isinstance(value, dict):
+        return {key[:1].lower() + key[1:]: _lowered(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_lowered(each) for each in value]
+    return value

@@ -1,0 +1,185 @@
+"""From the wire to what is decided on: defaults filled in, quantities in milli-units.
+
+Defaults follow ``SetDefaults_HorizontalPodAutoscaler`` of autoscaling/v2, Kubernetes
+1.37. Objects from an API server have most of them already; files and the CRD need them.
+"""
+
+from typing import Literal
+
+from hpa.decide.api import wire
+from hpa.decide.api.options import read_options
+from hpa.decide.api.spec import (
+    HPA,
+    Behavior,
+    Condition,
+    Expression,
+    HpaStatus,
+    MetricObject,
+    MetricSelector,
+    MetricSpec,
+    MetricStatus,
+    Policy,
+    Rules,
+)
+from hpa.decide.api.times import from_rfc3339
+from podscale.core import quantity
+
+UP = Rules(0, "Max", (Policy("Pods", 4, 15), Policy("Percent", 100, 15)))
+DOWN = Rules(None, "Max", (Policy("Percent", 100, 15),))
+DEFAULT_METRIC = MetricSpec("Resource", "cpu", target_type="Utilization", average_utilization=80)
+
+
+def read(written: wire.WireAutoscaler) -> HPA:
+    """Return the object to decide on.
+
+    Raises ``quantity.QuantityError`` for a quantity that is none, which an API server
+    does not let through.
+    """
+    spec = written.spec
+    return HPA(
+        namespace=written.metadata.namespace,
+        name=written.metadata.name,
+        target=_reference(spec.scale_target_ref) or MetricObject("", ""),
+        min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        metrics=tuple(read_metric(each) for each in spec.metrics or ()) or (DEFAULT_METRIC,),
+        behavior=read_behavior(spec.behavior),
+        status=read_status(written.status),
+        generation=written.metadata.generation,
+        options=read_options(written.metadata.annotations or {}),
+    )
+
+
+def read_behavior(behavior: wire.ScalingBehavior | None) -> Behavior | None:
+    """Return both directions, filled field by field; None stays None (the legacy path)."""
+    if behavior is None:
+        return None
+    return Behavior(read_rules(behavior.scale_up, UP), read_rules(behavior.scale_down, DOWN))
+
+
+def read_rules(rules: wire.ScalingRules | None, default: Rules) -> Rules:
+    """Return ``rules`` over ``default``; a list of policies replaces the whole default list."""
+    if rules is None:
+        return default
+    window, policies = rules.stabilization_window_seconds, rules.policies
+    return Rules(
+        default.window_s if window is None else window,
+        default.select if rules.select_policy is None else rules.select_policy,
+        default.policies
+        if policies is None
+        else tuple(Policy(each.type, each.value, each.period_seconds) for each in policies),
+        None if rules.tolerance is None else quantity.from_wire(rules.tolerance).approximate,
+    )
+
+
+def read_metric(metric: wire.WireMetric) -> MetricSpec:
+    """Return one metric; a type nobody knows keeps only its type."""
+    source = source_of(metric)
+    if source is None:
+        return MetricSpec(metric.type)
+    target = source.target
+    is_resource = metric.type in ("Resource", "ContainerResource")
+    return MetricSpec(
+        metric.type,
+        source.name if is_resource else source.metric.name,
+        container=source.container,
+        described=_reference(source.described_object),
+        selector=read_selector(source.metric.selector),
+        target_type=target.type,
+        value_milli=_milli(target.value),
+        average_value_milli=_milli(target.average_value),
+        average_utilization=target.average_utilization,
+    )
+
+
+def source_of(metric: wire.WireMetric) -> wire.WireSource | None:
+    """Return the source that the type names."""
+    match metric.type:
+        case "Resource":
+            return metric.resource
+        case "ContainerResource":
+            return metric.container_resource
+        case "Pods":
+            return metric.pods
+        case "Object":
+            return metric.object
+        case "External":
+            return metric.external
+    return None
+
+
+def read_selector(selector: wire.WireLabelSelector | None) -> MetricSelector | None:
+    """Return the selector; not set and empty are told apart, because texts do."""
+    if selector is None:
+        return None
+    return MetricSelector(
+        tuple(sorted((selector.match_labels or {}).items())),
+        tuple(
+            Expression(each.key, each.operator, tuple(each.values or ()))
+            for each in selector.match_expressions or ()
+        ),
+    )
+
+
+def read_status(status: wire.WireStatus) -> HpaStatus:
+    """Return the status as it was written last."""
+    return HpaStatus(
+        status.current_replicas,
+        status.desired_replicas,
+        from_rfc3339(status.last_scale_time),
+        tuple(_current(each) for each in status.current_metrics or ()),
+        tuple(_condition(each) for each in status.conditions or ()),
+        status.observed_generation,
+    )
+
+
+def _current(metric: wire.CurrentMetric) -> MetricStatus:
+    source = {
+        "Resource": metric.resource,
+        "ContainerResource": metric.container_resource,
+        "Pods": metric.pods,
+        "Object": metric.object,
+        "External": metric.external,
+    }.get(metric.type)
+    if source is None:
+        return MetricStatus(metric.type)
+    is_resource = metric.type in ("Resource", "ContainerResource")
+    return MetricStatus(
+        metric.type,
+        source.name if is_resource else source.metric.name,
+        source.container,
+        _reference(source.described_object),
+        read_selector(source.metric.selector),
+        _shown(source.current.value),
+        _shown(source.current.average_value),
+        source.current.average_utilization,
+    )
+
+
+def _shown(amount: wire.Amount | None) -> int | None:
+    try:
+        return _milli(amount)
+    except quantity.QuantityError:
+        return None  # only a CRD lets it through; the next write puts it right
+
+
+def _condition(condition: wire.WireCondition) -> Condition:
+    statuses: dict[str, Literal["True", "False"]] = {"True": "True", "False": "False"}
+    return Condition(
+        condition.type,
+        statuses.get(condition.status, "Unknown"),
+        condition.reason,
+        condition.message,
+        from_rfc3339(condition.last_transition_time),
+        condition.observed_generation,
+    )
+
+
+def _reference(reference: wire.WireReference | None) -> MetricObject | None:
+    if reference is None:
+        return None
+    return MetricObject(reference.kind, reference.name, reference.api_version)
+
+
+def _milli(amount: wire.Amount | None) -> int | None:
+    return None if amount is None else quantity.from_wire(amount).milli_int64

@@ -1,0 +1,173 @@
+"""The HorizontalPodAutoscaler as the decision reads it: defaulted, numbers in milli-units.
+
+``hpa.decide.api.reading`` makes these from any served version of the object; everything
+behind it sees one form only. Times are unix seconds.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+# gc=False here and in the modules beside it: values built bottom-up from values cannot form
+# a cycle, and the collector's share of a pass over 10,000 objects is larger than ours.
+
+SelectPolicy = Literal["Max", "Min", "Disabled"]
+
+MOST_METRICS_TOGETHER = 100  # of one autoscaler; with more it is read apart from the others
+
+
+class MetricObject(Struct, frozen=True, gc=False):
+    """``scaleTargetRef`` or ``describedObject``."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class Expression(Struct, frozen=True, gc=False):
+    """One ``matchExpressions`` entry of a metric selector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class MetricSelector(Struct, frozen=True, gc=False):
+    """A metric's label selector as written; ``None`` in its place means: not set."""
+
+    match_labels: tuple[tuple[str, str], ...] = ()  # sorted by key
+    match_expressions: tuple[Expression, ...] = ()
+
+    def __str__(self) -> str:
+        """Return Go's struct form, which upstream prints into reasons and errors."""
+        labels = "".join(f"{key}: {value}," for key, value in self.match_labels)
+        expressions = "".join(
+            "LabelSelectorRequirement{"
+            f"Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],"
+            "},"
+            for each in self.match_expressions
+        )
+        return (
+            f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+            f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+        )
+
+
+class MetricSpec(Struct, frozen=True, gc=False):
+    """One entry of ``spec.metrics``; a source of an unknown type keeps only ``type``."""
+
+    type: str
+    name: str = ""  # of the metric, or of the resource
+    container: str = ""
+    described: MetricObject | None = None
+    selector: MetricSelector | None = None
+    target_type: str = ""  # Utilization | Value | AverageValue
+    value_milli: int | None = None
+    average_value_milli: int | None = None
+    average_utilization: int | None = None  # percent of the request
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether the whole of an Object or External metric is compared, not a pod's share: of the
+        one its target's type says so, of the other that there is no average."""
+        if self.type == "Object":
+            return self.target_type == "Value"
+        return self.type == "External" and self.average_value_milli is None
+
+
+class Policy(Struct, frozen=True, gc=False, rename="camel"):
+    """One scaling policy of a direction."""
+
+    type: str  # Pods | Percent
+    value: int
+    period_seconds: int
+
+
+class Rules(Struct, frozen=True, gc=False):
+    """``behavior.scaleUp`` or ``scaleDown`` after defaulting."""
+
+    window_s: int | None  # None (scaleDown only): the controller's flag
+    select: str  # a SelectPolicy; kept as text because it comes from outside
+    policies: tuple[Policy, ...]
+    tolerance: float | None = None  # None: the controller's flag
+
+
+class Behavior(Struct, frozen=True, gc=False):
+    """Both directions; present means the behavior path even where nothing was written."""
+
+    up: Rules
+    down: Rules
+
+
+class Fallback(Struct, frozen=True, gc=False):
+    """What stands in for a metric that cannot be read (``podscale.io/fallback``)."""
+
+    kind: Literal["hold", "last", "replicas"]
+    replicas: int = 0  # kind replicas
+    max_age_s: float = 0.0  # kind last: how old the last good proposal may be
+
+
+class Options(Struct, frozen=True, gc=False):
+    """The ``podscale.io/`` annotations of one object."""
+
+    is_paused: bool = False
+    sync_period_s: float | None = None
+    fallbacks: tuple[tuple[str, Fallback], ...] = ()  # sorted by metric name
+    may_lower: bool = False
+    pods_by_owner: bool = False
+    problems: tuple[str, ...] = ()  # annotations that could not be read, for a person
+
+
+class Condition(Struct, frozen=True, gc=False):
+    """One entry of ``status.conditions``."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str = ""
+    message: str = ""
+    transition_s: float | None = None  # lastTransitionTime: when ``status`` last changed
+    observed_generation: int | None = None  # another writer's; upstream leaves it as it is
+
+
+class MetricStatus(Struct, frozen=True, gc=False):
+    """One entry of ``status.currentMetrics``; a failed metric has the empty type."""
+
+    type: str = ""
+    name: str = ""
+    container: str = ""
+    described: MetricObject | None = None
+    selector: MetricSelector | None = None
+    value_milli: int | None = None
+    average_value_milli: int | None = None
+    average_utilization: int | None = None
+
+
+class HpaStatus(Struct, frozen=True, gc=False):
+    """The whole of ``status``, as it is rebuilt in every pass."""
+
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    last_scale_s: float | None = None
+    metrics: tuple[MetricStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()  # in order of first appearance
+    observed_generation: int | None = None
+
+
+class HPA(Struct, frozen=True, gc=False):
+    """One object, read and defaulted once per change, decided on in every pass."""
+
+    namespace: str
+    name: str
+    target: MetricObject
+    max_replicas: int
+    metrics: tuple[MetricSpec, ...]
+    min_replicas: int = 1
+    behavior: Behavior | None = None
+    status: HpaStatus = HpaStatus()
+    generation: int | None = None
+    options: Options = Options()
+
+    @property
+    def is_read_apart(self) -> bool:
+        """Whether its metrics are too many to be read together with those of others."""
+        return len(self.metrics) > MOST_METRICS_TOGETHER

@@ -1,0 +1,115 @@
+"""HTTP outcomes of Prometheus, as failures with a class.
+
+The texts never quote the query or Prometheus's words: they reach users who may not read
+either. Those words travel in ``QueryError.detail``, for logs.
+"""
+
+import re
+
+from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.feed.decoding.wire import PrometheusRefusal, refusal
+from podscale.feed.errors import Kind, QueryError
+
+_TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
+_MOST_SHOWN = 160  # characters of an answer that is not Prometheus's
+
+MOST_WAIT_S = 10.0  # that somebody is told to stay away, whatever stands before Prometheus says
+
+_CHECK_URL = "check --prometheus-url and what stands between"
+
+
+def failure(kind: Kind, retry_after_s: float | None = None) -> Failure:
+    """Return what consumers are told about a failure of this class."""
+    if kind == "bad-data":
+        return Refused(
+            "QueryInvalid", "Prometheus does not understand the query: correct metricsQuery"
+        )
+    if kind == "execution":
+        return Refused(
+            "QueryFailed",
+            "Prometheus could not evaluate the query (422): see the log for its words",
+        )
+    if kind == "unauthorized":
+        return Refused(
+            "PrometheusUnauthorized",
+            "Prometheus answered 401: check the token, the password or the client certificate",
+        )
+    if kind == "forbidden":
+        return Refused(
+            "PrometheusForbidden", "Prometheus answered 403: the credentials lack the right to read"
+        )
+    text, reason = _UNAVAILABLE[kind]
+    is_timeout = kind in ("deadline", "timeout")
+    return Unavailable(reason, text, is_timeout=is_timeout, retry_after_s=retry_after_s)
+
+
+_UNAVAILABLE: dict[Kind, tuple[str, str]] = {
+    "unreachable": (f"Prometheus cannot be reached: {_CHECK_URL}", "PrometheusUnreachable"),
+    "deadline": ("Prometheus did not answer in time", "PrometheusTimeout"),
+    "no-place": (
+        "Too many queries run already: Prometheus is slow, or some rule is (see the log)",
+        "PrometheusBusy",
+    ),
+    "timeout": ("Prometheus gave up evaluating the query in time", "QueryTimeout"),
+    "throttled": ("Prometheus answered 429: too many requests", "PrometheusThrottled"),
+    "gateway": ("Prometheus, or a gateway before it, answered a server error", "PrometheusError"),
+    "oversize": ("The answer is larger than the limit for one query", "AnswerTooLarge"),
+    "partial": (
+        "Only a part of the series could be read: a store behind Prometheus does not answer",
+        "PartialAnswer",
+    ),
+    "nonsense": (
+        f"The answer is not one of Prometheus's API: {_CHECK_URL}",
+        "PrometheusAnswerInvalid",
+    ),
+}
+
+
+def error(kind: Kind, detail: str = "", retry_after_s: float | None = None) -> QueryError:
+    """Return the exception for a failure of this class."""
+    return QueryError(kind, failure(kind, retry_after_s), detail)
+
+
+def of_status(status: int, body: bytes, retry_after: str | None = None) -> QueryError:
+    """Return the exception for an answer other than 2xx."""
+    said = refusal(body)
+    kind = _kind(status, said)
+    detail = f"{status} {said.error_type}: {said.error}" if said else f"{status} {_beginning(body)}"
+    return error(kind, detail, _wait_s(retry_after))
+
+
+def _wait_s(retry_after: str | None) -> float | None:
+    # Clients sleep as long as they are told: one worker of the in-tree HPA, for all of us.
+    if retry_after is None or not (retry_after.isascii() and retry_after.isdigit()):
+        return None
+    return MOST_WAIT_S if len(retry_after) > 4 else min(float(retry_after), MOST_WAIT_S)
+
+
+def of_connection(error: Exception) -> QueryError:
+    """Return the exception for no answer at all; aiohttp's words, without its TLS setting."""
+    return QueryError("unreachable", failure("unreachable"), _TLS_SETTING.sub("", str(error)))
+
+
+def _beginning(body: bytes) -> str:
+    text = " ".join(body.decode(errors="replace").split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def _kind(status: int, said: PrometheusRefusal | None) -> Kind:
+    match status:
+        case 401:
+            return "unauthorized"
+        case 403:
+            return "forbidden"
+        case 413 | 414 | 431:
+            return "oversize"
+        case 422:
+            return "execution"
+        case 429:
+            return "throttled"
+    if said is not None and said.error_type == "timeout":
+        return "timeout"
+    if status >= 500:
+        return "gateway"
+    # A 400 that is not Prometheus's JSON was written by somebody else.
+    return "bad-data" if status == 400 and said is not None else "nonsense"

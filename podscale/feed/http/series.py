@@ -1,0 +1,166 @@
+"""What discovery reads of series: their names, and the label names that occur under each.
+
+Pure decoding. Whoever is scraped chooses both, so what is held of a name and of an answer is
+bounded, and the work grows with the answer alone. Labels that are wanted, since they say which
+object a series is of, are kept whatever else comes: nobody floods them away.
+"""
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from itertools import islice
+
+import msgspec
+
+from podscale.feed.decoding.splitter import PAGE_BYTES
+from podscale.feed.decoding.wire import is_partial, success
+
+SeriesNames = Mapping[str, frozenset[frozenset[str]]]  # name -> the sets of label names seen
+Wanted = Callable[[str], bool]  # whether a label name counts in any case
+
+MOST_SHAPES = 64  # lists of label names that are told apart under one name
+MOST_LABELS = 128  # of one of them
+LONGEST_NAME = 1024  # characters of a metric's name
+_SHAPE_CHARS = 16 * 1024
+_ALL_SHAPES_BYTES = 16 * 1024 * 1024  # as counted here: thousands of exporters share a few MB
+_LABEL_BYTES = 128  # of one label name in a list and a set, besides its characters
+_MOST_TOLD = 100  # crowded names
+_PAGE = 2_000  # label names turned into sets in one turn of the loop, some 0.2 ms
+_PAGE_BEYOND = 50  # label names looked at in one turn, each with a regular expression
+
+_NAME = re.compile(rb'"__name__":"((?:[^"\\]|\\.){0,%d})"' % LONGEST_NAME)
+
+_Shape = tuple[str, ...]  # label names, as they were written
+
+_entries = msgspec.json.Decoder(list[dict[str, str]])
+
+
+class _Shapes:
+    """The shapes that some names have in common: 50,000 of one exporter share a handful."""
+
+    __slots__ = ("names", "sets", "shapes")
+
+    def __init__(self, shapes: frozenset[_Shape]) -> None:
+        self.shapes = shapes
+        self.names = 0  # that have just these
+        self.sets: frozenset[frozenset[str]] | None = None
+
+
+class SeriesReader:
+    """Collects the label names of series; values are dropped page by page."""
+
+    page_bytes = PAGE_BYTES
+
+    def __init__(self, wanted: Wanted = lambda _: False) -> None:
+        self._wanted = wanted
+        self._by_name: dict[str, _Shapes] = {}
+        self._alive: dict[frozenset[_Shape], _Shapes] = {}
+        self._distinct: dict[_Shape, _Shape] = {}
+        self._left_bytes = _ALL_SHAPES_BYTES
+        self._waiting: list[tuple[str, _Shape]] = []  # beyond the bounds, not looked at yet
+        self._beyond: dict[str, set[str]] = {}  # wanted labels of those
+        self.crowded: dict[str, None] = {}  # names of which not all label names are kept
+        self.count = 0
+
+    def page(self, page: bytes) -> None:
+        """Take entries; raises one of ``DECODE_ERRORS``."""
+        entries = _entries.decode(page)
+        self.count += len(entries)
+        by_name = self._by_name
+        for labels in entries:
+            name, shape = labels.get("__name__", ""), tuple(labels)
+            known = by_name.get(name)
+            if known is None or shape not in known.shapes:
+                self._take(name, known, shape)
+
+    def look_closer(self) -> Generator[None, None, None]:
+        """Find what is wanted of the last page beyond the bounds. Yields between pages."""
+        looked_at = 0
+        for name, shape in self._waiting:
+            wanted = self._beyond.setdefault(name, set())
+            for label in shape:
+                if self._wanted(label):
+                    wanted.add(label)
+                looked_at += 1
+                if looked_at % _PAGE_BEYOND == 0:
+                    yield
+        self._waiting.clear()
+
+    def leave_out(self, beginning: bytes) -> None:
+        """Note an entry that is too long to be read."""
+        found = _NAME.search(beginning)
+        self.count += 1
+        self._tell(found[1].decode(errors="replace") if found else "")
+
+    def end(self, rest: bytes) -> bool:
+        """Take the last entries; return whether some series could not be listed."""
+        envelope = success(rest)
+        if bytes(envelope.data) != b"null":
+            self.page(bytes(envelope.data))
+        return is_partial(envelope)
+
+    def names(self) -> Generator[None, None, SeriesNames]:
+        """Return name -> sets of label names; equal sets are one object. Yields between pages."""
+        yield from self.look_closer()
+        found: dict[str, frozenset[frozenset[str]]] = {}
+        done = 0
+        for name, known in self._by_name.items():
+            done += 1
+            if known.sets is None:
+                known.sets = frozenset(map(frozenset, known.shapes))
+                done += sum(map(len, known.shapes))
+            found[name] = known.sets
+            if done >= _PAGE:
+                done = 0
+                yield
+        for place, (name, labels) in enumerate(self._beyond.items(), 1):
+            found[name] = found.get(name, frozenset()) | {frozenset(labels)}
+            if place % (_PAGE // MOST_SHAPES) == 0:
+                yield
+        return found
+
+    def _take(self, name: str, known: _Shapes | None, shape: _Shape) -> None:
+        if len(name) > LONGEST_NAME:
+            self._tell(name)
+            return
+        shapes = frozenset[_Shape]() if known is None else known.shapes
+        held = self._held(shape) if len(shapes) < MOST_SHAPES else None
+        if held is None:
+            self._tell(name)
+            self._waiting.append((name, shape))
+            return
+        grown = shapes | {held}
+        shared = self._alive.get(grown)
+        if shared is None:
+            shared = self._alive[grown] = _Shapes(grown)
+        shared.names += 1
+        self._by_name[name] = shared
+        if known is not None:
+            known.names -= 1
+            if not known.names:  # nobody else stands where this name stood
+                del self._alive[known.shapes]
+
+    def _held(self, shape: _Shape) -> _Shape | None:
+        """Return the one object for a shape; ``None``: it is too large, or there is no room."""
+        held = self._distinct.get(shape)
+        if held is None and len(shape) <= MOST_LABELS:
+            chars = sum(map(len, shape))
+            size = chars + _LABEL_BYTES * len(shape)
+            if chars <= _SHAPE_CHARS and size <= self._left_bytes:
+                self._left_bytes -= size
+                held = self._distinct[shape] = shape
+        return held
+
+    def _tell(self, name: str) -> None:
+        if len(self.crowded) < _MOST_TOLD:
+            self.crowded[name[:LONGEST_NAME]] = None
+
+
+def first_entries(page: bytes, most: int) -> list[dict[str, str]]:
+    """Return the first label sets of a page; raises one of ``DECODE_ERRORS``."""
+    return list(islice(_entries.decode(page), most))
+
+
+def last_entries(rest: bytes, most: int) -> list[dict[str, str]]:
+    """Return the first label sets at the end of an answer; raises one of ``DECODE_ERRORS``."""
+    data = bytes(success(rest).data)
+    return [] if data == b"null" else first_entries(data, most)

@@ -1,0 +1,299 @@
+"""What the feed remembers of one plan: who wanted what, what was read, what went wrong.
+
+No I/O and no clock: ``now_s`` is unix seconds. A group lives while somebody wants its plan.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from podscale.feed.options import FeedOptions
+from podscale.feed.plan import Demand, QueryPlan
+from podscale.feed.prover.proof import prove
+from podscale.feed.prover.verdict import Verdict, Widened
+from podscale.feed.queries.batch import Batch, BatchLimits, NamespaceRequest, Shape, is_wide, pack
+from podscale.feed.queries.layout import RowLayout, Share
+from podscale.feed.reading import Reading
+
+EXCLUDED_S = 300.0
+FORGET_EVERY_S = 1.0
+FAILURES_TO_EXCLUDE = 3
+DUPLICATES_TO_DEMOTE = 3
+DIFFERENCES_TO_DEMOTE = 2
+CHECK_EVERY = 1000
+VERIFIED_REQUESTS = 64  # of one namespace, whose texts were compared with the skeleton
+CHECKED_NAMES = 20  # of one request: a check must not be the longest query of all
+_ONE_REQUEST_S = 5.0  # one that is answered later is refused by most clients
+_GROUP_BYTES = 4_000
+_TEXT_BYTES = 24  # of each character of a selector, in plan, proof and queries
+
+
+class NamespaceRead(Struct, frozen=True, eq=False, gc=False):
+    """A successful read of one namespace."""
+
+    reading: Reading
+    covered: frozenset[str] | None  # the names asked for; None: all
+    duplicated: frozenset[str]  # objects whose rows differ: each takes its own query
+
+    def covers(self, names: Iterable[str]) -> bool:
+        """Return whether the names were asked for, with or without result."""
+        return self.covered is None or self.covered.issuperset(names)
+
+
+class _Memory(Struct):
+    """What was wanted in one namespace."""
+
+    last: Demand
+    wanted_s: float  # when it came last
+    older: dict[str, float] = field(default_factory=dict)  # name not in ``last`` -> wanted when
+    oldest_s: float = 0.0  # none of ``older`` was wanted before
+    verified: dict[tuple[str, ...], None] = field(default_factory=dict)  # names that fit the proof
+
+    def __len__(self) -> int:
+        return len(self.last.names) + len(self.older)
+
+    def names(self) -> list[str]:
+        """Return all names wanted."""
+        return [*self.last.names, *self.older]
+
+    def take(self, demand: Demand, now_s: float) -> None:
+        """Note what is wanted now; costs what this and the last demand name, not all names."""
+        if demand.names != self.last.names:
+            older = self.older
+            self.oldest_s = min(self.oldest_s, self.wanted_s) if older else self.wanted_s
+            older.update(dict.fromkeys(self.last.names, self.wanted_s))
+            for name in demand.names:
+                older.pop(name, None)
+            if len(older) * 4 < len(demand.names):
+                self.older = dict(older)  # a dict keeps the room of what was in it
+        self.last, self.wanted_s = demand, now_s
+
+    def forget(self, oldest_s: float) -> bool:
+        """Drop names that were last wanted before; return whether there were any."""
+        if not self.older or self.oldest_s >= oldest_s:
+            return False
+        count = len(self.older)
+        self.older = {name: at for name, at in self.older.items() if at >= oldest_s}
+        self.oldest_s = min(self.older.values(), default=oldest_s)
+        return len(self.older) < count
+
+
+class QueryGroup:
+    """One plan's memory."""
+
+    def __init__(
+        self,
+        plan: QueryPlan,
+        options: FeedOptions,
+        now_s: float,
+        shared: Share = lambda _namespace, index: index,
+    ) -> None:
+        """``shared`` returns an equal index of a namespace's rows, if another plan has one."""
+        self.plan = plan
+        self.shared = shared
+        self.options = options
+        self.verdict: Verdict = prove(plan)
+        self.shape = _shape(self.verdict)
+        self.sheets: dict[str, NamespaceRead] = {}
+        self.layouts: dict[Batch, RowLayout] = {}
+        self._packed: list[Batch] | None = None  # what ``batches`` gave, while it holds
+        self.demoted = ""  # why; "": not
+        self.wanted_s = self._made_s = now_s
+        self._memories: dict[str, _Memory] = {}
+        self._excluded: dict[str, float] = {}  # namespace -> until
+        self._failures: dict[str, int] = {}
+        self._duplicate_reads = 0
+        self._batches = 0
+        self._differences = 0
+        self._forgot_s = now_s
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it was wanted again after the request that made it."""
+        return self.wanted_s - self._made_s > _ONE_REQUEST_S
+
+    @property
+    def size(self) -> int:
+        """Bytes that the plan and its proof take, about."""
+        return _GROUP_BYTES + _TEXT_BYTES * sum(map(len, self.plan.matchers))
+
+    @property
+    def rows(self) -> int:
+        """How many objects its snapshots hold."""
+        return sum(len(sheet.reading.objects) for sheet in self.sheets.values())
+
+    def remember(self, demand: Demand, now_s: float) -> bool:
+        """Note the demand; return whether batches may answer it (else its own query)."""
+        self.wanted_s = now_s
+        if self.demoted or not isinstance(self.verdict, Widened):
+            return False
+        until = self._excluded.get(demand.namespace)
+        if until is not None:
+            if now_s < until:
+                return False
+            del self._excluded[demand.namespace]
+            self._packed = None
+        memory = self._memories.get(demand.namespace)
+        if memory is not None and memory.last is demand:
+            memory.wanted_s = now_s
+            return True
+        verified = {} if memory is None else memory.verified
+        if demand.names not in verified:
+            try:
+                if not self.verdict.skeleton.covers(demand.namespace, demand.names):
+                    return False
+            except ValueError:
+                return False  # its own path meets the same error and reports it
+            if len(verified) >= VERIFIED_REQUESTS:
+                verified.clear()
+            verified[demand.names] = None
+        if memory is None:
+            self._memories[demand.namespace] = _Memory(demand, now_s, verified=verified)
+            self._packed = None
+            return True
+        before, was_all = len(memory), self._reads_all(len(memory), memory.last.known)
+        memory.take(demand, now_s)
+        is_all = self._reads_all(len(memory), demand.known)
+        # Pods come and go all the time; what counts is how the namespace is read, and which of
+        # its names where they are named.
+        if is_all != was_all or (before != len(memory) and not is_all):
+            self._packed = None
+        return True
+
+    def sheet(self, demand: Demand, now_s: float, max_age_s: float) -> NamespaceRead | None:
+        """Return the snapshot that may answer; "not asked for" never does."""
+        sheet = self.sheets.get(demand.namespace)
+        if sheet is None or not is_fresh(sheet.reading.asked_s, now_s, max_age_s):
+            return None
+        return sheet if sheet.covers(demand.names) else None
+
+    def batches(self, now_s: float, limits: BatchLimits) -> list[Batch]:
+        """Return the queries that read all namespaces with demand; forget the others."""
+        self._forget(now_s)
+        if not isinstance(self.verdict, Widened):
+            return []
+        if self._packed is not None:
+            return self._packed
+        wants = [
+            self._want(namespace, memory)
+            for namespace, memory in self._memories.items()
+            if namespace not in self._excluded
+        ]
+        self._packed = pack(wants, self.shape, limits)
+        self.layouts = {each: self.layouts[each] for each in self._packed if each in self.layouts}
+        return self._packed
+
+    def wanted(self, namespace: str) -> Iterable[str]:
+        """Return the objects wanted in a namespace."""
+        memory = self._memories.get(namespace)
+        return () if memory is None else memory.names()
+
+    def own_names(self, namespace: str) -> tuple[str, ...] | None:
+        """Return names of one request in the namespace that fits the proof, or some of them."""
+        memory = self._memories.get(namespace)
+        if memory is None or not memory.verified:
+            return None
+        return next(reversed(memory.verified))[:CHECKED_NAMES]
+
+    def succeeded(self, namespace: str, sheet: NamespaceRead) -> None:
+        """Keep what was read."""
+        self._failures.pop(namespace, None)
+        before = self.sheets.get(namespace)
+        if (
+            before is None
+            or len(before.reading.values) != len(sheet.reading.values)
+            or before.covered != sheet.covered
+        ):
+            self._packed = None  # what to expect has changed
+        self.sheets[namespace] = sheet
+
+    def failed(self, namespace: str, now_s: float) -> bool:
+        """Count a failure of this namespace alone; return whether it is now excluded."""
+        failures = self._failures.get(namespace, 0) + 1
+        if failures < FAILURES_TO_EXCLUDE:
+            self._failures[namespace] = failures
+            return False
+        self._failures.pop(namespace, None)
+        self._excluded[namespace] = now_s + EXCLUDED_S
+        self._packed = None
+        return True
+
+    def duplicates_met(self) -> bool:
+        """Count a refresh with unequal duplicates; return whether the plan is now demoted."""
+        self._duplicate_reads += 1
+        if self._duplicate_reads < DUPLICATES_TO_DEMOTE:
+            return False
+        self.demoted = "duplicates"
+        return True
+
+    def check_due(self) -> bool:
+        """Count a batch; return whether it is to be checked against a member's own query."""
+        self._batches += 1
+        return self._differences > 0 or self._batches % CHECK_EVERY == 1
+
+    def checked(self, *, is_equal: bool) -> bool:
+        """Note a check; return whether the plan is now demoted."""
+        self._differences = 0 if is_equal else self._differences + 1
+        if self._differences < DIFFERENCES_TO_DEMOTE:
+            return False
+        self.demoted = "self-check"
+        return True
+
+    def relisted(self) -> None:
+        """Give a demoted plan another chance."""
+        self.demoted, self._duplicate_reads, self._differences = "", 0, 0
+
+    def _reads_all(self, wanted: int, known: int | None) -> bool:
+        """Whether a namespace is read whole rather than by the names wanted in it."""
+        if not isinstance(self.verdict, Widened) or not self.verdict.is_by_name:
+            return True
+        return not self.plan.is_namespace_object and is_wide(wanted, known)
+
+    def _want(self, namespace: str, memory: _Memory) -> NamespaceRequest:
+        wanted, known = len(memory), memory.last.known
+        is_all = self._reads_all(wanted, known)
+        before = self.sheets.get(namespace)
+        if before is not None and (is_all or before.covers(memory.names())):
+            expected = len(before.reading.values)
+        else:
+            expected = max(known or 0, wanted) if is_all else wanted
+        names = () if is_all else tuple(sorted(memory.names()))
+        return NamespaceRequest(namespace, names, max(1, expected))
+
+    def _forget(self, now_s: float) -> None:
+        # Several refreshes a second look at the same tens of thousands of names.
+        if 0.0 <= now_s - self._forgot_s < FORGET_EVERY_S:
+            return
+        self._forgot_s = now_s
+        oldest = now_s - self.options.remembered_s
+        for namespace, memory in list(self._memories.items()):
+            if memory.wanted_s < oldest:
+                del self._memories[namespace]
+                self.sheets.pop(namespace, None)
+                self._failures.pop(namespace, None)
+                self._packed = None
+                continue
+            if memory.forget(oldest):
+                self._packed = None
+        for namespace, until in list(self._excluded.items()):
+            if until <= now_s:
+                del self._excluded[namespace]
+                self._packed = None
+
+
+def is_fresh(asked_s: float, now_s: float, max_age_s: float) -> bool:
+    """Return whether an answer may still be served; one from the future (the clock was set
+    back) may not.
+    """
+    return -1.0 <= now_s - asked_s <= max_age_s
+
+
+def _shape(verdict: Verdict) -> Shape:
+    if not isinstance(verdict, Widened):
+        return Shape(0)
+    labels = verdict.labels
+    return Shape(
+        len(verdict.text(("", ""), ("", ""))),
+        verdict.selectors(labels.namespace) if labels.namespace else 0,
+        verdict.selectors(labels.object) if labels.object else 0,
+    )

@@ -1,0 +1,178 @@
+"""The per-request path: the query as upstream renders it, shared by all who wait for it.
+
+Equal texts share one running query and, for a moment, its answer. Errors are not kept, and
+a part of an answer is one: whoever sums it up would shrink by what is missing.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import structlog
+from msgspec import Struct, field
+
+from podscale.core.metrics import Failure, Refused, Unavailable
+from podscale.feed.decoding.wire import InstantAnswer
+from podscale.feed.errors import QueryError
+from podscale.feed.http import refusals
+from podscale.feed.options import FeedOptions
+from podscale.feed.pace import LoopPace
+from podscale.feed.plan import Demand
+from podscale.feed.prover.verdict import Constant, Verdict, Widened
+from podscale.feed.queries.group import is_fresh
+from podscale.feed.queries.queue import Queries
+from podscale.feed.queries.snapshot import SnapshotRows, add_own, own_at_once, reading, stamps_of
+from podscale.feed.reading import Outcome, Reading
+from podscale.feed.stats import FeedStats
+
+log = structlog.get_logger(__name__)
+
+HELD = 1024  # answers at most
+_MOST_BYTES = 16 * 1024 * 1024  # of answers and of their queries, unless it is one
+_ROW_BYTES = 400
+_TEXT_BYTES = 8  # of each character of a query: the plan of its readings has its matchers
+
+
+class _Held(Struct):
+    asked_s: float
+    answer: InstantAnswer
+    stamps: InstantAnswer | None
+    size: int
+    readings: dict[object, Reading] = field(default_factory=dict)  # plan key -> what it makes of it
+
+
+Found = _Held | Failure
+_HISTOGRAM = Refused(
+    "ResultIsHistogram",
+    "the query of the rule gives native histograms, which are no numbers: "
+    "use histogram_quantile, histogram_avg or histogram_count in metricsQuery",
+)
+_BROKEN = Unavailable("InternalError", "reading the answer failed: see the log")
+
+
+class SingleQueries:
+    """Answers demands one query each."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        options: FeedOptions,
+        stats: FeedStats,
+        clock: Callable[[], float],
+        spawn: Callable[[Coroutine[object, object, Found]], asyncio.Task[Found | None]],
+    ) -> None:
+        self._queries = queries
+        self._options = options
+        self._stats = stats
+        self._clock = clock
+        self._spawn = spawn
+        self._held: dict[str, _Held] = {}
+        self._held_bytes = 0
+        self._running: dict[str, asyncio.Task[Found | None]] = {}
+
+    async def read(self, demand: Demand, verdict: Verdict | None, max_age_s: float) -> Outcome:
+        """Return the answer to the request's own query. ``verdict`` tells whether the answer's
+        age can be asked for, and whether its text is the same for everybody.
+        """
+        try:
+            text = demand.plan.text(demand.namespace, demand.names)
+        except ValueError as error:
+            return Refused("QueryInvalid", f"metricsQuery cannot be rendered: {error}")
+        if not text.strip():
+            return Refused("QueryInvalid", "metricsQuery renders to nothing")
+        stamp_text = self._stamp_text(demand, verdict)
+        keep_s = max_age_s
+        if not isinstance(verdict, Constant):
+            keep_s = min(keep_s, self._options.text_cache_s)
+        found = await self._fetch(demand, text, stamp_text, keep_s)
+        return await self._reading(found, demand) if isinstance(found, _Held) else found
+
+    def _stamp_text(self, demand: Demand, verdict: Verdict | None) -> str | None:
+        if not (self._options.with_sample_timestamps and isinstance(verdict, Widened)):
+            return None
+        if demand.plan.api == "external" and verdict.default is not None:
+            return None  # its own text applies the default, which has no age
+        if not verdict.skeleton.covers(demand.namespace, demand.names):
+            return None
+        return verdict.stamp_text((demand.namespace,), demand.names)
+
+    async def _fetch(
+        self, demand: Demand, text: str, stamp_text: str | None, keep_s: float
+    ) -> Found:
+        if not self._options.is_coalescing:
+            return await self._ask(demand, text, stamp_text)
+        held = self._held.get(text)
+        if held is not None and is_fresh(held.asked_s, self._clock(), keep_s):
+            return held
+        task = self._running.get(text)
+        if task is None:
+            task = self._running[text] = self._spawn(self._ask(demand, text, stamp_text))
+            task.add_done_callback(lambda done: self._ended(text, done))
+        return await asyncio.shield(task) or _BROKEN
+
+    async def _ask(self, demand: Demand, text: str, stamp_text: str | None) -> Found:
+        asked_s, rule, tenant = self._clock(), demand.plan.rule, demand.namespace
+        try:
+            answer, stamps = await self._queries.ask(
+                "single", text, stamp_text, asked_s, rule=rule, tenant=tenant
+            )
+        except QueryError as error:
+            return error.failure
+        if answer.is_partial or (stamps is not None and stamps.is_partial):
+            self._stats.failures["partial"] += 1
+            log.warning("partial answer", said=answer.warnings, query=text[:500])
+            return refusals.failure("partial")
+        if not answer.is_float_only:
+            return _HISTOGRAM
+        rows = len(answer.values) + (0 if stamps is None else len(stamps.values))
+        texts = _TEXT_BYTES * (len(text) + len(stamp_text or ""))
+        size = texts + _ROW_BYTES * rows
+        return _Held(asked_s, answer, stamps, size)
+
+    def _ended(self, text: str, task: asyncio.Task[Found | None]) -> None:
+        self._running.pop(text, None)
+        if task.cancelled() or not isinstance(held := task.result(), _Held):
+            return
+        before = self._held.pop(text, None)
+        self._held[text] = held
+        self._held_bytes += held.size - (0 if before is None else before.size)
+        # Oldest first. One answer may be 100,000 series, so none outlives its time by long.
+        now_s, keep_s = self._clock(), self._options.max_age_s
+        while self._held and (
+            len(self._held) > HELD
+            or (self._held_bytes > _MOST_BYTES and len(self._held) > 1)
+            or not is_fresh(self._oldest.asked_s, now_s, keep_s)
+        ):
+            self._held_bytes -= self._held.pop(next(iter(self._held))).size
+
+    @property
+    def _oldest(self) -> _Held:
+        return next(iter(self._held.values()))
+
+    async def _reading(self, held: _Held, demand: Demand) -> Outcome:
+        plan, answer = demand.plan, held.answer
+        if answer.kind != "vector" and not (plan.api == "external" and answer.kind == "scalar"):
+            return Refused(
+                f"ResultIs{answer.kind.capitalize()}",
+                f"the query of the rule gives a {answer.kind}, not a vector: correct metricsQuery",
+            )
+        key = (plan.key, held.stamps is not None)
+        made = held.readings.get(key)
+        if made is None:
+            pace = LoopPace()
+            rows = own_at_once(answer, held.asked_s) if plan.api == "external" else None
+            if rows is None:
+                rows = SnapshotRows(held.asked_s)
+                for page in answer.pages():
+                    add_own(rows, page, plan)
+                    await pace.rest()
+            if held.stamps is not None:
+                rows.stamps = {}
+                for page in held.stamps.pages():
+                    stamps = stamps_of(page, plan.labels)
+                    rows.stamps |= {name: time_s for (_, name), time_s in stamps.items()}
+                    await pace.rest()
+            await pace.rest()
+            made = reading(rows, plan, self._options.max_sample_age_s)
+            await pace.rest()
+            made = held.readings.setdefault(key, made)  # somebody may have been faster
+        return made

@@ -1,0 +1,84 @@
+"""The one seam between us and the API server: ``request`` and ``stream``.
+
+``podscale.kube.client.connect`` makes the real one; tests run it against loopback servers.
+Everything else in the room (store, lease, events, REST mapping) takes an ``Api``.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Response(Struct, frozen=True):
+    """A 2xx or 304 answer."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+
+class Api(Protocol):
+    """An API server, with credentials and deadlines already arranged."""
+
+    @property
+    def user_agent(self) -> str:
+        """What the server's audit log calls us; the field manager of our writes."""
+        ...
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        """Return the answer; raises a leaf of ``ApiError`` from 400 on, or ``Unreachable``.
+
+        ``path`` is already escaped (``podscale.kube.client.resource`` builds it). ``timeout_s``
+        covers everything, waiting for the client-side limiter included. ``guard`` runs
+        immediately before each attempt goes out, after every wait; what it raises is
+        raised (``Elector.guard``). Only GET is ever repeated by the connection itself
+        (429 and 503 with Retry-After, within the deadline), and any method once after a
+        401, with fresh credentials.
+        """
+        ...
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        silence_s: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """Open a watch: batches of whole lines, as they arrive.
+
+        Entering raises as ``request`` does. The iteration ends when the server ends
+        the stream and raises ``Unreachable`` when it breaks, or when nothing has
+        arrived for ``silence_s``.
+        """
+        ...
+
+
+def user_agent(part: str) -> str:
+    """Return the User-Agent of one of our parts: ``podscale-hpa/0.1.0``."""
+    return f"podscale-{part}/{version('podscale')}"

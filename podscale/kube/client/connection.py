@@ -1,0 +1,294 @@
+"""An ``Api`` over HTTP: one aiohttp session, a deadline on every request."""
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Self
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from podscale.core.ascii_text import ascii_lower
+from podscale.kube.client.api import DEFAULT_TIMEOUT_S, JSON, Api, Method, Response
+from podscale.kube.client.credentials import Credentials, Identity
+from podscale.kube.client.errors import ApiError, ApiUnreachable
+from podscale.kube.client.limiter import Limiter
+from podscale.kube.client.resource import LEASES
+from podscale.kube.client.wire import WireStatusDetails, decode
+
+_CONNECT_S = 10.0
+_TLS_SETTING = re.compile(r" ssl:(?:default|True|False|\[?<[^<>]*>\]?)")
+# The form with a date is not read, nor what Python takes for a number besides: nan, inf, 1_0.
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]*)?")
+_LEASES = f"/apis/{LEASES.group}/"
+# kube-apiserver closes idle connections after 90 s. A write on one that is just being
+# closed fails without having been tried, so ours are given up earlier.
+_KEEPALIVE_S = 60.0
+_LINE_LIMIT = 16 << 20  # etcd takes 1.5 MB an object; a line beyond this is not a watch event
+
+
+class Connection:
+    """The real ``Api``. Use as an async context manager."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str,
+        impersonate: str = "",
+        impersonate_groups: tuple[str, ...] = (),
+        limiter: Limiter | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._extra = [("Impersonate-Group", group) for group in impersonate_groups]
+        if impersonate:
+            self._extra.append(("Impersonate-User", impersonate))
+        self._limiter = limiter
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        trace = aiohttp.TraceConfig()
+        # In spite of its name it runs when the connection stands and nothing has been
+        # written to it: the last moment at which a write can be stopped, at every attempt
+        # (aiohttp repeats a PUT by itself when the server had closed an idle connection).
+        trace.on_request_headers_sent.append(_call_guard)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trace_configs=[trace],
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def user_agent(self) -> str:
+        """What we call ourselves."""
+        return self._user_agent
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        """Return the answer; see ``Api.request``."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        sent = dict(headers or {})
+        sent["Accept"] = accept
+        if body is not None:
+            sent["Content-Type"] = content_type
+        with _translated(method, path, timeout_s):
+            async with asyncio.timeout_at(deadline):
+                identity = await self._credentials.current()
+                renewed = False
+                while True:
+                    await self._turn(method, path, deadline)
+                    async with self._send(
+                        identity, method, path, query, body, sent, guard
+                    ) as answer:
+                        content = await answer.read()
+                    if answer.status < 400:
+                        lowered = {
+                            ascii_lower(name): value for name, value in answer.headers.items()
+                        }
+                        return Response(answer.status, lowered, content)
+                    error = _error(answer, content)
+                    if error.status == 401 and not renewed:
+                        renewed = True
+                        identity = await self._credentials.renew()
+                        continue
+                    pause_s = error.retry_after_s
+                    is_repeatable = method == "GET" and error.status in (429, 503)
+                    if not is_repeatable or pause_s is None:
+                        raise error
+                    if asyncio.get_running_loop().time() + pause_s >= deadline:
+                        raise error
+                    await asyncio.sleep(pause_s)
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        silence_s: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """Open a watch; see ``Api.stream``."""
+        return self._stream(path, query, accept, silence_s)
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, query: Mapping[str, str] | None, accept: str, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async with contextlib.AsyncExitStack() as stack:
+            with _translated("GET", path, silence_s):
+                deadline = asyncio.get_running_loop().time() + silence_s
+                async with asyncio.timeout_at(deadline):
+                    answer = await self._open(stack, path, query, accept, deadline)
+            yield _lines(answer, path, silence_s)
+
+    async def _open(
+        self,
+        stack: contextlib.AsyncExitStack,
+        path: str,
+        query: Mapping[str, str] | None,
+        accept: str,
+        deadline: float,
+    ) -> aiohttp.ClientResponse:
+        identity = await self._credentials.current()
+        for is_last in (False, True):
+            await self._turn("GET", path, deadline)
+            sent = {"Accept": accept}
+            answer = await stack.enter_async_context(
+                self._send(identity, "GET", path, query, None, sent, None)
+            )
+            if answer.status < 400:
+                break
+            error = _error(answer, await answer.read())
+            if error.status != 401 or is_last:
+                raise error
+            identity = await self._credentials.renew()
+        return answer
+
+    async def _turn(self, method: str, path: str, deadline: float) -> None:
+        """Wait for the limiter. Leases pass it: behind many reads a renewal loses the term."""
+        if self._limiter is None or path.startswith(_LEASES):
+            return
+        now = asyncio.get_running_loop().time()
+        try:
+            # In overload the first in line is always the one with least time left: without a
+            # share kept for the answer, each request would go out just to be given up.
+            async with asyncio.timeout_at(now + (deadline - now) / 2):
+                await self._limiter.wait()
+        except TimeoutError as error:
+            text = f"{method} {path}: not sent, too many wait for the limit of requests"
+            raise ApiUnreachable(text, is_timeout=True) from error
+
+    def _send(
+        self,
+        identity: Identity,
+        method: Method,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        guard: Callable[[], None] | None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise ApiUnreachable("the connection is closed")
+        all_headers = CIMultiDict(self._extra)
+        all_headers.update(identity.headers)
+        all_headers.update(headers)
+        all_headers["User-Agent"] = self._user_agent
+        # Compressing costs the API server more than the network inside a cluster is worth.
+        all_headers["Accept-Encoding"] = "identity"
+        url = URL(identity.server + path, encoded=True)
+        if query:
+            url = url.update_query(query)
+        return self._session.request(
+            method,
+            url,
+            data=body,
+            headers=all_headers,
+            ssl=identity.tls if identity.tls is not None else True,
+            server_hostname=identity.server_hostname,
+            proxy=identity.proxy,
+            allow_redirects=False,
+            trace_request_ctx=guard,
+        )
+
+
+async def _lines(
+    answer: aiohttp.ClientResponse, path: str, silence_s: float
+) -> AsyncIterator[list[bytes]]:
+    rest = b""
+    while True:
+        with _translated("GET", path, silence_s):
+            async with asyncio.timeout(silence_s):
+                chunk = await answer.content.readany()
+        if not chunk:
+            return  # a line without its end was cut off: the next watch brings it again
+        if b"\n" not in chunk:
+            rest += chunk
+            if len(rest) > _LINE_LIMIT:
+                raise ApiUnreachable(f"GET {path}: a line of more than {_LINE_LIMIT} bytes")
+            continue
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        yield [line for line in lines if line]
+
+
+async def _call_guard(_session: aiohttp.ClientSession, context: object, _params: object) -> None:
+    guard = getattr(context, "trace_request_ctx", None)
+    if guard is not None:
+        guard()
+
+
+@contextlib.contextmanager
+def _translated(method: str, path: str, timeout_s: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        text = f"{method} {path}: no answer within {timeout_s:g} s"
+        raise ApiUnreachable(text, is_timeout=True) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ApiUnreachable(f"{method} {path}: {_words(error)}") from error
+
+
+def _error(answer: aiohttp.ClientResponse, content: bytes) -> ApiError:
+    try:
+        status = decode(content, WireStatusDetails)
+    except msgspec.DecodeError:  # not every proxy in between speaks Status
+        text = content[:300].decode(errors="replace").strip() or answer.reason or ""
+        if text.startswith("404 page not found"):  # Go's words for a path that nobody serves
+            text = "the server has no such resource (is its CRD or APIService installed?)"
+        else:
+            text = f"{answer.status} {text}"
+        status = WireStatusDetails(message=f"{answer.method} {answer.url.path}: {text}")
+    asked = answer.headers.get("Retry-After", "")
+    retry_after = float(asked) if _SECONDS.fullmatch(asked) else None
+    if retry_after is None and status.details and status.details.retry_after_seconds:
+        retry_after = float(status.details.retry_after_seconds)
+    return ApiError.of(
+        answer.status,
+        status.reason,
+        status.message,
+        causes=(status.details and status.details.causes) or (),
+        retry_after_s=retry_after,
+    )
+
+
+def _check(connection: Connection) -> Api:
+    return connection  # mypy proves here that the Protocol is met
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError
+    ):
+        # asyncio's text holds the address as a tuple, or one text for each address of a name.
+        cause = error.os_error
+        number = cause.errno or 0  # names that are not found have negative ones
+        why = os.strerror(number).lower() if number > 0 else cause.strerror or str(cause)
+        return f"no connection to {error.host}:{error.port}: {why}"
+    # aiohttp shows the TLS setting it was given, which is an object of Python.
+    return _TLS_SETTING.sub("", str(error)) or type(error).__name__

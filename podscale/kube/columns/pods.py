@@ -1,0 +1,267 @@
+"""Pods in columns: 100,000 of them in some 50 MB, selected without looking at each.
+
+Rows live in one structured array; what many pods share (labels and owner: the cohort;
+spec: the template; container states; nodes) is interned. ``PodSet`` is a selection as
+columns, ``PodView`` one pod as an object, made on demand.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import DTypeLike
+
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.errors import Forbidden
+from podscale.kube.columns.cohorts import Cohort, Version
+from podscale.kube.columns.interned import InternedKeys
+from podscale.kube.columns.pod_set import Phase, PodSet, PodView, Ready
+from podscale.kube.columns.pod_shapes import StateShape, TemplateShape, states, template
+from podscale.kube.columns.rows import Rows
+from podscale.kube.columns.store import ColumnarStore
+from podscale.kube.informer.list_watch import Happening, WatchBroken
+from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate
+
+__all__ = ["Phase", "PodSet", "PodStore", "PodView", "Ready"]
+
+_FIELDS: list[tuple[str, DTypeLike]] = [
+    ("ready_since", np.float64),
+    ("started", np.float64),
+    ("created", np.float64),
+    ("deleted", np.float64),
+    ("template", np.int32),
+    ("state", np.int32),
+    ("node", np.int32),
+    ("phase", np.uint8),
+    ("ready", np.uint8),
+]
+_RESIZE = ("PodResizePending", "PodResizeInProgress")
+_NONE: Mapping[str, str] = {}
+_PHASES = {"Pending": 1, "Running": 2, "Succeeded": 3, "Failed": 4}
+_READY = {"True": 1, "False": 2}
+
+
+class PodStore(ColumnarStore[Pod, PodView]):
+    """All pods of the scopes. A ``Sink[Pod]`` and a ``Described``."""
+
+    _type = Pod
+
+    def __init__(
+        self, scopes: Sequence[str] = ("",), *, keep_annotations: Sequence[str] = ("vpa",)
+    ) -> None:
+        """``keep_annotations``: prefixes of the annotations worth their memory."""
+        super().__init__(Rows(_FIELDS), scopes)
+        self._kept = tuple(keep_annotations)
+        self._templates: InternedKeys[TemplateShape | WirePodTemplate] = InternedKeys()
+        self._states: InternedKeys[StateShape | tuple[ContainerState, ...]] = InternedKeys()
+        self._nodes: InternedKeys[str] = InternedKeys()
+        self._uids = bytearray()  # 16 bytes a row; UIDs that are no UUIDs lie in _odd_uids
+        self._odd_uids: dict[int, str] = {}
+        self._annotations: dict[int, dict[str, str]] = {}
+        self._resizes: dict[int, tuple[PodCondition, ...]] = {}
+        self._key = msgspec.msgpack.Encoder(enc_hook=float)  # Time is the only one of its kind
+        self._refusal: Forbidden | None = None
+
+    def apply(self, happening: Happening[Pod], *, scope: str, now: float) -> None:
+        """Take in what a reflector saw."""
+        super().apply(happening, scope=scope, now=now)
+        if isinstance(happening, WatchBroken) and isinstance(happening.error, Forbidden):
+            self._refusal = happening.error
+
+    @property
+    def refusal(self) -> Forbidden | None:
+        """Why no pods are known: they may not be listed. None once they have been."""
+        return None if self.is_synced else self._refusal
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the last word on listing pods, of which none are known yet, was a refusal."""
+        return self.refusal is not None and isinstance(self.freshness().error, Forbidden)
+
+    def get(self, namespace: str, name: str) -> PodView | None:
+        """Return one pod."""
+        row = self._rows.find(namespace, name)
+        return None if row is None else self._view(namespace, row)
+
+    def select(self, namespace: str, selector: Selector) -> PodSet:
+        """Return the pods of ``namespace`` that ``selector`` matches."""
+        return self._set(self._rows.cohorts.find(namespace, selector))
+
+    def unchanged(
+        self, namespace: str, selector: Callable[[], Selector], before: Version | None
+    ) -> Version:
+        """Return ``before`` as long as ``select`` would return the same pods in the same state
+        as then, else a new version to ask with the next time. ``selector`` is called where it
+        is needed."""
+        return self._rows.cohorts.version(namespace, selector, before)
+
+    def names_at(self, version: Version) -> list[str]:
+        """Return ``names`` of the pods that ``version`` is of, as long as it stands."""
+        names = self._rows.names
+        return sorted([names[row] for cohort in version.cohorts for row in cohort.rows])
+
+    def owned_by(self, uid: str) -> PodSet:
+        """Return the pods whose controller has this UID."""
+        return self._set(self._rows.cohorts.owned_by(uid))
+
+    def select_all(self, namespace: str | None = None) -> PodSet:
+        """Return the pods of ``namespace``, or of the cluster (None)."""
+        return self._set(self._rows.cohorts.in_namespace(namespace))
+
+    def _set(self, cohorts: list[Cohort]) -> PodSet:
+        rows = self._rows
+        where = rows.rows_of(cohorts)
+        table = rows.table[where]  # a copy of whole rows: one gather for all columns
+        return PodSet(
+            [rows.names[row] for row in where.tolist()],
+            table,
+            version=(len(cohorts), max((cohort.version for cohort in cohorts), default=0)),
+            spans=[(cohort.namespace, len(cohort.rows), cohort.key[2]) for cohort in cohorts],
+            templates={number: self.template(number) for number in set(table["template"].tolist())},
+            owners={cohort.owner.uid: cohort.owner for cohort in cohorts if cohort.owner},
+            get=self.get,
+        )
+
+    def template(self, number: int) -> WirePodTemplate:
+        """Return a template by its number; derived from the wire form at the first call."""
+        kept = self._templates[number]
+        if isinstance(kept, WirePodTemplate):
+            return kept
+        made = template(kept)
+        self._templates.replace(number, made)
+        return made
+
+    def _state(self, number: int) -> tuple[ContainerState, ...]:
+        kept = self._states[number]
+        if not isinstance(kept, StateShape):
+            return kept
+        made = states(kept)
+        self._states.replace(number, made)
+        return made
+
+    def _write(self, row: int, obj: Pod, *, is_new: bool) -> None:
+        meta, spec, status = obj.metadata, obj.spec, obj.status
+        column = self._rows.column
+        if not is_new:
+            self._leave_interned(row)
+        shape = TemplateShape(
+            spec.containers,
+            spec.init_containers,
+            spec.resources,
+            spec.overhead,
+            spec.node_selector,
+            status.qos_class,
+        )
+        state = StateShape(status.init_container_statuses, status.container_statuses)
+        column["template"][row] = self._templates.take(self._encoded(shape), shape)
+        column["state"][row] = self._states.take(self._encoded(state), state)
+        column["node"][row] = self._nodes.take(spec.node_name, spec.node_name)
+        column["phase"][row] = _PHASES.get(status.phase, 0)
+        column["started"][row] = _or_nan(status.start_time)
+        column["created"][row] = _or_nan(meta.creation_timestamp)
+        column["deleted"][row] = _or_nan(meta.deletion_timestamp)
+        self._write_conditions(row, status.conditions)
+        self._write_uid(row, meta.uid)
+        self._write_annotations(row, meta.annotations)
+
+    def _write_conditions(self, row: int, conditions: Sequence[PodCondition]) -> None:
+        ready, since = 0, math.nan
+        resize: tuple[PodCondition, ...] = ()
+        for condition in conditions:
+            if condition.type == "Ready":
+                ready = _READY.get(condition.status, 3)
+                since = _or_nan(condition.last_transition_time)
+            elif condition.type in _RESIZE:
+                resize = (*resize, condition)
+        self._rows.column["ready"][row] = ready
+        self._rows.column["ready_since"][row] = since
+        if resize:
+            self._resizes[row] = resize
+        elif self._resizes:
+            self._resizes.pop(row, None)
+
+    def _write_uid(self, row: int, uid: str) -> None:
+        start = 16 * row
+        if start + 16 > len(self._uids):
+            self._uids.extend(bytes(16 * len(self._rows.table) - len(self._uids)))
+        packed = _packed(uid)
+        self._uids[start : start + 16] = packed or bytes(16)
+        if packed is None:
+            self._odd_uids[row] = uid
+        elif self._odd_uids:
+            self._odd_uids.pop(row, None)
+
+    def _write_annotations(self, row: int, annotations: Mapping[str, str] | None) -> None:
+        kept = {
+            key: value
+            for key, value in (annotations or _NONE).items()
+            if key.startswith(self._kept)
+        }
+        if kept:
+            self._annotations[row] = kept
+        elif self._annotations:
+            self._annotations.pop(row, None)
+
+    def _release(self, row: int) -> None:
+        self._leave_interned(row)
+        self._odd_uids.pop(row, None)
+        self._annotations.pop(row, None)
+        self._resizes.pop(row, None)
+
+    def _leave_interned(self, row: int) -> None:
+        column = self._rows.column
+        self._templates.leave(int(column["template"][row]))
+        self._states.leave(int(column["state"][row]))
+        self._nodes.leave(int(column["node"][row]))
+
+    def _encoded(self, shape: Struct) -> bytes:
+        return self._key.encode(shape)
+
+    def _uid(self, row: int) -> str:
+        odd = self._odd_uids.get(row)
+        if odd is not None:
+            return odd
+        text = self._uids[16 * row : 16 * row + 16].hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _view(self, namespace: str, row: int) -> PodView:
+        rows = self._rows
+        record = rows.table[row]
+        cohort = rows.cohort(row)
+        version = int(record["version"])
+        return PodView(
+            namespace=namespace,
+            name=rows.names[row],
+            uid=self._uid(row),
+            resource_version=str(version) if version >= 0 else "",
+            labels=cohort.labels,
+            annotations=self._annotations.get(row, _NONE),
+            owner=cohort.owner,
+            node=self._nodes[int(record["node"])],
+            phase=Phase(int(record["phase"])),
+            ready=Ready(int(record["ready"])),
+            ready_since=float(record["ready_since"]),
+            started=float(record["started"]),
+            created=float(record["created"]),
+            deleted=float(record["deleted"]),
+            template=self.template(int(record["template"])),
+            states=self._state(int(record["state"])),
+            resize=self._resizes.get(row, ()),
+        )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _packed(uid: str) -> bytes | None:
+    """A UUID in 16 bytes, or None for what would not come back as it is written."""
+    if len(uid) != 36 or (uid != uid.lower()):
+        return None
+    try:
+        packed = bytes.fromhex(uid.replace("-", ""))
+    except ValueError:
+        return None
+    return packed if len(packed) == 16 and uid[8] == uid[13] == uid[18] == uid[23] == "-" else None

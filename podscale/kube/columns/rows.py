@@ -1,0 +1,175 @@
+"""Where an object lies: names to rows, rows to cohorts, and which state is newer.
+
+The part of a columnar store that does not care what the columns hold: ``MetadataStore``
+is hardly more than this, ``PodStore`` adds columns. Pure: no I/O, no clock.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from podscale.kube.client.wire import ObjectMeta
+from podscale.kube.columns.cohorts import Cohort, Cohorts
+from podscale.kube.informer.resource_version import NewestVersions, is_older, number
+
+# What every row has: resourceVersion (-1: not a number), cohort, place in the cohort's
+# rows, and whether the list under way has shown it.
+BASE: list[tuple[str, DTypeLike]] = [
+    ("version", np.int64),
+    ("cohort", np.int32),
+    ("place", np.int32),
+    ("mark", np.bool_),
+]
+_FIRST = 64
+
+
+class Rows:
+    """Rows of one structured array, by namespace and name."""
+
+    def __init__(self, fields: Iterable[tuple[str, DTypeLike]] = ()) -> None:
+        self.table: NDArray[np.void] = np.zeros(_FIRST, dtype=[*BASE, *fields])
+        self.column = _columns(self.table)  # a third of the cost of naming a field each time
+        self.names: list[str] = []
+        self.cohorts = Cohorts()
+        self.heads = NewestVersions()
+        self.changes = 0  # how often anything changed
+        self._latest: dict[str, int] = {}  # by namespace: ``changes`` at the last one in there
+        self._where: dict[str, dict[str, int]] = {}
+        self._free: list[int] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, namespace: str, name: str) -> int | None:
+        """Return the row of an object."""
+        rows = self._where.get(namespace)
+        return rows.get(name) if rows else None
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that have objects."""
+        return list(self._where)
+
+    def in_namespace(self, namespace: str) -> Mapping[str, int]:
+        """Return the rows of a namespace by name."""
+        return self._where.get(namespace, {})
+
+    def changed(self, namespace: str) -> int:
+        """Return a number that is another one after every change in ``namespace``."""
+        return self._latest.get(namespace, 0)
+
+    def cohort(self, row: int) -> Cohort:
+        """Return the cohort of a row."""
+        return self.cohorts[int(self.column["cohort"][row])]
+
+    def is_outdated(self, row: int, resource_version: str) -> bool:
+        """Return whether ``resource_version`` brings nothing newer than what the row holds."""
+        version, known = number(resource_version), int(self.column["version"][row])
+        return is_older(version, known) or 0 <= version == known
+
+    def add(self, meta: ObjectMeta) -> int:
+        """Return a new row for the object; its own columns are the caller's to fill."""
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = meta.name
+        else:
+            row = len(self.names)
+            if row == len(self.table):
+                self._grow()
+            self.names.append(meta.name)
+        self._where.setdefault(meta.namespace, {})[meta.name] = row
+        self._count += 1
+        self._join(row, meta)
+        return row
+
+    def update(self, row: int, meta: ObjectMeta) -> None:
+        """Note a new state of the row's object."""
+        cohort = self.cohort(row)
+        owner = meta.controller
+        same = (meta.labels or {}) == cohort.labels and (owner.uid if owner else "") == (
+            cohort.key[2]
+        )
+        if same:
+            self._note_change(cohort)
+            self.column["version"][row] = number(meta.resource_version)
+            self.column["mark"][row] = True
+        else:
+            self._leave(row, cohort)
+            self._join(row, meta)
+
+    def remove(self, namespace: str, name: str) -> int:
+        """Forget the object; returns the row, which is free from now on."""
+        rows = self._where[namespace]
+        row = rows.pop(name)
+        self._leave(row, self.cohort(row))
+        if not rows:
+            # A namespace that comes back starts at a number that no earlier one had.
+            del self._where[namespace], self._latest[namespace]
+        self.names[row] = ""
+        self._free.append(row)
+        self._count -= 1
+        return row
+
+    def unmark(self, scope: str) -> None:
+        """A list of ``scope`` begins: nothing has been seen yet."""
+        self.heads.start_list(scope)
+        if not scope:
+            self.column["mark"][:] = False
+            return
+        for row in self.in_namespace(scope).values():
+            self.column["mark"][row] = False
+
+    def unseen(self, scope: str, resource_version: str) -> Iterator[tuple[str, str]]:
+        """Yield what the whole list did not show, except what is newer than the list."""
+        is_forced = self.heads.note_page(scope, resource_version)
+        listed = number(resource_version)
+        for namespace in [scope] if scope else self.namespaces():
+            for name, row in list(self.in_namespace(namespace).items()):
+                if self.column["mark"][row]:
+                    continue
+                if is_forced or not 0 <= listed < self.column["version"][row]:
+                    yield namespace, name
+
+    def rows_of(self, cohorts: list[Cohort]) -> NDArray[np.int32]:
+        """Return the rows of several cohorts together."""
+        if not cohorts:
+            return np.empty(0, np.int32)
+        if len(cohorts) == 1:
+            return np.array(cohorts[0].rows, np.int32)
+        return np.concatenate([np.frombuffer(cohort.rows, np.int32) for cohort in cohorts])
+
+    def _join(self, row: int, meta: ObjectMeta) -> None:
+        cohort = self.cohorts.of(meta.namespace, meta.labels, meta.controller)
+        self._note_change(cohort)
+        column = self.column
+        column["version"][row] = number(meta.resource_version)
+        column["cohort"][row] = cohort.number
+        column["place"][row] = len(cohort.rows)
+        column["mark"][row] = True
+        cohort.rows.append(row)
+
+    def _leave(self, row: int, cohort: Cohort) -> None:
+        place = int(self.column["place"][row])
+        last = cohort.rows.pop()
+        if last != row:
+            cohort.rows[place] = last
+            self.column["place"][last] = place
+        self._note_change(cohort)
+        if not cohort.rows:
+            self.cohorts.drop(cohort)
+
+    def _note_change(self, cohort: Cohort) -> None:
+        self.changes += 1
+        cohort.version = self._latest[cohort.namespace] = self.changes
+
+    def _grow(self) -> None:
+        # By a quarter: 100,000 rows hold at most 25,000 unused ones.
+        grown = np.zeros(len(self.table) + max(len(self.table) // 4, _FIRST), self.table.dtype)
+        grown[: len(self.table)] = self.table
+        self.table, self.column = grown, _columns(grown)
+
+
+def _columns(table: NDArray[np.void]) -> dict[str, NDArray[Any]]:
+    return {name: table[name] for name in table.dtype.names or ()}

@@ -1,0 +1,177 @@
+"""How far a store may be believed: synced once, and current now.
+
+"While a watch is silent past its time-out or listing again, nothing that depends on it
+shrinks": callers ask ``is_current`` before they shrink anything. Pure but for the event
+that ``wait_synced`` waits on.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer.list_watch import (
+    Changes,
+    Happening,
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+)
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class Freshness(Struct, frozen=True):
+    """Facts about one store at one moment."""
+
+    is_synced: bool  # the first list has been read whole, in every scope
+    is_current: bool  # and every scope has a live watch now (or a recent list, if polling)
+    doubted_s: float  # for how long it is not, of all scopes the longest; inf: never listed
+    is_polling: bool = False  # some scope may not be watched and is listed instead
+    reason: str = ""  # why it is not current; "" when it is
+    error: KubeError | None = None  # the failure behind it, where there is one
+
+
+class _Scope:
+    """What is known of one list-and-watch."""
+
+    def __init__(self) -> None:
+        self.is_synced = False
+        self.is_polling = False
+        self.heard = float("-inf")
+        self.good_for_s = 0.0
+        self.doubt = "not listed yet"  # "" while a watch stands
+        self.believed_since = float("inf")
+        self.doubted_since = float("-inf")  # where there is a doubt
+        self.error: KubeError | None = None
+
+    def is_believed(self, now: float) -> bool:
+        """Whether it may be believed at ``now``."""
+        return not self.doubt and now - self.heard <= self.good_for_s
+
+    def believed_until(self, now: float) -> float:
+        """Return when it could be believed last, ``now`` at most."""
+        return self.doubted_since if self.doubt else min(self.heard + self.good_for_s, now)
+
+
+class FreshnessTracker:
+    """Turns what happens into freshness; one per store, on the monotonic clock."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        self._scopes = {scope: _Scope() for scope in scopes}
+        self._is_synced = False
+        self._synced = asyncio.Event()
+
+    def note(self, happening: Happening[T], *, scope: str, now: float) -> None:
+        """Take in a sign of life, or of its end."""
+        state = self._scopes[scope]
+        state.doubted_since = state.believed_until(now)
+        was_believed = state.is_believed(now)
+        match happening:
+            case ListedState(is_poll=is_poll):
+                if not is_poll:
+                    state.doubt = "listing" if not state.is_synced else "listing again"
+            # A page is no sign of life: a list that always fails at a later one never is whole.
+            case ListPage():
+                state.heard = now
+                state.is_synced = True
+                state.error = None
+                if math.isinf(state.doubted_since):  # the first list: its watch comes next
+                    state.doubted_since = now
+                self._note_synced()
+            case WatchAlive(good_for_s=good_for_s, is_poll=is_poll):
+                state.heard = now
+                state.good_for_s = good_for_s
+                state.is_polling = is_poll
+                state.doubt = ""
+                state.error = None
+            case Changes():
+                state.heard = now
+            case WatchBroken(reason=reason, error=error):
+                # A failed poll only lets the last list grow older, towards its limit.
+                if not state.is_polling or not state.is_synced:
+                    state.doubt = reason
+                state.error = error
+        if not was_believed and state.is_believed(now):
+            state.believed_since = now
+
+    def _note_synced(self) -> None:
+        if not self._is_synced and all(state.is_synced for state in self._scopes.values()):
+            self._is_synced = True
+            self._synced.set()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether every scope has been listed whole once."""
+        return self._is_synced
+
+    def is_current(self, now: float, since: float = math.inf, namespace: str | None = None) -> bool:
+        """Whether every scope, or that of ``namespace``, may be believed at ``now``, and could be
+        all the time ``since``: what was read then is as good as what would be read now."""
+        found = [self._scopes[scope] for scope in {"", namespace or ""} & self._scopes.keys()]
+        return all(
+            state.is_believed(now) and state.believed_since <= since
+            for state in found or self._scopes.values()
+        )
+
+    def facts(self, now: float) -> Freshness:
+        """Return everything known at ``now``, the reason from the first scope in doubt."""
+        reason, error = "", None
+        for scope, state in self._scopes.items():
+            doubt = state.doubt
+            if not doubt and now - state.heard > state.good_for_s:
+                doubt = f"silent for {now - state.heard:.0f} s"
+            if doubt:
+                reason = f"namespace {scope}: {doubt}" if scope else doubt
+                error = state.error
+                break
+        return Freshness(
+            is_synced=self._is_synced,
+            is_current=not reason,
+            doubted_s=now - min(state.believed_until(now) for state in self._scopes.values()),
+            is_polling=any(state.is_polling for state in self._scopes.values()),
+            reason=reason,
+            error=error,
+        )
+
+    async def wait_synced(self) -> None:
+        """Wait until every scope has been listed whole once."""
+        await self._synced.wait()
+
+
+class TrackedStore:
+    """A store that asks its tracker how far it may be believed."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        self._tracker = FreshnessTracker(scopes)
+
+    def freshness(self, now: float | None = None) -> Freshness:
+        """Return how far the store may be believed at ``now`` (time.monotonic)."""
+        return self._tracker.facts(time.monotonic() if now is None else now)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first list has been read whole; ``/readyz`` reports it."""
+        return self._tracker.is_synced
+
+    def is_current(
+        self,
+        now: float | None = None,
+        *,
+        since: float = math.inf,
+        namespace: str | None = None,
+    ) -> bool:
+        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
+        (time.monotonic, too); False: nothing may shrink because of it."""
+        now = time.monotonic() if now is None else now
+        return self._tracker.is_current(now, since, namespace)
+
+    async def wait_synced(self) -> None:
+        """Wait for the first list."""
+        await self._tracker.wait_synced()

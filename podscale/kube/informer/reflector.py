@@ -1,0 +1,85 @@
+"""Keeps a store equal to the API server: one task per scope, each an endless watch."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+import structlog
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Gone
+from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer.list_watch import (
+    Changes,
+    Happening,
+    WatchBroken,
+    WatchPage,
+    WatchSource,
+    happenings,
+)
+from podscale.kube.informer.store import Sink
+
+T = TypeVar("T", bound=HasMetadata)
+
+_log = structlog.get_logger()
+
+
+class Reflector(Generic[T]):
+    """Feeds ``sink`` from ``sources`` (one per namespace, or a single one for all)."""
+
+    def __init__(
+        self,
+        api: Api,
+        sources: WatchSource[T] | list[WatchSource[T]],
+        sink: Sink[T],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._sources = sources if isinstance(sources, list) else [sources]
+        self._sink = sink
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Feed for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._feed(source), name=f"reflect {source.path}")
+
+    async def _feed(self, source: WatchSource[T]) -> None:
+        told = ""
+        async with aclosing(happenings(self._api, source)) as stream:
+            async for happening in stream:
+                self._apply(happening, source)
+                if isinstance(happening, WatchPage):
+                    await asyncio.sleep(0)  # a page is some 10 ms of CPU: let others in
+                elif isinstance(happening, WatchBroken):
+                    if happening.reason != told and not isinstance(happening.error, Gone):
+                        _log.warning("watch broken", resource=source.path, reason=happening.reason)
+                    told = happening.reason
+
+    def _apply(self, happening: Happening[T], source: WatchSource[T]) -> None:
+        try:
+            self._sink.apply(happening, scope=source.namespace, now=self._clock())
+        except Exception:
+            objects = _one_by_one(happening)
+            if not objects:
+                raise
+            # A bad object affects itself only: neither its neighbours nor the watch.
+            if len(objects) == 1:
+                _log.exception("object not taken in", resource=source.path)
+                return
+            for each in objects:
+                self._apply(each, source)
+
+
+def _one_by_one(happening: Happening[T]) -> list[Happening[T]]:
+    match happening:
+        case Changes(events=events, resource_version=resource_version):
+            return [Changes([event], resource_version) for event in events]
+        case WatchPage(items=items, resource_version=resource_version):
+            return [WatchPage([item], resource_version) for item in items]
+        case _:
+            return []

@@ -1,0 +1,53 @@
+"""The bodies of the three metrics APIs, as far as they are read."""
+
+from msgspec import Struct
+
+from podscale.kube.client.wire import ObjectMeta, Quantity, Time
+
+# How our adapter's Warning header begins beside an external list from which series that are no
+# numbers were left out (RFC 7234; aggregators hand it through): the list is not the metric.
+LEFT_OUT = '299 podscale "NotANumber: '
+
+
+class ContainerMetrics(Struct, frozen=True, gc=False):
+    """Usage of one container."""
+
+    name: str
+    usage: dict[str, Quantity] = {}
+
+
+class PodMetrics(Struct, frozen=True, gc=False):
+    """Usage of one pod; ``window`` is a Go duration."""
+
+    metadata: ObjectMeta
+    timestamp: Time | None = None
+    window: str = ""
+    containers: tuple[ContainerMetrics, ...] | None = None
+
+
+class DescribedObject(Struct, frozen=True, gc=False):
+    """What a custom metric is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class CustomValue(Struct, frozen=True, gc=False, rename="camel"):
+    """An item of custom.metrics.k8s.io; v1beta1 spells the window ``window``."""
+
+    described_object: DescribedObject = DescribedObject()
+    value: Quantity = "0"
+    timestamp: Time | None = None
+    window_seconds: int | None = None
+    window: int | None = None
+
+
+class ExternalValue(Struct, frozen=True, gc=False, rename="camel"):
+    """An item of external.metrics.k8s.io."""
+
+    metric_labels: dict[str, str] | None = None
+    value: Quantity = "0"
+    timestamp: Time | None = None
+    window_seconds: int | None = None
+    window: int | None = None

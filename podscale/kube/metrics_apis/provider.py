@@ -1,0 +1,323 @@
+"""Answers from the aggregated metrics APIs: metrics-server, KEDA, any other adapter.
+
+The second ``MetricsProvider`` of our own, beside the adapter's in-process one. Paths,
+reading and the words of failures follow the in-tree HPA's client
+(``pkg/controller/podautoscaler/metrics/client.go``).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.core.metrics import (
+    Answer,
+    ContainerColumns,
+    ContainerUsage,
+    ExternalMetric,
+    ExternalSample,
+    ExternalSamples,
+    Failure,
+    NoData,
+    ObjectMetric,
+    ObjectSample,
+    PodMetric,
+    PodResource,
+    PodSamples,
+    Question,
+    Sample,
+    Unavailable,
+)
+from podscale.core.times import duration
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError
+from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
+from podscale.kube.discovery.refreshed import ApiDiscovery
+from podscale.kube.metrics_apis.bodies import LEFT_OUT, CustomValue, ExternalValue, PodMetrics
+from podscale.kube.metrics_apis.failures import failure_of
+
+T = TypeVar("T")
+
+_Item = PodMetrics | CustomValue | ExternalValue
+_Family = Literal["resource", "custom", "external"]
+_GROUPS: dict[_Family, tuple[str, str]] = {
+    "resource": ("metrics.k8s.io", "v1beta1"),
+    "custom": ("custom.metrics.k8s.io", "v1beta1"),
+    "external": ("external.metrics.k8s.io", "v1beta1"),
+}
+# prometheus-adapter serves this for NaN and infinity; taken as a number it would scale
+# everything to its minimum.
+_GO_OVERFLOW = -(2**63)
+_CUSTOM_KNOWN = ("v1beta2", "v1beta1")
+
+
+class _Call(Struct, frozen=True):
+    """One GET that may answer several questions."""
+
+    family: _Family
+    path: str  # behind /apis/GROUP/VERSION
+    type: type[PodMetrics] | type[CustomValue] | type[ExternalValue]
+    query: tuple[tuple[str, str], ...] = ()
+
+
+class _Items(Struct, frozen=True):
+    """What came back."""
+
+    items: Sequence[_Item]
+    asked_s: float
+
+
+class ApiProvider:
+    """A ``MetricsProvider`` over HTTP. What a batch asks twice is fetched once."""
+
+    def __init__(
+        self,
+        api: Api,
+        discovery: ApiDiscovery,
+        *,
+        timeout_s: float = 10.0,
+        concurrency: int = 16,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._discovery = discovery
+        self._timeout_s = timeout_s
+        self._at_once = asyncio.Semaphore(concurrency)
+        self._wall = wall
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Return one answer per question, in order."""
+        calls = [_calls(question) for question in questions]
+        distinct = {call: None for needed in calls for call in needed}
+        fetched = dict(
+            zip(distinct, await asyncio.gather(*map(self._fetch, distinct)), strict=True)
+        )
+        return [
+            _answer(question, [fetched[call] for call in needed])
+            for question, needed in zip(questions, calls, strict=True)
+        ]
+
+    async def _fetch(self, call: _Call) -> _Items | Failure:
+        asked_s = self._wall()
+        try:
+            async with self._at_once:
+                answer = await self._api.request(
+                    "GET",
+                    self._root(call.family) + call.path,
+                    query=dict(call.query),
+                    timeout_s=self._timeout_s,
+                )
+            items = decode(answer.body, ListOf[call.type]).items or []  # type: ignore[name-defined]
+        except KubeError as error:
+            return failure_of(error, f"unable to fetch metrics from {call.family} metrics API")
+        except msgspec.DecodeError as error:
+            text = f"unable to fetch metrics from {call.family} metrics API: {error}"
+            return Unavailable("BadAnswer", text)
+        if (warning := answer.headers.get("warning", "")).startswith(LEFT_OUT):
+            return NoData("NotANumber", warning.removeprefix(LEFT_OUT).rstrip('"'))
+        return _Items(items, asked_s)
+
+    def _root(self, family: _Family) -> str:
+        """The path of the group in its preferred version that we can read."""
+        group, version = _GROUPS[family]
+        served = self._discovery.mapper.versions(group)
+        if family == "custom":
+            version = next((known for known in served if known in _CUSTOM_KNOWN), version)
+        return f"/apis/{group}/{version}"
+
+
+def _calls(
+    question: Question,
+) -> list[_Call]:
+    match question:
+        case PodResource(namespace=namespace, selector=selector):
+            path = f"/namespaces/{_segment(namespace)}/pods"
+            return [_Call("resource", path, PodMetrics, _query(labelSelector=selector))]
+        case ContainerUsage(namespaces=namespaces):
+            paths = [f"/namespaces/{_segment(namespace)}/pods" for namespace in namespaces]
+            return [_Call("resource", path, PodMetrics) for path in paths or ["/pods"]]
+        case PodMetric():
+            path = f"/namespaces/{_segment(question.namespace)}/pods/*/{_segment(question.metric)}"
+            selectors = _query(
+                labelSelector=question.selector, metricLabelSelector=question.metric_selector
+            )
+            return [_Call("custom", path, CustomValue, selectors)]
+        case ObjectMetric():
+            selectors = _query(metricLabelSelector=question.metric_selector)
+            return [_Call("custom", _object_path(question), CustomValue, selectors)]
+        case ExternalMetric(namespace=namespace, metric=metric):
+            path = f"/namespaces/{_segment(namespace)}/{_segment(metric)}"
+            selectors = _query(labelSelector=question.metric_selector)
+            return [_Call("external", path, ExternalValue, selectors)]
+
+
+def _object_path(question: ObjectMetric) -> str:
+    metric = _segment(question.metric)
+    if question.resource == "namespaces":
+        return f"/namespaces/{_segment(question.name)}/metrics/{metric}"
+    place = f"/namespaces/{_segment(question.namespace)}" if question.namespace else ""
+    return f"{place}/{_segment(question.resource)}/{_segment(question.name)}/{metric}"
+
+
+def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
+    parts: list[_Items] = []
+    for part in fetched:
+        if not isinstance(part, _Items):
+            return part
+        parts.append(part)
+    items = [item for part in parts for item in part.items]
+    asked_s = min(part.asked_s for part in parts)
+    try:
+        match question:
+            case PodResource(resource=resource, container=container):
+                return _pod_resources(_only(PodMetrics, items), resource, container, asked_s)
+            case ContainerUsage():
+                return _columns(_only(PodMetrics, items), asked_s)
+            case PodMetric():
+                if not items:
+                    return _nothing("custom")
+                return _pod_values(_only(CustomValue, items), asked_s)
+            case ObjectMetric():
+                return _object(_only(CustomValue, items), asked_s)
+            case ExternalMetric():
+                if not items:
+                    return _nothing("external")
+                return _external(_only(ExternalValue, items), asked_s)
+    except (quantity.QuantityError, duration.DurationError) as error:
+        said = error.reason if isinstance(error, quantity.QuantityError) else error
+        family = _calls(question)[0].family
+        return Unavailable(
+            "BadAnswer", f"unable to fetch metrics from {family} metrics API: {said}"
+        )
+
+
+def _pod_resources(
+    pods: Iterable[PodMetrics], resource: str, container: str | None, asked_s: float
+) -> Answer:
+    samples: dict[str, Sample] = {}
+    is_empty = True
+    for pod in pods:
+        is_empty = False
+        value_milli = _usage_milli(pod, resource, container)
+        if value_milli is None:
+            continue
+        # As upstream's client reads it: only a custom metric's default is a minute.
+        window_s = duration.parse_go(pod.window) if pod.window else 0.0
+        # A null time is Go's zero time, before every start: the pod is not ready for it yet.
+        taken = _taken(pod.timestamp)
+        taken = GO_ZERO_TIME_S if taken is None else taken
+        samples[pod.metadata.name] = Sample(value_milli, taken, window_s)
+    if is_empty:
+        return _nothing("resource")
+    return PodSamples(samples, asked_s)
+
+
+def _nothing(family: _Family) -> NoData:
+    return NoData("NoMetricsReturned", f"no metrics returned from {family} metrics API")
+
+
+def _usage_milli(pod: PodMetrics, resource: str, container: str | None) -> int | None:
+    """The pod's usage, or that of one container; None when any counted part is missing."""
+    containers = pod.containers or ()
+    if container is not None:
+        containers = tuple(found for found in containers if found.name == container)
+    if not containers or any(resource not in found.usage for found in containers):
+        return None
+    usage = sum(_milli(found.usage[resource]) for found in containers)
+    return min(usage, -_GO_OVERFLOW - 1)
+
+
+def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
+    rows = [
+        (
+            pod.metadata.namespace,
+            pod.metadata.name,
+            container.name,
+            # Whole milli-cores and bytes, rounded up, as the VPA's own client reads them: a
+            # sample near the border of a bucket falls into the same one.
+            _rounded_up(container.usage.get("cpu"), 1000),
+            _rounded_up(container.usage.get("memory"), 1),
+            np.nan if pod.timestamp is None else pod.timestamp,
+        )
+        for pod in pods
+        for container in pod.containers or ()
+    ]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    return ContainerColumns(
+        namespace=columns[0],
+        pod=columns[1],
+        container=columns[2],
+        cpu_cores=np.array(columns[3], np.float64),
+        memory_bytes=np.array(columns[4], np.float64),
+        time_s=np.array(columns[5], np.float64),
+        asked_s=asked_s,
+    )
+
+
+def _pod_values(values: Iterable[CustomValue], asked_s: float) -> PodSamples:
+    samples: dict[str, Sample] = {}
+    for value in values:
+        # One pod's infinity is that pod's missing sample, not the failure of all.
+        with contextlib.suppress(quantity.QuantityError):
+            samples[value.described_object.name] = _sample(value)
+    return PodSamples(samples, asked_s)
+
+
+def _object(values: Sequence[CustomValue], asked_s: float) -> Answer:
+    if len(values) != 1:
+        text = (
+            f"the custom metrics API server returned {len(values)} results when we asked "
+            "for exactly one"
+        )
+        return Unavailable("NotExactlyOne", text)
+    return ObjectSample(_sample(values[0]), asked_s)
+
+
+def _external(values: Iterable[ExternalValue], asked_s: float) -> ExternalSamples:
+    return ExternalSamples(
+        [ExternalSample(value.metric_labels or {}, _sample(value)) for value in values], asked_s
+    )
+
+
+def _sample(value: CustomValue | ExternalValue) -> Sample:
+    seconds = value.window_seconds if value.window_seconds is not None else value.window
+    window_s = None if seconds is None else float(seconds)
+    return Sample(_milli(value.value), _taken(value.timestamp), window_s)
+
+
+def _taken(timestamp: Time | None) -> float | None:
+    # The wire's own class of float has no form in a stored trace.
+    return None if timestamp is None else float(timestamp)
+
+
+def _milli(amount: Quantity) -> int:
+    milli = quantity.parse(str(amount)).milli_int64
+    if milli == _GO_OVERFLOW:
+        raise quantity.QuantityError(str(amount), f"{amount} is what Go makes of NaN and infinity")
+    return milli
+
+
+def _rounded_up(amount: Quantity | None, steps: int) -> float:
+    """The amount in units, rounded up to the next of ``steps`` per unit; NaN for none."""
+    if amount is None:
+        return np.nan
+    return -(-quantity.parse(str(amount)).nano * steps // 10**9) / steps
+
+
+def _only(type_: type[T], items: Iterable[object]) -> list[T]:
+    return [item for item in items if isinstance(item, type_)]
+
+
+def _query(**selectors: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in selectors.items() if value)
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")

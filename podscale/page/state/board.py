@@ -1,0 +1,220 @@
+"""What the page remembers: one entry per scaled or sized object, newest facts and points.
+
+Fed by the HPA's traces (it is their follower) and by the sampler. Read by the API. Bounded:
+``PointRing.most`` points a line, ``MOST_MARKS`` marks, and nothing of what has been deleted.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from hpa.decide.decision import Trace
+from hpa.machine.record import Key
+from podscale.page.state.point_ring import PointRing
+from podscale.page.values.json_values import Direction, Recent
+from podscale.page.values.scaling import ScalingFacts, facts
+from podscale.page.values.sizing import ContainerUsagePoint, Recommended, SizingMark
+
+MOST_MARKS = 24  # of sizing, a workload
+MOST_RESCALES = 48  # a workload; they outlive their traces, of which fewer are kept
+MOST_RECENT = 12
+
+Id = tuple[str, str, str]  # namespace, kind and name of what is scaled
+
+
+class Rescale(Struct, frozen=True, gc=False):
+    """One change of a size."""
+
+    at: float
+    before: int
+    after: int
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """Say it in words."""
+        return f"{self.before} → {self.after} replicas"
+
+
+class ShownWorkload:
+    """One scaled or sized object."""
+
+    __slots__ = ("cpu", "hpa", "id", "looked_at", "marks", "memory", "rescales", "scaling",
+                 "scaling_ring", "scalings", "sizing_note", "vpa")  # fmt: skip
+
+    def __init__(self, id_: Id) -> None:
+        self.id = id_
+        self.hpa: str = ""  # whose load and decisions are drawn: of several the first by name
+        self.scaling: ScalingFacts | None = None  # of that one
+        self.scalings: dict[str, ScalingFacts] = {}  # of every autoscaler of the object
+        self.scaling_ring: PointRing | None = None  # load, target, replicas
+        self.vpa: Recommended | None = None
+        self.cpu: PointRing | None = None  # usage, request, limit, recommended
+        self.memory: PointRing | None = None
+        self.rescales: deque[Rescale] = deque(maxlen=MOST_RESCALES)
+        self.marks: deque[SizingMark] = deque(maxlen=MOST_MARKS)
+        self.sizing_note = ""
+        self.looked_at = 0.0  # wall time of the last question about it
+
+    @property
+    def bytes(self) -> int:
+        """What the points take."""
+        rings = (self.scaling_ring, self.cpu, self.memory)
+        return sum(ring.bytes for ring in rings if ring is not None)
+
+    @property
+    def selector(self) -> str:
+        """The pods, as a label selector; empty: not known."""
+        if self.scaling is not None and self.scaling.selector:
+            return self.scaling.selector
+        return self.vpa.selector if self.vpa is not None else ""
+
+
+class Size(Struct, frozen=True):
+    """How much is remembered."""
+
+    workloads: int
+    bytes: int
+
+
+class WorkloadBoard:
+    """All workloads. A ``hpa.history.decision_log.Follower``."""
+
+    def __init__(self) -> None:
+        self._workloads: dict[Id, ShownWorkload] = {}
+        self._of_hpa: dict[Key, Id] = {}
+        self._of_vpa: dict[Key, Id] = {}
+        self._recent: deque[Recent] = deque(maxlen=MOST_RECENT)
+        self.version = 0  # changes with every new or gone workload
+
+    def __len__(self) -> int:
+        return len(self._workloads)
+
+    def __iter__(self) -> Iterator[ShownWorkload]:
+        yield from list(self._workloads.values())
+
+    def get(self, id_: Id) -> ShownWorkload | None:
+        """Return one workload."""
+        return self._workloads.get(id_)
+
+    def size(self) -> Size:
+        """Return how much is remembered."""
+        return Size(len(self), sum(workload.bytes for workload in self._workloads.values()))
+
+    def decided(self, key: Key, trace: Trace, reason: str) -> None:
+        """Take in one decision of the HPA."""
+        found = facts(trace, reason)
+        id_ = (key[0], found.kind, found.target)
+        before = self._of_hpa.get(key)
+        if before is not None and before != id_:
+            self._leave_hpa(key)
+        self._of_hpa[key] = id_
+        workload = self._workload(id_)
+        workload.scalings[key[1]] = found
+        _draw_first(workload)
+        self._note_rescale(workload, found)
+        if workload.hpa != key[1]:
+            return
+        if workload.scaling_ring is None:
+            workload.scaling_ring = PointRing(3)
+        measured = found.reading
+        workload.scaling_ring.add(found.at, measured.load, measured.target, found.replicas)
+
+    def recent(self) -> Sequence[Recent]:
+        """Return what changed lately, the newest first."""
+        return [each for each in reversed(self._recent) if tuple(each.id.split("/")) in self]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._workloads
+
+    def noted(self, workload: ShownWorkload, mark: SizingMark) -> None:
+        """Take in something that happened to the size of pods."""
+        workload.marks.append(mark)
+        self._recent.append(
+            Recent("/".join(workload.id), mark.at, mark.title, mark.reason, mark.direction)
+        )
+
+    def _note_rescale(self, workload: ShownWorkload, found: ScalingFacts) -> None:
+        before, after = found.before, found.replicas
+        if before is None or after is None or before == after:
+            return
+        made = Rescale(found.at, before, after, found.reason)
+        workload.rescales.append(made)
+        direction: Direction = "up" if after > before else "down"
+        id_ = "/".join(workload.id)
+        self._recent.append(Recent(id_, made.at, made.title, made.reason, direction))
+
+    def forgotten(self, key: Key | None) -> None:
+        """Forget a deleted HPA, or all of them."""
+        for each in list(self._of_hpa) if key is None else (key,):
+            self._leave_hpa(each)
+
+    def recommended(self, key: Key, found: Recommended) -> ShownWorkload:
+        """Take in what a VPA recommends now; returns its workload."""
+        id_ = (key[0], found.kind, found.target)
+        before = self._of_vpa.get(key)
+        if before is not None and before != id_:
+            self._leave_vpa(key)
+        self._of_vpa[key] = id_
+        workload = self._workload(id_)
+        workload.vpa = found
+        return workload
+
+    def keep_vpas(self, keys: set[Key]) -> None:
+        """Forget every VPA but these."""
+        for key in [key for key in self._of_vpa if key not in keys]:
+            self._leave_vpa(key)
+
+    def used(
+        self,
+        workload: ShownWorkload,
+        at: float,
+        cpu: ContainerUsagePoint,
+        memory: ContainerUsagePoint,
+    ) -> None:
+        """Take in one sample of what the pods use and may use."""
+        if workload.cpu is None or workload.memory is None:
+            workload.cpu, workload.memory = PointRing(4), PointRing(4)
+        workload.cpu.add(at, *cpu.row)
+        workload.memory.add(at, *memory.row)
+
+    def _workload(self, id_: Id) -> ShownWorkload:
+        workload = self._workloads.get(id_)
+        if workload is None:
+            workload = self._workloads[id_] = ShownWorkload(id_)
+            self.version += 1
+        return workload
+
+    def _leave_hpa(self, key: Key) -> None:
+        id_ = self._of_hpa.pop(key, None)
+        workload = self._workloads.get(id_) if id_ is not None else None
+        if workload is None:
+            return
+        workload.scalings.pop(key[1], None)
+        _draw_first(workload)
+        if not workload.scalings:
+            workload.rescales.clear()
+            self._drop_empty(workload)
+
+    def _leave_vpa(self, key: Key) -> None:
+        id_ = self._of_vpa.pop(key, None)
+        workload = self._workloads.get(id_) if id_ is not None else None
+        if workload is None or workload.vpa is None or workload.vpa.name != key[1]:
+            return
+        workload.vpa = None
+        workload.marks.clear()
+        self._drop_empty(workload)
+
+    def _drop_empty(self, workload: ShownWorkload) -> None:
+        if workload.scaling is None and workload.vpa is None:
+            del self._workloads[workload.id]
+            self.version += 1
+
+
+def _draw_first(workload: ShownWorkload) -> None:
+    # One line cannot show two loads: several autoscalers of one object are named beside it.
+    first = min(workload.scalings, default="")
+    if first != workload.hpa:
+        workload.hpa, workload.scaling_ring = first, None
+    workload.scaling = workload.scalings.get(first)

@@ -1,0 +1,119 @@
+"""How the feed does: rates from counters, ages from its histogram, rules from their lists."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from adapter.discovery.registry import RuleState
+from podscale.feed.outage import Outage
+from podscale.feed.stats import AGE_BUCKETS_S, FeedStats
+from podscale.page.values.json_values import RuleHealth, ShownHealth
+
+_LOOKS = 13  # twelve intervals: at five seconds, the last minute
+_WORST_OF = 0.99
+
+
+class FeedSource(Struct, frozen=True):
+    """A feed in this process, and the rules read through it."""
+
+    stats: FeedStats
+    rules: Callable[[], Sequence[RuleState]]
+    refused: Callable[[], str] = str  # what is wrong with the rules file as it is now; "": nothing
+    outage: Callable[[], Outage | None] = lambda: None
+
+
+class _Look(Struct, frozen=True):
+    at: float
+    queries: int
+    failures: int
+    demands: int
+    reused: int
+    age_sum_s: float
+    ages: tuple[int, ...]
+    stale: int
+
+
+class FeedHealth:
+    """Looks at the counters from time to time; what it tells is about the last looks."""
+
+    def __init__(self, source: FeedSource | None) -> None:
+        """``source`` None: metrics come from the cluster's APIs, whose feed we cannot see."""
+        self._source = source
+        self._looks: deque[_Look] = deque(maxlen=_LOOKS)
+
+    def look(self, now: float) -> None:
+        """Note the counters."""
+        if self._source is None:
+            return
+        stats = self._source.stats
+        reused = stats.hits + stats.merged
+        self._looks.append(
+            _Look(
+                now,
+                sum(stats.queries.values()),
+                sum(stats.failures.values()),
+                reused + stats.misses + stats.singles,
+                reused,
+                stats.age_sum_s,
+                tuple(stats.age_counts),
+                stats.stale,
+            )
+        )
+
+    def answer(self, now: float) -> ShownHealth:
+        """Return how the feed does."""
+        if self._source is None:
+            return ShownHealth(now, "api", None, None, None, None, None, (), 0, 0)
+        rules = [_rule(state) for state in self._source.rules()]
+        if refused := self._source.refused():
+            rules.insert(0, RuleHealth("rules file", 0, None, refused))
+        failing = sum(1 for rule in rules if rule.problem)
+        outage = self._source.outage()
+        problem, silent_s = (
+            ("", 0.0)
+            if outage is None
+            else (outage.failure.message, max(now - outage.since_s, 0.0))
+        )
+        if len(self._looks) < 2:
+            age_s = silent_s or None
+            return ShownHealth(
+                now, "feed", age_s, age_s, None, None, None, rules, failing, 0, problem
+            )
+        first, last = self._looks[0], self._looks[-1]
+        span_s = max(last.at - first.at, 1e-9)
+        ages = [b - a for a, b in zip(first.ages, last.ages, strict=True)]
+        served, demands = sum(ages), last.demands - first.demands
+        return ShownHealth(
+            now,
+            "feed",
+            # Nothing is younger than the outage, whatever was served before it.
+            _older((last.age_sum_s - first.age_sum_s) / served if served else None, silent_s),
+            _older(_bound(ages) if served else None, silent_s),
+            (last.queries - first.queries) / span_s,
+            (last.failures - first.failures) / span_s,
+            (last.reused - first.reused) / demands if demands else None,
+            rules,
+            failing,
+            last.stale - first.stale,
+            problem,
+        )
+
+
+def _older(age_s: float | None, silent_s: float) -> float | None:
+    return max(age_s or 0.0, silent_s) if silent_s else age_s
+
+
+def _bound(ages: Sequence[int]) -> float:
+    wanted, total = sum(ages) * _WORST_OF, 0
+    for bound, count in zip(AGE_BUCKETS_S, ages, strict=False):
+        total += count
+        if total >= wanted:
+            return bound
+    return AGE_BUCKETS_S[-1]
+
+
+def _rule(state: RuleState) -> RuleHealth:
+    problem = state.failure.message if state.failure is not None else ""
+    exposed = len(state.listing.exposed) if state.listing is not None else 0
+    return RuleHealth(state.rule.id, exposed, state.listed_s, problem)

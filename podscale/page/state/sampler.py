@@ -1,0 +1,233 @@
+"""Looks from time to time at what nobody tells us: usage, requests, recommendations, counters.
+
+Usage is asked for at most ``MOST_PODS`` pods a round, so that an open page costs the same on
+every cluster: workloads somebody looks at come first, then those with a VPA, then the others.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from podscale.core.metrics import Answer, PodResource, PodSamples, Unavailable
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import SelectorError
+from podscale.kube.columns.pod_set import PodView
+from podscale.kube.columns.pods import PodStore
+from podscale.page.state.board import ShownWorkload, WorkloadBoard
+from podscale.page.state.feed_health import FeedHealth
+from podscale.page.state.sources import PageSources, SizedVpa
+from podscale.page.values import sizing
+from podscale.page.values.sizing import SizingMark
+from vpa.explain.update import explain_update
+from vpa.model.samples.membership import VpaKey
+from vpa.sizing import PodDecision
+from vpa.sizing import body as told
+
+MOST_PODS = 2000
+MOST_VPAS = 500  # a round, in turn: a quarter of a second
+_LOOKED_AT_S = 900.0
+_PAGE = 50  # workloads between two looks of the loop at others
+_TIMEOUT_S = 10.0
+_NO_ANSWER = "Usage was not answered in time."
+_LONGEST_WORK_S = 0.005  # between two turns of others on the event loop
+
+_log = structlog.get_logger()
+
+
+# A VPA for memory alone says of CPU, which comes first, only that it is not controlled.
+_SAYS_LITTLE = frozenset({"ResourceNotControlled", "ContainerModeOff"})
+
+
+def _telling(status: Mapping[str, Any]) -> str:
+    reasons: list[str] = [each["first_reason"] for each in status["recommendation"]]
+    found = [each for each in reasons if each not in _SAYS_LITTLE]
+    return found[0] if found else str(status["first_reason"])
+
+
+class _Asked(Struct, frozen=True):
+    workload: ShownWorkload
+    pods: tuple[PodView, ...]
+    selector: str
+
+
+class Sampler:
+    """Feeds a board from ``sources``."""
+
+    def __init__(
+        self,
+        board: WorkloadBoard,
+        feed: FeedHealth,
+        sources: PageSources,
+        *,
+        wall: Callable[[], float],
+        period_s: float,
+    ) -> None:
+        """``period_s`` is real time between two looks, whatever ``wall`` does."""
+        self._board = board
+        self._feed = feed
+        self._sources = sources
+        self._wall = wall
+        self._period_s = period_s
+        self._pods_seen: dict[tuple[tuple[str, str], str], float] = {}
+        self._turn = 0  # whose turn it is among more VPAs than are looked at in a round
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            try:
+                await self.once()
+            except Exception:  # noqa: BLE001 - what the page cannot see must not end the process
+                _log.exception("page: look failed")
+            await asyncio.sleep(self._period_s)
+
+    async def once(self) -> None:
+        """Look once."""
+        self._feed.look(self._wall())
+        if not self._sources.is_leader():
+            # Another replica decides: what was decided here would be shown as if it stood.
+            self._board.forgotten(None)
+        if self._sources.vpas is not None:
+            await self._look_at_vpas()
+        if self._sources.pods is not None and self._sources.provider is not None:
+            await self._sample(self._sources.pods)
+
+    async def _look_at_vpas(self) -> None:
+        vpas = self._sources.vpas
+        keys = list(vpas.keys()) if vpas is not None else []
+        rested_at = time.perf_counter()
+        for key in self._in_turn(keys):
+            if time.perf_counter() - rested_at > _LONGEST_WORK_S:
+                await asyncio.sleep(0)
+                rested_at = time.perf_counter()
+            sized = vpas.sized(key) if vpas is not None else None
+            if sized is not None:
+                self._look_at_vpa(key, sized)
+        alive = {(key.namespace, key.name) for key in keys}
+        self._board.keep_vpas(alive)
+        self._pods_seen = {
+            (vpa, pod): at for (vpa, pod), at in self._pods_seen.items() if vpa in alive
+        }
+
+    def _in_turn(self, keys: Sequence[VpaKey]) -> Sequence[VpaKey]:
+        # Explaining one takes a millisecond, and recommendations change once a minute.
+        if len(keys) <= MOST_VPAS:
+            return keys
+        start = self._turn % len(keys)
+        self._turn = start + MOST_VPAS
+        return [*keys[start:], *keys[:start]][:MOST_VPAS]
+
+    def _look_at_vpa(self, key: VpaKey, sized: SizedVpa) -> None:
+        known = sized.known
+        body = told(known)
+        status, now = body["status"], self._wall()
+        reason = _telling(status)
+        found = sizing.recommended(
+            known.vpa,
+            selector=sized.selector,
+            reason=reason,
+            pods=known.pods,
+            now=now,
+            sentences=status["sentences"],
+            change=status["change"],
+        )
+        if found is None:
+            return
+        id_ = (key.namespace, found.kind, found.target)
+        before = self._board.get(id_)
+        change = sizing.changed(before.vpa if before is not None else None, found)
+        workload = self._board.recommended((key.namespace, key.name), found)
+        if change is not None:
+            title, is_up = change
+            self._board.noted(
+                workload,
+                SizingMark(now, "size", title, reason, "up" if is_up else "down",
+                     tuple(status["also"]), tuple(status["sentences"]), status["change"],
+                     status["facts"])
+            )  # fmt: skip
+        for pod in known.pods:
+            self._note_pod(key, workload, pod)
+
+    def _note_pod(self, key: VpaKey, workload: ShownWorkload, pod: PodDecision) -> None:
+        place = ((key.namespace, key.name), pod.pod)
+        act = pod.act
+        if act is None or self._pods_seen.get(place) == act.at:
+            return
+        self._pods_seen[place] = act.at
+        explained = explain_update(act.decision)
+        verb = "resized in place" if act.in_place else "evicted"
+        self._board.noted(
+            workload,
+            SizingMark(act.at, "pod", f"{pod.pod} {verb}", explained.first, "up",
+                 explained.reasons[1:], tuple(explained.sentences()), "", explained.facts)
+        )  # fmt: skip
+
+    async def _sample(self, pods: PodStore) -> None:
+        asked: list[_Asked] = []
+        left = MOST_PODS
+        for index, workload in enumerate(self._by_interest()):
+            if index % _PAGE == _PAGE - 1:
+                await asyncio.sleep(0)
+            if left <= 0:
+                break
+            found = self._pods_of(workload, pods)
+            if found is not None:
+                left -= max(len(found.pods), 1)
+                asked.append(found)
+        try:
+            answers = await self._ask(asked)
+        except TimeoutError:
+            answers = [Unavailable("Timeout", _NO_ANSWER)] * (2 * len(asked))
+        now = self._wall()
+        for each, cpu, memory in zip(asked, answers[::2], answers[1::2], strict=True):
+            self._take(each, cpu, memory, now)
+
+    def _by_interest(self) -> list[ShownWorkload]:
+        now = self._wall()
+
+        def interest(workload: ShownWorkload) -> tuple[bool, bool]:
+            return (now - workload.looked_at > _LOOKED_AT_S, workload.vpa is None)
+
+        return sorted(self._board, key=interest)
+
+    def _pods_of(self, workload: ShownWorkload, pods: PodStore) -> _Asked | None:
+        if not workload.selector:
+            workload.sizing_note = "The pods are not known: the target does not tell its selector."
+            return None
+        try:
+            selector = selectors.parse(workload.selector)
+        except SelectorError as error:
+            workload.sizing_note = f"The pods are not known: {error}"
+            return None
+        found = pods.select(workload.id[0], selector)
+        return _Asked(workload, tuple(found.views()), str(selector))
+
+    async def _ask(self, asked: Sequence[_Asked]) -> Sequence[Answer]:
+        provider = self._sources.provider
+        if provider is None or not asked:
+            return ()
+        questions = [
+            PodResource(each.workload.id[0], each.selector, resource)
+            for each in asked
+            for resource in ("cpu", "memory")
+        ]
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await provider.answer(questions)
+
+    def _take(self, asked: _Asked, cpu: Answer, memory: Answer, now: float) -> None:
+        workload, vpa = asked.workload, asked.workload.vpa
+        failure = next((a for a in (cpu, memory) if not isinstance(a, PodSamples)), None)
+        outage = self._sources.feed.outage() if self._sources.feed is not None else None
+        why = getattr(failure, "message", "") if outage is None else outage.failure.message
+        workload.sizing_note = why if asked.pods else ""
+        self._board.used(
+            workload,
+            now,
+            sizing.usage("cpu", cpu if isinstance(cpu, PodSamples) else None, asked.pods,
+                         vpa.cpu_cores if vpa is not None else None),
+            sizing.usage("memory", memory if isinstance(memory, PodSamples) else None, asked.pods,
+                         vpa.memory_bytes if vpa is not None else None),
+        )  # fmt: skip

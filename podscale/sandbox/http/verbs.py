@@ -1,0 +1,381 @@
+"""The verbs on stored resources, from a read request to an answer."""
+
+from typing import Any
+
+from aiohttp import web
+
+from podscale.core.ascii_text import whole_number
+from podscale.sandbox.auth.identity import SandboxTokens
+from podscale.sandbox.encoding import partial_metadata, table
+from podscale.sandbox.encoding.bodies import (
+    SandboxPage,
+    as_bytes,
+    as_json,
+    encode_list,
+    read_object,
+    read_page,
+    read_patch,
+    write_page,
+)
+from podscale.sandbox.errors import (
+    SandboxApiError,
+    bad_request,
+    expired,
+    method_not_allowed,
+    unknown_path,
+    unsupported_media,
+)
+from podscale.sandbox.http import subresources
+from podscale.sandbox.http.request import Request
+from podscale.sandbox.http.watch_requests import OpenWatches, selectors
+from podscale.sandbox.http.webhooks import Admission
+from podscale.sandbox.objects import patch
+from podscale.sandbox.objects.objects import SandboxObjects
+from podscale.sandbox.objects.resources import SandboxResource
+from podscale.sandbox.objects.storage import Key, Object, Stored
+
+_PATCH_ATTEMPTS = 5  # as kube-apiserver: a patch without resourceVersion meets no conflict
+
+
+class ResourceVerbs:
+    """Handlers of the verbs; one instance per server."""
+
+    def __init__(
+        self,
+        objects: SandboxObjects,
+        admission: Admission,
+        tokens: SandboxTokens,
+        watches: OpenWatches,
+    ) -> None:
+        self._objects = objects
+        self._admission = admission
+        self._tokens = tokens
+        self._watches = watches
+        self._applied: dict[tuple[str, str], Object] = {}  # (uid, manager) → what it applied
+
+    async def answer(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """Return the answer to a request for ``resource``; raises ``SandboxApiError``."""
+        target = asked.target
+        if target.subresource:
+            return await self._subresource(resource, asked, request)
+        match asked.verb:
+            case "list":
+                return self._list(resource, asked, request)
+            case "watch":
+                return await self._watches.answer(resource, asked, request)
+            case "get":
+                stored = self._objects.stored(resource, *_key(resource, asked))
+                return self._one(resource, asked, request, stored)
+            case "create" if not target.name:
+                return await self._create(resource, asked, request)
+            case "update" if target.name:
+                return await self._update(resource, asked, request, "")
+            case "patch" if target.name:
+                return await self._patch(resource, asked, request, "")
+            case "delete":
+                options = await read_object(request) if request.can_read_body else {}
+                return self._delete(resource, asked, options)
+            case "deletecollection":
+                return self._delete_all(resource, asked, request)
+        raise method_not_allowed()
+
+    def _list(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.Response:
+        query = asked.query
+        chosen, fields = selectors(resource, asked)
+        limit = whole_number(query.get("limit", "")) or 0
+        held = self._objects.storage.table(resource.group, resource.plural)
+        after: Key | None = None
+        revision = self._objects.storage.revision
+        if token := query.get("continue"):
+            page = read_page(token)
+            after, revision = (page.namespace, page.name), page.rv
+            if page.rv < held.compacted:
+                raise expired()
+        found: list[Stored] = []
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        namespace = asked.target.namespace if resource.namespaced else ""
+        for stored in self._objects.select(resource, namespace, chosen, fields, after):
+            if limit and len(found) == limit:
+                last = found[-1].key
+                metadata["continue"] = write_page(SandboxPage(revision, last[0], last[1]))
+                if chosen.is_everything and not fields:
+                    metadata["remainingItemCount"] = held.count(namespace, last)
+                break
+            found.append(stored)
+        accept = request.headers.get("Accept", "")
+        if table.is_wanted(accept):
+            rows = table.of_list(
+                resource, asked.target.version, found, metadata, query, self._objects.storage.wall()
+            )
+            return as_json(rows, table.CONTENT_TYPE)
+        if partial_metadata.is_wanted(accept):
+            return as_bytes(partial_metadata.of_list(found, metadata))
+        return as_bytes(encode_list(resource, asked.target.version, found, metadata))
+
+    async def _create(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.Response:
+        body = _checked(resource, await read_object(request))
+        namespace = asked.target.namespace
+        body = await self._admission.admit(
+            resource, "create", asked.user, namespace, {"metadata": {}, **body}, None
+        )
+        if asked.query.get("dryRun"):
+            return as_json(body, status=201)
+        stored = self._objects.create(resource, namespace, body)
+        return as_bytes(self._encoded(resource, asked, stored), 201)
+
+    async def _update(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
+    ) -> web.Response:
+        body = _checked(resource, await read_object(request))
+        namespace, name = _key(resource, asked)
+        _check_name(body, name)
+        if resource.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
+            message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise SandboxApiError(422, "Invalid", f'{resource.name} "{name}" is invalid: {message}')
+        return await self._write(resource, asked, namespace, name, body, subresource)
+
+    async def _patch(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, subresource: str
+    ) -> web.Response:
+        namespace, name = _key(resource, asked)
+        kind = request.content_type
+        given = await read_patch(request, kind)
+        found = self._objects.find(resource, namespace, name)
+        if found is None and kind == patch.APPLY and not subresource:
+            body = {**given, "metadata": {**(given.get("metadata") or {}), "name": name}}
+            body = await self._admission.admit(
+                resource, "create", asked.user, namespace, body, None
+            )
+            stored = self._objects.create(resource, namespace, body)
+            self._applied[stored.object["metadata"]["uid"], _manager(asked)] = given
+            return as_bytes(self._encoded(resource, asked, stored), 201)
+        for attempt in range(_PATCH_ATTEMPTS):
+            old = self._objects.get(resource, namespace, name)
+            new = self._patched(resource, asked, old, given, kind)
+            revision = _revision(given) or old["metadata"]["resourceVersion"]
+            new = {**new, "metadata": {**new["metadata"], "resourceVersion": revision}}
+            try:
+                return await self._write(resource, asked, namespace, name, new, subresource)
+            except SandboxApiError as error:
+                is_last = attempt == _PATCH_ATTEMPTS - 1
+                if error.reason != "Conflict" or _revision(given) or is_last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _patched(
+        self, resource: SandboxResource, asked: Request, old: Object, given: Any, kind: str
+    ) -> Object:
+        new: Object
+        if kind == patch.JSON:
+            new = patch.json_patch(old, given)
+        elif kind == patch.MERGE:
+            new = patch.merge(old, given)
+        elif kind == patch.STRATEGIC:
+            if resource.is_custom:
+                raise unsupported_media(", ".join((patch.JSON, patch.MERGE, patch.APPLY)))
+            new = patch.strategic(old, given)
+        else:
+            key = (old["metadata"]["uid"], _manager(asked))
+            new = patch.apply(old, given, self._applied.get(key, {}))
+            self._applied[key] = given
+        return new
+
+    async def _write(
+        self,
+        resource: SandboxResource,
+        asked: Request,
+        namespace: str,
+        name: str,
+        body: Object,
+        subresource: str,
+    ) -> web.Response:
+        old = self._objects.get(resource, namespace, name)
+        body = await self._admission.admit(
+            resource, "update", asked.user, namespace, body, old, subresource
+        )
+        if asked.query.get("dryRun"):
+            return as_json(body)
+        status = "status" if subresource == "status" else ""
+        stored = self._objects.update(resource, namespace, name, body, status)
+        return as_bytes(self._encoded(resource, asked, stored))
+
+    def _delete(self, resource: SandboxResource, asked: Request, options: Object) -> web.Response:
+        namespace, name = _key(resource, asked)
+        old = self._objects.stored(resource, namespace, name)
+        if asked.query.get("dryRun") or options.get("dryRun"):
+            return as_bytes(self._encoded(resource, asked, old))
+        for key in ("propagationPolicy", "gracePeriodSeconds"):
+            if key in asked.query and key not in options:
+                text = asked.query[key]
+                options[key] = text if (number := whole_number(text)) is None else number
+        stored = self._objects.delete(resource, namespace, name, options=options)
+        is_gone = self._objects.find(resource, namespace, name) is None
+        if is_gone and resource.kind not in ("Pod", "Namespace"):
+            return as_json(_success(resource, stored.object))
+        return as_bytes(self._encoded(resource, asked, stored))
+
+    def _delete_all(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.Response:
+        chosen, fields = selectors(resource, asked)
+        namespace = asked.target.namespace if resource.namespaced else ""
+        found = list(self._objects.select(resource, namespace, chosen, fields))
+        for stored in found:
+            self._objects.delete(resource, *stored.key)
+        revision = {"resourceVersion": str(self._objects.storage.revision)}
+        return as_bytes(encode_list(resource, asked.target.version, found, revision))
+
+    async def _subresource(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        namespace, name = _key(resource, asked)
+        match asked.target.subresource, asked.verb:
+            case "status", "get" if resource.has_status:
+                return self._one(
+                    resource, asked, request, self._objects.stored(resource, namespace, name)
+                )
+            case "status", "update" if resource.has_status:
+                return await self._update(resource, asked, request, "status")
+            case "status", "patch" if resource.has_status:
+                return await self._patch(resource, asked, request, "status")
+            case "scale", verb if resource.scale is not None:
+                return await self._scale(resource, asked, request, verb)
+            case "eviction", "create" if resource.name == "pods":
+                answer = subresources.evict(
+                    self._objects, namespace, name, await read_object(request)
+                )
+                return as_json(answer, status=201)
+            case "resize", ("update" | "patch") as verb if resource.name == "pods":
+                return await self._resize(resource, asked, request, verb)
+            case "resize", "get" if resource.name == "pods":
+                return self._one(
+                    resource, asked, request, self._objects.stored(resource, namespace, name)
+                )
+            case "binding", "create" if resource.name == "pods":
+                return self._bind(namespace, name, await read_object(request))
+            case "token", "create" if resource.name == "serviceaccounts":
+                body = await read_object(request)
+                answer = subresources.request_token(self._tokens, namespace, name, body)
+                return as_json(answer, status=201)
+        raise unknown_path()
+
+    async def _scale(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
+    ) -> web.Response:
+        namespace, name = _key(resource, asked)
+        scale = subresources.read_scale(resource, self._objects.get(resource, namespace, name))
+        if verb == "get":
+            return as_json(scale)
+        if verb == "update":
+            given = await read_object(request)
+        elif verb == "patch":
+            kind = request.content_type
+            sent = await read_patch(request, kind)
+            given = (
+                patch.json_patch(scale, sent) if kind == patch.JSON else patch.merge(scale, sent)
+            )
+            if not _revision(sent):
+                given["metadata"].pop("resourceVersion", None)
+        else:
+            raise method_not_allowed()
+        stored = subresources.write_scale(self._objects, resource, namespace, name, given)
+        return as_json(subresources.read_scale(resource, stored.object))
+
+    async def _resize(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, verb: str
+    ) -> web.Response:
+        namespace, name = _key(resource, asked)
+        pod = self._objects.get(resource, namespace, name)
+        if verb == "patch":
+            kind = request.content_type
+            given = await read_patch(request, kind)
+            body = self._patched(resource, asked, pod, given, kind)
+            revision = _revision(given)
+            body = {**body, "metadata": {**body["metadata"], "resourceVersion": revision}}
+        else:
+            body = await read_object(request)
+        return await self._write(
+            resource, asked, namespace, name, subresources.resized(pod, body), "resize"
+        )
+
+    def _bind(self, namespace: str, name: str, binding: Object) -> web.Response:
+        pod = self._objects.get("pods", namespace, name)
+        spec = {**pod["spec"], "nodeName": (binding.get("target") or {}).get("name", "")}
+        self._objects.update("pods", namespace, name, {**pod, "spec": spec})
+        return as_json({"kind": "Status", "apiVersion": "v1", "status": "Success"}, status=201)
+
+    def _one(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest, stored: Stored
+    ) -> web.Response:
+        if table.is_wanted(request.headers.get("Accept", "")):
+            metadata = {"resourceVersion": str(stored.revision)}
+            rows = table.of_list(
+                resource,
+                asked.target.version,
+                [stored],
+                metadata,
+                asked.query,
+                self._objects.storage.wall(),
+            )
+            return as_json(rows, table.CONTENT_TYPE)
+        if partial_metadata.is_wanted(request.headers.get("Accept", "")):
+            return as_bytes(partial_metadata.encoded(stored))
+        return as_bytes(self._encoded(resource, asked, stored))
+
+    def _encoded(self, resource: SandboxResource, asked: Request, stored: Stored) -> bytes:
+        return stored.encoded(resource.api_version(asked.target.version), resource.kind)
+
+
+def _key(resource: SandboxResource, asked: Request) -> tuple[str, str]:
+    return (asked.target.namespace if resource.namespaced else "", asked.target.name)
+
+
+def _checked(resource: SandboxResource, body: Object) -> Object:
+    kind, api_version = body.get("kind"), body.get("apiVersion")
+    expected = [resource.api_version(version) for version in resource.served_versions]
+    if (kind and kind != resource.kind) or (api_version and api_version not in expected):
+        raise bad_request(
+            f'{kind} in version "{api_version}" cannot be handled as a {resource.kind}'
+        )
+    return body
+
+
+def _check_name(body: Object, name: str) -> None:
+    given = (body.get("metadata") or {}).get("name") or name
+    if given != name:
+        raise bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def _revision(sent: Any) -> str:
+    """Return the resourceVersion that a patch insists on; a JSON patch has its tests for that."""
+    metadata = sent.get("metadata") if isinstance(sent, dict) else None
+    return str((metadata or {}).get("resourceVersion") or "")
+
+
+def _manager(asked: Request) -> str:
+    return asked.query.get("fieldManager", "")
+
+
+def _success(resource: SandboxResource, content: Object) -> Object:
+    metadata = content["metadata"]
+    details = {
+        "name": metadata["name"],
+        "group": resource.group,
+        "kind": resource.plural,
+        "uid": metadata["uid"],
+    }
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }

@@ -1,0 +1,106 @@
+"""Watch requests: read, checked, and answered with a stream."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from aiohttp import web
+
+from podscale.core.ascii_text import whole_number
+from podscale.core.selectors import selector as labels
+from podscale.core.selectors.selector import SelectorError
+from podscale.sandbox.encoding import partial_metadata, table
+from podscale.sandbox.errors import bad_request
+from podscale.sandbox.faults import Faults, FaultTarget
+from podscale.sandbox.http.request import Request
+from podscale.sandbox.objects import field_values
+from podscale.sandbox.objects.resources import SandboxResource
+from podscale.sandbox.objects.storage import Storage
+from podscale.sandbox.objects.watch import Render, WatchStream, lines, timeout_of
+
+_TRUE = ("1", "true")
+
+
+class OpenWatches:
+    """All open watches of a server."""
+
+    def __init__(self, storage: Storage, faults: Faults, bookmark_interval_s: float) -> None:
+        self._storage = storage
+        self._faults = faults
+        self._bookmark_interval_s = bookmark_interval_s
+        self._stop = asyncio.Event()
+
+    def cut(self) -> None:
+        """End every open watch now; new ones are served."""
+        self._stop.set()
+        self._stop = asyncio.Event()
+
+    async def answer(
+        self, resource: SandboxResource, asked: Request, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """Stream events until the time-out, a cut, or the client's end."""
+        watch = _read(resource, asked)
+        accept = request.headers.get("Accept", "")
+        render: Render | None = (
+            partial_metadata.line if partial_metadata.is_wanted(accept) else None
+        )
+        if table.is_wanted(accept):
+            render = table.renderer(resource, asked.target.version, asked.query, self._storage.wall)
+        about = FaultTarget(
+            "watch",
+            asked.target.resource,
+            "",
+            asked.target.name,
+            asked.user.name,
+            request.headers.get("User-Agent", ""),
+        )
+        response = web.StreamResponse()
+        response.content_type = "application/json"
+        try:
+            await response.prepare(request)
+        except ConnectionError:  # the client has gone while it asked
+            return response
+        stream = lines(
+            watch,
+            self._storage,
+            self._stop,
+            bookmark_interval_s=self._bookmark_interval_s,
+            is_mute=lambda: self._faults.is_mute(about),
+            render=render,
+        )
+        with contextlib.suppress(ConnectionError):  # the client has gone
+            async with contextlib.aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    await response.write(chunk)
+            await response.write_eof()
+        return response
+
+
+def selectors(resource: SandboxResource, asked: Request) -> tuple[labels.Selector, Any]:
+    """Return the label and the field selector of a request; raises ``ApiError`` 400."""
+    try:
+        chosen = labels.parse(asked.query.get("labelSelector", ""))
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    return chosen, field_values.read(asked.query.get("fieldSelector", ""), resource)
+
+
+def _read(resource: SandboxResource, asked: Request) -> WatchStream:
+    query, target = asked.query, asked.target
+    chosen, fields = selectors(resource, asked)
+    if target.name:
+        fields = (*fields, *field_values.read(f"metadata.name={target.name}", resource))
+    revision = query.get("resourceVersion", "")
+    if revision and whole_number(revision) is None:
+        raise bad_request(f"invalid resource version {revision!r}")
+    return WatchStream(
+        resource,
+        target.version,
+        target.namespace if resource.namespaced else "",
+        chosen,
+        fields,
+        revision,
+        timeout_of(query.get("timeoutSeconds", "")),
+        query.get("allowWatchBookmarks") in _TRUE,
+        query.get("sendInitialEvents") in _TRUE,
+    )

@@ -1,0 +1,195 @@
+"""Functions with arguments of their own kinds: each takes the evaluator and unread arguments."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from podscale.feed.prover.tree import Node, Text, VectorSelector
+from podscale.sandbox.promql.errors import BadData, Unanswerable
+from podscale.sandbox.promql.evaluation import elementwise, rates, sums
+from podscale.sandbox.promql.evaluation.histogram_quantile import bucket_quantile, histograms
+from podscale.sandbox.promql.values import (
+    Labels,
+    Matrix,
+    PointSample,
+    Value,
+    Vector,
+    Window,
+    label_set,
+    nameless,
+)
+
+
+class Evaluator(Protocol):
+    """What a function may ask for."""
+
+    def number(self, node: Node, now_ms: int) -> float: ...
+
+    def vector(self, node: Node, now_ms: int) -> Vector: ...
+
+    def samples(self, node: VectorSelector, now_ms: int) -> Vector: ...
+
+    def windows(self, node: Node, now_ms: int) -> Matrix: ...
+
+    def each(self, node: Node, now_ms: int, change: Callable[[float], float]) -> Vector: ...
+
+    def over(self, node: Node, now_ms: int, reduce: Callable[[Window], float | None]) -> Vector: ...
+
+
+def distinct(vector: Vector) -> Vector:
+    """Return ``vector``; raises ``Unanswerable`` when two elements have the same labels."""
+    if len({sample.labels for sample in vector}) < len(vector):
+        raise Unanswerable("vector cannot contain metrics with the same labelset")
+    return vector
+
+
+def _time(_on: Evaluator, _: Sequence[Node], now_ms: int) -> Value:
+    return now_ms / 1000
+
+
+def _pi(_on: Evaluator, _: Sequence[Node], _now_ms: int) -> Value:
+    return math.pi
+
+
+def _vector(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    return [PointSample((), on.number(arguments[0], now_ms), now_ms)]
+
+
+def _scalar(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    vector = on.vector(arguments[0], now_ms)
+    return vector[0].value if len(vector) == 1 else math.nan
+
+
+def _timestamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    node = arguments[0]
+    # Only a selector itself tells when its samples were scraped.
+    vector = (
+        on.samples(node, now_ms) if isinstance(node, VectorSelector) else on.vector(node, now_ms)
+    )
+    return distinct([PointSample(nameless(s.labels), s.time_ms / 1000, now_ms) for s in vector])
+
+
+def _sort(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    return _sorted(on.vector(arguments[0], now_ms), is_descending=False)
+
+
+def _sort_desc(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    return _sorted(on.vector(arguments[0], now_ms), is_descending=True)
+
+
+def _round(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    nearest = on.number(arguments[1], now_ms) if len(arguments) > 1 else 1.0
+    return on.each(arguments[0], now_ms, lambda value: elementwise.rounded(value, nearest))
+
+
+def _clamp(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    least, most = (on.number(each, now_ms) for each in arguments[1:])
+    if most < least:
+        return []
+    return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, most))
+
+
+def _clamp_min(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    least = on.number(arguments[1], now_ms)
+    return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, least, math.inf))
+
+
+def _clamp_max(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    most = on.number(arguments[1], now_ms)
+    return on.each(arguments[0], now_ms, lambda value: elementwise.clamped(value, -math.inf, most))
+
+
+def _label_replace(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    vector = on.vector(arguments[0], now_ms)
+    return distinct(elementwise.with_label_replaced(vector, _texts(arguments[1:])))
+
+
+def _label_join(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    vector = on.vector(arguments[0], now_ms)
+    return distinct(elementwise.with_labels_joined(vector, _texts(arguments[1:])))
+
+
+def _histogram_quantile(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    wanted = on.number(arguments[0], now_ms)
+    found = histograms(on.vector(arguments[1], now_ms))
+    return distinct(
+        [
+            PointSample(nameless(labels), bucket_quantile(wanted, buckets), now_ms)
+            for labels, buckets in found.items()
+        ]
+    )
+
+
+def _quantile_over_time(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    wanted = on.number(arguments[0], now_ms)
+    return on.over(
+        arguments[1], now_ms, lambda window: sums.quantile(wanted, window.values.tolist())
+    )
+
+
+def _predict_linear(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    ahead_s = on.number(arguments[1], now_ms)
+    return on.over(
+        arguments[0], now_ms, lambda window: rates.predict_linear(window, now_ms, ahead_s)
+    )
+
+
+def _absent(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    is_there = bool(on.vector(arguments[0], now_ms))
+    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
+
+
+def _absent_over_time(on: Evaluator, arguments: Sequence[Node], now_ms: int) -> Value:
+    is_there = bool(on.windows(arguments[0], now_ms))
+    return [] if is_there else [PointSample(_absent_labels(arguments[0]), 1.0, now_ms)]
+
+
+def _texts(nodes: Sequence[Node]) -> list[str]:
+    found = [node.value for node in nodes if isinstance(node, Text)]
+    if len(found) < len(nodes):
+        raise BadData("expected string literals")
+    return found
+
+
+def _sorted(vector: Vector, *, is_descending: bool) -> Vector:
+    def place(sample: PointSample) -> tuple[bool, float]:
+        return math.isnan(sample.value), -sample.value if is_descending else sample.value
+
+    return sorted(vector, key=place)
+
+
+def _absent_labels(node: Node) -> Labels:
+    if not isinstance(node, VectorSelector):
+        return ()
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for matcher in node.matchers:
+        if matcher.op == "=" and matcher.label not in seen:
+            found[matcher.label] = matcher.value
+            seen.add(matcher.label)
+        else:
+            found.pop(matcher.label, None)
+    found.pop("__name__", None)
+    return label_set(found)
+
+
+CALLS: Mapping[str, Callable[[Evaluator, Sequence[Node], int], Value]] = {
+    "time": _time,
+    "pi": _pi,
+    "vector": _vector,
+    "scalar": _scalar,
+    "timestamp": _timestamp,
+    "sort": _sort,
+    "sort_desc": _sort_desc,
+    "round": _round,
+    "clamp": _clamp,
+    "clamp_min": _clamp_min,
+    "clamp_max": _clamp_max,
+    "label_replace": _label_replace,
+    "label_join": _label_join,
+    "histogram_quantile": _histogram_quantile,
+    "quantile_over_time": _quantile_over_time,
+    "predict_linear": _predict_linear,
+    "absent": _absent,
+    "absent_over_time": _absent_over_time,
+}

@@ -1,0 +1,91 @@
+"""Loops that hang: what a restart mends, and ``/livez`` therefore tells.
+
+A loop that waits for Prometheus or the API server has deadlines of its own and comes round.
+One that does not is stuck by a defect.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from podscale.kube.client.wire import format_time
+from podscale.serving.monitoring.health import OK, HealthVerdict
+
+
+class Heartbeat:
+    """A loop that has to come round again and again. A ``Check``."""
+
+    def __init__(
+        self,
+        allowed_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``allowed_s`` is the longest time from one round to the next."""
+        self._allowed_s = allowed_s
+        self._clock = clock
+        self._wall = wall
+        self._last: float | None = None  # None: nobody runs it now
+
+    def beat(self) -> None:
+        """Note that the loop came round."""
+        self._last = self._clock()
+
+    def rest(self) -> None:
+        """Expect nothing until the next ``beat``: another replica leads, or it has ended."""
+        self._last = None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether somebody runs the loop now."""
+        return self._last is not None
+
+    def __call__(self) -> HealthVerdict:
+        """Return whether it came round in time, and since when it did not."""
+        if self._last is None:
+            return OK
+        return _judged(self._clock() - self._last, self._allowed_s, self._wall())
+
+
+class OverlappingRounds:
+    """Rounds that may overlap, of which none may take too long. A ``Check``."""
+
+    def __init__(
+        self,
+        allowed_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``allowed_s`` is the longest time that a round takes when everything hangs."""
+        self._allowed_s = allowed_s
+        self._clock = clock
+        self._wall = wall
+        self._began: dict[object, float] = {}  # oldest first
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count a round while the block runs."""
+        this = object()
+        self._began[this] = self._clock()
+        try:
+            yield
+        finally:
+            del self._began[this]
+
+    def __call__(self) -> HealthVerdict:
+        """Return whether the oldest round may still be under way, and since when it is not."""
+        oldest = next(iter(self._began.values()), None)
+        if oldest is None:
+            return OK
+        return _judged(self._clock() - oldest, self._allowed_s, self._wall())
+
+
+def _judged(age_s: float, allowed_s: float, wall_s: float) -> HealthVerdict:
+    if age_s <= allowed_s:
+        return OK
+    since = format_time(wall_s - age_s)
+    return HealthVerdict(
+        False, f"stuck since {since}: {age_s:.0f} s, where {allowed_s:.0f} are allowed"
+    )

@@ -1,0 +1,153 @@
+"""CPU startup boost: more CPU while a pod starts, and when it has had it long enough.
+
+The original resources stay in an annotation of the pod, so that anybody can undo it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from podscale.core.quantity import MICRO, Quantity, QuantityError
+from vpa.admission.patches.resources import ContainerResources
+from vpa.capping.limits import proportional_limit
+from vpa.model.api.objects import (
+    ObjectError,
+    Resources,
+    SizedContainer,
+    SizedPod,
+    StartupBoost,
+    Vpa,
+    amount,
+    condition,
+    container_policy,
+    controlled_values,
+    decode,
+)
+from vpa.model.api.quantities import RESOURCES, ZERO, ResourceList, of, wire
+
+ANNOTATION_PREFIX = "vpaCpuStartupBoost/"
+
+
+class BoostInvalid(Struct, frozen=True):
+    """The boost is not one that can be computed."""
+
+    message: str
+
+
+def boost_of(vpa: Vpa, container: str) -> StartupBoost | None:
+    """Return the boost of a container: its own replaces that of the VPA as a whole."""
+    entry = container_policy(vpa.spec.resource_policy, container)
+    own = entry.startup_boost if entry is not None else None
+    return own if own is not None else vpa.spec.startup_boost
+
+
+def boosted(
+    container: SizedContainer, vpa: Vpa, resources: ContainerResources, max_cpu: Quantity
+) -> ContainerResources | BoostInvalid | None:
+    """Return the resources with CPU raised; None without a boost. ``max_cpu`` 0: no cap."""
+    boost = boost_of(vpa, container.name)
+    if boost is None or boost.cpu is None:
+        return None
+    original = container.resources
+    base = of(resources.requests, "cpu")
+    base = base if base.nano else of(original.requests, "cpu")
+    cpu = _boosted_cpu(base, boost)
+    if isinstance(cpu, BoostInvalid):
+        return cpu
+    if max_cpu.nano and cpu.nano > max_cpu.nano:
+        cpu = max_cpu
+    limits = resources.limits
+    if controlled_values(vpa.spec.resource_policy, container.name) == "RequestsOnly":
+        cpu = _below(cpu, (original.limits or ResourceList()).get("cpu"))
+    else:
+        limit = proportional_limit(
+            "cpu", of(original.limits, "cpu"), of(original.requests, "cpu"), cpu, ZERO
+        ).limit
+        if limit is not None:
+            limits = ResourceList({**limits, "cpu": limit})
+    return ContainerResources(ResourceList({**resources.requests, "cpu": cpu}), limits)
+
+
+def original_resources(container: SizedContainer) -> str:
+    """Return the annotation's value: the container's own CPU and memory, as JSON."""
+    kept = {
+        field: wire({name: listed[name] for name in RESOURCES if name in listed})
+        for field, listed in (
+            ("requests", container.resources.requests or ResourceList()),
+            ("limits", container.resources.limits or ResourceList()),
+        )
+    }
+    return msgspec.json.encode(kept).decode()
+
+
+def read_original(pod: SizedPod, container: str) -> Resources | ObjectError | None:
+    """Return the resources that the boost's annotation keeps; None without annotation."""
+    text = (pod.metadata.annotations or {}).get(ANNOTATION_PREFIX + container)
+    if text is None:
+        return None
+    try:
+        value: Any = msgspec.json.decode(text)
+        return decode(value, Resources)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return ObjectError(f"annotation {ANNOTATION_PREFIX}{container}: {error}")
+    except ObjectError as error:
+        return error
+
+
+def is_boosted(annotations: Mapping[str, str] | None) -> bool:
+    """Return whether any container still carries a boost's annotation."""
+    return any(key.startswith(ANNOTATION_PREFIX) for key in annotations or {})
+
+
+def expired(pod: SizedPod, vpa: Vpa, now: float) -> list[str]:
+    """Return the annotations whose boost is over: the pod is Ready for longer than the
+    container's durationSeconds, or at once where that is 0.
+    """
+    ready = condition(pod, "Ready")
+    if ready is None or ready.status != "True":
+        return []
+    since = ready.last_transition_time
+    over = []
+    for key in sorted(pod.metadata.annotations or {}):
+        if not key.startswith(ANNOTATION_PREFIX):
+            continue
+        seconds = duration(vpa, key[len(ANNOTATION_PREFIX) :])
+        # A condition without a time has been so for ever, as Go's zero time has.
+        if seconds == 0 or since is None or now - since.timestamp() > seconds:
+            over.append(key)
+    return over
+
+
+def duration(vpa: Vpa, container: str) -> int:
+    """Return the seconds that a container's boost lasts once the pod is Ready."""
+    entry = container_policy(vpa.spec.resource_policy, container)
+    for boost in (entry.startup_boost if entry is not None else None, vpa.spec.startup_boost):
+        if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
+            return boost.cpu.duration_seconds
+    return 0
+
+
+def _boosted_cpu(base: Quantity, boost: StartupBoost) -> Quantity | BoostInvalid:
+    cpu = boost.cpu
+    if cpu is None or cpu.type in ("", "Factor"):
+        if cpu is None or cpu.factor is None or cpu.factor < 1:
+            return BoostInvalid("startupBoost.cpu.factor must be at least 1")
+        return Quantity(base.milli * cpu.factor * MICRO)
+    if cpu.type != "Quantity":
+        return BoostInvalid(f"startupBoost.cpu.type {cpu.type!r} is neither Factor nor Quantity")
+    if cpu.quantity is None:
+        return BoostInvalid("startupBoost.cpu.quantity is required when type is Quantity")
+    try:
+        more = amount(cpu.quantity)
+    except QuantityError as error:
+        return BoostInvalid(f"startupBoost.cpu.quantity {error}")
+    return Quantity((base.milli + more.milli) * MICRO)
+
+
+def _below(cpu: Quantity, limit: Quantity | None) -> Quantity:
+    # One milli-core less than the limit, or the pod would become Guaranteed.
+    if limit is None or cpu.milli <= limit.milli:
+        return cpu
+    return Quantity(limit.nano - MICRO, limit.format) if limit.nano > MICRO else limit

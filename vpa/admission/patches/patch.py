@@ -1,0 +1,294 @@
+"""JSON patches: what admission does to a new pod and what a resize does to a running one.
+
+Entries come in upstream's order; resources within one map are sorted.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.admission.patches.acceptance import refused, refused_annotations
+from vpa.admission.patches.boost import (
+    ANNOTATION_PREFIX,
+    BoostInvalid,
+    boosted,
+    expired,
+    original_resources,
+    read_original,
+)
+from vpa.admission.patches.resources import (
+    ContainerResources,
+    PodResources,
+    ResourcesUnavailable,
+    pod_resources,
+    too_large,
+)
+from vpa.capping.processor import NO_RANGES, LimitRanges
+from vpa.model.api.objects import (
+    ObjectError,
+    SizedPod,
+    Vpa,
+    is_off,
+    requests_and_limits,
+    update_mode,
+)
+from vpa.model.api.quantities import EMPTY, ZERO, ResourceList
+
+UPDATES = "vpaUpdates"
+OBSERVED = "vpaObservedContainers"
+IN_PLACE_UPDATED = "vpaInPlaceUpdated"
+_SEPARATOR = ", "
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+PodField = Literal["requests", "limits"]
+
+
+class PatchEntry(Struct, frozen=True):
+    """One operation of a JSON patch (RFC 6902)."""
+
+    op: Literal["add", "remove", "replace"]
+    path: str
+    value: Any = None
+
+    def wire(self) -> dict[str, Any]:
+        """Return the operation as JSON; ``remove`` has no value."""
+        if self.op == "remove":
+            return {"op": self.op, "path": self.path}
+        return {"op": self.op, "path": self.path, "value": self.value}
+
+
+class BoostSettings(Struct, frozen=True):
+    """Gate ``CPUStartupBoost`` and ``--max-allowed-cpu-boost``, 0 for no limit."""
+
+    enabled: bool = False
+    max_cpu: Quantity = ZERO
+
+
+class ResizePatch(Struct, frozen=True):
+    """What goes to ``pods/resize``, and to the pod afterwards."""
+
+    resize: tuple[PatchEntry, ...]
+    annotations: tuple[PatchEntry, ...]
+
+
+def admission_patch(
+    pod: SizedPod,
+    vpa: Vpa,
+    ranges: LimitRanges | ResourcesUnavailable,
+    boost: BoostSettings,
+    resources: PodResources | ResourcesUnavailable | None = None,
+) -> list[PatchEntry] | ResourcesUnavailable:
+    """Return the whole patch of a new pod; Unavailable lets it pass unchanged.
+
+    ``resources`` are ``pod_resources``, where they are known already. A new pod has no status
+    but what its creator wrote, which the API server drops: there is none here either.
+    """
+    pod = SizedPod(pod.metadata, pod.spec)
+    resources = resources or pod_resources(pod, vpa, ranges)
+    entries = resource_patch(pod, vpa, resources, boost, _ranges(ranges))
+    if isinstance(entries, ResourcesUnavailable):
+        return entries
+    first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
+    observed = _SEPARATOR.join(container.name for container in pod.spec.containers)
+    found = [*first, *entries, annotation(OBSERVED, observed)]
+    return refused_annotations(pod, annotations_of(found)) or found
+
+
+def resource_patch(
+    pod: SizedPod,
+    vpa: Vpa,
+    resources: PodResources | ResourcesUnavailable,
+    boost: BoostSettings,
+    ranges: LimitRanges = NO_RANGES,
+) -> list[PatchEntry] | ResourcesUnavailable:
+    """Return the entries of requests, limits and boost, and the annotation that names them."""
+    if isinstance(resources, ResourcesUnavailable):
+        return resources
+    off = update_mode(vpa) == "Off"
+    entries: list[PatchEntry] = []
+    phrases: list[str] = []
+    wholes: list[ContainerResources] = []  # what is set on each container at last
+    for index, container in enumerate(pod.spec.containers):
+        # In mode Off nothing is applied but the boost, which starts from the pod's own CPU.
+        wanted = ContainerResources() if off else resources.containers[index]
+        notes = [] if off else list(resources.notes.get(container.name, ()))
+        wholes.append(ContainerResources())
+        if boost.enabled:
+            if is_off(vpa.spec.resource_policy, container.name):
+                continue
+            raised = boosted(container, vpa, wanted, boost.max_cpu)
+            if isinstance(raised, BoostInvalid):
+                return ResourcesUnavailable("StartupBoostInvalid", raised.message)
+            if raised is not None:
+                wanted = raised
+                key = ANNOTATION_PREFIX + container.name
+                entries.append(annotation(key, original_resources(container)))
+        wholes[-1] = wanted
+        changes, texts = _container_patch(pod, index, wanted)
+        if changes:
+            entries.extend(changes)
+            phrases.append(f"container {index}: {_SEPARATOR.join([*notes, *texts])}")
+    if phrases:
+        text = f"Pod resources updated by {vpa.metadata.name}: {'; '.join(phrases)}"
+        entries.append(annotation(UPDATES, text))
+    return refused(pod, wholes, ranges) or entries
+
+
+def resize_patch(
+    pod: SizedPod, vpa: Vpa, ranges: LimitRanges | ResourcesUnavailable, now: float
+) -> ResizePatch | ResourcesUnavailable:
+    """Return the patches of an in-place update; without a change nothing is resized.
+
+    Containers still boosted are left alone, those whose boost is over get the
+    recommendation, or their original resources where there is none.
+    """
+    large = too_large(pod)
+    if large is not None:
+        return large
+    over = expired(pod, vpa, now)
+    resources: PodResources | ResourcesUnavailable = PodResources(
+        tuple(ContainerResources() for _ in pod.spec.containers), {}
+    )
+    if update_mode(vpa) != "Off":
+        resources = pod_resources(pod, vpa, ranges)
+    if isinstance(resources, ResourcesUnavailable):
+        return resources
+    resize = resize_entries(pod, vpa, resources.containers, over, _ranges(ranges))
+    if isinstance(resize, ResourcesUnavailable):
+        return resize
+    first = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
+    removals = [PatchEntry("remove", _annotation_path(key)) for key in over]
+    marks = [*first, annotation(IN_PLACE_UPDATED, "true"), *removals]
+    return ResizePatch(tuple(resize), tuple(marks))
+
+
+def resize_entries(
+    pod: SizedPod,
+    vpa: Vpa,
+    wanted: Sequence[ContainerResources],
+    over: Sequence[str],
+    ranges: LimitRanges = NO_RANGES,
+) -> list[PatchEntry] | ResourcesUnavailable:
+    """Return the entries for ``pods/resize``: only what differs from the pod's spec.
+
+    Upstream sends amounts that are in force already (D11); the API server answers them
+    with a new resourceVersion and an event, every loop.
+    """
+    entries: list[PatchEntry] = []
+    ended = frozenset(over)
+    wholes: list[ContainerResources] = []  # what is set on each container at last
+    for index, container in enumerate(pod.spec.containers):
+        key = ANNOTATION_PREFIX + container.name
+        target = wanted[index]
+        wholes.append(ContainerResources())
+        if key in ended:
+            original = read_original(pod, container.name)
+            if isinstance(original, ObjectError):
+                return ResourcesUnavailable("StartupBoostInvalid", str(original))
+            if not target.requests and not target.limits and original is not None:
+                target = ContainerResources(original.requests or EMPTY, original.limits or EMPTY)
+        elif key in (pod.metadata.annotations or {}) or update_mode(vpa) == "Off":
+            continue
+        wholes[-1] = target
+        own = container.resources
+        changed = [
+            *_map_patch(index, "requests", own.requests, _differing(own.requests, target.requests)),
+            *_map_patch(index, "limits", own.limits, _differing(own.limits, target.limits)),
+        ]
+        if changed and own.requests is None and own.limits is None:
+            entries.append(_add(f"/spec/containers/{index}/resources", {}))
+        entries.extend(changed)
+    return refused(pod, wholes, ranges) or entries
+
+
+def resource_path(index: int, field: PodField, resource: str) -> str:
+    """Return the path of one amount; ``~`` and ``/`` of the name are escaped."""
+    return f"/spec/containers/{index}/resources/{field}/{_escaped(resource)}"
+
+
+def annotation(key: str, value: str) -> PatchEntry:
+    """Return the entry that sets an annotation."""
+    return _add(_annotation_path(key), value)
+
+
+def annotations_of(entries: Sequence[PatchEntry]) -> dict[str, str]:
+    """Return the annotations that the entries set."""
+    path = _annotation_path("")
+    return {
+        each.path.removeprefix(path).replace("~1", "/").replace("~0", "~"): str(each.value)
+        for each in entries
+        if each.path.startswith(path)
+    }
+
+
+def parse_observed(value: str) -> list[str] | None:
+    """Return the container names of ``vpaObservedContainers``; None if it is not a list."""
+    if not value:
+        return []
+    names = value.split(_SEPARATOR)
+    return names if all(_DNS_LABEL.fullmatch(name) for name in names) else None
+
+
+def observed_containers(annotations: Mapping[str, str] | None) -> frozenset[str] | None:
+    """Return the containers that admission saw; None if it left no readable word of it."""
+    value = (annotations or {}).get(OBSERVED)
+    names = parse_observed(value) if value is not None else None
+    return frozenset(names) if names is not None else None
+
+
+def _container_patch(
+    pod: SizedPod, index: int, wanted: ContainerResources
+) -> tuple[list[PatchEntry], list[str]]:
+    requests, limits = requests_and_limits(pod, pod.spec.containers[index].name)
+    entries = [
+        *_map_patch(index, "requests", requests, wanted.requests),
+        *_map_patch(index, "limits", limits, wanted.limits),
+    ]
+    if requests is None and limits is None:
+        # Upstream writes the empty object also where nothing follows.
+        entries.insert(0, _add(f"/spec/containers/{index}/resources", {}))
+    texts = [f"{name} request" for name in sorted(wanted.requests)]
+    texts += [f"{name} limit" for name in sorted(wanted.limits)]
+    return entries, texts
+
+
+def _map_patch(
+    index: int, field: PodField, present: ResourceList | None, wanted: ResourceList
+) -> list[PatchEntry]:
+    if not wanted:
+        return []
+    first = [_add(f"/spec/containers/{index}/resources/{field}", {})] if present is None else []
+    return [
+        *first,
+        *(_add(resource_path(index, field, name), str(wanted[name])) for name in sorted(wanted)),
+    ]
+
+
+def _ranges(ranges: LimitRanges | ResourcesUnavailable) -> LimitRanges:
+    return NO_RANGES if isinstance(ranges, ResourcesUnavailable) else ranges
+
+
+def _differing(present: ResourceList | None, wanted: ResourceList) -> ResourceList:
+    held = present or EMPTY
+    return ResourceList(
+        {
+            name: value
+            for name, value in wanted.items()
+            if name not in held or held[name].nano != value.nano
+        }
+    )
+
+
+def _annotation_path(key: str) -> str:
+    return f"/metadata/annotations/{_escaped(key)}"
+
+
+def _escaped(token: str) -> str:
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def _add(path: str, value: Any) -> PatchEntry:
+    return PatchEntry("add", path, value)

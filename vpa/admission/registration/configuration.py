@@ -1,0 +1,271 @@
+"""The webhook's own registration, and the Lease that tells the updater that it lives."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import Forbidden, KubeError, ObjectNotFound, WriteConflict
+from podscale.kube.client.resource import LEASES, MUTATING_WEBHOOKS
+from podscale.kube.client.wire import decode, encode, format_micro_time
+from podscale.kube.objects.cluster import Lease
+
+_log = structlog.get_logger()
+
+CONFIGURATION, WEBHOOK = "vpa-webhook-config", "vpa.k8s.io"
+_TIMEOUT_S = 10.0
+_LOOK_S = 30.0  # at a configuration that nothing is known to have changed
+_AGAIN_S = 5.0
+_GLANCE_S = 0.5  # at the CA that we would register
+_FILLED_IN: Mapping[str, Any] = {
+    "matchPolicy": "Equivalent",
+    "objectSelector": {},
+    "reinvocationPolicy": "Never",
+    "matchConditions": [],
+}
+
+
+class Registration(Struct, frozen=True):
+    """How the API server reaches us, and for what."""
+
+    url: str = ""  # instead of the Service
+    service: str = "vpa-webhook"
+    namespace: str = "kube-system"
+    timeout_s: int = 5
+    fails: bool = False  # failurePolicy Fail
+    labels: tuple[tuple[str, str], ...] = ()
+    only: str = ""  # namespaces: this one
+    ignored: tuple[str, ...] = ()
+
+    def body(self, bundle: bytes) -> dict[str, Any]:
+        """Return the MutatingWebhookConfiguration that trusts ``bundle`` (PEM)."""
+        where: dict[str, Any] = {"caBundle": bundle}
+        if self.url:
+            where["url"] = self.url
+        else:
+            # No port, as upstream: the API server calls a Service's 443.
+            where["service"] = {"namespace": self.namespace, "name": self.service}
+        return {
+            "apiVersion": MUTATING_WEBHOOKS.api_version,
+            "kind": MUTATING_WEBHOOKS.kind,
+            "metadata": {"name": CONFIGURATION, "labels": dict(self.labels)},
+            "webhooks": [
+                {
+                    "name": WEBHOOK,
+                    "admissionReviewVersions": ["v1"],
+                    "clientConfig": where,
+                    "failurePolicy": "Fail" if self.fails else "Ignore",
+                    "sideEffects": "None",
+                    "timeoutSeconds": self.timeout_s,
+                    "namespaceSelector": {"matchExpressions": self._namespaces()},
+                    "rules": [
+                        _rule("", ["v1"], "pods", ["CREATE"]),
+                        _rule(
+                            "autoscaling.k8s.io", ["*"], "verticalpodautoscalers",
+                            ["CREATE", "UPDATE"],
+                        ),
+                    ],
+                }
+            ],
+        }  # fmt: skip
+
+    def _namespaces(self) -> list[dict[str, Any]]:
+        # Upstream's empty list of ignored ones becomes one empty name and hides the other (D16).
+        key = "kubernetes.io/metadata.name"
+        if self.ignored:
+            return [{"key": key, "operator": "NotIn", "values": list(self.ignored)}]
+        if self.only:
+            return [{"key": key, "operator": "In", "values": [self.only]}]
+        return []
+
+
+async def register(api: Api, wanted: Registration, bundle: bytes) -> None:
+    """Create or correct the configuration; raises ``KubeError``.
+
+    It is never deleted in between, as upstream does: pods created meanwhile would come
+    unsized.
+    """
+    body = wanted.body(bundle)
+    path = MUTATING_WEBHOOKS.path("", CONFIGURATION)
+    for _ in range(3):
+        try:
+            answer = await api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            try:
+                await api.request(
+                    "POST", MUTATING_WEBHOOKS.path(), body=encode(body), timeout_s=_TIMEOUT_S
+                )
+            except WriteConflict:
+                continue
+            except Forbidden as error:
+                raise KubeError(
+                    f"MutatingWebhookConfiguration {CONFIGURATION} is missing, and this account "
+                    f"may change it but not create it: apply the manifests again ({error})"
+                ) from error
+            return
+        found = msgspec.json.decode(answer.body)
+        if _is_same(found, msgspec.json.decode(encode(body))):
+            return
+        # Labels and annotations of the manifests, of Helm or of others stay as they are.
+        labels = {**(found["metadata"].get("labels") or {}), **body["metadata"]["labels"]}
+        metadata = {**found["metadata"], "labels": labels}
+        try:
+            await api.request(
+                "PUT", path, body=encode({**body, "metadata": metadata}), timeout_s=_TIMEOUT_S
+            )
+        except (WriteConflict, ObjectNotFound):
+            continue
+        return
+    raise KubeError(f"{CONFIGURATION} is written by somebody else all the time")
+
+
+async def keep_registered(
+    api: Api,
+    wanted: Registration,
+    bundle: Callable[[], bytes],
+    registered: Callable[[bytes], None] = lambda _bundle: None,
+) -> None:
+    """Register, and look after it for ever: a deleted or foreign one is put right.
+
+    ``registered`` is told of what the API server trusts from then on. Another bundle is put
+    there at once: its certificate may be served already.
+    """
+    clock = asyncio.get_running_loop().time
+    trusted, next_look = b"", clock()
+    while True:
+        try:
+            found = await asyncio.to_thread(bundle)
+            # An empty CA file is one that is being written.
+            if found and (found != trusted or clock() >= next_look):
+                trusted, next_look = found, clock() + _LOOK_S
+                await register(api, wanted, found)
+                registered(found)
+        except (KubeError, OSError, msgspec.DecodeError) as error:
+            _log.warning("webhook not registered", error=str(error), again_s=_AGAIN_S)
+            next_look = clock() + _AGAIN_S
+        await asyncio.sleep(_GLANCE_S)
+
+
+class StatusLease:
+    """The Lease ``vpa-admission-controller``: its renewTime is our sign of life."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        name: str,
+        holder: str,
+        interval_s: float = 10.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._holder = holder
+        self._interval_s = interval_s
+        self._wall = wall
+
+    async def run(self, hindrance: Callable[[], str]) -> None:
+        """Renew for ever, as long as nothing keeps us from sizing pods; "" is nothing.
+
+        Whatever fails here ends nothing: pods are sized all the same.
+        """
+        told = ""
+        while True:
+            try:
+                why = hindrance()
+            except Exception as error:  # noqa: BLE001 - the process goes on
+                why = f"whether pods can be sized is not known: {error!r}"
+            if why and why != told:
+                _log.warning("no sign of life: pods would pass unsized", reason=why)
+            told = why
+            if not why:
+                try:
+                    await self.renew()
+                except (KubeError, msgspec.DecodeError) as error:
+                    _log.warning("sign of life not written", error=str(error))
+                except Exception:  # noqa: BLE001 - the process goes on
+                    _log.exception("sign of life not written")
+            await asyncio.sleep(self._interval_s)
+
+    async def renew(self) -> None:
+        """Write the time; raises ``KubeError``. Several replicas share the Lease."""
+        path = LEASES.path(self._namespace, self._name)
+        try:
+            answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        except ObjectNotFound:
+            with suppress(WriteConflict):  # another replica was faster, and just as alive
+                await self._api.request(
+                    "POST",
+                    LEASES.path(self._namespace),
+                    body=encode(self._body("")),
+                    timeout_s=_TIMEOUT_S,
+                )
+            return
+        version = decode(answer.body, Lease).metadata.resource_version
+        with suppress(WriteConflict):
+            await self._api.request(
+                "PUT", path, body=encode(self._body(version)), timeout_s=_TIMEOUT_S
+            )
+
+    def _body(self, version: str) -> dict[str, Any]:
+        metadata = {"name": self._name, "namespace": self._namespace}
+        if version:
+            metadata["resourceVersion"] = version
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": 60,
+                "renewTime": format_micro_time(self._wall()),
+            },
+        }
+
+
+def _rule(group: str, versions: list[str], resource: str, operations: list[str]) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": versions,
+        "operations": operations,
+        "resources": [resource],
+        "scope": "*",
+    }
+
+
+def _is_same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    labels = found["metadata"].get("labels") or {}
+    hooks = found.get("webhooks") or []
+    return (
+        len(hooks) == len(wanted["webhooks"])
+        # Labels that others add are theirs.
+        and wanted["metadata"]["labels"].items() <= labels.items()
+        and all(
+            _without_defaults(hook.get(name)) == _without_defaults(value)
+            for hook, ours in zip(hooks, wanted["webhooks"], strict=True)
+            for name, value in ours.items()
+        )
+        # What the API server fills in where we write nothing.
+        and all(
+            hook.get(name, value) == value for hook in hooks for name, value in _FILLED_IN.items()
+        )
+    )
+
+
+def _without_defaults(value: Any) -> Any:
+    # The API server fills the port of the Service in, and may leave an empty list out.
+    if not isinstance(value, dict):
+        return value
+    value = {key: each for key, each in value.items() if each != []}
+    if "service" in value:
+        service = {k: v for k, v in value["service"].items() if (k, v) != ("port", 443)}
+        return {**value, "service": service}
+    return value

@@ -1,0 +1,399 @@
+"""API objects as the VPA's decisions read them: pods, VPAs, LimitRanges, recommendations.
+
+Decoded with ``decode`` (or a decoder made with ``decode_hook``) where the object enters;
+everything after that works on these frozen values. Only fields that decide something are
+here; an absent field differs from an empty one where JSON patches depend on it.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from podscale.core import quantity
+from podscale.core.quantity import Quantity
+from vpa.model.api.quantities import AmountError, ResourceList, resource_list
+
+UpdateMode = Literal["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"]
+
+Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
+
+
+class Resources(Struct, frozen=True):
+    """``resources`` of a container, of its spec or its status."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+
+
+class ContainerResizePolicy(Struct, frozen=True, rename="camel"):
+    """What happens to the container when one resource is resized."""
+
+    resource_name: str = ""
+    restart_policy: str = "NotRequired"
+
+
+class SizedContainer(Struct, frozen=True, rename="camel"):
+    """One container of a pod's spec."""
+
+    name: str = ""
+    resources: Resources = Resources()
+    resize_policy: tuple[ContainerResizePolicy, ...] | None = None
+    restart_policy: str | None = None  # "Always" on an init container makes it a sidecar
+
+
+class ContainerTermination(Struct, frozen=True, rename="camel"):
+    """A finished run of a container."""
+
+    reason: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerRun(Struct, frozen=True):
+    """``state`` or ``lastState``: at most one of the three is set."""
+
+    running: dict[str, Any] | None = None
+    waiting: dict[str, Any] | None = None
+    terminated: ContainerTermination | None = None
+
+
+class SizedContainerStatus(Struct, frozen=True, rename="camel"):
+    """What the kubelet reports of one container."""
+
+    name: str = ""
+    restart_count: int = 0
+    resources: Resources | None = None
+    state: ContainerRun = ContainerRun()
+    last_state: ContainerRun = ContainerRun()
+
+
+class VpaCondition(Struct, frozen=True, rename="camel"):
+    """A status condition of any object."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class PodOwner(Struct, frozen=True, rename="camel"):
+    """An owner; ``controller`` is absent more often than false."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class VpaMetadata(Struct, frozen=True, rename="camel"):
+    """``metadata``; ``annotations`` None is absent, which a JSON patch has to know."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0  # counts changes of the spec
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[PodOwner, ...] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class SizedPodSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a pod."""
+
+    node_name: str = ""
+    containers: tuple[SizedContainer, ...] = ()
+    init_containers: tuple[SizedContainer, ...] | None = None
+    resources: Resources = Resources()  # of the pod as a whole
+
+
+class SizedPodStatus(Struct, frozen=True, rename="camel"):
+    """``status`` of a pod."""
+
+    phase: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[VpaCondition, ...] | None = None
+    container_statuses: tuple[SizedContainerStatus, ...] | None = None
+
+
+class SizedPod(Struct, frozen=True, dict=True):
+    """A pod."""
+
+    metadata: VpaMetadata = VpaMetadata()
+    spec: SizedPodSpec = SizedPodSpec()
+    status: SizedPodStatus = SizedPodStatus()
+
+    @cached_property
+    def present(self) -> Mapping[str, tuple[str, Resources]]:
+        """What each container has now, and where that stands in upstream's words: its status
+        where the kubelet reports it, else its spec. Init containers are not looked at.
+        """
+        found: dict[str, tuple[str, Resources]] = {}
+        for status in self.status.container_statuses or ():
+            if status.resources is not None:
+                found.setdefault(status.name, ("Pod.Status.ContainerStatuses", status.resources))
+        for spec in self.spec.containers:
+            found.setdefault(spec.name, ("Pod.Spec.Containers", spec.resources))
+        return found
+
+
+class TargetRef(Struct, frozen=True, rename="camel"):
+    """The controller whose pods a VPA sizes."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class EvictionRequirement(Struct, frozen=True, rename="camel"):
+    """A direction in which the target must differ before a pod is disturbed."""
+
+    resources: tuple[str, ...] = ()
+    change_requirement: str = ""
+
+
+class UpdatePolicy(Struct, frozen=True, rename="camel"):
+    """``spec.updatePolicy``."""
+
+    update_mode: str | None = None
+    min_replicas: int | None = None
+    eviction_requirements: tuple[EvictionRequirement, ...] | None = None
+    evict_after_oom_seconds: int | None = field(name="evictAfterOOMSeconds", default=None)
+
+
+class CpuBoost(Struct, frozen=True, rename="camel"):
+    """``startupBoost.cpu``."""
+
+    type: str = ""
+    factor: int | None = None
+    quantity: Amount | None = None
+    duration_seconds: int | None = None
+
+
+class StartupBoost(Struct, frozen=True):
+    """More CPU for a pod that starts."""
+
+    cpu: CpuBoost | None = None
+
+
+class ContainerPolicy(Struct, frozen=True, rename="camel"):
+    """One entry of ``spec.resourcePolicy.containerPolicies``."""
+
+    container_name: str = ""
+    mode: str | None = None
+    min_allowed: ResourceList | None = None
+    max_allowed: ResourceList | None = None
+    controlled_resources: tuple[str, ...] | None = None
+    controlled_values: str | None = None
+    oom_bump_up_ratio: Amount | None = None
+    oom_min_bump_up: Amount | None = None
+    memory_aggregation_interval_seconds: int | None = None
+    memory_aggregation_interval_count: int | None = None
+    startup_boost: StartupBoost | None = None
+
+
+class ResourcePolicy(Struct, frozen=True, rename="camel", dict=True):
+    """``spec.resourcePolicy``."""
+
+    container_policies: tuple[ContainerPolicy, ...] | None = None
+
+    @cached_property
+    def by_container(self) -> Mapping[str, ContainerPolicy]:
+        """The first entry of each name; of ``*`` the last, as upstream finds them."""
+        found: dict[str, ContainerPolicy] = {}
+        for entry in self.container_policies or ():
+            if entry.container_name == "*":
+                found["*"] = entry
+            else:
+                found.setdefault(entry.container_name, entry)
+        return found
+
+
+class Named(Struct, frozen=True):
+    """An entry of ``spec.recommenders``."""
+
+    name: str = ""
+
+
+class VpaSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a VerticalPodAutoscaler."""
+
+    target_ref: TargetRef | None = None
+    update_policy: UpdatePolicy | None = None
+    resource_policy: ResourcePolicy | None = None
+    recommenders: tuple[Named, ...] | None = None
+    startup_boost: StartupBoost | None = None
+
+
+class ContainerRecommendation(Struct, frozen=True, rename="camel"):
+    """What one container should ask for; amounts that were never published are absent."""
+
+    container_name: str = ""
+    target: ResourceList | None = None
+    lower_bound: ResourceList | None = None
+    upper_bound: ResourceList | None = None
+    uncapped_target: ResourceList | None = None
+
+
+class VpaRecommendation(Struct, frozen=True, rename="camel", dict=True):
+    """``status.recommendation``."""
+
+    container_recommendations: tuple[ContainerRecommendation, ...] | None = None
+
+    def of(self, container: str) -> ContainerRecommendation | None:
+        """Return the entry of one container, the first of its name."""
+        return self._by_container.get(container)
+
+    @cached_property
+    def _by_container(self) -> Mapping[str, ContainerRecommendation]:
+        found: dict[str, ContainerRecommendation] = {}
+        for entry in self.container_recommendations or ():
+            found.setdefault(entry.container_name, entry)
+        return found
+
+
+class VpaStatus(Struct, frozen=True, rename="camel"):
+    """``status`` of a VerticalPodAutoscaler."""
+
+    recommendation: VpaRecommendation | None = None
+    conditions: tuple[VpaCondition, ...] | None = None
+    observed_generation: int | None = None
+
+
+class Vpa(Struct, frozen=True):
+    """A VerticalPodAutoscaler."""
+
+    metadata: VpaMetadata = VpaMetadata()
+    spec: VpaSpec = VpaSpec()
+    status: VpaStatus = VpaStatus()
+
+
+class LimitRangeItem(Struct, frozen=True):
+    """One item of a LimitRange, or the merged effect of all of a namespace and type."""
+
+    type: str = ""
+    min: ResourceList | None = None
+    max: ResourceList | None = None
+    default: ResourceList | None = None
+    max_limit_request_ratio: ResourceList | None = field(name="maxLimitRequestRatio", default=None)
+
+
+T = TypeVar("T")
+
+
+_PLACED = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
+
+
+class ObjectError(ValueError):
+    """The object cannot be read; the message names the field and what is wrong with it."""
+
+    def __init__(self, message: str, *, field: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.field = field  # as Kubernetes writes paths
+        self.reason = reason or message  # without the field
+
+    @classmethod
+    def of(cls, error: Exception, root: str) -> "ObjectError":
+        """Return the error of a decoder; ``root`` is the path of what it decoded."""
+        found = _PLACED.fullmatch(str(error))
+        reason, path = (found[1], found[2]) if found else (str(error), "")
+        field = (root + path).removeprefix(".")
+        if isinstance(error.__cause__, AmountError):
+            field += f"[{error.__cause__.resource}]"
+        return cls(f"{field}: {reason}" if field else reason, field=field, reason=reason)
+
+
+def decode_hook(wanted: type, value: object) -> object:
+    """Turn JSON into the types above that msgspec does not know."""
+    if wanted is ResourceList:
+        if not isinstance(value, Mapping):
+            raise ValueError("expected an object of quantities")
+        return resource_list(value)
+    raise NotImplementedError(wanted)
+
+
+def decode(value: object, kind: type[T]) -> T:
+    """Return ``value``, parsed JSON, as ``kind``; raises ObjectError."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=decode_hook)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ObjectError.of(error, "") from error
+
+
+def amount(value: Amount) -> Quantity:
+    """Return the quantity of a policy field; raises ``QuantityError``."""
+    return quantity.from_wire(value)
+
+
+def requests_and_limits(
+    pod: SizedPod, container: str
+) -> tuple[ResourceList | None, ResourceList | None]:
+    """Return what the container has now; both are None where neither is written."""
+    _, found = pod.present.get(container, ("", Resources()))
+    return found.requests, found.limits
+
+
+def source_of_requests(pod: SizedPod, container: str) -> str:
+    """Return where ``requests_and_limits`` finds a container's, in upstream's words; or ""."""
+    return pod.present[container][0] if container in pod.present else ""
+
+
+def controller_of(pod: SizedPod) -> PodOwner | None:
+    """Return the controlling owner. Entries that do not say ``controller`` are not one."""
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            return owner
+    return None
+
+
+def condition(pod: SizedPod, kind: str) -> VpaCondition | None:
+    """Return the condition of that type."""
+    for entry in pod.status.conditions or ():
+        if entry.type == kind:
+            return entry
+    return None
+
+
+def update_mode(vpa: Vpa) -> str:
+    """Return ``spec.updatePolicy.updateMode``; Recreate where it is not set."""
+    policy = vpa.spec.update_policy
+    return (policy.update_mode if policy is not None else None) or "Recreate"
+
+
+def has_startup_boost(vpa: Vpa) -> bool:
+    """Return whether a boost is configured for the VPA or any container."""
+    return vpa.spec.startup_boost is not None or any(
+        policy.startup_boost is not None for policy in container_policies(vpa.spec.resource_policy)
+    )
+
+
+def container_policies(policy: ResourcePolicy | None) -> tuple[ContainerPolicy, ...]:
+    """Return the entries of a resource policy."""
+    return (policy.container_policies if policy is not None else None) or ()
+
+
+def container_policy(policy: ResourcePolicy | None, container: str) -> ContainerPolicy | None:
+    """Return the entry of the container, else the entry ``*``: one entry counts as a whole."""
+    if policy is None:
+        return None
+    return policy.by_container.get(container) or policy.by_container.get("*")
+
+
+def is_off(policy: ResourcePolicy | None, container: str) -> bool:
+    """Return whether the container's policy has mode Off."""
+    entry = container_policy(policy, container)
+    return entry is not None and entry.mode == "Off"
+
+
+def controlled_values(policy: ResourcePolicy | None, container: str) -> str:
+    """Return RequestsAndLimits or RequestsOnly."""
+    entry = container_policy(policy, container)
+    return (entry.controlled_values if entry is not None else None) or "RequestsAndLimits"

@@ -1,0 +1,154 @@
+"""Out-of-memory kills, read from pod updates and from eviction events.
+
+Gives the model what it records: which container, how much memory it had asked for, when.
+Follows ``input/oom/observer.go`` of upstream's recommender.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.core.quantity import QuantityError
+from vpa.model.api.objects import (
+    ContainerTermination,
+    SizedContainerStatus,
+    SizedPod,
+    requests_and_limits,
+    source_of_requests,
+)
+from vpa.model.api.quantities import ResourceList
+
+_KILLED = "OOMKilled"
+
+
+class Oom(Struct, frozen=True):
+    """One kill; ``memory_bytes`` is the request, or the usage that the kubelet reports."""
+
+    namespace: str
+    pod: str
+    container: str
+    memory_bytes: int
+    time: datetime
+    source: str = ""  # where the request was read, as ``source_of_requests``; empty: nowhere
+
+
+class InvolvedObject(Struct, frozen=True):
+    """What an event is about."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class EventMetadata(Struct, frozen=True, rename="camel"):
+    """``metadata`` of an event."""
+
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+
+
+class OomEvent(Struct, frozen=True, rename="camel"):
+    """A core/v1 Event, as far as evictions are told by it."""
+
+    reason: str = ""
+    involved_object: InvolvedObject = InvolvedObject()
+    metadata: EventMetadata = EventMetadata()
+
+
+def from_pod_update(before: SizedPod, after: SizedPod) -> list[Oom]:
+    """Return the kills that happened between two versions of a pod, by container.
+
+    Either the container is now terminated by one, or it has been restarted meanwhile and
+    its last run ended so. Waiting to running (the end of a back-off) is not a new kill.
+    """
+    statuses = {status.name: status for status in before.status.container_statuses or ()}
+    ooms = []
+    for status in after.status.container_statuses or ():
+        earlier = statuses.get(status.name)
+        found = _kill(earlier, status) if earlier is not None else None
+        if found is None:
+            continue
+        run, is_current = found
+        # The run that was killed had the resources of the version that shows it running.
+        if run.finished_at is None:
+            continue
+        killed = after if is_current else before
+        requests, _ = requests_and_limits(killed, status.name)
+        memory = (requests or ResourceList()).get("memory")
+        ooms.append(
+            Oom(
+                after.metadata.namespace,
+                after.metadata.name,
+                status.name,
+                memory.value if memory is not None else 0,
+                run.finished_at,
+                source_of_requests(killed, status.name),
+            )
+        )
+    return ooms
+
+
+def from_last_state(pod: SizedPod) -> list[Oom]:
+    """Return kills that a pod still shows as its containers' last run.
+
+    For a pod first seen after the kill: after a restart, or when its update was missed.
+    """
+    ooms = []
+    for status in pod.status.container_statuses or ():
+        run = status.state.terminated or status.last_state.terminated
+        if run is None or run.reason != _KILLED or run.finished_at is None:
+            continue
+        requests, _ = requests_and_limits(pod, status.name)
+        memory = (requests or ResourceList()).get("memory")
+        size = memory.value if memory is not None else 0
+        source = source_of_requests(pod, status.name)
+        meta = pod.metadata
+        ooms.append(Oom(meta.namespace, meta.name, status.name, size, run.finished_at, source))
+    return ooms
+
+
+def from_eviction(event: OomEvent) -> list[Oom]:
+    """Return the kills of an eviction for memory; none if its lists do not fit together."""
+    if event.reason != "Evicted" or event.involved_object.kind != "Pod":
+        return []
+    annotations = event.metadata.annotations or {}
+    containers = _listed(annotations, "offending_containers")
+    usages = _listed(annotations, "offending_containers_usage")
+    starved = _listed(annotations, "starved_resource")
+    created = event.metadata.creation_timestamp
+    if not len(containers) == len(usages) == len(starved) or created is None:
+        return []
+    ooms = []
+    for container, usage, resource in zip(containers, usages, starved, strict=True):
+        if resource != "memory":
+            continue
+        try:
+            used = quantity.parse(usage).value
+        except QuantityError:
+            continue
+        pod = event.involved_object
+        ooms.append(Oom(pod.namespace, pod.name, container, used, created))
+    return ooms
+
+
+def _kill(
+    before: SizedContainerStatus, after: SizedContainerStatus
+) -> tuple[ContainerTermination, bool] | None:
+    restarted = after.restart_count > before.restart_count
+    now, last = after.state.terminated, after.last_state.terminated
+    if now is not None and now.reason == _KILLED:
+        # Too fast a failure shows terminated twice in a row; the count tells them apart.
+        if before.state.terminated is None or restarted:
+            return now, True
+        return None
+    was_running = before.state.running is not None
+    is_running = after.state.running is not None
+    if restarted and was_running and is_running and last is not None and last.reason == _KILLED:
+        return last, False
+    return None
+
+
+def _listed(annotations: Mapping[str, str], key: str) -> list[str]:
+    return annotations[key].split(",") if key in annotations else []

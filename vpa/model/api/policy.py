@@ -1,0 +1,160 @@
+"""What a VPA asks for per container: mode, controlled resources, memory windows, OOM bump.
+
+Read from the container policy, the gate ``PerVPAConfig`` and the flags; applied to samples
+and to recommendations. Follows ``UpdateFromPolicy`` of upstream's aggregate state.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity, QuantityError
+from vpa.model.api.objects import (
+    Amount,
+    ContainerPolicy,
+    ResourcePolicy,
+    amount,
+    container_policies,
+)
+from vpa.model.api.quantities import EMPTY, RESOURCES, is_in_range, is_set
+
+
+class Windows(Struct, frozen=True):
+    """How memory peaks and OOMs of one container are taken in."""
+
+    interval_s: float = 86400.0  # one peak per interval
+    interval_count: int = 8  # intervals after which an aggregate expires
+    oom_ratio: float = 1.2
+    oom_min_bytes: float = 100.0 * 2**20
+
+
+class Mistake(Struct, frozen=True):
+    """A setting of a VPA that has no effect, and why."""
+
+    annotation: str  # or field of the spec
+    message: str
+
+
+class ContainerSettings(Struct, frozen=True):
+    """The policy of one container with every default filled in."""
+
+    mode: str = "Auto"
+    controlled_resources: tuple[str, ...] = RESOURCES
+    windows: Windows = Windows()
+
+
+def settings_of(
+    policy: ContainerPolicy | None, defaults: Windows, *, per_vpa_config: bool
+) -> ContainerSettings:
+    """Return the effective settings; with the gate off the gated fields have no effect, nor
+    have values that the schema forbids (``mistakes_of`` tells of them).
+    """
+    if policy is None:
+        return ContainerSettings(windows=defaults)
+    windows = defaults
+    if per_vpa_config:
+        windows = Windows(
+            interval_s=_positive(policy.memory_aggregation_interval_seconds) or defaults.interval_s,
+            interval_count=round(
+                _positive(policy.memory_aggregation_interval_count) or defaults.interval_count
+            ),
+            oom_ratio=_at_least(policy.oom_bump_up_ratio, 1.0, defaults.oom_ratio),
+            oom_min_bytes=_at_least(policy.oom_min_bump_up, 0.0, defaults.oom_min_bytes),
+        )
+    # Whatever else an old object names is nothing that the VPA sizes.
+    controlled = policy.controlled_resources
+    return ContainerSettings(
+        mode=policy.mode or "Auto",
+        controlled_resources=(
+            RESOURCES
+            if controlled is None
+            else tuple(name for name in controlled if name in RESOURCES)
+        ),
+        windows=windows,
+    )
+
+
+class PolicyCap(Struct, frozen=True):
+    """A bound of the policy that changed an amount."""
+
+    resource: str
+    reason: str  # MinAllowed or MaxAllowed
+    bound: Quantity
+
+
+class Allowed(Struct, frozen=True):
+    """What a container may have."""
+
+    lowest: Mapping[str, Quantity]
+    highest: Mapping[str, Quantity]
+
+
+def allowed(policy: ContainerPolicy | None, global_max: Mapping[str, Quantity]) -> Allowed:
+    """Return minAllowed and maxAllowed; one of the policy hides the global one per resource,
+    also when it is zero.
+    """
+    if policy is None:
+        return Allowed(EMPTY, global_max)
+    return Allowed(policy.min_allowed or EMPTY, {**global_max, **(policy.max_allowed or EMPTY)})
+
+
+def capped(resource: str, value: Quantity, bounds: Allowed) -> tuple[Quantity, list[PolicyCap]]:
+    """Return ``value`` within the bounds that are set, and which of them changed it.
+
+    maxAllowed comes second and therefore wins over minAllowed, also where it is the
+    cluster-wide one: upstream's order, wanted by the conformance cases (D18).
+    """
+    caps = []
+    least, most = bounds.lowest.get(resource), bounds.highest.get(resource)
+    if least is not None and _bounds(resource, least) and value.nano < least.nano:
+        value = least
+        caps.append(PolicyCap(resource, "MinAllowed", least))
+    if most is not None and _bounds(resource, most) and value.nano > most.nano:
+        value = most
+        caps.append(PolicyCap(resource, "MaxAllowed", most))
+    return value, caps
+
+
+def mistakes_of(policy: ResourcePolicy | None, *, per_vpa_config: bool) -> tuple[Mistake, ...]:
+    """Return the fields whose values cannot be used: bounds that no container can have, and
+    with the gate those that it covers, for which the flags count instead.
+    """
+    found = []
+    for number, entry in enumerate(container_policies(policy)):
+        path = f"spec.resourcePolicy.containerPolicies[{number}]"
+        for name, bounds in (("minAllowed", entry.min_allowed), ("maxAllowed", entry.max_allowed)):
+            for resource in RESOURCES:
+                bound = (bounds or EMPTY).get(resource)
+                if bound is not None and not is_in_range(resource, bound):
+                    text = "is no amount that a container can have: it bounds nothing"
+                    found.append(Mistake(f"{path}.{name}[{resource}]", text))
+        if not per_vpa_config:
+            continue
+        given: dict[str, tuple[Amount | None, float]] = {
+            "oomBumpUpRatio": (entry.oom_bump_up_ratio, 1.0),
+            "oomMinBumpUp": (entry.oom_min_bump_up, 0.0),
+            "memoryAggregationIntervalSeconds": (entry.memory_aggregation_interval_seconds, 1.0),
+            "memoryAggregationIntervalCount": (entry.memory_aggregation_interval_count, 1.0),
+        }
+        for name, (value, least) in given.items():
+            if value is not None and _at_least(value, least, -1.0) < 0.0:
+                found.append(
+                    Mistake(f"{path}.{name}", f"{value!r} is not a quantity of at least {least:g}")
+                )
+    return tuple(found)
+
+
+def _bounds(resource: str, amount: Quantity) -> bool:
+    return is_set(amount) and is_in_range(resource, amount)
+
+
+def _positive(value: int | None) -> float | None:
+    return float(value) if value is not None and value > 0 else None
+
+
+def _at_least(value: Amount | None, least: float, default: float) -> float:
+    try:
+        found = default if value is None else amount(value).milli / 1000.0
+    except (QuantityError, ValueError):
+        return default
+    return found if found >= least else default

@@ -1,0 +1,242 @@
+"""A VPA's recommendation, from what its containers have used to the content of its status.
+
+``Usage`` goes in per container; out comes the recommendation after post-processors, policy
+and node sizes, and every step that led there, which is what ``explain`` shows. A resource
+that was never measured is left out (D7): the smallest amount that a pod may have is not
+a measurement.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.core.quantity import Quantity
+from vpa.model.api.objects import (
+    ContainerPolicy,
+    ContainerRecommendation,
+    ResourcePolicy,
+    VpaRecommendation,
+    container_policy,
+    is_off,
+)
+from vpa.model.api.policy import Windows, allowed, capped, settings_of
+from vpa.model.api.quantities import EMPTY, RESOURCES, ResourceList, units
+from vpa.model.estimation import estimator
+from vpa.model.estimation.amounts import as_quantity, from_cores, from_float, scale, whole
+from vpa.model.estimation.estimator import BOUNDS, Bound, Derivation
+from vpa.model.estimation.nodes import NodeCap, NodeShape, cap_to_nodes
+from vpa.model.estimation.postprocess import integer_cpu_containers, whole_cores
+
+
+class RecommenderSettings(Struct, frozen=True):
+    """Flags of the recommender, or what a VPA's annotations make of them."""
+
+    cpu: estimator.EstimatorSettings = estimator.EstimatorSettings()
+    memory: estimator.EstimatorSettings = estimator.EstimatorSettings()
+    min_cpu_milli: float = 25.0  # of a pod
+    min_memory_mb: float = 250.0
+    round_cpu_milli: int = 1
+    round_memory_bytes: int = 1
+    humanize_memory: bool = False
+    integer_cpu: bool = False  # whether the annotation for whole cores is heeded
+    max_allowed: ResourceList = ResourceList()  # cluster-wide
+
+    def of(self, resource: str) -> estimator.EstimatorSettings:
+        """Return the estimators' settings of one resource."""
+        return self.cpu if resource == "cpu" else self.memory
+
+
+class ResourceUsage(Struct, frozen=True):
+    """What is known of one container's use of one resource."""
+
+    percentiles: tuple[float, float, float]  # lower, target, upper bound; cores or bytes
+    confidence: float
+
+
+class RecommendedUsage(Struct, frozen=True):
+    """What is known of one container; a resource without a sample is absent."""
+
+    name: str
+    resources: Mapping[str, ResourceUsage]
+
+
+class Step(Struct, frozen=True, gc=False):
+    """One change on the way from the estimate to the published amount."""
+
+    reason: str  # token of an explanation
+    before: Quantity
+    after: Quantity
+    limit: Quantity | None = None  # the bound that did it
+    node: NodeCap | None = None
+
+
+class AmountTrace(Struct, frozen=True, gc=False):
+    """How one published amount came about."""
+
+    derivation: Derivation
+    estimated: Quantity  # after rounding, before any cap
+    steps: tuple[Step, ...]
+    published: Quantity
+    policy: str = ""  # containerName of the policy entry that applied
+
+    @property
+    def uncapped(self) -> Quantity:
+        """Return the amount before policy and nodes: after rounding, whole cores included."""
+        rounded = [step.after for step in self.steps if step.reason == "CpuRoundedToCore"]
+        return rounded[0] if rounded else self.estimated
+
+
+class RecommendationTrace(Struct, frozen=True):
+    """A recommendation and its derivation: (container, resource, bound) to trace."""
+
+    recommendation: VpaRecommendation
+    amounts: Mapping[tuple[str, str, Bound], AmountTrace]
+    no_samples: tuple[str, ...]  # containers that match and were never measured
+    containers: int  # the minimum of the pod was divided by
+
+
+def minimum(resource: str, settings: RecommenderSettings, containers: int) -> int:
+    """Return the least amount of one of ``containers`` containers, truncated."""
+    fraction = 1.0 / containers
+    if resource == "cpu":
+        return scale(from_cores(settings.min_cpu_milli * 0.001), fraction)
+    return scale(from_float(settings.min_memory_mb * 1024 * 1024), fraction)
+
+
+def recommend(
+    usages: Sequence[RecommendedUsage],
+    settings: RecommenderSettings,
+    *,
+    policy: ResourcePolicy | None = None,
+    annotations: Mapping[str, str] | None = None,
+    shapes: Sequence[NodeShape] = (),
+) -> RecommendationTrace:
+    """Return what to publish for the containers of one VPA, sorted by name.
+
+    Containers with mode Off are left out before the pod's minimum is divided.
+    """
+    wanted = sorted(
+        (usage for usage in usages if not is_off(policy, usage.name)), key=lambda u: u.name
+    )
+    whole_core = integer_cpu_containers(annotations) if settings.integer_cpu else frozenset()
+    traces: dict[tuple[str, str, Bound], AmountTrace] = {}
+    uncontrolled = set()
+    for usage in wanted:
+        entry = container_policy(policy, usage.name)
+        controlled = settings_of(entry, Windows(), per_vpa_config=False).controlled_resources
+        if usage.resources and not controlled:
+            uncontrolled.add(usage.name)
+        for resource in RESOURCES:
+            known = usage.resources.get(resource)
+            if known is None or resource not in controlled:
+                continue
+            amount = _Amount(
+                resource,
+                settings,
+                len(wanted),
+                entry,
+                resource == "cpu" and usage.name in whole_core,
+            )
+            for bound, value in zip(BOUNDS, known.percentiles, strict=True):
+                traces[usage.name, resource, bound] = amount.trace(bound, value, known.confidence)
+    for bound in BOUNDS:
+        _fit_nodes(traces, bound, shapes)
+    published = (_entry(usage.name, traces) for usage in wanted)
+    # A container of which nothing is controlled is named without amounts, as upstream does:
+    # what was asked for is provided.
+    entries = tuple(
+        entry if entry.target is not None else ContainerRecommendation(entry.container_name, EMPTY)
+        for entry in published
+        if entry.target is not None or entry.container_name in uncontrolled
+    )
+    return RecommendationTrace(
+        recommendation=VpaRecommendation(container_recommendations=entries),
+        amounts=traces,
+        no_samples=tuple(usage.name for usage in wanted if not usage.resources),
+        containers=len(wanted),
+    )
+
+
+class _Amount:
+    # What is the same for the three bounds of one resource of one container.
+
+    def __init__(
+        self,
+        resource: str,
+        settings: RecommenderSettings,
+        containers: int,
+        policy: ContainerPolicy | None,
+        whole_core: bool,
+    ) -> None:
+        self.resource, self.whole_core = resource, whole_core
+        self.least = minimum(resource, settings, containers)
+        self.parameters = settings.of(resource)
+        self.humanize = settings.humanize_memory
+        is_cpu = resource == "cpu"
+        self.step = settings.round_cpu_milli if is_cpu else settings.round_memory_bytes
+        self.policy = policy.container_name if policy is not None else ""
+        self.bounds = allowed(policy, settings.max_allowed)
+
+    def trace(self, bound: Bound, usage: float, confidence: float) -> AmountTrace:
+        derivation = estimator.derive(
+            self.resource, bound, usage, confidence, self.least, self.parameters
+        )
+        estimated = as_quantity(
+            self.resource, derivation.amount, step=self.step, humanize=self.humanize
+        )
+        if self.humanize and self.resource == "memory":
+            estimated = whole(estimated)
+        steps: list[Step] = []
+        value = estimated
+        if self.whole_core:
+            value = whole_cores(ResourceList(cpu=value))["cpu"]
+            if value != estimated:
+                steps.append(Step("CpuRoundedToCore", estimated, value))
+        before = value
+        value, caps = capped(self.resource, value, self.bounds)
+        for cap in caps:
+            steps.append(Step(cap.reason, before, cap.bound, limit=cap.bound))
+            before = cap.bound
+        return AmountTrace(derivation, estimated, tuple(steps), value, self.policy)
+
+
+def _fit_nodes(
+    traces: dict[tuple[str, str, Bound], AmountTrace], bound: Bound, shapes: Sequence[NodeShape]
+) -> None:
+    # Per pod: what all containers together may have, for one bound.
+    if not shapes:
+        return
+    pod: dict[str, dict[str, int]] = {}
+    for (container, resource, of_bound), trace in traces.items():
+        if of_bound == bound:
+            pod.setdefault(container, {})[resource] = units(resource, trace.published)
+    for cap in cap_to_nodes(pod, shapes):
+        key = (cap.container, cap.resource, bound)
+        trace = traces[key]
+        after = as_quantity(cap.resource, cap.amount)
+        step = Step("NodeSize", trace.published, after, node=cap)
+        traces[key] = AmountTrace(
+            trace.derivation, trace.estimated, (*trace.steps, step), after, trace.policy
+        )
+
+
+def _entry(
+    container: str, traces: Mapping[tuple[str, str, Bound], AmountTrace]
+) -> ContainerRecommendation:
+    lists: dict[Bound, ResourceList] = {}
+    uncapped = ResourceList()
+    for bound in BOUNDS:
+        for resource in RESOURCES:
+            trace = traces.get((container, resource, bound))
+            if trace is None:
+                continue
+            lists.setdefault(bound, ResourceList())[resource] = trace.published
+            if bound == "target":
+                uncapped[resource] = trace.uncapped
+    return ContainerRecommendation(
+        container_name=container,
+        target=lists.get("target"),
+        lower_bound=lists.get("lowerBound"),
+        upper_bound=lists.get("upperBound"),
+        uncapped_target=uncapped or None,
+    )

@@ -1,0 +1,355 @@
+"""All histograms of one resource in one matrix: a row per bucket, a column per aggregate.
+
+Samples come in as columns (which histogram, value, weight, time), percentiles go out the
+same way; nothing loops over histograms. Weights decay by growing: a sample at ``t`` weighs
+``2**((t - reference) / half_life)``, so old weights never have to be touched until the
+exponent passes 100 half-lives and the reference moves. Follows ``histogram.go`` and
+``decaying_histogram.go`` of upstream's recommender.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpa.model.histograms import gomath
+from vpa.model.histograms.buckets import BucketLayout
+
+Floats = NDArray[np.float64]
+Columns = NDArray[np.intp]
+Buckets = NDArray[np.unsignedinteger[Any]]
+Mask = NDArray[np.bool_]
+
+# Go's zero time, the reference of a histogram that has never seen a sample: 0001-01-01 UTC.
+ZERO_TIME = -62135596800.0
+_MAX_EXPONENT = 100  # half-lives that a sample may be newer than the reference
+_CHUNK = 8192  # columns read at a time: partial sums and thresholds stay in the L2 cache
+
+
+class HistogramMatrix:
+    """Decaying histograms, float64 as upstream's: v3 checkpoints and ties of equal weights
+    must come out the same, which single precision cannot promise after a few million samples.
+
+    ``half_life_s`` is that of new columns, None keeps every weight for ever. Columns are
+    handed out by ``allocate``.
+    """
+
+    def __init__(
+        self,
+        layout: BucketLayout,
+        half_life_s: float | None,
+        capacity: int = 256,
+    ) -> None:
+        self.layout = layout
+        self._default_half_life = math.inf if half_life_s is None else half_life_s
+        self.half_life = np.full(capacity, self._default_half_life)
+        self.weights = np.zeros((layout.count, capacity))
+        self.total = np.zeros(capacity)
+        self.reference = np.full(capacity, ZERO_TIME)
+        self._index: np.dtype[np.unsignedinteger[Any]] = np.dtype(
+            np.uint8 if layout.count <= 256 else np.uint16
+        )
+        # First and last bucket that is not empty; a fresh column has them crossed.
+        self.lowest = np.full(capacity, layout.count - 1, self._index)
+        self.highest = np.zeros(capacity, self._index)
+        self._free: list[int] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self._next - len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all columns, used or not."""
+        arrays = (self.weights, self.total, self.reference, self.half_life)
+        bounds = self.lowest.nbytes + self.highest.nbytes
+        return sum(array.nbytes for array in arrays) + bounds
+
+    def allocate(self, count: int = 1) -> Columns:
+        """Return the numbers of ``count`` empty columns; freed ones are used again."""
+        taken = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        fresh = count - len(taken)
+        if self._next + fresh > self.total.size:
+            self._grow(max(self._next + fresh, self.total.size * 2))
+        columns = np.arange(self._next, self._next + fresh)
+        self._next += fresh
+        return np.concatenate([np.array(taken, dtype=np.intp), columns])
+
+    def release(self, columns: Columns) -> None:
+        """Empty ``columns`` and give them back."""
+        self.clear(columns)
+        self._free.extend(int(column) for column in columns)
+
+    def clear(self, columns: Columns) -> None:
+        """Forget all samples of ``columns``."""
+        self.weights[:, columns] = 0.0
+        self.total[columns] = 0.0
+        self.reference[columns] = ZERO_TIME
+        self.half_life[columns] = self._default_half_life
+        self.lowest[columns] = self.layout.count - 1
+        self.highest[columns] = 0
+
+    def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+        """Add one sample per entry. A column may occur several times; ascending columns
+        that occur once are several times faster.
+        """
+        if not columns.size:
+            return
+        ascending = bool((columns[1:] > columns[:-1]).all())
+        for start in range(0, columns.size, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            if ascending:
+                self._add_once(columns[part], values[part], weights, times[part])
+            else:
+                self._add_any(columns[part], values[part], weights, times[part])
+
+    def add_weighted(
+        self, columns: Columns, values: Floats, weights: Floats, times: Floats
+    ) -> None:
+        """Add samples that weigh differently; a column may occur several times."""
+        if columns.size:
+            self._add_any(columns, values, weights, times)
+
+    def _add_once(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+        grown = self._decayed(columns, weights, times)
+        chosen = _as_slice(columns)
+        buckets = self.layout.find(values)
+        flat, where = self.weights.reshape(-1), buckets * self.total.size + columns
+        weight = flat[where] + grown
+        flat[where] = weight
+        total = self.total[chosen] + grown
+        self.total[chosen] = total
+        narrow = buckets.astype(self._index)
+        filled = weight >= self.layout.epsilon
+        if filled.all():
+            self.lowest[chosen] = np.minimum(self.lowest[chosen], narrow)
+            self.highest[chosen] = np.maximum(self.highest[chosen], narrow)
+        else:
+            self._widen(columns[filled], narrow[filled])
+
+    def _add_any(
+        self, columns: Columns, values: Floats, weights: float | Floats, times: Floats
+    ) -> None:
+        grown = self._decayed(columns, weights, times)
+        buckets = self.layout.find(values)
+        np.add.at(self.weights, (buckets, columns), grown)
+        np.add.at(self.total, columns, grown)
+        filled = self.weights[buckets, columns] >= self.layout.epsilon
+        self._widen(columns[filled], buckets[filled].astype(self._index))
+
+    def _widen(self, columns: Columns, buckets: Buckets) -> None:
+        np.minimum.at(self.lowest, columns, buckets)
+        np.maximum.at(self.highest, columns, buckets)
+
+    def subtract(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+        """Take back samples that were added before; a column may occur several times."""
+        grown = self._decayed(columns, weights, times)
+        buckets = self.layout.find(values)
+        epsilon = self.layout.epsilon
+        np.subtract.at(self.weights, (buckets, columns), grown)
+        left = self.weights[buckets, columns]
+        self.weights[buckets, columns] = np.where(left < epsilon, 0.0, left)
+        np.subtract.at(self.total, columns, grown)
+        total = self.total[columns]
+        self.total[columns] = np.where(total < epsilon, 0.0, total)
+        self._tighten(np.unique(columns))
+
+    def merge(self, into: Columns, other: "HistogramMatrix", columns: Columns) -> None:
+        """Add the samples of columns of ``other`` to ``into``, pairwise; each of both once.
+
+        ``other`` has the same layout and half-lives, may be this matrix, and is not changed.
+        """
+        if not into.size:
+            return
+        ours_at, theirs_at = self.reference[into], other.reference[columns]
+        # The older one moves to the other's reference in whole half-lives, which is not quite
+        # that one where a checkpoint brought it from a time of another half-life.
+        shared = self._rounded(np.maximum(ours_at, theirs_at), self.half_life[into])
+        self._shift(into, np.where(ours_at < theirs_at, shared, ours_at))
+        factors = other.factors(columns, np.where(theirs_at < ours_at, shared, theirs_at))
+        lowest, highest = other.lowest[columns], other.highest[columns]
+        rows = slice(int(lowest.min()), int(highest.max()) + 1)
+        weights = other.weights[rows, columns] * factors
+        lowest, highest = self._bounds(weights, lowest, highest, rows.start)
+        weights *= self._inside(lowest, highest, rows)
+        self.weights[rows, into] += weights
+        self.total[into] += other.total[columns] * factors
+        self.lowest[into] = np.minimum(self.lowest[into], lowest)
+        self.highest[into] = np.maximum(self.highest[into], highest)
+
+    def load(self, columns: Columns, weights: Floats, total: Floats, references: Floats) -> None:
+        """Add weights of shape (buckets, columns) and let their references replace ours."""
+        filled = weights > 0.0
+        rows = np.arange(self.layout.count)[:, None]
+        first = np.where(filled, rows, self.layout.count - 1).min(axis=0)
+        last = np.where(filled, rows, 0).max(axis=0)
+        self.weights[:, columns] += weights
+        self.total[columns] += total
+        self.reference[columns] = references
+        self.lowest[columns] = np.minimum(self.lowest[columns], first)
+        self.highest[columns] = np.maximum(self.highest[columns], last)
+        self._tighten(columns)
+
+    def copy_from(self, columns: Columns, other: "HistogramMatrix", theirs: Columns) -> None:
+        """Let ``columns`` become copies of columns of another matrix of the same layout."""
+        self.weights[:, columns] = other.weights[:, theirs]
+        self.total[columns] = other.total[theirs]
+        self.reference[columns] = other.reference[theirs]
+        self.half_life[columns] = other.half_life[theirs]
+        self.lowest[columns] = other.lowest[theirs]
+        self.highest[columns] = other.highest[theirs]
+
+    def set_half_life(self, columns: Columns, half_life_s: float, now: float) -> None:
+        """Decay ``columns`` at another pace from ``now`` on; weights keep their present ratio."""
+        changed = columns[self.half_life[columns] != half_life_s]
+        if not changed.size:
+            return
+        seen = changed[self.reference[changed] != ZERO_TIME]
+        self._shift(seen, self._rounded(np.full(seen.size, now), self.half_life[seen]))
+        self.half_life[changed] = half_life_s
+
+    def is_empty(self, columns: Columns) -> NDArray[np.bool_]:
+        """Return where no bucket weighs anything."""
+        return self.weights[self.lowest[columns].astype(np.intp), columns] < self.layout.epsilon
+
+    def percentiles(self, fractions: Sequence[float], columns: Columns | None = None) -> Floats:
+        """Return values of shape (fractions, columns): the END of the bucket where the
+        cumulative weight reaches the fraction, 0 for an empty column. None reads all columns.
+        """
+        values = self.layout.ends[self.percentile_buckets(fractions, columns)]
+        where = slice(0, self._next) if columns is None else columns
+        # Crossed bounds are the cheap sign of an empty column; a lone bucket may also have
+        # them crossed (0 never raises ``highest``), hence the second look.
+        doubtful = np.flatnonzero(self.lowest[where] >= self.highest[where])
+        if doubtful.size:
+            named = doubtful if columns is None else columns[doubtful]
+            values[:, doubtful[self.is_empty(named)]] = 0.0
+        return values
+
+    def percentile_buckets(
+        self, fractions: Sequence[float], columns: Columns | None = None
+    ) -> Buckets:
+        """Return the bucket numbers behind ``percentiles``; meaningless for an empty column."""
+        size = self._next if columns is None else columns.size
+        found = np.zeros((len(fractions), size), dtype=self._index)
+        for start in range(0, size, _CHUNK):
+            stop = min(start + _CHUNK, size)
+            chosen = slice(start, stop) if columns is None else columns[start:stop]
+            found[:, start:stop] = self._walk(fractions, chosen)
+        return found
+
+    def _walk(self, fractions: Sequence[float], chosen: slice | Columns) -> NDArray[np.intp]:
+        # Counts, per column and fraction, the rows whose cumulative weight falls short.
+        lowest, highest = self.lowest[chosen], self.highest[chosen]
+        if not lowest.size:
+            return np.zeros((len(fractions), 0), dtype=np.intp)
+        first, last = int(lowest.min()), int(highest.max())
+        threshold = np.multiply.outer(np.asarray(fractions, dtype=np.float64), self.total[chosen])
+        partial = np.zeros(lowest.size)
+        short = np.empty(threshold.shape, dtype=np.bool_)
+        counted = np.zeros(threshold.shape, dtype=self._index)
+        flags = short.view(np.uint8)
+        for row in range(first, last):
+            partial += self.weights[row, chosen]
+            np.less(partial, threshold, out=short)
+            counted += flags
+        # Not np.clip: a column with nothing between crossed bounds stands on its highest.
+        stepped = np.maximum(counted.astype(np.intp) + first, lowest)
+        return np.where(lowest < highest, np.minimum(stepped, highest), lowest)
+
+    def _decayed(self, columns: Columns, weights: float | Floats, times: Floats) -> Floats:
+        chosen = _as_slice(columns)
+        while True:
+            ages = (times - self.reference[chosen]) / self.half_life[chosen]
+            newest = ages.max()
+            if newest <= _MAX_EXPONENT:
+                if newest == ages.min():  # samples of one pass mostly share their time
+                    ages = ages[:1]
+                grown: Floats = np.broadcast_to(gomath.exp2(ages) * weights, times.shape)
+                return grown
+            # One shift per column, to its first sample that is too new, as if they had
+            # come one by one.
+            late = np.flatnonzero(ages > _MAX_EXPONENT)
+            moved, firsts = np.unique(columns[late], return_index=True)
+            self._shift(moved, self._rounded(times[late][firsts], self.half_life[moved]))
+
+    @staticmethod
+    def _rounded(times: Floats, half_life: Floats) -> Floats:
+        # Multiples of the half-life are counted from year 1, as Go's time.Round does;
+        # for 24 h that is the nearest UTC midnight.
+        with np.errstate(invalid="ignore"):
+            periods = np.floor((times - ZERO_TIME) / half_life + 0.5)
+            return np.where(np.isinf(half_life), times, periods * half_life + ZERO_TIME)
+
+    def factors(self, columns: Columns, references: Floats) -> Floats:
+        """Return what weights have to be multiplied by to count from other references."""
+        apart = (self.reference[columns] - references) / self.half_life[columns]
+        steps = np.maximum(np.floor(apart + 0.5), -5000.0).astype(np.int64)
+        factors: Floats = np.ldexp(np.ones(columns.size), steps)
+        return factors
+
+    def _shift(self, columns: Columns, references: Floats) -> None:
+        moving = self.reference[columns] != references
+        if not moving.any():
+            return
+        columns, references = columns[moving], references[moving]
+        factors = self.factors(columns, references)
+        # What lies outside the bounds weighs next to nothing and keeps that, as upstream.
+        lowest, highest = self.lowest[columns], self.highest[columns]
+        rows = slice(int(lowest.min()), int(highest.max()) + 1)
+        inside = self._inside(lowest, highest, rows)
+        self.weights[rows, columns] *= np.where(inside, factors, 1.0)
+        self.total[columns] *= factors
+        self.reference[columns] = references
+        self._tighten(columns)
+
+    def _tighten(self, columns: Columns) -> None:
+        lowest, highest = self._bounds(
+            self.weights[:, columns], self.lowest[columns], self.highest[columns]
+        )
+        self.lowest[columns] = lowest
+        self.highest[columns] = highest
+
+    def _bounds(
+        self,
+        weights: Floats,
+        lowest: NDArray[np.integer],
+        highest: NDArray[np.integer],
+        first: int = 0,
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        # The bounds only move inwards; with nothing left they cross, as in a fresh column.
+        rows = np.arange(first, first + len(weights))[:, None]
+        filled = weights >= self.layout.epsilon
+        end = self.layout.count - 1
+        above = np.where(filled & (rows >= lowest), rows, end).min(axis=0, initial=end)
+        below = np.where(filled & (rows <= highest), rows, 0).max(axis=0, initial=0)
+        return above, below
+
+    @staticmethod
+    def _inside(lowest: NDArray[np.integer], highest: NDArray[np.integer], rows: slice) -> Mask:
+        numbers = np.arange(rows.start, rows.stop)[:, None]
+        inside: Mask = (numbers >= lowest) & (numbers <= highest)
+        return inside
+
+    def _grow(self, capacity: int) -> None:
+        size = self.total.size
+        weights = np.zeros((self.layout.count, capacity))
+        weights[:, :size] = self.weights
+        self.weights = weights
+        self.total = np.concatenate([self.total, np.zeros(capacity - size)])
+        self.reference = np.concatenate([self.reference, np.full(capacity - size, ZERO_TIME)])
+        paces = np.full(capacity - size, self._default_half_life)
+        self.half_life = np.concatenate([self.half_life, paces])
+        last = np.full(capacity - size, self.layout.count - 1, self._index)
+        self.lowest = np.concatenate([self.lowest, last])
+        self.highest = np.concatenate([self.highest, np.zeros(capacity - size, self._index)])
+
+
+def _as_slice(columns: Columns) -> slice | Columns:
+    # Ascending columns without a gap are a view, which numpy reads without copying.
+    first, size = int(columns[0]), columns.size
+    if int(columns[-1]) - first + 1 == size and bool((np.diff(columns) == 1).all()):
+        return slice(first, first + size)
+    return columns

@@ -1,0 +1,255 @@
+"""All recommendations of one pass, in columns, and which of them are worth writing.
+
+Percentiles, confidence and amounts of every VPA and container are computed side by side;
+only VPAs that are due get a recommendation with its derivation, which costs Python time.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from vpa.model.api.quantities import RESOURCES
+from vpa.model.autopilot.recommender import Autopilot
+from vpa.model.cluster import ClusterModel
+from vpa.model.estimation import estimator
+from vpa.model.estimation.estimator import BOUNDS
+from vpa.model.estimation.nodes import NodeShape
+from vpa.model.estimation.recommendation import (
+    RecommendationTrace,
+    RecommendedUsage,
+    RecommenderSettings,
+    ResourceUsage,
+    minimum,
+    recommend,
+)
+from vpa.model.groups import ContainerGroups, Named
+from vpa.model.histograms.matrix import Columns, Floats
+from vpa.model.pacing import paced
+from vpa.model.samples.aggregates import Aggregates, ResourceColumns
+from vpa.model.samples.membership import VpaKey
+
+Amounts = NDArray[np.int64]
+
+
+class Estimates(Struct, frozen=True):
+    """One pass: arrays of shape (containers, resources, bounds), in the order of ``keys``."""
+
+    keys: Sequence[Named]
+    first: dict[VpaKey, int]  # where the containers of a VPA begin
+    count: dict[VpaKey, int]
+    usage: Floats  # percentiles, cores or bytes
+    confidence: Floats  # (containers, resources)
+    measured: NDArray[np.bool_]  # (containers, resources)
+    amounts: Amounts  # before rounding and caps; -1 where nothing was measured
+
+    def usages(self, key: VpaKey) -> list[RecommendedUsage]:
+        """Return what is known of the containers of one VPA."""
+        start = self.first.get(key, 0)
+        return [
+            RecommendedUsage(
+                self.keys[row][1],
+                {
+                    resource: ResourceUsage(
+                        (
+                            float(self.usage[row, column, 0]),
+                            float(self.usage[row, column, 1]),
+                            float(self.usage[row, column, 2]),
+                        ),
+                        float(self.confidence[row, column]),
+                    )
+                    for column, resource in enumerate(RESOURCES)
+                    if self.measured[row, column]
+                },
+            )
+            for row in range(start, start + self.count.get(key, 0))
+        ]
+
+
+class HistoryBegins(Struct, frozen=True):
+    """When what is known begins: an array of shape (containers, resources), inf for nothing."""
+
+    rows: dict[Named, int]
+    first_s: Floats
+
+    def of(self, key: VpaKey, container: str, resource: str) -> float | None:
+        """Return the time of the first sample; None where there is none."""
+        row = self.rows.get((key, container))
+        first_s = np.inf if row is None else float(self.first_s[row, RESOURCES.index(resource)])
+        return first_s if np.isfinite(first_s) else None
+
+
+class DeadBand(Struct, frozen=True):
+    """How far bounds must move to be written at once; targets always are. 0: upstream's way."""
+
+    fraction: float = 0.02
+    age_s: float = 600.0
+
+
+class RecommendationReader:
+    """Reads a cluster pass after pass and remembers what was published."""
+
+    def __init__(self, cluster: ClusterModel, autopilot: Autopilot | None = None) -> None:
+        self._cluster = cluster
+        self._autopilot = autopilot
+        self._groups = ContainerGroups(cluster)
+        self._keys: list[Named] = []
+        self._written = np.empty((0, len(RESOURCES), len(BOUNDS)), dtype=np.int64)
+        self._written_at = np.empty(0)
+        self._vpas: Columns = np.empty(0, dtype=np.intp)  # the number of each row's VPA
+        self._forced: set[VpaKey] = set()
+
+    def read(self) -> Estimates:
+        """Return the estimates of all VPAs now."""
+        self._follow()
+        size = len(self._keys)
+        usage = np.zeros((size, len(RESOURCES), len(BOUNDS)))
+        confidence = np.zeros((size, len(RESOURCES)))
+        measured = np.zeros((size, len(RESOURCES)), dtype=np.bool_)
+        amounts = np.full((size, len(RESOURCES), len(BOUNDS)), -1, dtype=np.int64)
+        for aggregates, rows, columns in self._groups.parts():
+            for settings, chosen in self._by_settings(rows):
+                self._estimate(
+                    aggregates,
+                    rows[chosen],
+                    columns[chosen],
+                    settings,
+                    (usage, confidence, measured, amounts),
+                )
+        groups = self._groups
+        return Estimates(
+            groups.keys, groups.first, groups.count, usage, confidence, measured, amounts
+        )
+
+    def begins(self) -> HistoryBegins:
+        """Return when what is known of each container begins."""
+        self._follow()
+        aggregates = self._cluster.aggregates
+        firsts = [self._groups.least(aggregates.begins(resource)) for resource in RESOURCES]
+        rows = {named: row for row, named in enumerate(self._keys)}
+        return HistoryBegins(rows, np.stack(firsts, axis=1))
+
+    def places(self, size: int) -> Columns:
+        """Return which row of the estimates each aggregate feeds, -1 for none."""
+        return self._groups.places(size)
+
+    def due(
+        self, estimates: Estimates, now: float, band: DeadBand, interval_s: float = 60.0
+    ) -> list[VpaKey]:
+        """Return the VPAs whose status is to be written: those that cannot wait, in the order
+        of the estimates, then by age.
+
+        A target moved, a bound moved by the fraction, or the VPA was never written or forced;
+        or anything moved and the last write is old. ``interval_s`` is the time to the next
+        pass: some of those that grow old together are written before.
+        """
+        before, after = self._written, estimates.amounts
+        moved = before != after
+        target = BOUNDS.index("target")
+        at_once = moved[:, :, target].any(axis=1)
+        far = np.abs(after - before) >= band.fraction * np.maximum(before, 1)
+        # What appears or disappears is a move of any size.
+        far |= (before < 0) != (after < 0)
+        at_once |= (moved & far).any(axis=(1, 2))
+        found = dict.fromkeys(self._keys[row][0] for row in np.flatnonzero(at_once))
+        found.update(dict.fromkeys(key for key in self._forced if key in self._cluster.vpas))
+        waiting = moved.any(axis=(1, 2))
+        waiting &= ~np.isin(self._vpas, self._vpas[at_once])
+        rows = np.flatnonzero(waiting)
+        rows = rows[np.unique(self._vpas[rows], return_index=True)[1]]  # one of each VPA
+        ages = now - self._written_at[rows]
+        old = rows[paced(ages, len(estimates.count), band.age_s, interval_s)]
+        found.update(dict.fromkeys(self._keys[row][0] for row in old))
+        return list(found)
+
+    def force(self, key: VpaKey) -> None:
+        """Let a VPA be due at the next pass: its spec or annotations changed."""
+        self._forced.add(key)
+
+    def published(self, estimates: Estimates, key: VpaKey, now: float) -> None:
+        """Note that the status of a VPA was written with these estimates."""
+        self._forced.discard(key)
+        start = estimates.first.get(key, 0)
+        rows = slice(start, start + estimates.count.get(key, 0))
+        if estimates.keys is self._keys:
+            self._written[rows] = estimates.amounts[rows]
+            self._written_at[rows] = now
+
+    def recommendation(
+        self, estimates: Estimates, key: VpaKey, shapes: Sequence[NodeShape] = ()
+    ) -> RecommendationTrace:
+        """Return what to publish for one VPA, and how it came about."""
+        entry = self._cluster.vpas[key]
+        return recommend(
+            estimates.usages(key),
+            entry.settings.recommender,
+            policy=entry.vpa.spec.resource_policy,
+            annotations=entry.vpa.metadata.annotations,
+            shapes=shapes,
+        )
+
+    def _follow(self) -> None:
+        self._groups.follow()
+        if self._keys is self._groups.keys:
+            return
+        size = len(self._groups.keys)
+        written = np.full((size, len(RESOURCES), len(BOUNDS)), -2, dtype=np.int64)
+        written_at = np.zeros(size)
+        for old, new in self._groups.moved_from(self._keys):
+            written[new] = self._written[old]
+            written_at[new] = self._written_at[old]
+        self._keys, self._written, self._written_at = self._groups.keys, written, written_at
+        counts = list(self._groups.count.values())
+        self._vpas = np.repeat(np.arange(len(counts)), counts)
+
+    def _by_settings(self, rows: Columns) -> list[tuple[RecommenderSettings, Columns]]:
+        found: dict[int, tuple[RecommenderSettings, list[int]]] = {}
+        for place, row in enumerate(rows):
+            settings = self._cluster.vpas[self._keys[row][0]].settings.recommender
+            found.setdefault(id(settings), (settings, []))[1].append(place)
+        return [(s, np.array(places, dtype=np.intp)) for s, places in found.values()]
+
+    def _estimate(
+        self,
+        aggregates: Aggregates,
+        rows: Columns,
+        columns: Columns,
+        settings: RecommenderSettings,
+        into: tuple[Floats, Floats, NDArray[np.bool_], Amounts],
+    ) -> None:
+        usage, confidence, measured, amounts = into
+        shares = np.array([self._groups.count[self._keys[row][0]] for row in rows])
+        for column, resource in enumerate(RESOURCES):
+            read = self._autopilots(resource, rows)
+            if read is None:
+                read = aggregates.read(resource, columns, settings)
+            usage[rows, column] = read.percentiles.T
+            confidence[rows, column] = read.confidence
+            measured[rows, column] = read.measured
+            least = np.array([minimum(resource, settings, n) for n in range(1, shares.max() + 1)])
+            parameters = settings.of(resource)
+            for place, bound in enumerate(BOUNDS):
+                found = estimator.estimate(
+                    resource,
+                    bound,
+                    read.percentiles[place],
+                    read.confidence,
+                    least[shares - 1],
+                    parameters,
+                )
+                amounts[rows, column, place] = np.where(read.measured, found, -1)
+
+    def _autopilots(self, resource: str, rows: Columns) -> ResourceColumns | None:
+        # None where the VPAs of these rows did not choose autopilot; they all have the same
+        # settings, and autopilot's are its own.
+        chosen = self._cluster.vpas[self._keys[rows[0]][0]].settings.is_autopilot
+        if not chosen or self._autopilot is None:
+            return None
+        found = self._autopilot.read(resource, [self._keys[row] for row in rows])
+        return ResourceColumns(found.values, np.full(rows.size, np.inf), found.seen)
+
+    def is_young(self, key: VpaKey) -> bool:
+        """Return whether autopilot knows too little of a VPA to lower what was published."""
+        settings = self._cluster.vpas[key].settings
+        return settings.is_autopilot and (self._autopilot is None or self._autopilot.is_young(key))

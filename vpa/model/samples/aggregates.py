@@ -1,0 +1,220 @@
+"""Aggregates: what all containers of one name and one label set have used.
+
+One aggregate is one column in the CPU and in the memory histograms, with the span and the
+number of its samples. Replicas share an aggregate; a new pod template has new labels and
+opens another one; a VPA reads the sum of those that match.
+"""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from vpa.model.api.policy import Windows
+from vpa.model.api.quantities import RESOURCES
+from vpa.model.estimation import estimator
+from vpa.model.estimation.recommendation import RecommenderSettings, ResourceUsage
+from vpa.model.histograms import buckets
+from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats, HistogramMatrix
+
+
+class AggregateKey(Struct, frozen=True):
+    """What containers share: namespace, container name, canonical text of the labels."""
+
+    namespace: str
+    container: str
+    labels: str
+
+
+class ResourceColumns(Struct, frozen=True):
+    """One resource of many columns, as the estimators take it."""
+
+    percentiles: Floats  # (lower bound, target, upper bound; columns)
+    confidence: Floats
+    measured: NDArray[np.bool_]
+
+
+class SampleSpan:
+    """First and last sample and their number, per column. Empty: first inf, last ZERO_TIME.
+
+    A sample counts 1, as upstream counts, or the minutes that it covers where it says so:
+    otherwise a denser feed would pass for a longer history.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.first = np.full(capacity, np.inf)
+        self.last = np.full(capacity, ZERO_TIME)
+        self.samples = np.zeros(capacity)
+
+    def add(self, columns: Columns, times: Floats, counts: Floats | float) -> None:
+        """Take in one sample per entry; a column may occur several times."""
+        np.minimum.at(self.first, columns, times)
+        np.maximum.at(self.last, columns, times)
+        np.add.at(self.samples, columns, counts)
+
+    def clear(self, columns: Columns) -> None:
+        """Forget all samples of ``columns``."""
+        self.first[columns] = np.inf
+        self.last[columns] = ZERO_TIME
+        self.samples[columns] = 0.0
+
+    def merge(self, into: Columns, other: "SampleSpan", columns: Columns) -> None:
+        """Add the samples of ``columns`` of ``other``, pairwise."""
+        self.first[into] = np.minimum(self.first[into], other.first[columns])
+        self.last[into] = np.maximum(self.last[into], other.last[columns])
+        self.samples[into] += other.samples[columns]
+
+    def confidence(self, columns: Columns, interval_s: float) -> Floats:
+        """Return the estimators' confidence of each column."""
+        return estimator.confidence(
+            self.first[columns], self.last[columns], self.samples[columns], interval_s
+        )
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more columns."""
+        more = capacity - self.first.size
+        self.first = np.concatenate([self.first, np.full(more, np.inf)])
+        self.last = np.concatenate([self.last, np.full(more, ZERO_TIME)])
+        self.samples = np.concatenate([self.samples, np.zeros(more)])
+
+
+class Aggregates:
+    """Columns of aggregates; CPU and memory of one aggregate have the same number."""
+
+    def __init__(
+        self,
+        cpu_half_life_s: float | None = 86400.0,
+        memory_half_life_s: float | None = 86400.0,
+        capacity: int = 256,
+    ) -> None:
+        self.cpu = HistogramMatrix(buckets.CPU, cpu_half_life_s, capacity)
+        self.memory = HistogramMatrix(buckets.MEMORY, memory_half_life_s, capacity)
+        self.cpu_span = SampleSpan(capacity)
+        self.memory_span = SampleSpan(capacity)
+        self.created = np.zeros(capacity)
+        self.kept_s = np.zeros(capacity)  # how long a silent aggregate is kept
+        self.highest_peak = np.zeros(capacity)  # bytes, since the column was opened
+
+    def open(self, count: int, now: float, windows: Windows) -> Columns:
+        """Return new, empty columns."""
+        columns = self.cpu.allocate(count)
+        twins = self.memory.allocate(count)
+        if not np.array_equal(columns, twins):
+            raise RuntimeError("CPU and memory columns are handed out in different orders")
+        if self.cpu.total.size > self.created.size:
+            self._grow(self.cpu.total.size)
+        self.created[columns] = now
+        self.highest_peak[columns] = 0.0
+        self.keep(columns, windows)
+        return columns
+
+    def close(self, columns: Columns) -> None:
+        """Forget ``columns``; their numbers are used again."""
+        for span in (self.cpu_span, self.memory_span):
+            span.clear(columns)
+        self.cpu.release(columns)
+        self.memory.release(columns)
+
+    def reset(self, columns: Columns, now: float) -> None:
+        """Empty ``columns`` and let them begin anew, at the pace they have."""
+        paces = self.cpu.half_life[columns], self.memory.half_life[columns]
+        for span in (self.cpu_span, self.memory_span):
+            span.clear(columns)
+        self.cpu.clear(columns)
+        self.memory.clear(columns)
+        self.cpu.half_life[columns], self.memory.half_life[columns] = paces
+        self.created[columns] = now
+
+    def keep(self, columns: Columns, windows: Windows) -> None:
+        """Set how long ``columns`` are kept without a sample."""
+        self.kept_s[columns] = windows.interval_s * windows.interval_count
+
+    def count_cpu(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
+        """Note CPU samples that went into the histograms."""
+        self.cpu_span.add(columns, times, minutes)
+
+    def count_memory(self, columns: Columns, times: Floats, minutes: Floats | float = 1.0) -> None:
+        """Note memory samples, also those below the peak of their window."""
+        self.memory_span.add(columns, times, minutes)
+
+    def is_empty(self, columns: Columns) -> NDArray[np.bool_]:
+        """Return which have never had a sample of either resource.
+
+        Upstream looks at CPU only and so forgets learned memory, OOMs included (D6).
+        """
+        silent = (self.cpu_span.samples[columns] == 0) & (self.memory_span.samples[columns] == 0)
+        return np.asarray(silent)
+
+    def expendable(
+        self, columns: Columns, now: float, contributive: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which may be collected: silent for longer than they are kept, or empty
+        without a live pod (or its controller) behind them.
+        """
+        empty = self.is_empty(columns)
+        last = np.maximum(self.cpu_span.last[columns], self.memory_span.last[columns])
+        since = np.where(empty, self.created[columns], last)
+        expired = now - since >= self.kept_s[columns]
+        return np.asarray(expired | (empty & ~contributive))
+
+    def begins(self, resource: str) -> Floats:
+        """Return when the samples of one resource begin, of every column; inf: there are none.
+
+        Upstream's checkpoints tell the span of CPU only, which is then that of both.
+        """
+        if resource == "cpu":
+            return self.cpu_span.first
+        first = self.memory_span.first
+        untold = np.flatnonzero(~np.isfinite(first) & (self.memory.total > 0.0))
+        found = first.copy()
+        found[untold] = self.cpu_span.first[untold]
+        return found
+
+    def read(
+        self, resource: str, columns: Columns, settings: RecommenderSettings
+    ) -> "ResourceColumns":
+        """Return what the estimators need of one resource, per column.
+
+        Confidence comes from CPU samples, as upstream counts; memory without any CPU sample
+        has its own span, or its upper bound would stay infinite for ever (D6).
+        """
+        matrix, own = (
+            (self.cpu, self.cpu_span)
+            if resource == "cpu"
+            else (
+                self.memory,
+                self.memory_span,
+            )
+        )
+        parameters = settings.of(resource)
+        fractions = parameters.percentiles
+        values = matrix.percentiles((fractions.lower, fractions.target, fractions.upper), columns)
+        interval = parameters.confidence_interval_s
+        alone = self.cpu_span.samples[columns] == 0
+        certain = np.where(
+            alone,
+            own.confidence(columns, interval),
+            self.cpu_span.confidence(columns, interval),
+        )
+        measured = (own.samples[columns] > 0) | ~matrix.is_empty(columns)
+        return ResourceColumns(values, certain, measured)
+
+    def usage(
+        self, columns: Columns, settings: RecommenderSettings
+    ) -> list[dict[str, ResourceUsage]]:
+        """Return the same per column; a resource without a sample is absent."""
+        found: list[dict[str, ResourceUsage]] = [{} for _ in columns]
+        for resource in RESOURCES:
+            read = self.read(resource, columns, settings)
+            for i in np.flatnonzero(read.measured):
+                lower, target, upper = read.percentiles[:, i].tolist()
+                known = float(read.confidence[i])
+                found[i][resource] = ResourceUsage((lower, target, upper), known)
+        return found
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.created.size
+        self.cpu_span.grow(capacity)
+        self.memory_span.grow(capacity)
+        self.created = np.concatenate([self.created, np.zeros(more)])
+        self.kept_s = np.concatenate([self.kept_s, np.zeros(more)])
+        self.highest_peak = np.concatenate([self.highest_peak, np.zeros(more)])

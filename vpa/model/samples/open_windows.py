@@ -1,0 +1,211 @@
+"""Checkpoints that survive a restart in the middle of a memory window (D5).
+
+A v3 checkpoint leaves out the peak of the open window, because the container will add it
+again, or a higher one, when its window closes: a restart forgets up to a day of peaks and
+every OOM in it. The status stays exactly that, so that upstream can load it. Beside it, in
+an annotation of the checkpoint object, stand the open windows by pod. After a restart each
+peak counts as part of what the checkpoint brought; when its container is seen again, the
+peak moves from there into the container's own aggregate and the window goes on, so it is
+counted once; a container that never comes back leaves its peak behind for good.
+
+The annotation holds only for the status it was written with: it repeats lastUpdateTime,
+which upstream changes when it writes the status and does not touch annotations.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from vpa.model.histograms.checkpoint import Checkpoint, load_histogram, save_histograms, wire_time
+from vpa.model.histograms.matrix import ZERO_TIME, Columns
+from vpa.model.samples.aggregates import Aggregates, SampleSpan
+from vpa.model.samples.merged import merged
+from vpa.model.samples.samples import MEMORY_WEIGHT, Containers, OpenWindow
+
+ANNOTATION = "vpa.podscale.io/open-windows"
+# 256 KB is what all annotations of an object may take; 60 bytes a window leave room.
+MAX_WINDOWS = 2000
+
+
+class SavedWindow(Struct, frozen=True, array_like=True):
+    """One open window; an array on the wire, since there is one per pod."""
+
+    pod: str
+    end_s: float
+    memory_peak: int
+    oom_peak: int
+    last_memory_s: float
+
+    @property
+    def window(self) -> OpenWindow:
+        """Return the window as the container has it."""
+        return OpenWindow(self.end_s, self.memory_peak, self.oom_peak, self.last_memory_s)
+
+
+class SavedSpan(Struct, frozen=True):
+    """Memory samples of a state that has no CPU samples to count by."""
+
+    first_s: float
+    last_s: float
+    samples: float
+
+
+class Extra(Struct, frozen=True):
+    """Content of the annotation."""
+
+    at: str  # lastUpdateTime of the status that it belongs to
+    windows: tuple[SavedWindow, ...] = ()
+    memory: SavedSpan | None = None
+
+
+def checkpoints_of(
+    aggregates: Aggregates,
+    groups: Sequence[Columns],
+    containers: Containers,
+    rows: Sequence[Columns],
+    now: float,
+) -> list[Checkpoint]:
+    """Return a checkpoint per group; ``rows`` are the containers that feed each group."""
+    sums = merged(aggregates, groups)
+    members = [(group, row) for group, listed in enumerate(rows) for row in listed]
+    if members:
+        groups_of = np.array([group for group, _ in members], dtype=np.intp)
+        listed_rows = np.array([row for _, row in members], dtype=np.intp)
+        is_open = (containers.window_end[listed_rows] > now) & (
+            containers.window_end[listed_rows] != ZERO_TIME
+        )
+        taken = listed_rows[is_open]
+        if taken.size:
+            sums.memory.subtract(
+                groups_of[is_open],
+                containers.peak(taken),
+                MEMORY_WEIGHT,
+                containers.window_end[taken],
+            )
+    everything = np.arange(len(groups))
+    cpu = save_histograms(sums.cpu, everything)
+    memory = save_histograms(sums.memory, everything)
+    first = np.where(np.isfinite(sums.cpu_span.first), sums.cpu_span.first, ZERO_TIME)
+    return [
+        Checkpoint(
+            cpu=cpu[i],
+            memory=memory[i],
+            first_sample_s=float(first[i]),
+            last_sample_s=float(sums.cpu_span.last[i]),
+            samples=round(float(sums.cpu_span.samples[i])),
+            updated_s=now,
+        )
+        for i in range(len(groups))
+    ]
+
+
+def encode(
+    containers: Containers,
+    rows: Mapping[str, int],
+    span: SampleSpan,
+    columns: Columns,
+    at: str,
+    now: float,
+) -> str | None:
+    """Return the annotation for the containers of ``rows`` (pod name to row); None if there
+    is nothing to keep. Of too many windows the highest peaks are kept.
+    """
+    windows = []
+    for pod, row in rows.items():
+        window = containers.window(row)
+        if window is not None and window.end_s > now:
+            windows.append(
+                SavedWindow(
+                    pod, window.end_s, window.memory_peak, window.oom_peak, window.last_memory_s
+                )
+            )
+    windows.sort(key=lambda saved: -saved.window.peak)
+    samples = float(span.samples[columns].sum())
+    memory = None
+    if samples:
+        first = float(span.first[columns].min())
+        memory = SavedSpan(first, float(span.last[columns].max()), samples)
+    if not windows and memory is None:
+        return None
+    kept = tuple(windows[:MAX_WINDOWS])
+    return msgspec.json.encode(Extra(at, kept, memory)).decode()
+
+
+def update_time(checkpoint: Checkpoint) -> str:
+    """Return lastUpdateTime of the status as it is written."""
+    return str(wire_time(checkpoint.updated_s))
+
+
+def decode(text: str | None, last_update: str | None) -> Extra | None:
+    """Return the annotation's content; None if there is none that belongs to the status."""
+    if text is None:
+        return None
+    try:
+        extra = msgspec.json.decode(text, type=Extra)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return extra if extra.at == last_update else None
+
+
+def load(
+    aggregates: Aggregates,
+    column: int,
+    checkpoint: Checkpoint,
+    extra: Extra | None,
+    latest_s: float = math.inf,
+) -> dict[str, OpenWindow]:
+    """Fill an empty column from a checkpoint; raises CheckpointError and changes nothing.
+
+    Returns the open windows by pod, whose peaks are in the column until ``resume``. Those
+    that end after ``latest_s`` are left out.
+    """
+    columns = np.array([column], dtype=np.intp)
+    try:
+        load_histogram(aggregates.memory, column, checkpoint.memory)
+        load_histogram(aggregates.cpu, column, checkpoint.cpu)
+    except ValueError:
+        aggregates.memory.clear(columns)
+        aggregates.cpu.clear(columns)
+        raise
+    if checkpoint.samples:
+        _fill(
+            aggregates.cpu_span,
+            column,
+            checkpoint.first_sample_s,
+            checkpoint.last_sample_s,
+            float(checkpoint.samples),
+        )
+    if extra is None:
+        return {}
+    if extra.memory is not None:
+        saved = extra.memory
+        _fill(aggregates.memory_span, column, saved.first_s, saved.last_s, saved.samples)
+    windows = [window for window in extra.windows if window.end_s <= latest_s]
+    for window in windows:
+        aggregates.memory.add(
+            columns,
+            np.array([float(window.window.peak)]),
+            MEMORY_WEIGHT,
+            np.array([window.end_s]),
+        )
+    return {window.pod: window.window for window in windows}
+
+
+def resume(
+    aggregates: Aggregates, column: int, containers: Containers, row: int, window: OpenWindow
+) -> None:
+    """Give a container its window back: its peak moves from ``column`` to its aggregate."""
+    peak, end = np.array([float(window.peak)]), np.array([window.end_s])
+    aggregates.memory.subtract(np.array([column]), peak, MEMORY_WEIGHT, end)
+    own = containers.column[row : row + 1]
+    aggregates.memory.add(own, peak, MEMORY_WEIGHT, end)
+    containers.resume(row, window)
+
+
+def _fill(span: SampleSpan, column: int, first: float, last: float, samples: float) -> None:
+    span.first[column] = first
+    span.last[column] = last
+    span.samples[column] = samples

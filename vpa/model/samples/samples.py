@@ -1,0 +1,255 @@
+"""Samples of containers on their way into the histograms.
+
+A container is a row: when its last samples were taken, and the highest memory of its open
+window. CPU goes straight in; memory counts once per window, by its peak, so a higher
+sample takes the old peak out and puts the new one in. An OOM is a memory sample that the
+container would have needed. Follows ``model/container.go`` of upstream's recommender.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from vpa.model.api.policy import Windows
+from vpa.model.estimation.amounts import scale
+from vpa.model.histograms.matrix import ZERO_TIME, Columns, Floats
+
+Mask = NDArray[np.bool_]
+
+# Every CPU sample weighs the same: upstream weighs by request, which it no longer fills in.
+CPU_WEIGHT = 0.1
+MEMORY_WEIGHT = 1.0
+_REMEMBERED = 8  # windows of a container that an explanation can name
+
+
+class SampleSink(Protocol):
+    """Where samples go: the histograms of one resource."""
+
+    def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+        """Add one sample per entry."""
+
+    def subtract(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
+        """Take back one sample per entry."""
+
+
+class OpenWindow(Struct, frozen=True):
+    """The memory window that a container is in; times are unix seconds."""
+
+    end_s: float
+    memory_peak: int  # bytes, 0: only OOMs so far
+    oom_peak: int  # bytes, 0: no OOM
+    last_memory_s: float
+
+    @property
+    def peak(self) -> int:
+        """Return the bytes that stand in the histogram for this window."""
+        return max(self.memory_peak, self.oom_peak)
+
+
+class OomNote(Struct, frozen=True):
+    """What an OOM added, and what the window would hold without it."""
+
+    time_s: float
+    requested: int  # bytes
+    bumped: int  # bytes
+    measured: int  # peak of the window's samples, 0: none
+
+
+class PeakWindow(Struct, frozen=True):
+    """A memory window, open or past, with the peak that it put into the histogram."""
+
+    start_s: float
+    end_s: float
+    peak: int  # bytes
+    oom: OomNote | None = None
+
+
+class Containers:
+    """Rows of containers. ``column`` is the aggregate that a row feeds, the same number in
+    the CPU and in the memory histograms.
+    """
+
+    def __init__(self, capacity: int = 256) -> None:
+        self.column = np.zeros(capacity, dtype=np.intp)
+        self.interval = np.zeros(capacity)
+        self.last_cpu = np.full(capacity, ZERO_TIME)
+        self.last_memory = np.full(capacity, ZERO_TIME)
+        self.window_end = np.full(capacity, ZERO_TIME)
+        self.memory_peak = np.zeros(capacity)
+        self.oom_peak = np.zeros(capacity)
+        # The last windows of each container, for explanations: a ring per row.
+        self._slot = np.zeros(capacity, dtype=np.intp)
+        self._log_end = np.full((capacity, _REMEMBERED), ZERO_TIME)
+        self._log_peak = np.zeros((capacity, _REMEMBERED))
+        self._ooms: dict[int, dict[float, OomNote]] = {}
+        self._free: list[int] = []
+        self._next = 0
+
+    def open(self, column: int, windows: Windows) -> int:
+        """Return the row of a new container."""
+        row = self._free.pop() if self._free else self._next
+        self._next = max(self._next, row + 1)
+        if row >= self.column.size:
+            self._grow(self.column.size * 2)
+        self.column[row] = column
+        self.interval[row] = windows.interval_s
+        return row
+
+    def close(self, row: int) -> None:
+        """Forget a container; what it has sampled stays in the histograms."""
+        for times in (self.last_cpu, self.last_memory, self.window_end):
+            times[row] = ZERO_TIME
+        self.memory_peak[row] = self.oom_peak[row] = 0.0
+        self._log_end[row] = ZERO_TIME
+        self._ooms.pop(row, None)
+        self._free.append(row)
+
+    def peak(self, rows: NDArray[np.intp]) -> Floats:
+        """Return the bytes that stand in the histogram for the open windows."""
+        peaks: Floats = np.maximum(self.memory_peak[rows], self.oom_peak[rows])
+        return peaks
+
+    def window(self, row: int) -> OpenWindow | None:
+        """Return the window of a container that has had a memory sample."""
+        if self.window_end[row] == ZERO_TIME:
+            return None
+        return OpenWindow(
+            float(self.window_end[row]),
+            int(self.memory_peak[row]),
+            int(self.oom_peak[row]),
+            float(self.last_memory[row]),
+        )
+
+    def past_windows(self, row: int) -> list[PeakWindow]:
+        """Return the windows that are remembered of a container, oldest first."""
+        notes = self._ooms.get(row, {})
+        windows = []
+        for end, peak in sorted(zip(self._log_end[row], self._log_peak[row], strict=True)):
+            if end == ZERO_TIME:
+                continue
+            note = notes.get(float(end))
+            # A later sample above the bump has taken its place.
+            held = note if note is not None and note.bumped == int(peak) else None
+            start = float(end - self.interval[row])
+            windows.append(PeakWindow(start, float(end), int(peak), held))
+        return windows
+
+    def resume(self, row: int, window: OpenWindow) -> None:
+        """Put a container back into the window that an earlier process had opened for it."""
+        self._log(as_rows(row), np.array([window.end_s]), np.array([float(window.peak)]))
+        self.window_end[row] = window.end_s
+        self.memory_peak[row] = window.memory_peak
+        self.oom_peak[row] = window.oom_peak
+        self.last_memory[row] = window.last_memory_s
+
+    def add_cpu(self, sink: SampleSink, rows: Columns, cores: Floats, times: Floats) -> Mask:
+        """Add one sample per row; return which were taken.
+
+        Negative, infinite and NaN usage is refused, and so is a sample that is not newer
+        than the container's last one.
+        """
+        accepted = _usable(cores) & (times > self.last_cpu[rows]) & _first_of_row(rows)
+        taken, at = rows[accepted], times[accepted]
+        sink.add(self.column[taken], cores[accepted], CPU_WEIGHT, at)
+        self.last_cpu[taken] = at
+        return accepted
+
+    def add_memory(self, sink: SampleSink, rows: Columns, used: Floats, times: Floats) -> Mask:
+        """Add one sample per row; return which were taken, also where the peak stayed."""
+        accepted = _usable(used) & (times >= self.last_memory[rows]) & _first_of_row(rows)
+        self._take(sink, rows[accepted], used[accepted], times[accepted], self.memory_peak)
+        return accepted
+
+    def add_oom(
+        self, sink: SampleSink, row: int, requested: int, time_s: float, windows: Windows
+    ) -> int | None:
+        """Add what the container would have needed; return those bytes, None if too old.
+
+        The base is the request or the measured peak, never the peak of an earlier OOM, so
+        that repeated OOMs at one size do not add up.
+        """
+        last = self.last_memory[row]
+        # Compared with the last sample: the window's end lies up to an interval ahead of it,
+        # and would drop an OOM that has just happened.
+        if last != ZERO_TIME and time_s < last - windows.interval_s:
+            return None
+        used = max(requested, int(self.memory_peak[row]))
+        needed = max(used + int(windows.oom_min_bytes), scale(used, windows.oom_ratio))
+        at = np.array([time_s])
+        self._take(sink, as_rows(row), np.array([float(needed)]), at, self.oom_peak)
+        if self.oom_peak[row] == needed:
+            end = float(self.window_end[row])
+            note = OomNote(time_s, requested, needed, int(self.memory_peak[row]))
+            kept = self._ooms.setdefault(row, {})
+            kept[end] = note
+            while len(kept) > _REMEMBERED:
+                del kept[min(kept)]
+        return needed
+
+    def _take(
+        self, sink: SampleSink, rows: Columns, used: Floats, times: Floats, peaks: Floats
+    ) -> None:
+        self.last_memory[rows] = times
+        fresh = self.window_end[rows] == ZERO_TIME
+        self.window_end[rows[fresh]] = times[fresh]
+        inside = times < self.window_end[rows]
+        # Upstream keeps a peak of 0 for ever, and with it hides the rest of the window (D8).
+        higher = inside & (used > self.peak(rows))
+        replaced = rows[higher]
+        if replaced.size:
+            sink.subtract(
+                self.column[replaced], self.peak(replaced), MEMORY_WEIGHT, self.window_end[replaced]
+            )
+        passed = rows[~inside]
+        interval = self.interval[passed]
+        late = times[~inside] - self.window_end[passed]
+        self.window_end[passed] += np.floor(late / interval) * interval + interval
+        self.memory_peak[passed] = self.oom_peak[passed] = 0.0
+        new = higher | ~inside
+        added = rows[new]
+        if added.size:
+            # Stamped with the window's end, up to an interval in the future.
+            sink.add(self.column[added], used[new], MEMORY_WEIGHT, self.window_end[added])
+        peaks[added] = used[new]
+        self._log(added, self.window_end[added], used[new])
+
+    def _log(self, rows: Columns, ends: Floats, peaks: Floats) -> None:
+        slot = self._slot[rows]
+        moves = self._log_end[rows, slot] != ends
+        slot = (slot + moves) % _REMEMBERED
+        self._slot[rows] = slot
+        self._log_end[rows, slot] = ends
+        self._log_peak[rows, slot] = peaks
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.column.size
+        self.column = np.concatenate([self.column, np.zeros(more, dtype=np.intp)])
+        for name in ("interval", "memory_peak", "oom_peak"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more)]))
+        for name in ("last_cpu", "last_memory", "window_end"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.full(more, ZERO_TIME)]))
+        self._slot = np.concatenate([self._slot, np.zeros(more, dtype=np.intp)])
+        self._log_end = np.vstack([self._log_end, np.full((more, _REMEMBERED), ZERO_TIME)])
+        self._log_peak = np.vstack([self._log_peak, np.zeros((more, _REMEMBERED))])
+
+
+def as_rows(row: int) -> Columns:
+    """Return one row number as rows."""
+    return np.array([row], dtype=np.intp)
+
+
+def _usable(values: Floats) -> Mask:
+    usable: Mask = np.isfinite(values) & (values >= 0.0)
+    return usable
+
+
+def _first_of_row(rows: Columns) -> Mask:
+    # A container that occurs twice in one answer: the first sample counts, as the second
+    # one of the same time is refused anyway.
+    first = np.ones(rows.size, dtype=np.bool_)
+    if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
+        first[:] = False
+        first[np.unique(rows, return_index=True)[1]] = True
+    return first

@@ -1,0 +1,119 @@
+"""What a new leader knows before its first pass: checkpoints, or history from Prometheus.
+
+It begins only when that has been read: to recommend from a minute of samples, or to write
+checkpoints over those that could not be read, would take away what was learned.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from podscale.feed.errors import QueryError
+from podscale.kube.client.errors import KubeError, NotLeading
+from vpa.model.api.conditions import History
+from vpa.model.cluster import ClusterModel
+from vpa.model.samples.entries import VpaEntry
+from vpa.recommender.flags import Options
+from vpa.recommender.history.checkpoints import Checkpoints
+from vpa.recommender.history.pod_owners import PodOwners
+from vpa.recommender.history.usage_history import Labels, UsageHistory, load
+from vpa.stores import VpaStores
+
+_log = structlog.get_logger()
+
+FindPast = Callable[[], UsageHistory]  # raises ValueError for rules that cannot be asked
+FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0
+
+
+async def from_checkpoints(checkpoints: Checkpoints, cluster: ClusterModel, now: float) -> int:
+    """Load all checkpoints, however long it takes until they can be listed."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            loaded = await checkpoints.load(cluster, now)
+            break
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("checkpoints not readable yet", error=str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, MOST_PAUSE_S)
+    if loaded:
+        _log.info("checkpoints loaded", count=loaded)
+    return loaded
+
+
+async def from_prometheus(
+    find: FindPast,
+    cluster: ClusterModel,
+    stores: VpaStores,
+    options: Options,
+    now: float,
+    progress: Callable[[float], None],
+) -> History | None:
+    """Load history into a model that has its pods and VPAs; return what went wrong.
+
+    After a failure the model holds a part of it and is of no use.
+    """
+    labels = _labels_of(cluster, stores, only_wanted=options.memory_saver)
+    try:
+        loaded = await load(find(), options.history, cluster, now, labels, progress)
+    except QueryError as error:
+        _log.warning("history not readable yet", error=str(error), said=error.detail)
+        return History(False, error.failure.reason, error.failure.message)
+    except ValueError as error:
+        _log.warning("history cannot be asked for", error=str(error))
+        return History(False, "QueryInvalid", str(error))
+    if not loaded.containers and _is_known_otherwise(cluster):
+        text = (
+            "Prometheus has no sample of any container, although there are recommendations "
+            "for pods that run: what it answers is not their history. It is asked again; see "
+            "that its queries find containers, or start with --storage=checkpoint"
+        )
+        _log.warning("history is empty", unknown=loaded.unknown)
+        return History(False, "HistoryEmpty", text)
+    _log.info("history loaded", containers=loaded.containers, samples=loaded.samples,
+              unknown=loaded.unknown)  # fmt: skip
+    return None
+
+
+def _is_known_otherwise(cluster: ClusterModel) -> bool:
+    # A VPA without pods may well have no history: those of a new cluster, or at rest.
+    published = {key: entry.vpa.status.recommendation for key, entry in cluster.vpas.items()}
+    return any(
+        found is not None and found.container_recommendations and cluster.runs(key)
+        for key, found in published.items()
+    )
+
+
+def told(cluster: ClusterModel, entry: VpaEntry) -> History:
+    """Return what history told of one VPA."""
+    spans = cluster.aggregates.cpu_span, cluster.aggregates.memory_span
+    parts = []
+    for container in entry.containers():
+        columns = entry.group(container)
+        hours = max(float(span.samples[columns].sum()) for span in spans) / 60.0
+        if hours:
+            first = min(float(span.first[columns].min()) for span in spans)
+            since = datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%MZ")
+            parts.append(f"{container}: {hours:.1f} container hours since {since}")
+    text = "; ".join(parts) or "no sample of any container"
+    return History(True, "HistoryLoaded", f"read from Prometheus: {text}")
+
+
+def _labels_of(
+    cluster: ClusterModel, stores: VpaStores, *, only_wanted: bool
+) -> Callable[[str, str], Labels | None]:
+    kin = PodOwners(stores.workloads)
+
+    def labels(namespace: str, pod: str) -> Labels | None:
+        view = stores.pods.get(namespace, pod)
+        found = view.labels if view is not None else kin.labels(namespace, pod)
+        if found is None or (only_wanted and not cluster.matches(namespace, found)):
+            return None
+        return found
+
+    return labels

@@ -1,0 +1,109 @@
+"""Pods on their way from the store into the model, and the OOM kills that their updates show.
+
+Collects between two passes; what has gone is taken out of the model only after the metrics
+of the pass, so that a late sample or kill still counts.
+"""
+
+from collections.abc import Callable
+
+from podscale.kube.columns.pods import Phase, PodStore, PodView
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.store import Store
+from vpa.model.api.ooms import Oom, from_eviction, from_last_state, from_pod_update
+from vpa.model.cluster import ClusterModel
+from vpa.stored import StoredEvent, event_of, pod_of
+
+_KILLED = "OOMKilled"
+_MOST_OOMS = 5000  # as upstream's channel; more in one pass is a cluster on fire
+
+
+class PodFeed:
+    """Follows the stores from ``start`` to ``stop``."""
+
+    def __init__(self, pods: PodStore, evictions: Store[StoredEvent]) -> None:
+        self._pods = pods
+        self._evictions = evictions
+        self._changed: dict[tuple[str, str], PodView | None] = {}
+        self._ooms: list[Oom] = []
+        self._leave: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Begin with everything that the stores hold."""
+        self._changed = {(v.namespace, v.name): v for v in self._pods.select_all().views()}
+        self._ooms = [
+            oom for stored in self._evictions.values() for oom in from_eviction(event_of(stored))
+        ]
+        self._leave = [
+            self._pods.subscribe(self._pod_changed),
+            self._evictions.subscribe(self._event_changed),
+        ]
+
+    def stop(self) -> None:
+        """Follow no more."""
+        for leave in self._leave:
+            leave()
+        self._leave.clear()
+        self._changed.clear()
+        self._ooms.clear()
+
+    def load(
+        self, cluster: ClusterModel, now: float, wanted: Callable[[PodView], bool]
+    ) -> list[tuple[str, str]]:
+        """Put new and changed pods into the model; return those to ``remove`` later."""
+        gone = []
+        for (namespace, name), view in self._changed.items():
+            if view is None:
+                gone.append((namespace, name))
+            elif view.phase != Phase.PENDING and wanted(view):
+                put(cluster, view, now)
+        self._changed.clear()
+        return gone
+
+    def remove(self, cluster: ClusterModel, gone: list[tuple[str, str]]) -> None:
+        """Take out pods that have gone and did not come back meanwhile."""
+        for namespace, name in gone:
+            if not self._pods.exists(namespace, name):
+                cluster.remove_pod(namespace, name)
+
+    def take_ooms(self) -> list[Oom]:
+        """Return the kills since the last call."""
+        taken, self._ooms = self._ooms, []
+        return taken
+
+    def shown_ooms(self) -> list[Oom]:
+        """Return the kills that pods show as their containers' last run."""
+        return [
+            oom
+            for view in self._changed.values()
+            if view is not None and _shows_kill(view)
+            for oom in from_last_state(pod_of(view))
+        ]
+
+    def _pod_changed(self, change: Change[PodView]) -> None:
+        self._changed[change.namespace, change.name] = change.new
+        old, new = change.old, change.new
+        if new is None or not _shows_kill(new) or len(self._ooms) >= _MOST_OOMS:
+            return
+        if old is None:
+            self._ooms += from_last_state(pod_of(new))
+        elif old.states != new.states:
+            self._ooms += from_pod_update(pod_of(old), pod_of(new))
+
+    def _event_changed(self, change: Change[StoredEvent]) -> None:
+        if change.new is not None and change.old is None and len(self._ooms) < _MOST_OOMS:
+            self._ooms += from_eviction(event_of(change.new))
+
+
+def put(cluster: ClusterModel, view: PodView, now: float) -> None:
+    """Put one pod into the model: its containers, init containers left out."""
+    names = [container.name for container in view.template.containers]
+    is_active = view.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+    cluster.put_pod(view.namespace, view.name, view.labels, names, now, is_active=is_active)
+
+
+def _shows_kill(view: PodView) -> bool:
+    return any(
+        (state.terminated is not None and state.terminated.reason == _KILLED)
+        or (state.last_terminated is not None and state.last_terminated.reason == _KILLED)
+        for state in view.states
+    )

@@ -1,0 +1,184 @@
+"""Amounts that stand although what they were learned from is gone. Pure.
+
+A checkpoint that is missing or damaged, a Prometheus that has forgotten: what is known then
+begins later than what was published, and a minute of samples would replace weeks. The
+larger of both amounts is published until a day is known again.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from vpa.model.api.conditions import HISTORY_LOST
+from vpa.model.api.objects import ContainerRecommendation, Vpa, VpaRecommendation, container_policy
+from vpa.model.api.policy import allowed, capped
+from vpa.model.api.quantities import RESOURCES, ResourceList
+from vpa.model.cluster import ClusterModel
+from vpa.model.recommendations import RecommendationReader
+from vpa.model.samples.entries import VpaEntry
+from vpa.model.samples.membership import VpaKey
+
+_DAY_S = 86400.0
+# Clocks differ, and the first sample may be stamped after the condition that it caused.
+_APART_S = 300.0
+
+Place = tuple[str, str]  # container and resource
+
+
+class HeldAmounts(Struct, frozen=True):
+    """Amounts below which nothing is published yet, and why."""
+
+    amounts: VpaRecommendation
+    message: str
+    until_s: Mapping[Place, float]  # when a day will be known again
+
+
+class _Published(Struct, frozen=True):
+    # What a VPA's status said when this process met it.
+    at_s: float
+    since_s: float | None  # when RecommendationProvided became true
+    recommendation: VpaRecommendation
+    was_known: frozenset[Place]  # of which anything had been loaded
+    was_lost: bool  # an earlier process said so, and may have stored its first samples since
+
+    def is_lost(self, place: Place, begins_s: float) -> bool:
+        if place in self.was_known:
+            # A container that came later than the recommendation has lost nothing.
+            return self.was_lost and self.since_s is not None and begins_s > self.since_s + _APART_S
+        return begins_s > self.at_s - _APART_S  # older than our meeting: it was loaded late
+
+
+class LostHistory:
+    """What was published of each VPA, until it is shown that its history is there."""
+
+    def __init__(self, cluster: ClusterModel, reader: RecommendationReader) -> None:
+        self._cluster, self._reader = cluster, reader
+        self._met: dict[VpaKey, str] = {}  # by uid: one that is made anew has lost nothing
+        self._open: dict[VpaKey, tuple[_Published, set[Place]]] = {}
+
+    def meet(self, vpas: Iterable[tuple[VpaKey, Vpa]], now: float) -> None:
+        """Remember what is published of VPAs that are new here.
+
+        To be called with everything loaded, and before the first live sample.
+        """
+        new = [(key, vpa) for key, vpa in vpas if self._met.get(key) != vpa.metadata.uid]
+        begins = self._reader.begins() if new else None
+        for key, vpa in new:
+            self._met[key] = vpa.metadata.uid
+            self._open.pop(key, None)
+            entries = _entries(vpa.status.recommendation)
+            places = {
+                (entry.container_name, resource)
+                for entry in entries
+                for resource in RESOURCES
+                if resource in (entry.target or ())
+            }
+            if not places or begins is None:
+                continue
+            known = frozenset(place for place in places if begins.of(key, *place) is not None)
+            recommendation = VpaRecommendation(container_recommendations=entries)
+            since_s, was_lost = _provided_since(vpa), _was_lost(vpa)
+            found = _Published(now, since_s, recommendation, known, was_lost)
+            self._open[key] = found, places
+
+    def held(self, now: float) -> dict[VpaKey, HeldAmounts]:
+        """Return what must not be published lower yet, of VPAs that lost their history."""
+        found: dict[VpaKey, HeldAmounts] = {}
+        begins = self._reader.begins() if self._open else None
+        for key in list(self._open) if begins is not None else ():
+            published, places = self._open[key]
+            entry = self._cluster.vpas.get(key)
+            if entry is None or begins is None:
+                continue
+            lost: dict[Place, float] = {}
+            for place in sorted(places):
+                first_s = begins.of(key, *place)
+                if first_s is None:
+                    continue  # silent: what was published stays in any case
+                if published.is_lost(place, first_s) and now < first_s + _DAY_S:
+                    lost[place] = first_s
+                else:
+                    places.discard(place)
+            if not places:
+                del self._open[key]
+            if lost:
+                found[key] = _held(entry, published.recommendation, lost)
+        return found
+
+    def moved(self, key: VpaKey) -> None:
+        """Let go what was published of another workload."""
+        self._open.pop(key, None)
+
+    def forget(self, key: VpaKey) -> None:
+        """Drop a VPA that is gone."""
+        self._met.pop(key, None)
+        self._open.pop(key, None)
+
+
+def _held(
+    entry: VpaEntry, published: VpaRecommendation, lost: Mapping[Place, float]
+) -> HeldAmounts:
+    amounts = []
+    resources: dict[str, set[str]] = {}
+    for container, resource in lost:
+        resources.setdefault(container, set()).add(resource)
+    for each in _entries(published):
+        wanted = resources.get(each.container_name)
+        if wanted:
+            amounts.append(_fitted(entry, each, wanted))
+    told = "; ".join(
+        f"{resource} of {container} until {_text(first_s + _DAY_S)}, what is known begins "
+        f"{_text(first_s)}"
+        for (container, resource), first_s in lost.items()
+    )
+    message = f"history is lost, nothing goes below what was published before: {told}"
+    until_s = {place: first_s + _DAY_S for place, first_s in lost.items()}
+    return HeldAmounts(
+        VpaRecommendation(container_recommendations=tuple(amounts)), message, until_s
+    )
+
+
+def _fitted(
+    entry: VpaEntry, published: ContainerRecommendation, wanted: set[str]
+) -> ContainerRecommendation:
+    # A policy that was changed meanwhile is heeded.
+    policy = container_policy(entry.vpa.spec.resource_policy, published.container_name)
+    bounds = allowed(policy, entry.settings.recommender.max_allowed)
+
+    def some(amounts: ResourceList | None, *, is_capped: bool = True) -> ResourceList | None:
+        found = {name: value for name, value in (amounts or {}).items() if name in wanted}
+        if is_capped:
+            found = {name: capped(name, value, bounds)[0] for name, value in found.items()}
+        return ResourceList(found) or None
+
+    return ContainerRecommendation(
+        published.container_name,
+        some(published.target),
+        some(published.lower_bound),
+        some(published.upper_bound),
+        some(published.uncapped_target, is_capped=False),
+    )
+
+
+def _entries(recommendation: VpaRecommendation | None) -> tuple[ContainerRecommendation, ...]:
+    return (recommendation.container_recommendations if recommendation else None) or ()
+
+
+def _provided_since(vpa: Vpa) -> float | None:
+    for condition in vpa.status.conditions or ():
+        if condition.type == "RecommendationProvided" and condition.status == "True":
+            since = condition.last_transition_time
+            return since.timestamp() if since is not None else None
+    return None
+
+
+def _was_lost(vpa: Vpa) -> bool:
+    return any(
+        (each.type, each.status, each.reason) == ("LowConfidence", "True", HISTORY_LOST)
+        for each in vpa.status.conditions or ()
+    )
+
+
+def _text(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")

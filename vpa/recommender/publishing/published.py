@@ -1,0 +1,143 @@
+"""What goes into a VPA's status: the new recommendation, beside what it must not lose.
+
+Pure. A container or resource without a sample keeps the amounts that were published before
+(by an earlier process, whose checkpoint is gone): silence is not zero. Nor does a first
+sample lower what was learned from many (``lost``).
+"""
+
+from typing import Any
+
+from vpa.model.api.conditions import History, conditions, told
+from vpa.model.api.objects import (
+    ContainerRecommendation,
+    ResourcePolicy,
+    Vpa,
+    VpaRecommendation,
+    container_policy,
+    is_off,
+)
+from vpa.model.api.policy import Windows, settings_of
+from vpa.model.api.quantities import EMPTY, ResourceList, is_in_range
+from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.estimation.status import node_caps, status_wire
+from vpa.model.samples.entries import VpaEntry
+from vpa.recommender.publishing.lost_history import HeldAmounts
+
+
+def status_of(
+    vpa: Vpa,
+    entry: VpaEntry,
+    trace: RecommendationTrace,
+    now: float,
+    *,
+    pods_matched: bool,
+    unsupported: str | None,
+    history: History | None = None,
+    is_young: bool = False,
+    has_moved: bool = False,
+    held: HeldAmounts | None = None,
+) -> dict[str, Any]:
+    """Return the status to write, of the generation that the model knows.
+
+    ``is_young``: too little is known to lower anything, ``held``: to lower these amounts;
+    ``has_moved``: what was published before is of another workload.
+    """
+    before = vpa.status
+    policy = vpa.spec.resource_policy
+    published = None if has_moved else before.recommendation
+    recommendation = with_kept(trace, published, policy, is_young=is_young)
+    if held is not None:
+        recommendation = _not_below(recommendation, held.amounts, policy)
+    found = conditions(
+        before.conditions or (),
+        now,
+        has_recommendation=bool(recommendation.container_recommendations),
+        pods_matched=pods_matched,
+        unsupported=unsupported,
+        no_samples=trace.no_samples,
+        node_caps=node_caps(trace),
+        mistakes=[f"{mistake.annotation}: {mistake.message}" for mistake in entry.mistakes],
+        history=history,
+        lost=held.message if held is not None else None,
+    )
+    shown = recommendation if recommendation.container_recommendations else None
+    return status_wire(shown, found, entry.vpa.metadata.generation)
+
+
+def with_history(vpa: Vpa, history: History, now: float) -> dict[str, Any]:
+    """Return the status as it is, with the condition that tells of history."""
+    before = vpa.status
+    found = told(before.conditions or (), history, now)
+    return status_wire(before.recommendation, found, before.observed_generation)
+
+
+def with_kept(
+    trace: RecommendationTrace,
+    before: VpaRecommendation | None,
+    policy: ResourcePolicy | None,
+    *,
+    is_young: bool = False,
+) -> VpaRecommendation:
+    """Return the new entries, completed from those published before, sorted by name."""
+    new = {e.container_name: e for e in trace.recommendation.container_recommendations or ()}
+    silent = set(trace.no_samples)
+    for old in (before.container_recommendations if before is not None else None) or ():
+        name = old.container_name
+        if is_off(policy, name) or not (name in new or name in silent or not trace.containers):
+            continue
+        entry = new.get(name) or ContainerRecommendation(name)
+        new[name] = _completed(entry, old, _controlled(policy, old), is_young=is_young)
+    entries = (new[name] for name in sorted(new))
+    return VpaRecommendation(
+        container_recommendations=tuple(entry for entry in entries if entry.target is not None)
+    )
+
+
+def _not_below(
+    new: VpaRecommendation, floor: VpaRecommendation, policy: ResourcePolicy | None
+) -> VpaRecommendation:
+    def raised(entry: ContainerRecommendation) -> ContainerRecommendation:
+        least = floor.of(entry.container_name)
+        if least is None:
+            return entry
+        return _completed(entry, least, _controlled(policy, entry), is_young=True)
+
+    entries = new.container_recommendations or ()
+    return VpaRecommendation(container_recommendations=tuple(raised(entry) for entry in entries))
+
+
+def _controlled(policy: ResourcePolicy | None, entry: ContainerRecommendation) -> tuple[str, ...]:
+    own = container_policy(policy, entry.container_name)
+    return settings_of(own, Windows(), per_vpa_config=False).controlled_resources
+
+
+def _completed(
+    new: ContainerRecommendation,
+    old: ContainerRecommendation,
+    controlled: tuple[str, ...],
+    *,
+    is_young: bool,
+) -> ContainerRecommendation:
+    def filled(present: ResourceList | None, earlier: ResourceList | None) -> ResourceList | None:
+        # Whoever may write statuses may have written what no container can have.
+        kept = {
+            name: value
+            for name, value in (earlier or EMPTY).items()
+            if name in controlled and is_in_range(name, value)
+        }
+        both = ResourceList({**kept, **(present or {})})
+        if is_young:
+            for name, value in kept.items():
+                both[name] = max(both[name], value, key=lambda each: each.nano)
+        return both or present
+
+    target = filled(new.target, old.target)
+    if target is None and not controlled:
+        target = EMPTY  # the entry stays, without amounts
+    return ContainerRecommendation(
+        new.container_name,
+        target,
+        filled(new.lower_bound, old.lower_bound),
+        filled(new.upper_bound, old.upper_bound),
+        filled(new.uncapped_target, old.uncapped_target),
+    )

@@ -1,0 +1,217 @@
+"""Recommendations on their way into the status of VPAs.
+
+All are estimated side by side; written are those that moved far enough, and those about
+which something else is to be told. What is not written now is due again in the next pass.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import JSON_PATCH, Api
+from podscale.kube.client.errors import KubeError, NotLeading
+from podscale.kube.client.resource import VPAS
+from podscale.kube.client.wire import decode, encode
+from vpa.explain.sizing_state import SizingState
+from vpa.model.api.conditions import History
+from vpa.model.api.objects import Vpa
+from vpa.model.cluster import ClusterModel
+from vpa.model.estimation.nodes import NodeShape
+from vpa.model.estimation.recommendation import RecommendationTrace
+from vpa.model.estimation.status import says_the_same
+from vpa.model.recommendations import Estimates, RecommendationReader
+from vpa.model.samples.entries import VpaEntry
+from vpa.model.samples.membership import VpaKey
+from vpa.recommender.flags import Options
+from vpa.recommender.publishing.lost_history import HeldAmounts, LostHistory
+from vpa.recommender.publishing.published import status_of, with_history
+from vpa.recommender.selfmetrics import RecommenderMetrics
+from vpa.recommender.workers import each
+from vpa.stored import StoredVpa
+from vpa.stores import VpaStores
+
+_log = structlog.get_logger()
+
+_WRITE_TIMEOUT_S = 10.0
+_LEAST_DEADLINE_S = 60.0
+
+ShapesOf = Callable[[VpaEntry], tuple[NodeShape, ...]]
+
+
+class _Facts(Struct, frozen=True):
+    # What a status says besides amounts; a change is written whatever the amounts do.
+    pods_matched: bool
+    unsupported: str | None
+    mistakes: tuple[str, ...]
+    shapes: tuple[NodeShape, ...]
+    history: History | None
+    held: HeldAmounts | None
+
+
+class Publisher:
+    """Writes the statuses of one model's VPAs, for one term of leadership."""
+
+    def __init__(
+        self,
+        api: Api,
+        cluster: ClusterModel,
+        reader: RecommendationReader,
+        stores: VpaStores,
+        options: Options,
+        metrics: RecommenderMetrics,
+        shapes_of: ShapesOf,
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._reader = reader
+        self._stores = stores
+        self._options = options
+        self._metrics = metrics
+        self._shapes_of = shapes_of
+        self._facts: dict[VpaKey, _Facts] = {}
+        self._asked_at: dict[VpaKey, float] = {}
+        self._moved: set[VpaKey] = set()  # what their statuses say is of another workload
+        self.history: dict[VpaKey, History] = {}  # what was loaded for it from Prometheus
+        self.lost = LostHistory(cluster, reader)
+        self._told: set[VpaKey] = set()  # of what was lost
+        self._held_now: Mapping[VpaKey, HeldAmounts] = {}  # as of the last pass
+
+    async def publish(
+        self,
+        estimates: Estimates,
+        matched: Mapping[VpaKey, int],
+        unsupported: Mapping[VpaKey, str | None],
+        now: float,
+    ) -> None:
+        """Write what is due, the longest waiting first; raises ``NotLeading``."""
+        options = self._options
+        due = dict.fromkeys(
+            self._reader.due(estimates, now, options.status_band, options.interval_s)
+        )
+        held = self._held(now)
+        facts: dict[VpaKey, _Facts] = {}
+        for key, entry in self._cluster.vpas.items():
+            found = facts[key] = _Facts(
+                key in matched,
+                unsupported.get(key),
+                tuple(mistake.message for mistake in entry.mistakes),
+                self._shapes_of(entry),
+                self.history.get(key),
+                held.get(key),
+            )
+            if self._facts.get(key) != found:
+                due[key] = None
+        order = sorted(due, key=lambda key: self._asked_at.get(key, 0.0))
+
+        async def write(key: VpaKey) -> None:
+            self._asked_at[key] = now
+            await self._publish(key, estimates, facts[key], now)
+
+        deadline_s = max(self._options.interval_s, _LEAST_DEADLINE_S)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await each(order, write, workers=self._options.workers, failed=self._failed)
+        except TimeoutError:
+            _log.warning("statuses took too long, the rest follows", due=len(order))
+
+    async def tell_history(self, history: History, now: float) -> None:
+        """Tell every VPA how reading history goes; what was recommended before stays."""
+
+        async def write(key: VpaKey) -> None:
+            vpa = self._stores.vpa(key)
+            if vpa is None:
+                return
+            wanted = with_history(vpa, history, now)
+            if not says_the_same(vpa.status, wanted):
+                await self._patch(key, vpa, wanted, now)
+
+        await each(
+            list(self._cluster.vpas), write, workers=self._options.workers, failed=self._failed
+        )
+
+    def trace(self, estimates: Estimates, key: VpaKey) -> RecommendationTrace:
+        """Return how the recommendation of a VPA comes about, node sizes included."""
+        shapes = self._shapes_of(self._cluster.vpas[key])
+        return self._reader.recommendation(estimates, key, shapes)
+
+    def standing(self, key: VpaKey) -> SizingState:
+        """Return what keeps the amounts of a VPA's status from being lowered."""
+        held = self._held_now.get(key)
+        return SizingState({} if held is None else held.until_s, self._reader.is_young(key))
+
+    def moved(self, key: VpaKey) -> None:
+        """Keep nothing of what was published: the VPA now means another workload's pods."""
+        self._moved.add(key)
+        self.lost.moved(key)
+        self.history.pop(key, None)
+
+    def forget(self, key: VpaKey) -> None:
+        """Drop what was written of a VPA that is gone."""
+        self._moved.discard(key)
+        self._facts.pop(key, None)
+        self._asked_at.pop(key, None)
+        self.history.pop(key, None)
+        self.lost.forget(key)
+        self._told.discard(key)
+
+    def _held(self, now: float) -> dict[VpaKey, HeldAmounts]:
+        held = self._held_now = self.lost.held(now)
+        for key in sorted(held.keys() - self._told)[:1]:
+            _log.warning("history lost: what was published before stands for a day",
+                         vpas=len(held), namespace=key.namespace, name=key.name,
+                         message=held[key].message)  # fmt: skip
+        self._told |= held.keys()
+        return held
+
+    async def _publish(self, key: VpaKey, estimates: Estimates, facts: _Facts, now: float) -> None:
+        vpa = self._stores.vpa(key)
+        entry = self._cluster.vpas.get(key)
+        if vpa is None or entry is None:
+            return
+        trace = self._reader.recommendation(estimates, key, facts.shapes)
+        wanted = status_of(
+            vpa, entry, trace, now,
+            pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,
+            is_young=self._reader.is_young(key), has_moved=key in self._moved, held=facts.held,
+        )  # fmt: skip
+        if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
+            return
+        self._moved.discard(key)
+        self._reader.published(estimates, key, now)
+        self._facts[key] = facts
+
+    async def _patch(self, key: VpaKey, vpa: Vpa, wanted: Mapping[str, Any], now: float) -> bool:
+        patch: list[Mapping[str, Any]] = [{"op": "add", "path": "/status", "value": wanted}]
+        seen = self._stores.vpas.get(*key)
+        if seen is not None:
+            # What was decided about another state of the VPA is decided anew in the next pass.
+            version = seen.metadata.resource_version
+            patch.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                VPAS.path(*key, "status"),
+                body=encode(patch),
+                content_type=JSON_PATCH,
+                timeout_s=_WRITE_TIMEOUT_S,
+            )
+            self._stores.accept_vpa(decode(answer.body, StoredVpa))
+        except NotLeading:
+            raise
+        except (KubeError, msgspec.DecodeError) as error:
+            self._metrics.wrote("status", "error")
+            _log.warning("status not written", namespace=key.namespace, name=key.name,
+                         error=str(error))  # fmt: skip
+            return False
+        self._metrics.wrote("status", "ok")
+        created = vpa.metadata.creation_timestamp
+        if "recommendation" in wanted and vpa.status.recommendation is None and created:
+            self._metrics.latency.observe(max(now - created.timestamp(), 0.0))
+        return True
+
+    def _failed(self, key: VpaKey, error: Exception) -> None:
+        self._metrics.failed("UpdateVPAs")

@@ -1,0 +1,253 @@
+"""What the updater does to pods: evictions, resizes, and the events that tell of them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import JSON_PATCH, MERGE_PATCH, Api
+from podscale.kube.client.errors import (
+    ApiUnreachable,
+    BadRequest,
+    Forbidden,
+    KubeError,
+    MethodNotAllowed,
+    NotLeading,
+    ObjectNotFound,
+    ServerFailed,
+    TooManyRequests,
+    Unprocessable,
+    WriteConflict,
+)
+from podscale.kube.client.resource import PODS, VPAS
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.events.recorder import Recorder
+from podscale.kube.objects.cluster import ObjectReference
+from podscale.kube.objects.pod import Pod as KubePod
+from vpa.admission.patches.patch import PatchEntry, ResizePatch, resize_patch
+from vpa.admission.patches.resources import ResourcesUnavailable
+from vpa.capping.processor import LimitRanges
+from vpa.model.api.objects import ObjectError, SizedPod, Vpa, VpaRecommendation
+from vpa.model.estimation.status import recommendation_wire
+from vpa.stored import decode_pod
+from vpa.stores import VpaStores
+
+_log = structlog.get_logger()
+
+_TIMEOUT_S = 10.0
+# Refused sizes, kept on the pod so that they survive a restart of ours.
+INFEASIBLE = "vpa.podscale.io/infeasible"
+
+# unknown: no answer came, so it may have happened; failed: it did not, and may another time;
+# busy: the API server did not look at it.
+Outcome = Literal[
+    "done", "gone", "refused", "node-capacity", "pdb", "busy", "failed", "unknown", "nothing"
+]
+# What the API server says about the resize itself, and will say again.
+_DEFINITE = (Unprocessable, BadRequest, MethodNotAllowed)
+_BUDGET = "DisruptionBudget"  # the cause of an eviction's 429; flow control names none
+# A 500 that says no, always: the only one after which nothing can have happened.
+_SEVERAL = "more than one PodDisruptionBudget"
+
+
+class DisruptionOutcome(Struct, frozen=True):
+    """What became of an action."""
+
+    outcome: Outcome
+    message: str = ""
+
+
+class PodDisruptor:
+    """Acts on pods through a connection that the Lease fences."""
+
+    def __init__(self, api: Api, stores: VpaStores, recorder: Recorder) -> None:
+        self._api = api
+        self._stores = stores
+        self._recorder = recorder
+
+    async def evict(self, pod: SizedPod, vpa: Vpa) -> DisruptionOutcome:
+        """Evict through the API server, which asks the PodDisruptionBudgets."""
+        meta = pod.metadata
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            # A pod of the same name (StatefulSet) that replaced it is not meant.
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        try:
+            await self._api.request(
+                "POST",
+                PODS.path(meta.namespace, meta.name, "eviction"),
+                body=encode(body),
+                timeout_s=_TIMEOUT_S,
+            )
+        except NotLeading:
+            raise
+        except (ObjectNotFound, WriteConflict) as error:  # a conflict: another one has the name
+            return DisruptionOutcome("gone", error.message)
+        except TooManyRequests as refused:
+            is_budget = any(cause.reason == _BUDGET for cause in refused.causes)
+            return DisruptionOutcome("pdb" if is_budget else "busy", refused.message)
+        except KubeError as error:
+            if isinstance(error, ServerFailed) and _SEVERAL in error.message:
+                return DisruptionOutcome("pdb", error.message)
+            return DisruptionOutcome("unknown" if _is_open(error) else "failed", str(error))
+        text = "Pod was evicted by VPA Updater to apply resource recommendation."
+        self._recorder.event(_about_pod(pod), "Normal", "EvictedByVPA", text)
+        text = f"VPA Updater evicted Pod {meta.name} to apply resource recommendation."
+        self._recorder.event(_about_vpa(vpa), "Normal", "EvictedPod", text)
+        return DisruptionOutcome("done")
+
+    async def resize(
+        self,
+        pod: SizedPod,
+        vpa: Vpa,
+        ranges: LimitRanges,
+        now: float,
+        *,
+        only_unboost: bool = False,
+    ) -> DisruptionOutcome:
+        """Resize in place, from the pod as it is now.
+
+        ``only_unboost``: not without a boost that is over.
+        """
+        try:
+            present = await self._read(pod)
+            if present is None:
+                return DisruptionOutcome("gone")
+            patch = resize_patch(present, vpa, ranges, now)
+            if isinstance(patch, ResourcesUnavailable):
+                return DisruptionOutcome("failed", patch.message)
+            ended = [entry for entry in patch.annotations if entry.op == "remove"]
+            if only_unboost and not ended:
+                return DisruptionOutcome("nothing")
+            if not patch.resize:
+                # The boost changed nothing, or all but its annotation was taken back already.
+                if ended:
+                    await self._mark(present, ended)
+                return DisruptionOutcome("nothing")
+            acted = await self._resize(present, patch)
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            return DisruptionOutcome("gone")
+        except (KubeError, ObjectError) as error:
+            return DisruptionOutcome("failed", str(error))
+        if acted.outcome == "done":
+            text = "Pod was resized in place by VPA Updater."
+            self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizedByVPA", text)
+        return acted
+
+    async def unmark(self, pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> None:
+        """Remove the annotations of boosts that are over and taken back; failing costs a try."""
+        try:
+            present = await self._read(pod)
+            patch = resize_patch(present, vpa, ranges, now) if present is not None else None
+        except NotLeading:
+            raise
+        except (KubeError, ObjectError) as error:
+            _log.warning("pod not read", namespace=pod.metadata.namespace,
+                         name=pod.metadata.name, error=str(error))  # fmt: skip
+            return
+        if present is None or not isinstance(patch, ResizePatch) or patch.resize:
+            return
+        ended = [entry for entry in patch.annotations if entry.op == "remove"]
+        if ended:
+            await self._mark(present, ended)
+
+    async def remember_infeasible(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+        """Write on the pod which size its node could not give; failing costs another try."""
+        text = msgspec.json.encode(recommendation_wire(recommendation)).decode()
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid, "annotations": {INFEASIBLE: text}}}
+        await self._patch(pod, encode(body), MERGE_PATCH)
+
+    def tell_skipped(self, pod: SizedPod) -> None:
+        """Say that a pod is not tried again."""
+        text = "The node cannot give the recommended resources; waiting for a lower target."
+        self._recorder.event(_about_pod(pod), "Normal", "InPlaceResizeSkipped", text)
+
+    async def _read(self, pod: SizedPod) -> SizedPod | None:
+        path = PODS.path(pod.metadata.namespace, pod.metadata.name)
+        answer = await self._api.request("GET", path, timeout_s=_TIMEOUT_S)
+        present = decode_pod(answer.body)
+        return present if present.metadata.uid == pod.metadata.uid else None
+
+    async def _resize(self, pod: SizedPod, patch: ResizePatch) -> DisruptionOutcome:
+        meta = pod.metadata
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                PODS.path(meta.namespace, meta.name, "resize"),
+                body=encode([_same(pod), *(entry.wire() for entry in patch.resize)]),
+                content_type=JSON_PATCH,
+                timeout_s=_TIMEOUT_S,
+            )
+        except Forbidden as refused:
+            full = any(cause.reason == "NodeCapacity" for cause in refused.causes)
+            return DisruptionOutcome("node-capacity" if full else "refused", refused.message)
+        except NotLeading:
+            raise
+        except ObjectNotFound:
+            return DisruptionOutcome("gone")
+        except _DEFINITE as refused:
+            return DisruptionOutcome("refused", refused.message)
+        except TooManyRequests as refused:
+            return DisruptionOutcome("busy", refused.message)
+        except KubeError as error:
+            return DisruptionOutcome("unknown" if _is_open(error) else "failed", str(error))
+        self._accept(answer.body)
+        await self._mark(pod, patch.annotations)
+        return DisruptionOutcome("done")
+
+    async def _mark(self, pod: SizedPod, entries: Sequence[PatchEntry]) -> None:
+        body = encode([_same(pod), *(entry.wire() for entry in entries)])
+        await self._patch(pod, body, JSON_PATCH)
+
+    async def _patch(self, pod: SizedPod, body: bytes, kind: str) -> None:
+        meta = pod.metadata
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                PODS.path(meta.namespace, meta.name),
+                body=body,
+                content_type=kind,
+                timeout_s=_TIMEOUT_S,
+            )
+        except NotLeading:
+            raise
+        except KubeError as error:
+            _log.warning("pod not annotated", namespace=meta.namespace, name=meta.name,
+                         error=str(error))  # fmt: skip
+        else:
+            self._accept(answer.body)
+
+    def _accept(self, body: bytes) -> None:
+        # The next decision about the pod sees what we wrote, whenever the watch brings it.
+        try:
+            self._stores.pods.accept(decode(body, KubePod))
+        except msgspec.DecodeError as error:
+            _log.warning("answer not read", error=str(error))
+
+
+def _same(pod: SizedPod) -> dict[str, object]:
+    return {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+
+
+def _is_open(error: KubeError) -> bool:
+    # A refused connection is no answer as well: what went out before it broke is not known.
+    # Nor is any 5xx: 500 is what the API server says when etcd falls silent after the commit.
+    return isinstance(error, ApiUnreachable | ServerFailed)
+
+
+def _about_pod(pod: SizedPod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference("Pod", meta.namespace, meta.name, meta.uid, "v1")
+
+
+def _about_vpa(vpa: Vpa) -> ObjectReference:
+    meta = vpa.metadata
+    return ObjectReference(VPAS.kind, meta.namespace, meta.name, meta.uid, VPAS.api_version)

@@ -1,0 +1,303 @@
+"""What a decision about a pod looks at: its VPA's pods, their owners, node, budgets and resizes.
+
+Reads the watches, asks for nothing that they show, and remembers what no object says: since
+when a resize is seen, and which acts have not shown their effect yet.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.kube.columns.pods import Phase
+from podscale.kube.columns.pods import PodView as StoredPod
+from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
+from podscale.kube.informer.listeners import Change
+from podscale.kube.objects.scale import ReplicationController, Workload
+from vpa.admission.matching import (
+    Candidate,
+    OwningController,
+    TargetIndex,
+    match,
+    seniority,
+    target_of,
+)
+from vpa.model.api.objects import (
+    ObjectError,
+    SizedPod,
+    Vpa,
+    VpaRecommendation,
+    controller_of,
+    has_startup_boost,
+    update_mode,
+)
+from vpa.model.api.objects import decode as decode_object
+from vpa.model.api.quantities import ResourceList
+from vpa.model.samples.membership import VpaKey
+from vpa.pages import Pages
+from vpa.stored import pod_of
+from vpa.stores import VpaStores
+from vpa.updater.cluster.pdbs import refusal
+from vpa.updater.cluster.pod_disruptor import INFEASIBLE
+from vpa.updater.decide import resize
+from vpa.updater.decide.decision import UpdatedPod
+from vpa.updater.decide.disruption_budget import Owner, OwnerSize
+
+_log = structlog.get_logger()
+
+_UPDATING = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
+_ANSWER_S = 10.0  # the answer to an act may take as long, and the act be later than we think
+_MOST_RIVALS = 8  # of a VPA that are looked at
+_SIZE_S = 20.0  # how long the size of a scale is believed before pods are disturbed
+
+
+class PodObservation(Struct, frozen=True):
+    """A live pod, as the store has it and as decisions read it."""
+
+    view: StoredPod
+    pod: SizedPod
+
+
+class PodObserver:
+    """Reads the surroundings of pods; ``forget`` after every complete pass."""
+
+    def __init__(
+        self,
+        stores: VpaStores,
+        interval_s: float = 60.0,
+        *,
+        silence_s: float = DEFAULT_RHYTHM.silence_s,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``silence_s``: how long a silent watch is believed. ``clock`` is monotonic: neither
+        a resize nor an act grows older because somebody sets the time."""
+        self._stores = stores
+        self._clock = clock
+        # Only then the watch has shown an act, had it happened: what is believed may be as old
+        # as the silence, and is looked at once per interval.
+        self._settled_s = interval_s + silence_s + _ANSWER_S
+        self._resizing: dict[str, float] = {}  # pod UID: when its resize was first seen
+        self._refused: dict[str, VpaRecommendation] = {}  # pod UID: what its node cannot give
+        self._acted: dict[str, tuple[float, bool]] = {}  # pod UID: when, in place
+        self._topmost: dict[str, OwningController | None] = {}
+
+    async def index(self, *, unboosts: bool = False) -> Mapping[VpaKey, Sequence[Candidate]]:
+        """Return the VPAs that may act, each with all that share its target, itself first.
+
+        ``unboosts``: those too that can only take back a boost which somebody configured
+        once, of pods that no other VPA acts on.
+        """
+        self._topmost.clear()
+        acting, idle = TargetIndex(), TargetIndex()
+        named: dict[VpaKey, Candidate] = {}
+        self._stores.workloads.ask_ahead(
+            (key.namespace, vpa.spec.target_ref) for key, vpa in self._stores.all_vpas()
+        )
+        for key, vpa in self._stores.all_vpas():
+            # Modes that touch no running pod still win over younger VPAs only if they would act.
+            if target_of(vpa) is None or not (unboosts or acts(vpa)):
+                continue
+            try:
+                resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
+            except Exception:  # noqa: BLE001 - a bad VPA affects itself only
+                _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
+                continue
+            named[key] = Candidate(vpa, resolved.selector)
+            (acting if acts(vpa) else idle).put(named[key])
+        found: dict[VpaKey, Sequence[Candidate]] = {}
+        for target in {target_of(candidate.vpa): None for candidate in named.values()}:
+            # One target has one selector: who shares the target shares all pods, and of those
+            # the eldest decide, however many somebody made.
+            rivals = (acting.of(target) or idle.of(target)) if target is not None else ()
+            eldest = sorted(rivals, key=lambda each: (each.selector is None, seniority(each.vpa)))
+            for candidate in rivals:
+                others = tuple(each for each in eldest[:_MOST_RIVALS] if each is not candidate)
+                meta = candidate.vpa.metadata
+                found[VpaKey(meta.namespace, meta.name)] = (candidate, *others)
+        return found
+
+    async def pods_of(
+        self, rivals: Sequence[Candidate]
+    ) -> tuple[list[PodObservation], list[PodObservation]]:
+        """Return the pods about which the first of ``rivals`` decides: those that live, and those
+        that no node has been found for."""
+        candidate = rivals[0]
+        vpa, selector = candidate.vpa, candidate.selector
+        if selector is None or any(
+            other.selector == selector and seniority(other.vpa) < seniority(vpa)
+            for other in rivals[1:]
+        ):
+            return [], []
+        live: list[PodObservation] = []
+        unscheduled: list[PodObservation] = []
+        pages = Pages()
+        for view in self._stores.pods.select(vpa.metadata.namespace, selector).views():
+            await pages.step()
+            if (
+                _is_there(view)
+                and await self._top(view) == target_of(vpa)
+                and match(view.labels, rivals).chosen is candidate
+            ):
+                (live if view.node else unscheduled).append(PodObservation(view, pod_of(view)))
+        return live, unscheduled
+
+    def again(self, seen: PodObservation) -> PodObservation | None:
+        """Return the pod as it is by now; None if it is gone, leaving or another one."""
+        view = self._present(seen)
+        return PodObservation(view, pod_of(view)) if view is not None else None
+
+    def follow(self, told: Callable[[str, bool], None]) -> Callable[[], None]:
+        """Call ``told`` with the UID of a pod that changes and whether it lives; returns the way
+        out."""
+
+        def changed(change: Change[StoredPod]) -> None:
+            if change.new is not None:
+                told(change.new.uid, _is_live(change.new))
+            elif change.old is not None:
+                told(change.old.uid, False)
+
+        return self._stores.pods.subscribe(changed)
+
+    def is_lost(self, seen: PodObservation) -> bool:
+        """Return whether the pod that was live is gone, leaving or over by now."""
+        return self._present(seen) is None
+
+    def _present(self, seen: PodObservation) -> StoredPod | None:
+        view = self._stores.pods.get(seen.view.namespace, seen.view.name)
+        if view is None or view.uid != seen.view.uid or not _is_live(view):
+            return None
+        return view
+
+    def look(
+        self,
+        seen: PodObservation,
+        vpa: Vpa,
+        rivals: Sequence[Vpa],
+        *,
+        disrupted_today: int,
+        asks_budgets: bool,
+    ) -> UpdatedPod:
+        """Return all that a decision about one pod looks at.
+
+        ``asks_budgets``: also the PodDisruptionBudgets, which only matters just before an act.
+        """
+        view, pod = seen.view, seen.pod
+        return UpdatedPod(
+            pod=pod,
+            vpa=vpa,
+            rivals=tuple(rivals),
+            ranges=self._stores.ranges(view.namespace),
+            resize_since_s=self.resize_since_s(seen),
+            was_refused=self._refused.get(view.uid) or remembered_recommendation(pod),
+            allocatable=self._allocatable(view.node),
+            pdb=refusal(view, self._stores.budgets) if asks_budgets else None,
+            disrupted_today=disrupted_today,
+        )
+
+    def resize_since_s(self, seen: PodObservation) -> float:
+        """Return for how long the pod's resize has been seen, in whatever states: one that
+        alternates between them is waited for no longer than one that stays in the last.
+        """
+        uid = seen.view.uid
+        if resize.state_of(seen.pod) == "ResizeNone":
+            self._resizing.pop(uid, None)
+            return 0.0
+        now = self._clock()
+        return now - self._resizing.setdefault(uid, now)
+
+    def acted(self, pod: SizedPod, *, in_place: bool) -> None:
+        """Note an act whose effect no watch has shown yet, or that may have had none."""
+        self._acted[pod.metadata.uid] = (self._clock(), in_place)
+
+    def unsettled(self, pod: SizedPod) -> bool | None:
+        """Return whether what was begun with a live pod was in place; None: nothing was."""
+        known = self._acted.get(pod.metadata.uid)
+        if known is None or self._clock() - known[0] >= self._settled_s:
+            return None
+        return known[1]
+
+    def refused(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+        """Remember a size that the pod's node cannot give."""
+        self._refused[pod.metadata.uid] = recommendation
+
+    def forget(self, seen: set[str]) -> None:
+        """Drop what is known about pods that a complete pass did not see."""
+        for known in (self._resizing, self._refused, self._acted):
+            for uid in [uid for uid in known if uid not in seen]:
+                del known[uid]
+
+    async def sizes(self, pods: Sequence[SizedPod]) -> dict[Owner, OwnerSize]:
+        """Return how many pods their direct controllers should have."""
+        sizes: dict[Owner, OwnerSize] = {}
+        for pod in pods:
+            controller = controller_of(pod)
+            if controller is None:
+                continue
+            owner = Owner(controller.kind, controller.name)
+            if owner in sizes:
+                continue
+            namespace = pod.metadata.namespace
+            found = self._stores.workloads.find(namespace, owner.kind, owner.name)
+            if isinstance(found, Workload):
+                status = found.status
+                sizes[owner] = OwnerSize(found.spec.replicas, status.desired_number_scheduled)
+            elif isinstance(found, ReplicationController):
+                sizes[owner] = OwnerSize(found.spec.replicas)
+            elif found is None:
+                sizes[owner] = await self._scaled(namespace, controller.api_version, owner)
+        return sizes
+
+    async def _scaled(self, namespace: str, api_version: str, owner: Owner) -> OwnerSize:
+        # Unlike the selector, the size is somebody's to change at any time.
+        asked = await self._stores.workloads.scales.get(
+            namespace, api_version, owner.kind, owner.name, fresh_s=_SIZE_S, waits=True
+        )
+        return OwnerSize(asked.scale.spec.replicas if asked.scale is not None else None)
+
+    async def _top(self, view: StoredPod) -> OwningController | None:
+        owner = view.owner
+        if owner is None:
+            return None
+        if owner.uid not in self._topmost:
+            top = await self._stores.workloads.topmost(view.namespace, owner)
+            self._topmost[owner.uid] = top
+        return self._topmost[owner.uid]
+
+    def _allocatable(self, node: str) -> ResourceList | None:
+        found = self._stores.nodes.get("", node)
+        if found is None or found.status.allocatable is None:
+            return None
+        try:
+            return ResourceList(
+                {name: quantity.from_wire(v) for name, v in found.status.allocatable.items()}
+            )
+        except quantity.QuantityError:
+            return None
+
+
+def acts(vpa: Vpa) -> bool:
+    """Return whether the VPA may touch running pods, be it to end the boosts that it gives."""
+    return update_mode(vpa) in _UPDATING or has_startup_boost(vpa)
+
+
+def _is_live(view: StoredPod) -> bool:
+    return bool(view.node) and _is_there(view)
+
+
+def _is_there(view: StoredPod) -> bool:
+    is_over = view.phase in (Phase.SUCCEEDED, Phase.FAILED)
+    return not is_over and view.deleted != view.deleted  # NaN: not deleted
+
+
+def remembered_recommendation(pod: SizedPod) -> VpaRecommendation | None:
+    """Return what the annotation says was infeasible; None where that cannot be read."""
+    text = (pod.metadata.annotations or {}).get(INFEASIBLE)
+    if text is None:
+        return None
+    try:
+        return decode_object(msgspec.json.decode(text), VpaRecommendation)
+    except (ObjectError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

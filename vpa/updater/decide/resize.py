@@ -1,0 +1,203 @@
+"""In-place updates: what the kubelet says about a resize, and what to do next.
+
+A resize that hangs or failed ends in an eviction (InPlaceOrRecreate), or is waited for and
+revised when something else is wanted (InPlace). Times are counted from when the updater
+first saw the resize, in whatever state, by pod UID.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from vpa.admission.patches.boost import expired, is_boosted
+from vpa.admission.patches.patch import resize_patch
+from vpa.admission.patches.resources import ResourcesUnavailable
+from vpa.capping.processor import LimitRanges
+from vpa.model.api.objects import (
+    SizedPod,
+    Vpa,
+    VpaCondition,
+    condition,
+    has_startup_boost,
+    update_mode,
+)
+from vpa.updater.decide.disruption_budget import DisruptionBudget, PodGroup
+from vpa.updater.decide.priority import UpdaterSettings
+
+ResizeState = Literal[
+    "ResizeNone",
+    "ResizeDeferred",
+    "ResizeInfeasible",
+    "ResizeInProgress",
+    "ResizeError",
+    "ResizeUnknown",
+]
+InPlace = Literal[
+    "InPlaceApproved",
+    "InPlaceDeferred",
+    "InPlaceEvict",
+    "InPlaceInfeasible",
+    "InPlaceInfeasibleCached",
+]
+
+DEFERRED_LIMIT_S = 300.0
+IN_PROGRESS_LIMIT_S = 3600.0
+
+
+class InPlaceDecision(Struct, frozen=True):
+    """What to do with a pod that wants an in-place update, and the token that says why."""
+
+    decision: InPlace
+    reason: str
+
+
+def resize_state(conditions: Sequence[VpaCondition] | None) -> ResizeState:
+    """Return the state that the pod's conditions tell; a pending resize comes first."""
+    found = {entry.type: entry for entry in conditions or () if entry.status == "True"}
+    pending = found.get("PodResizePending")
+    if pending is not None:
+        reasons: dict[str, ResizeState] = {
+            "Deferred": "ResizeDeferred",
+            "Infeasible": "ResizeInfeasible",
+        }
+        return reasons.get(pending.reason, "ResizeUnknown")
+    progress = found.get("PodResizeInProgress")
+    if progress is None:
+        return "ResizeNone"
+    if not progress.reason and not progress.message:
+        return "ResizeInProgress"
+    return "ResizeError" if progress.reason == "Error" else "ResizeUnknown"
+
+
+def state_of(pod: SizedPod) -> ResizeState:
+    """Return the resize state of a pod."""
+    return resize_state(pod.status.conditions)
+
+
+def message_of(pod: SizedPod) -> str:
+    """Return what the kubelet says about the resize."""
+    for kind in ("PodResizePending", "PodResizeInProgress"):
+        found = condition(pod, kind)
+        if found is not None and found.message:
+            return found.message
+    return ""
+
+
+def limit_s(state: ResizeState) -> float:
+    """Return how long a resize may stay in a state before InPlaceOrRecreate evicts."""
+    limits = {"ResizeDeferred": DEFERRED_LIMIT_S, "ResizeInProgress": IN_PROGRESS_LIMIT_S}
+    return limits.get(state, 0.0)
+
+
+def is_overdue(state: ResizeState, since_s: float) -> bool:
+    """Return whether the resize is given up; failed and unknown ones are at once."""
+    limit = limit_s(state)
+    return since_s > limit if limit else state != "ResizeNone"
+
+
+def is_non_disruptive(pod: SizedPod) -> bool:
+    """Return whether no container demands a restart for any resource."""
+    return not any(
+        policy.restart_policy == "RestartContainer"
+        for container in pod.spec.containers
+        for policy in container.resize_policy or ()
+    )
+
+
+def has_room(
+    pod: SizedPod, budget: DisruptionBudget, group: PodGroup, settings: UpdaterSettings
+) -> bool:
+    """Return whether one more resize may begin; a flag lets those without restart pass."""
+    is_free = settings.skip_disruption_budget and is_non_disruptive(pod)
+    return is_free or budget.allows(group)
+
+
+def can_evict(pod: SizedPod, budget: DisruptionBudget, since_s: float) -> bool:
+    """Return whether the pod may be evicted now; ``since_s`` seconds a resize was seen."""
+    group = budget.group(pod)
+    if not isinstance(group, PodGroup):
+        return False
+    if pod.status.phase == "Pending":
+        return True
+    if group.eviction_forbidden:
+        return False
+    state = state_of(pod)
+    if state != "ResizeNone" and not is_overdue(state, since_s):
+        return False
+    return budget.allows(group)
+
+
+def can_update_in_place(
+    pod: SizedPod,
+    vpa: Vpa,
+    budget: DisruptionBudget,
+    settings: UpdaterSettings,
+    *,
+    has_recommendation: bool,
+    was_tried: bool,
+    since_s: float,
+) -> InPlaceDecision:
+    """Return what a pod that is due for an update in place gets in this loop.
+
+    ``was_tried``: mode InPlace has this size on record as refused by the node.
+    """
+    in_place_only = update_mode(vpa) == "InPlace"
+    if in_place_only and not settings.in_place:
+        return InPlaceDecision("InPlaceDeferred", "FeatureGateOff")
+    group = budget.group(pod)
+    if not isinstance(group, PodGroup):
+        return InPlaceDecision("InPlaceDeferred", "TooFewReplicas")
+    if pod.status.phase == "Pending":
+        return InPlaceDecision("InPlaceDeferred", "PodPending")
+    if not has_recommendation:
+        return InPlaceDecision("InPlaceDeferred", "NoRecommendation")
+    if in_place_only and was_tried:
+        return InPlaceDecision("InPlaceInfeasibleCached", "ResizeInfeasible")
+    state = state_of(pod)
+    if state != "ResizeNone":
+        if in_place_only:
+            if state == "ResizeInfeasible":
+                return InPlaceDecision("InPlaceInfeasible", state)
+            return InPlaceDecision("InPlaceDeferred", state)
+        if not is_overdue(state, since_s):
+            return InPlaceDecision("InPlaceDeferred", state)
+        if budget.allows(group):
+            return InPlaceDecision("InPlaceEvict", state)
+        return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
+    if has_room(pod, budget, group, settings):
+        return InPlaceDecision("InPlaceApproved", "WithinBudget")
+    return InPlaceDecision("InPlaceDeferred", "BudgetExhausted")
+
+
+def can_unboost(
+    pod: SizedPod, budget: DisruptionBudget, over: Sequence[str], settings: UpdaterSettings
+) -> bool:
+    """Return whether the boosts that are over may be taken back by a resize now."""
+    group = budget.group(pod)
+    return (
+        settings.cpu_startup_boost
+        and bool(over)
+        and pod.status.phase != "Pending"
+        and isinstance(group, PodGroup)
+        and state_of(pod) == "ResizeNone"
+        and budget.allows(group)
+    )
+
+
+def left_its_mark(pod: SizedPod, vpa: Vpa, ranges: LimitRanges, now: float) -> bool:
+    """Return whether the spec asks for what a boost that is over leaves: the annotation is all
+    that is left of it, whether or not the kubelet can give what is asked for.
+    """
+    patch = resize_patch(pod, vpa, ranges, now)
+    has_ended = bool(expired(pod, vpa, now)) and pod.status.phase != "Pending"
+    return has_ended and not isinstance(patch, ResourcesUnavailable) and not patch.resize
+
+
+def awaits_unboost(pod: SizedPod, vpa: Vpa, over: Sequence[str], settings: UpdaterSettings) -> bool:
+    """Return whether the pod is left alone until its boost is taken back.
+
+    Without a boost in the VPA it would wait for nothing until it is Ready, at last for ever.
+    """
+    boosted = settings.cpu_startup_boost and is_boosted(pod.metadata.annotations)
+    return boosted and (bool(over) or has_startup_boost(vpa))

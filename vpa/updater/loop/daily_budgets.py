@@ -1,0 +1,158 @@
+"""How many pods of a VPA were disturbed within a day, where an annotation limits that.
+
+Written on the VPA before a pod is touched, so that neither a restart nor another leader nor
+an answer that got lost gives a day more than its budget. Kept by the hour: an hour counts
+until it is a day past, so a day is at most an hour longer than 24.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from podscale.kube.client.api import MERGE_PATCH, Api
+from podscale.kube.client.errors import Forbidden, KubeError, NotLeading
+from podscale.kube.client.resource import VPAS
+from podscale.kube.client.wire import decode, encode
+from vpa.model.samples.membership import VpaKey
+from vpa.stored import StoredVpa
+from vpa.stores import VpaStores
+from vpa.updater.decide.rate_limits import SPENT
+
+_log = structlog.get_logger()
+
+_HOUR_S, _DAY_S = 3600.0, 86400.0
+_MOST = 10**9  # disruptions: nobody's budget
+_HOUR = "%Y-%m-%dT%H"
+_TIMEOUT_S = 10.0
+
+Hours = dict[float, int]  # begin of the hour, unix seconds: disruptions
+
+
+class DailyBudgets:
+    """The daily counts of the VPAs that have a daily budget, for one term of leadership."""
+
+    def __init__(self, api: Api, stores: VpaStores) -> None:
+        """``api`` is fenced by the Lease, where there is one."""
+        self._api = api
+        self._stores = stores
+        self._hours: dict[VpaKey, Hours] = {}
+        self._has_told = False
+
+    def begin(self) -> None:
+        """Forget everything: another leader may have spent since."""
+        self._hours.clear()
+
+    async def today(self, key: VpaKey, now: float) -> int | None:
+        """Return how many pods were disturbed; None: nobody can say."""
+        hours = self._hours.get(key)
+        if hours is None:
+            try:
+                # Not from the watch: the last leader's last write may not have arrived by it.
+                answer = await self._api.request("GET", VPAS.path(*key), timeout_s=_TIMEOUT_S)
+                stored = decode(answer.body, StoredVpa)
+            except (KubeError, msgspec.DecodeError) as error:
+                _log.warning("disruptions of today not read", namespace=key.namespace,
+                             name=key.name, error=str(error))  # fmt: skip
+                return None
+            hours = self._hours[key] = read(stored.metadata.annotations)
+        return sum(_recent(hours, now).values())
+
+    async def spend(self, key: VpaKey, now: float) -> bool:
+        """Count a disruption that is about to begin; False: it must not, it is not written."""
+        hours = _recent(self._hours.get(key, {}), now)
+        hour = now // _HOUR_S * _HOUR_S
+        hours[hour] = hours.get(hour, 0) + 1
+        body = encode({"metadata": {"annotations": {SPENT: written(hours)}}})
+        try:
+            answer = await self._api.request(
+                "PATCH",
+                VPAS.path(*key),
+                body=body,
+                content_type=MERGE_PATCH,
+                timeout_s=_TIMEOUT_S,
+            )
+            self._stores.accept_vpa(decode(answer.body, StoredVpa))
+        except NotLeading:
+            raise
+        except Forbidden as refused:
+            # Upstream's rights do not include it: the count then lasts as long as we do.
+            if not self._has_told:
+                self._has_told = True
+                _log.warning("disruptions of today last until a restart only: VPAs may not be "
+                             "patched", error=refused.message)  # fmt: skip
+        except (KubeError, msgspec.DecodeError) as error:
+            _log.warning("nothing disturbed: the disruption cannot be counted",
+                         namespace=key.namespace, name=key.name, error=str(error))  # fmt: skip
+            return False
+        self._hours[key] = hours
+        return True
+
+    def refund(self, key: VpaKey, now: float) -> None:
+        """Take back a disruption that was refused; written with the next one."""
+        hour = now // _HOUR_S * _HOUR_S
+        hours = self._hours.get(key, {})
+        hours[hour] = max(hours.get(hour, 0) - 1, 0)
+
+
+class DayBudget:
+    """What one VPA's turn may still spend; without a budget it spends nothing."""
+
+    def __init__(
+        self, spending: DailyBudgets, key: VpaKey, per_day: int | None, now: float
+    ) -> None:
+        """``per_day`` is the budget in pods; None: there is none. ``now`` is unix seconds."""
+        self._spending, self._key, self._now = spending, key, now
+        self._per_day = per_day
+        self.spent = 0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget."""
+        return self._per_day is not None
+
+    async def begin(self) -> None:
+        """Look up what was spent; all of it where nobody can say."""
+        if self._per_day is not None:
+            spent = await self._spending.today(self._key, self._now)
+            self.spent = spent if spent is not None else self._per_day
+
+    async def spend(self) -> bool:
+        """Count a disruption that is about to begin; False: it must not."""
+        if not await self._spending.spend(self._key, self._now):
+            return False
+        self.spent += 1
+        return True
+
+    def refund(self) -> None:
+        """Take back a disruption that was refused."""
+        if self._per_day is not None:
+            self._spending.refund(self._key, self._now)
+            self.spent -= 1
+
+
+def read(annotations: Mapping[str, str] | None) -> Hours:
+    """Return the hours of an annotation; entries that cannot be read count for nothing."""
+    hours: Hours = {}
+    for entry in (annotations or {}).get(SPENT, "").split(","):
+        text, _, count = entry.strip().rpartition(":")
+        try:
+            begin = datetime.strptime(text, _HOUR).replace(tzinfo=UTC).timestamp()
+            hours[begin] = hours.get(begin, 0) + min(max(int(count), 0), _MOST)
+        except ValueError:
+            continue
+    return hours
+
+
+def written(hours: Hours) -> str:
+    """Return the annotation's value."""
+    return ", ".join(
+        f"{datetime.fromtimestamp(begin, UTC).strftime(_HOUR)}:{count}"
+        for begin, count in sorted(hours.items())
+        if count
+    )
+
+
+def _recent(hours: Hours, now: float) -> Hours:
+    return {begin: count for begin, count in hours.items() if now - begin < _DAY_S + _HOUR_S}

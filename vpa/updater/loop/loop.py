@@ -1,0 +1,217 @@
+"""The updater's loop: every VPA gets its turn, and one that fails only loses its own.
+
+A loop that runs out of time is continued by the next one where it stopped.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import log2
+
+import structlog
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import NotLeading
+from podscale.kube.leadership.lease import Term
+from podscale.serving.monitoring.liveness import Heartbeat
+from vpa.admission.matching import Candidate
+from vpa.admission.patches.boost import is_boosted
+from vpa.model.api.objects import update_mode
+from vpa.model.samples.membership import VpaKey
+from vpa.stores import VpaStores
+from vpa.updater.cluster.pod_disruptor import PodDisruptor
+from vpa.updater.cluster.pod_observer import PodObserver, acts
+from vpa.updater.cluster.watched_lease import WatchedLease
+from vpa.updater.decide.decision import LoopView
+from vpa.updater.decide.disruption_budget import budget_for
+from vpa.updater.decide.rate_limits import DisruptionPace, PaceError, TokenBucket, pace_of
+from vpa.updater.flags import Options
+from vpa.updater.loop.daily_budgets import DailyBudgets
+from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.resized_returns import ResizedReturns
+from vpa.updater.loop.vpa_reconcile import DisruptionTools, NotCurrent, OutOfTime, VpaReconcile
+from vpa.updater.selfmetrics import UpdaterMetrics, UpdateTally
+
+_log = structlog.get_logger()
+
+_HEALTHY_LOOPS = 5
+_RENEWED_S = 12.0  # within it a webhook that lives has renewed its Lease (every 10 s)
+
+
+class _Pass:
+    # One round over all VPAs, over as many loops as it takes.
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()  # UIDs of pods
+        self.tally = UpdateTally()
+        self.next: VpaKey | None = None  # where it goes on
+
+
+class Updater:
+    """One updater. ``run`` it for each term of leadership."""
+
+    def __init__(
+        self,
+        api: Api,
+        stores: VpaStores,
+        actor: PodDisruptor,
+        options: Options,
+        metrics: UpdaterMetrics,
+        *,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``api`` is fenced by the Lease, where there is one; ``clock`` is monotonic."""
+        self._stores = stores
+        self._options = options
+        self._metrics = metrics
+        self.wall = wall
+        self.heartbeat = Heartbeat(_HEALTHY_LOOPS * max(options.interval_s, 1.0))
+        self._pass = _Pass()
+        self.ended = 0  # loops
+        self._sign: WatchedLease | None = None
+        if options.lease:
+            self._sign = WatchedLease(api, options.lease_namespace, options.lease, clock=clock)
+        self.told = PodDecisions()
+        self._hands = DisruptionTools(
+            stores,
+            PodObserver(stores, max(options.interval_s, 1.0), clock=clock),
+            actor,
+            DailyBudgets(api, stores),
+            self.told,
+            ResizedReturns(clock),
+            options,
+            metrics,
+            TokenBucket(options.rate),
+            TokenBucket(options.rate),
+        )
+
+    async def run(self, term: Term) -> None:
+        """Update until cancelled; for ``Elector.run``."""
+        await self._stores.wait_synced()
+        self._hands.spending.begin()
+        self.heartbeat.beat()
+        loop = asyncio.get_running_loop()
+        at = loop.time()
+        try:
+            while True:
+                at = max(at + self._options.interval_s, loop.time())
+                await asyncio.sleep(at - loop.time())
+                try:
+                    await self.once()
+                except NotLeading:
+                    raise
+                except Exception:  # noqa: BLE001 - the next loop is another try
+                    _log.exception("loop failed")
+                else:
+                    self.ended += 1
+                self.heartbeat.beat()  # it came round: what failed is mended by no restart
+        finally:
+            self.heartbeat.rest()
+            # Another replica decides: a recommender that goes on here would tell ours as its own.
+            self.told.clear()
+
+    async def once(self) -> None:
+        """Run one loop of at most one interval: requests under way are waited for."""
+        metrics, options = self._metrics, self._options
+        deadline = asyncio.get_running_loop().time() + max(options.interval_s, 1.0)
+        with metrics.step("total"):
+            if not self._stores.is_current():
+                _log.warning("nothing updated: the watches are not current")
+                return
+            with metrics.step("AdmissionInit"):
+                now = self.wall()
+                lease = None
+                if self._sign is not None:
+                    lease = await self._sign.read(now)
+                    if self._sign.has_to_look_again(options.lease_timeout_s):
+                        await asyncio.sleep(min(_RENEWED_S, options.interval_s / 2))
+                        now = self.wall()
+                        lease = await self._sign.read(now, at_most=True)
+            view = LoopView(now, lease, options.lease_timeout_s)
+            if lease is not None and not lease.is_alive(view.now, options.lease_timeout_s):
+                reason = "invalid" if lease.was_read else "error"
+                metrics.admission_invalid.labels(reason).inc()
+            with metrics.step("ListVPAs"):
+                unboosts = options.settings.cpu_startup_boost
+                index = await self._hands.observer.index(unboosts=unboosts)
+            with metrics.step("EvictPods"):
+                if not await self._go_round(index, view, deadline):
+                    return
+            self._hands.observer.forget(self._pass.seen)
+            self._hands.returns.forget()
+            self.told.forget(self._stores)
+            metrics.count(self._pass.tally)
+            self._pass = _Pass()
+
+    async def _go_round(
+        self, index: Mapping[VpaKey, Sequence[Candidate]], view: LoopView, deadline: float
+    ) -> bool:
+        """Give VPAs their turns in the order of their names; returns whether all had theirs."""
+        first = self._pass.next
+        now = asyncio.get_running_loop().time
+        keys = sorted(key for key in index if first is None or key >= first)
+        for number, key in enumerate(keys):
+            try:
+                if now() > deadline:
+                    raise OutOfTime
+                await self._turn(key, index[key], view, deadline)
+            except NotLeading:
+                self._pass.next = key
+                raise
+            except NotCurrent:
+                self._pass.next = key
+                _log.warning("loop ended: the watches are not current", left=len(keys) - number)
+                return False
+            except OutOfTime:
+                # One that takes a whole loop to itself does not keep the others waiting.
+                takes_all = number == 0 and key == first and len(keys) > 1
+                self._pass.next = keys[1] if takes_all else key
+                _log.warning("loop took longer than its interval", left=len(keys) - number)
+                return False
+            except Exception:  # noqa: BLE001 - a bad VPA affects itself only
+                self._metrics.broken.inc()
+                _log.exception("VPA passed over", namespace=key.namespace, name=key.name)
+        return True
+
+    async def _turn(
+        self, key: VpaKey, rivals: Sequence[Candidate], view: LoopView, deadline: float
+    ) -> None:
+        vpa = rivals[0].vpa
+        pods, unscheduled = await self._hands.observer.pods_of(rivals)
+        updates = acts(vpa)
+        if not updates and not any(is_boosted(seen.pod.metadata.annotations) for seen in pods):
+            return
+        self._pass.seen.update(seen.view.uid for seen in pods)
+        size = (str(int(log2(len(pods))) if pods else 0), update_mode(vpa))
+        if updates:
+            self._pass.tally.add("controlled_pods_total", size, len(pods))
+        if not pods:
+            return
+        pace = DisruptionPace()
+        try:
+            pace = pace_of(vpa.metadata.annotations)
+        except PaceError as error:
+            # An unreadable window must not mean any time.
+            _log.warning("VPA left alone", namespace=key.namespace, name=key.name,
+                         error=str(error))  # fmt: skip
+            updates = False
+            if not self._options.settings.cpu_startup_boost:
+                return
+        live = [seen.pod for seen in pods]
+        sizes = await self._hands.observer.sizes(live)
+        turn = VpaReconcile(
+            self._hands,
+            key,
+            vpa,
+            [other.vpa for other in rivals[1:]],
+            budget_for(live, vpa, sizes, self._options.settings),
+            pace,
+            view,
+            deadline=deadline,
+            wall=self.wall,
+            size=size,
+            tally=self._pass.tally,
+            updates=updates,
+        )
+        await turn.run(pods, unscheduled)

@@ -1,0 +1,373 @@
+"""One VPA's turn in the updater's loop: which of its pods are disturbed now, most urgent first.
+
+Every decision is ``decide_update``'s. Immediately before each act the pod, the watches and
+the budgets are looked at again.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from vpa.admission.patches.boost import expired
+from vpa.model.api.objects import SizedPod, Vpa, VpaRecommendation, update_mode
+from vpa.model.samples.membership import VpaKey
+from vpa.pages import Pages
+from vpa.stores import VpaStores
+from vpa.updater.cluster.pdbs import BudgetedPods, alike_to
+from vpa.updater.cluster.pod_disruptor import DisruptionOutcome, PodDisruptor
+from vpa.updater.cluster.pod_observer import PodObservation, PodObserver
+from vpa.updater.decide import resize
+from vpa.updater.decide.decision import (
+    AppliedDecision,
+    LoopView,
+    Pdb,
+    UpdateDecision,
+    decide_update,
+)
+from vpa.updater.decide.disruption_budget import DisruptionBudget, Owner, PodGroup
+from vpa.updater.decide.modes import after_refused_resize
+from vpa.updater.decide.rate_limits import DisruptionPace, TokenBucket, is_unchanged
+from vpa.updater.flags import Options
+from vpa.updater.loop.daily_budgets import DailyBudgets, DayBudget
+from vpa.updater.loop.group_states import GroupStates
+from vpa.updater.loop.pod_decisions import PodDecisions
+from vpa.updater.loop.report import ReconcileReport
+from vpa.updater.loop.resized_returns import ResizedReturns
+from vpa.updater.selfmetrics import Sized, UpdaterMetrics, UpdateTally
+
+_log = structlog.get_logger()
+
+
+class OutOfTime(Exception):
+    """The loop's time is over; the next one goes on here."""
+
+
+class NotCurrent(Exception):
+    """The watches have fallen silent: nothing is disturbed by what they showed last."""
+
+
+class _Changed(Exception):
+    # The VPA is not the one that this turn began with.
+    pass
+
+
+class DisruptionTools(Struct, frozen=True):
+    """What all turns act with."""
+
+    stores: VpaStores
+    observer: PodObserver
+    actor: PodDisruptor
+    spending: DailyBudgets
+    told: PodDecisions
+    returns: ResizedReturns
+    options: Options
+    metrics: UpdaterMetrics
+    evictions: TokenBucket
+    resizes: TokenBucket
+
+
+class VpaReconcile:
+    """The pods of one VPA in one loop."""
+
+    def __init__(
+        self,
+        hands: DisruptionTools,
+        key: VpaKey,
+        vpa: Vpa,
+        rivals: Sequence[Vpa],
+        budget: DisruptionBudget,
+        pace: DisruptionPace,
+        loop: LoopView,
+        *,
+        deadline: float,
+        wall: Callable[[], float],
+        size: Sized,
+        tally: UpdateTally,
+        updates: bool,
+    ) -> None:
+        """``deadline`` is a time of the event loop, ``wall`` the time of day; without
+        ``updates`` only boosts end.
+        """
+        self._hands = hands
+        self._key, self._vpa, self._rivals = key, vpa, rivals
+        self._budget, self._pace, self._loop = budget, pace, loop
+        self._deadline, self._wall = deadline, wall
+        self._updates = updates
+        self._day = DayBudget(hands.spending, key, pace.per_day, loop.now)
+        self._report = ReconcileReport(hands.metrics, tally, key, size)
+        self._holding: set[BudgetedPods] = set()  # pods whose budget the API server refused
+        self._standing = GroupStates(hands.observer, budget)
+        self._known: dict[Owner, list[SizedPod]] = {}  # all pods of a group when the turn began
+
+    async def run(
+        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation] = ()
+    ) -> None:
+        """Update what is due of the live ``pods``; raises ``OutOfTime`` and ``NotCurrent``."""
+        try:
+            with self._standing:
+                await self._run(pods, unscheduled)
+        except _Changed:
+            _log.info("turn ended: the VPA was changed or deleted", namespace=self._key.namespace,
+                      vpa=self._key.name)  # fmt: skip
+        self._report.end()
+
+    async def _run(
+        self, pods: Sequence[PodObservation], unscheduled: Sequence[PodObservation]
+    ) -> None:
+        settings, pages = self._hands.options.settings, Pages()
+        free = [seen for seen in pods if not self._counts_as_begun(seen)]
+        self._look_back([*pods, *unscheduled])
+        await self._standing.begin(pods)
+        if settings.cpu_startup_boost:
+            # Whatever the VPA says by now and whether or not admission lives: the annotation
+            # promises that the boost ends.
+            for seen in free:
+                await self._unboost(seen)
+                await pages.step()
+        if not self._updates:
+            return
+        await self._day.begin()
+        waiting = []
+        for seen in free:
+            over = expired(seen.pod, self._vpa, self._loop.now)
+            await pages.step()
+            if resize.awaits_unboost(seen.pod, self._vpa, over, settings):
+                continue
+            decision = self._decide(seen, asks_budgets=False)
+            if decision.due is not None and decision.due.is_due:
+                waiting.append((decision.due.priority.order, seen, decision))
+        waiting.sort(key=lambda entry: entry[0], reverse=True)
+        self._report.waiting([decision for _, _, decision in waiting])
+        for _, seen, decision in waiting:
+            await pages.step()
+            if decision.action != "evict" or not self._is_refused(seen):
+                await self._act(seen)
+
+    async def _act(self, seen: PodObservation) -> None:
+        decision = self._decide(seen, asks_budgets=True)
+        if decision.action != "none":
+            resizing = decision.action == "resize"
+            await self._wait(self._hands.resizes if resizing else self._hands.evictions)
+            present = self._hands.observer.again(seen)
+            if present is None:
+                return
+            await self._standing.recount(present.pod)
+            seen, decision = present, self._decide(present, asks_budgets=True)
+        if "ResizeInfeasible" in decision.reasons and decision.action == "none":
+            self._tell_skipped(seen.pod, decision)
+        if decision.action == "resize":
+            await self._resize(seen, decision)
+        elif decision.action == "evict":
+            await self._evict(seen, decision)
+
+    async def _wait(self, tokens: TokenBucket) -> None:
+        loop = asyncio.get_running_loop()
+        wait_s = tokens.wait_s(loop.time())
+        if loop.time() + wait_s > self._deadline:
+            raise OutOfTime
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        tokens.take(loop.time())
+        if not self._hands.stores.is_current():
+            raise NotCurrent
+        self._check_vpa()
+
+    def _check_vpa(self) -> None:
+        # A loop may last as long as its interval, and an owner's no must count at once.
+        if not is_unchanged(self._hands.stores.vpa(self._key), self._vpa):
+            raise _Changed
+
+    def _decide(
+        self, seen: PodObservation, *, asks_budgets: bool, pdb: Pdb | None = None
+    ) -> UpdateDecision:
+        hands = self._hands
+        view = hands.observer.look(
+            seen,
+            self._vpa,
+            self._rivals,
+            disrupted_today=self._day.spent,
+            asks_budgets=asks_budgets,
+        )
+        group = self._budget.group(seen.pod)
+        if isinstance(group, PodGroup):
+            unsized_s = hands.returns.held_s(self._key, group.owner)
+            ended = self._standing.ended(seen.pod)
+            view = msgspec.structs.replace(view, held_by=ended, unsized_s=unsized_s)
+        if pdb is not None:
+            view = msgspec.structs.replace(view, pdb=pdb)
+        settings = hands.options.settings
+        loop = msgspec.structs.replace(self._loop, present=self._wall())
+        decision = decide_update(view, self._budget, loop, settings, self._pace)
+        hands.told.note(seen, self._key, decision, self._loop.now)
+        return decision
+
+    async def _resize(self, seen: PodObservation, decision: UpdateDecision) -> None:
+        hands, vpa, pod = self._hands, self._vpa, seen.pod
+        if not await self._spend(seen):
+            return
+        acted = await hands.actor.resize(
+            pod, vpa, hands.stores.ranges(self._key.namespace), self._loop.now
+        )
+        recommendation = vpa.status.recommendation or VpaRecommendation()
+        if decision.record_infeasible:
+            await self._remember(pod, recommendation)
+        self._counts(pod, acted, in_place=True)
+        if acted.outcome not in ("done", "unknown"):
+            self._day.refund()
+        if acted.outcome == "done":
+            self._report.updated()
+            hands.told.did(seen, self._key, AppliedDecision(self._wall(), True, decision))
+        if acted.outcome in ("done", "gone", "nothing"):
+            return
+        self._report.failed(acted, hands.metrics.failed_updates, "InPlaceUpdateError")
+        if acted.outcome not in ("refused", "node-capacity"):
+            return  # an error is no answer to the question whether the pod can be resized
+        next_ = after_refused_resize(
+            update_mode(vpa),
+            may_evict=self._can_evict(seen),
+            node_capacity=acted.outcome == "node-capacity",
+        )
+        if next_.record_infeasible:
+            await self._remember(pod, recommendation)
+        if next_.action == "evict":
+            await self._wait(hands.evictions)
+            await self._standing.recount(pod)
+            present = hands.observer.again(seen)
+            if present is not None and self._can_evict(present):
+                await self._evict(present, decision)
+
+    def _can_evict(self, seen: PodObservation) -> bool:
+        group = self._budget.group(seen.pod)
+        if isinstance(group, PodGroup) and (
+            group.only_unboosts
+            or self._hands.returns.held_s(self._key, group.owner) is not None
+            or self._standing.ended(seen.pod) is not None
+        ):
+            return False
+        since_s = self._hands.observer.resize_since_s(seen)
+        return resize.can_evict(seen.pod, self._budget, since_s)
+
+    async def _evict(self, seen: PodObservation, decision: UpdateDecision) -> None:
+        hands, pod = self._hands, seen.pod
+        group = self._budget.group(pod)
+        if self._is_refused(seen) or not await self._spend(seen):
+            return
+        acted = await hands.actor.evict(pod, self._vpa)
+        self._counts(pod, acted, in_place=False)
+        if acted.outcome not in ("done", "unknown"):
+            self._day.refund()
+        elif isinstance(group, PodGroup):
+            known = {other.metadata.uid for other in self._known[group.owner]}
+            hands.returns.evicted(self._key, group.owner, known)
+        if acted.outcome == "done":
+            self._report.evicted()
+            hands.told.did(seen, self._key, AppliedDecision(self._wall(), False, decision))
+            return
+        if acted.outcome == "pdb":
+            self._holding.add(alike_to(seen.view, hands.stores.budgets))
+            self._decide(seen, asks_budgets=False, pdb=Pdb(acted.message, True))
+        if acted.outcome != "gone":
+            self._report.failed(acted, hands.metrics.failed_evictions, "EvictionError")
+
+    def _is_refused(self, seen: PodObservation) -> bool:
+        # The API server has refused one that hears the same as this one.
+        if not self._holding:
+            return False
+        alike = alike_to(seen.view, self._hands.stores.budgets)
+        if alike in self._holding:
+            self._decide(seen, asks_budgets=False, pdb=Pdb(alike.controller, True))
+            return True
+        return False
+
+    async def _unboost(self, seen: PodObservation) -> None:
+        hands, pod, settings = self._hands, seen.pod, self._hands.options.settings
+        over = expired(pod, self._vpa, self._loop.now)
+        if not over or self._standing.ended(pod) is not None:
+            return
+        ranges = hands.stores.ranges(self._key.namespace)
+        if resize.left_its_mark(pod, self._vpa, ranges, self._loop.now):
+            # Whatever the kubelet says about the resize: an annotation is no disruption.
+            await self._wait(hands.resizes)
+            await hands.actor.unmark(pod, self._vpa, ranges, self._loop.now)
+            return
+        if not resize.can_unboost(pod, self._budget, over, settings):
+            return
+        await self._wait(hands.resizes)
+        await self._standing.recount(pod)
+        if not resize.can_unboost(pod, self._budget, over, settings):
+            return
+        # Taking a boost back is what was promised at admission: no disruption of the day's.
+        acted = await hands.actor.resize(pod, self._vpa, ranges, self._loop.now, only_unboost=True)
+        self._counts(pod, acted, in_place=True)
+        if acted.outcome == "done":
+            self._report.updated()
+        if acted.outcome not in ("done", "gone", "nothing"):
+            self._report.failed(acted, hands.metrics.failed_updates, "UnboostError")
+
+    async def _spend(self, seen: PodObservation) -> bool:
+        if not self._day.is_limited:
+            return True
+        if not await self._day.spend():
+            return False
+        try:
+            self._check_vpa()  # the answer shows the VPA as it is by now
+        except _Changed:
+            self._day.refund()
+            raise
+        # Writing takes its time: the group that was decided about may be a smaller one now.
+        if await self._standing.recount(seen.pod) or self._hands.observer.is_lost(seen):
+            self._day.refund()
+            return False
+        return True
+
+    async def _remember(self, pod: SizedPod, recommendation: VpaRecommendation) -> None:
+        self._hands.observer.refused(pod, recommendation)
+        await self._hands.actor.remember_infeasible(pod, recommendation)
+
+    def _counts_as_begun(self, seen: PodObservation) -> bool:
+        # An act of an earlier loop that no watch has shown yet.
+        in_place = self._hands.observer.unsettled(seen.pod)
+        if in_place is None:
+            return False
+        self._standing.began(seen.pod, in_place=in_place)
+        return True
+
+    def _counts(self, pod: SizedPod, acted: DisruptionOutcome, *, in_place: bool) -> None:
+        """Count an act against the budget of the pod's group, if anything may be down."""
+        group = self._budget.group(pod)
+        if acted.outcome in ("unknown", "busy") and isinstance(group, PodGroup):
+            # More of the same would be asked of an API server that is not well.
+            is_open = acted.outcome == "unknown"
+            self._standing.end(group.owner, "OutcomeUnknown" if is_open else "ApiServerBusy")
+        if acted.outcome in ("done", "unknown"):
+            self._report.did(in_place=in_place)
+        elif acted.outcome != "gone":
+            return
+        # A pod that somebody else took away is as much down as one that we did.
+        in_place = in_place and acted.outcome != "gone"
+        self._standing.began(pod, in_place=in_place)
+        if not (in_place and acted.outcome == "done"):  # the pod store has that one's answer
+            self._hands.observer.acted(pod, in_place=in_place)
+
+    def _look_back(self, pods: Sequence[PodObservation]) -> None:
+        """Sort the pods by group, and see how those came back that were evicted earlier."""
+        for seen in pods:
+            group = self._budget.group(seen.pod)
+            if isinstance(group, PodGroup):
+                self._known.setdefault(group.owner, []).append(seen.pod)
+        for owner, known in self._known.items():
+            if self._hands.returns.look(self._key, owner, known):
+                _log.warning(
+                    "evicted pods came back unsized: does the webhook get the pods of this "
+                    "namespace, and does its caBundle fit?",
+                    namespace=self._key.namespace, vpa=self._key.name, owner=owner.name,
+                    again_s=self._hands.returns.held_s(self._key, owner),
+                )  # fmt: skip
+
+    def _tell_skipped(self, pod: SizedPod, decision: UpdateDecision) -> None:
+        if decision.reasons[:1] == ("ResizeInfeasible",) and update_mode(self._vpa) == "InPlace":
+            self._hands.actor.tell_skipped(pod)
+            self._report.skipped()
