@@ -105,12 +105,12 @@ RINGS = (
     Ring(
         "attacks",
         ("tests/attacks",),
-        600,
+        720,
         _PLANE,
         workers=2,
         dist="loadfile",
         is_timed=True,
-        long_s=4500,
+        long_s=5400,
     ),
     Ring("docs", ("tests/docs",), 240, ("kubectl", "helm", "prometheus"), is_timed=True),
 )

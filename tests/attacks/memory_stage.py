@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import trustme
 
@@ -57,10 +57,17 @@ class _PretendPrometheus(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Certificate(Protocol):
+    """Who a client is."""
+
+    def configure_cert(self, ctx: ssl.SSLContext) -> None:
+        """Present it in every handshake."""
+
+
 class Attacker:
     """One client that keeps a connection for as long as it is let."""
 
-    def __init__(self, port: int, certificate: trustme.LeafCert | None = None) -> None:
+    def __init__(self, port: int, certificate: Certificate | None = None) -> None:
         self._port = port
         self._tls = ssl._create_unverified_context()  # noqa: S323 - its self-signed certificate
         if certificate is not None:
