@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Literal
 
 import pytest
 import pytest_asyncio
@@ -304,12 +305,13 @@ async def test_ten_thousand_hpas_are_searched_and_paged_without_a_shift(chromium
         assert (await seen.shifts())[0] > 0
 
 
-@pytest.mark.parametrize("width", [390, 360, 320])
-async def test_a_narrow_window_scrolls_down_and_never_sideways(
-    chromium: Browser, url: str, width: int
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390, 360, 320])
+async def test_a_window_of_any_width_scrolls_down_and_never_sideways(
+    chromium: Browser, url: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     for fragment in ("", WEB, WORKER):
-        async with opened(chromium, url + fragment, size=(width, 760)) as seen:
+        async with opened(chromium, url + fragment, size=(width, 760), scheme=scheme) as seen:
             await seen.page.wait_for_timeout(300)
             wide = await seen.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, fragment
