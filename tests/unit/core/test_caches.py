@@ -111,6 +111,7 @@ BOUNDED = {
     "podscale/kube/informer/store.py:Store._objects": CLUSTER,
     "podscale/kube/client/wire.py:_decoder": CODE,
     "podscale/kube/client/wire.py:_from_wire": "4,096 texts that are times; others raise",
+    "podscale/page/state/board.py:ShownWorkload.scalings": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._of_hpa": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._of_vpa": CLUSTER,
     "podscale/page/state/board.py:WorkloadBoard._workloads": CLUSTER,
