@@ -30,6 +30,8 @@ async def small(tmp_path) -> AsyncIterator[Stage]:
 class UsageReader:
     """What reads Prometheus, with the stage's usage in its place."""
 
+    outage = ""
+
     groups: Sequence[Any] = ()
 
     def __init__(self, source: Any) -> None:

@@ -26,7 +26,7 @@ def logged() -> io.StringIO:
 async def never_blocks() -> AsyncIterator[None]:
     with blockbuster_ctx(scanned_modules=["podscale"]) as buster:
         # A certificate is loaded from a memfd: no disk is involved.
-        buster.functions["io.BufferedWriter.write"].can_block_in("serving/tls.py", {"_load"})
+        buster.functions["io.BufferedWriter.write"].can_block_in("certificates/tls.py", {"_load"})
         for name in ("os.stat", "io.TextIOWrapper.read", "io.BufferedReader.read"):
             if name in buster.functions:  # the source lines of a traceback that is logged
                 buster.functions[name].can_block_in("linecache.py", {"checkcache", "updatecache"})
