@@ -69,7 +69,7 @@ _PLANE = (
 _CLUSTER = Ring(
     "cluster",
     ("tests/cluster",),
-    1600,
+    1500,
     (*_PLANE, "helm", "promtool", "recommender"),
     workers=2,  # most of it waits; each worker has a control plane of its own
     dist="loadfile",
