@@ -9,6 +9,7 @@ from msgspec import Struct
 from hpa.decide.api.spec import HPA
 from hpa.simulate.load import Floats, LoadHistory
 from podscale.core.goquote import quote
+from podscale.core.quantity import QuantityError, from_wire
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader, HistorySlice
 from podscale.replay.errors import ReplayError
@@ -183,8 +184,6 @@ class PastReader:
 
 def requests_of_pods(template: Mapping[str, object]) -> dict[str, dict[str, int]]:
     """Return container → resource → milli-units of a pod template's spec."""
-    from podscale.core.quantity import QuantityError, from_wire
-
     found: dict[str, dict[str, int]] = {}
     containers = template.get("containers")
     for each in containers if isinstance(containers, list) else ():
