@@ -185,16 +185,21 @@ def upstream_vpa(ground: Ground) -> None:
     made = list(yaml.safe_load_all((INPUTS / "vpa-deployments.yaml").read_text()))
     for each in made:
         each["spec"]["template"]["metadata"]["labels"] = each["spec"]["selector"]["matchLabels"]
+        for container in each["spec"]["template"]["spec"]["containers"]:
+            # A flag that nobody knows ends ``migrate`` with 1; upstream would not start with it.
+            container["args"] = [
+                word for word in container.get("args", []) if "made-up" not in word
+            ]
     apply(ground, *made)
     names = [each["metadata"]["name"] for each in made]
     theirs = {name: image(ground, "kube-system", name) for name in names}
     with Shell(ground.directory, ground.kubeconfig, {}) as shell:
-        assert "/recommender" in shell.run(look, codes=(0, 1))  # one flag would be refused
+        assert "/recommender" in shell.run(look)
         assert {name: image(ground, "kube-system", name) for name in names} == theirs
-        shell.run(first, codes=(0, 1))
+        shell.run(first)
         now = {name: image(ground, "kube-system", name) for name in names}
         assert now == {**theirs, "vpa-recommender": "podscale:latest"}
-        shell.run(others, codes=(0, 1))
+        shell.run(others)
         assert {image(ground, "kube-system", name) for name in names} == {"podscale:latest"}
         shell.run(back)
         assert {name: image(ground, "kube-system", name) for name in names} == theirs
