@@ -57,12 +57,14 @@ async def test_a_boost_that_is_configured_no_longer_ends_in_every_mode(small, mo
     recommended(small, mode)
     before = await boosted(small)
     registry = CollectorRegistry()
-    async with updating(small, Weather(small), QUICK, registry):
-        await small.until(lambda: set(requests(small)) == {cpu} and not marks(small))
-    assert uids(small) == before
     names = {"vpa_name": "web", "vpa_namespace": "default"}
     labels = {"vpa_size_log2": "1", "update_mode": mode, **names}
-    assert registry.get_sample_value("vpa_updater_in_place_updated_pods_total", labels) == 2
+    total = "vpa_updater_in_place_updated_pods_total"
+    async with updating(small, Weather(small), QUICK, registry):
+        await small.until(lambda: set(requests(small)) == {cpu} and not marks(small))
+        # An answer is counted after the pod has changed.
+        await small.until(lambda: registry.get_sample_value(total, labels) == 2)
+    assert uids(small) == before
 
 
 async def test_without_the_gate_a_mode_that_updates_nothing_does_nothing(small):
