@@ -9,7 +9,8 @@ The observation is YAML with Kubernetes' own words; amounts are quantities, time
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -33,7 +34,7 @@ from hpa.decide.pods import (
 from hpa.decide.settings import Gates, Release
 from hpa.decisions import decisions
 from hpa.explain import first_reason
-from hpa.offline.manifest import WrittenError, unknown
+from hpa.offline.manifest import WrittenError, place, unknown
 from hpa.offline.manifest import plain as plain_of
 from podscale.core import quantity
 from podscale.core.metrics import (
@@ -137,24 +138,38 @@ def decide_files(
 ) -> dict[str, Any]:
     """Return the decision as the API would serve it; raises ``OfflineError``."""
     settings = settings_for(release)
-    autoscaler = written_hpa(plain_hpa(hpa_text), settings.release)
-    written = _observation(observation_text)
+    with placing(hpa_text):
+        autoscaler = written_hpa(plain_hpa(hpa_text), settings.release)
+    with placing(observation_text):
+        return _decided(autoscaler, _observation(observation_text), settings, now)
+
+
+@contextmanager
+def placing(text: str) -> Iterator[None]:
+    """Give an ``OfflineError`` the place in ``text`` of the field that it names."""
+    try:
+        yield
+    except OfflineError as error:
+        if not error.line:
+            error.line, error.column = place(text, str(error).partition(": ")[2])
+        raise
+
+
+def _decided(
+    autoscaler: wire.WireAutoscaler, written: WrittenHpa, settings: Settings, now: float
+) -> dict[str, Any]:
     if (wrong := min(written.scale.replicas, written.scale.status_replicas or 0)) < 0:
         raise OfflineError(f"the observation: scale: {wrong} replicas")
-    try:
-        hpa = read(autoscaler)
-        observation = Observation(
-            hpa,
-            _scale(written.scale),
-            _pods(written.pods, f"{hpa.target.kind}/{hpa.target.name}", now),
-            _answers(hpa.metrics, written.metrics, now),
-            tuple(written.rivals),
-            tuple(written.same_target),
-        )
-        past = _past(written, now)
-    except (quantity.QuantityError, DurationError) as error:
-        raise OfflineError(str(error)) from error
-    decision = decide(observation, past, settings, now)
+    hpa = read(autoscaler)
+    observation = Observation(
+        hpa,
+        _scale(written.scale),
+        _pods(written.pods, f"{hpa.target.kind}/{hpa.target.name}", now),
+        _answers(hpa.metrics, written.metrics, now),
+        tuple(written.rivals),
+        tuple(written.same_target),
+    )
+    decision = decide(observation, _past(written, now), settings, now)
     trace = decision.trace
     return decisions.body(
         decisions.KnownDecisions(
@@ -245,6 +260,7 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
     for one, other in itertools.pairwise(pods):
         if one.name == other.name:
             raise OfflineError(f"the observation: pods: {one.name} is there twice")
+    at = {pod.name: f"pods[{index}]" for index, pod in enumerate(written)}
     owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
     ready = {
         True: DecidedReadiness.TRUE,
@@ -256,21 +272,27 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
         phase=bytes(DecidedPhase[pod.phase.upper()] for pod in pods),
         ready=bytes(ready[pod.ready] for pod in pods),
         deleted=bytes(pod.deleted for pod in pods),
-        started=tuple(now - _age(pod.started, f"pod {pod.name}: started") for pod in pods),
+        started=tuple(now - _age(pod.started, f"{at[pod.name]}.started") for pod in pods),
         ready_since=tuple(
-            now - _age(pod.ready_changed, f"pod {pod.name}: readyChanged") for pod in pods
+            now - _age(pod.ready_changed, f"{at[pod.name]}.readyChanged") for pod in pods
         ),
         template=tuple(range(len(pods))),
-        templates=tuple(_template(pod) for pod in pods),
+        templates=tuple(_template(pod, at[pod.name]) for pod in pods),
         owner=tuple(owners.index(pod.owner or target) for pod in pods),
         owners=owners,
     )
 
 
-def _template(pod: WrittenPod) -> DecidedPodTemplate:
+def _template(pod: WrittenPod, field: str) -> DecidedPodTemplate:
     return DecidedPodTemplate(
         tuple(
-            ContainerRequest(name, {each: _milli(amount) for each, amount in requests.items()})
+            ContainerRequest(
+                name,
+                {
+                    resource: _milli(amount, f"{field}.requests.{name}.{resource}")
+                    for resource, amount in requests.items()
+                },
+            )
             for name, requests in pod.requests.items()
         )
     )
@@ -302,11 +324,12 @@ def _answers(
                 f"the observation: metrics[{index}]: {spec.name} is of type {spec.type} and is "
                 f"answered by {wanted} (or error), not by {given[0]}"
             )
-    return tuple(_answer(each, now) for each in written)
+    return tuple(_answer(each, f"metrics[{index}]", now) for index, each in enumerate(written))
 
 
-def _answer(written: WrittenMetric, now: float) -> MetricAnswer:
-    at, window_s = now - _age(written.age, "metrics: age"), _age(written.window, "metrics: window")
+def _answer(written: WrittenMetric, field: str, now: float) -> MetricAnswer:
+    at = now - _age(written.age, f"{field}.age")
+    window_s = _age(written.window, f"{field}.window")
     match written.error:
         case "NotFound":
             return NotFound("NotFound", written.message)
@@ -319,14 +342,20 @@ def _answer(written: WrittenMetric, now: float) -> MetricAnswer:
         case "Refused":
             return Refused("Refused", written.message)
     if written.pods is not None:
-        samples = {pod: Sample(_milli(v), at, window_s) for pod, v in written.pods.items()}
+        samples = {
+            pod: Sample(_milli(amount, f"{field}.pods.{pod}"), at, window_s)
+            for pod, amount in written.pods.items()
+        }
         return PodSamples(samples, now)
     if written.value is not None:
-        return ObjectSample(Sample(_milli(written.value), at), now)
+        return ObjectSample(Sample(_milli(written.value, f"{field}.value"), at), now)
     if written.values is not None:
-        series = [ExternalSample({}, Sample(_milli(each), at)) for each in written.values]
+        series = [
+            ExternalSample({}, Sample(_milli(amount, f"{field}.values[{index}]"), at))
+            for index, amount in enumerate(written.values)
+        ]
         return ExternalSamples(series, now)
-    raise OfflineError("the observation: a metric needs pods, value, values or error")
+    raise OfflineError(f"the observation: {field}: needs pods, value, values or error")
 
 
 def _past(written: WrittenHpa, now: float) -> Past:
@@ -335,11 +364,18 @@ def _past(written: WrittenHpa, now: float) -> Past:
         None
         if recommendations is None
         else tuple(
-            Recommendation(e.replicas, now - _age(e.age, "recommendations"))
-            for e in recommendations
+            Recommendation(e.replicas, now - _age(e.age, f"recommendations[{index}].age"))
+            for index, e in enumerate(recommendations)
         ),
-        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleUps")) for e in written.scale_ups),
-        tuple(ScaleEvent(e.change, now - _age(e.age, "scaleDowns")) for e in written.scale_downs),
+        _events(written.scale_ups, "scaleUps", now),
+        _events(written.scale_downs, "scaleDowns", now),
+    )
+
+
+def _events(written: list[WrittenEvent], field: str, now: float) -> tuple[ScaleEvent, ...]:
+    return tuple(
+        ScaleEvent(e.change, now - _age(e.age, f"{field}[{index}].age"))
+        for index, e in enumerate(written)
     )
 
 
@@ -354,5 +390,8 @@ def _age(text: str, field: str) -> float:
     return age_s
 
 
-def _milli(amount: Amount) -> int:
-    return quantity.from_wire(amount).milli_int64
+def _milli(amount: Amount, field: str) -> int:
+    try:
+        return quantity.from_wire(amount).milli_int64
+    except quantity.QuantityError as error:
+        raise OfflineError(f"the observation: {field}: {error}") from None

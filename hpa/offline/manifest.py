@@ -2,7 +2,9 @@
 nobody knows are told by their place.
 """
 
-from collections.abc import Iterator, Mapping
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
 import yaml
@@ -43,10 +45,52 @@ def plain(text: str) -> Any:
         raise WrittenError(f"not YAML: {error}") from None
 
 
+def place(text: str, message: str) -> tuple[int, int]:
+    """Return line and column of the first field that ``message`` names, or of what encloses it.
+
+    (0, 0) where ``text`` is not YAML or the message names no field.
+    """
+    try:
+        node = yaml.SafeLoader(text).get_single_node()
+    except (yaml.YAMLError, RecursionError):
+        return 0, 0
+    match = _NAMED.search(message)
+    named = "".join(filter(None, match.groups())) if match else ""
+    found = (0, 0)
+    for step in re.findall(r"[\w/-]+", named):
+        below = _below(node, step)
+        if below is None:
+            break
+        found, node = below
+    return found
+
+
+_NAMED = re.compile(r"at `\$\.?([^`]+)`|unknown field ([^\s;`]+)|^([A-Za-z][\w.\[\]/-]*):")
+
+
+def _below(node: yaml.Node | None, step: str) -> tuple[tuple[int, int], yaml.Node] | None:
+    if isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):
+        value = node.value[int(step)]
+        return (value.start_mark.line + 1, value.start_mark.column + 1), value
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode) and key.value == step:
+            return (key.start_mark.line + 1, key.start_mark.column + 1), value
+    return None
+
+
 def unknown(written: Mapping[str, Any]) -> list[str]:
-    """Return the paths of keys that an HPA (v2) does not have; metadata and status are not ours."""
-    found = [key for key in map(str, written) if key not in _OF_OBJECT]
+    """Return the paths of keys that an HPA (v2) does not have, each with the nearest that it has.
+
+    Metadata and status are not ours.
+    """
+    found = [_with_nearest(key, key, _OF_OBJECT) for key in map(str, written)
+             if key not in _OF_OBJECT]  # fmt: skip
     return [*found, *_unknown(written.get("spec"), wire.Spec, "spec")]
+
+
+def _with_nearest(path: str, key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key[:100], known, n=1)
+    return f"{path}; did you mean {near[0]}?" if near else path
 
 
 _OF_OBJECT = ("apiVersion", "kind", "metadata", "spec", "status")
@@ -64,7 +108,7 @@ def _unknown(value: object, kind: object, path: str) -> Iterator[str]:
             if key in known:
                 yield from _unknown(below, known[key], f"{path}.{key}")
             else:
-                yield f"{path}.{key}"
+                yield _with_nearest(f"{path}.{key}", str(key), known)
 
 
 def _struct_in(kind: object) -> type[Struct] | None:

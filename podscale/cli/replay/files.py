@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from hpa.decide.api import wire
-from hpa.offline.evaluation import OfflineError, plain_hpa, written_hpa
-from hpa.offline.manifest import WrittenError, plain
+from hpa.offline.evaluation import OfflineError, placing, plain_hpa, written_hpa
+from hpa.offline.manifest import WrittenError, place, plain
 from hpa.simulate.load import LoadHistory
 from podscale.cli.cluster import EXIT_USAGE
 from podscale.core.quantity import QuantityError
@@ -50,13 +50,18 @@ def write(file: str, text: str) -> None:
 
 def plain_of_file(file: str) -> dict[str, Any]:
     """Return an HPA as it is written; raises ``WrongInput`` unless it is a valid one."""
+    text = read(file)
     try:
-        found = plain_hpa(read(file))
-        written_hpa(found, "1.37")
+        with placing(text):
+            found = plain_hpa(text)
+            written_hpa(found, "1.37")
     except OfflineError as error:
-        place = f":{error.line}:{error.column}" if error.line else ""
-        raise WrongInput(f"{file}{place}: {error}") from None
+        raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
     return found
+
+
+def _at(line: int, column: int) -> str:
+    return f":{line}:{column}" if line else ""
 
 
 def written(of: dict[str, Any]) -> wire.WireAutoscaler:
@@ -79,14 +84,16 @@ def trace_of_file(file: str, scale: float) -> tuple[LoadHistory, list[str]]:
 
 def prices_of_file(file: str) -> PriceList:
     """Return the prices; raises ``WrongInput``."""
+    text = read(file)
     try:
-        return msgspec.convert(plain(read(file)), PriceList)
+        return msgspec.convert(plain(text), PriceList)
     except WrittenError as error:
-        place = f":{error.line}:{error.column}" if error.line else ""
-        raise WrongInput(f"{file}{place}: {error}") from None
+        raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
     except msgspec.ValidationError as error:
         known = ", ".join(PriceList.__struct_encode_fields__)
-        raise WrongInput(f"{file}: {error}; known: {known}") from None
+        raise WrongInput(
+            f"{file}{_at(*place(text, str(error)))}: {error}; known: {known}"
+        ) from None
 
 
 def requests_of(words: tuple[str, ...]) -> dict[str, dict[str, int]]:

@@ -93,5 +93,6 @@ def waiting(held: Iterable[tuple[ShownWorkload, State]]) -> list[ShownWaiting]:
 
 def _matches(workload: ShownWorkload, words: list[str]) -> bool:
     vpa = workload.vpa.name if workload.vpa is not None else ""
-    text = f"{'/'.join(workload.id)} {workload.hpa} {vpa} {reason_of(workload)}".lower()
+    hpas = " ".join(workload.scalings)
+    text = f"{'/'.join(workload.id)} {hpas} {vpa} {reason_of(workload)}".lower()
     return all(word in text for word in words)

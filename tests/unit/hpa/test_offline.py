@@ -62,7 +62,7 @@ def test_another_kind_of_object_is_refused() -> None:
         ("kind: [a\n}", OBSERVED, "the HPA: not YAML"),
         ("[" * 5000, OBSERVED, "the HPA: nested too deeply"),
         (V2, OBSERVED.replace("replicas: 2", "replicas: -2"), "-2 replicas"),
-        (V2, OBSERVED.replace("age: 10s", "age: -10s"), "metrics: age: -10s lies ahead"),
+        (V2, OBSERVED.replace("age: 10s", "age: -10s"), "metrics[0].age: -10s lies ahead"),
         (V2, OBSERVED.replace("web-1, req", "web-0, req"), "pods: web-0 is there twice"),
         (V2, OBSERVED.replace("[{pods: {web-0: 900m, web-1: 950m}, age: 10s}]", "[{value: 3}]"),
          "metrics[0]: cpu is of type Resource and is answered by pods (or error), not by value"),
@@ -83,13 +83,42 @@ def test_what_kubectl_would_refuse_is_refused_by_its_place(hpa, seen, words) -> 
     [
         (V2.replace("maxReplicas", "maxReplicas: 3\n  maxReplicas"), (8, 1)),
         ("kind: [a\n}", (2, 1)),
-        (V2.replace("maxReplicas", "maxReplica"), (0, 0)),
+        (V2.replace("maxReplicas", "maxReplica"), (7, 3)),
     ],
 )
 def test_a_problem_carries_its_place_where_that_is_known(hpa: str, place: tuple[int, int]) -> None:
     with pytest.raises(OfflineError) as refused:
         decide_files(hpa, OBSERVED, release="1.37", now=NOW)
     assert (refused.value.line, refused.value.column) == place
+
+
+@pytest.mark.parametrize(
+    ("was", "wrong"),
+    [
+        ("replicas: 2", "replicas: two"),
+        ("{cpu: 1}}}\n- {name: web-1", "{cpu: 1x}}}\n- {name: web-1"),
+        ("name: web-1", "name: [web-1]"),
+        ("web-1: 950m", "web-1: 950q"),
+        ("age: 10s", "age: 10 s"),
+        ("{web-0: 900m, web-1: 950m}", "7"),
+        ("pods: {web-0", "podz: {web-0"),
+    ],
+)
+def test_every_field_of_the_observation_is_placed_in_its_line(was: str, wrong: str) -> None:
+    seen = OBSERVED.replace(was, wrong, 1)
+    assert seen != OBSERVED
+    with pytest.raises(OfflineError) as refused:
+        decide_files(V2, seen, release="1.37", now=NOW)
+    changed = [number for number, (one, other)
+               in enumerate(zip(OBSERVED.split("\n"), seen.split("\n"), strict=True), 1)
+               if one != other]  # fmt: skip
+    assert [refused.value.line] == changed
+    assert refused.value.column > 0
+
+
+def test_an_unknown_field_names_the_nearest_that_there_is() -> None:
+    with pytest.raises(OfflineError, match="did you mean minReplicas"):
+        decide_files(V2.replace("maxR", "minReplica: 2\n  maxR"), OBSERVED, release="1.37", now=NOW)
 
 
 def test_metrics_that_the_observation_leaves_out_are_told_to_be_left_out() -> None:

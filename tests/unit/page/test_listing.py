@@ -122,6 +122,8 @@ async def test_several_autoscalers_of_one_object_are_all_named_and_none_hides_an
     board.decided(("shop", "web-third"), trace, "MetricAboveTarget")
     shown = row(workload)
     assert (shown.hpa, shown.others) == ("web", ["web-third", "web-too"])
+    found = WorkloadList(board).answer(Query("web-third"), now=START, is_leader=True)
+    assert [each.id for each in found.rows] == ["shop/Deployment/web"]
     assert len(workload.scaling_ring or ()) == points  # no line of two loads
     workload.scalings["web-too"] = msgspec.structs.replace(
         workload.scalings["web-too"], state="failing", reason="FailedGetPodsMetric"
