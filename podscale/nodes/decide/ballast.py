@@ -1,0 +1,186 @@
+"""How much each node's ballast pod requests, so that the scheduler's own fit check refuses
+by measured load.
+
+With ballast R a pod of request r > 0 is admitted exactly where U + r ≤ θ·C and Σ + r ≤ A, to
+within one unit (1m, 1 Mi). All nodes are decided on together, over arrays. Pure: no I/O, no
+clock. CPU is in thousandths of a core, memory in bytes.
+"""
+
+import enum
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+CPU, MEMORY = 0, 1
+# What the pod keeps: without any request it would be of another QoS class, and a resize must
+# not change that.
+LEAST: Floats = np.array([[1.0], [2.0**20]])
+_UNIT: Floats = np.array([[1.0], [2.0**20]])
+
+
+class BallastSettings(Struct, frozen=True):
+    """How full a node may be by usage, and how often its ballast is written."""
+
+    cpu_threshold: float = 0.8  # of capacity
+    memory_threshold: float = 0.85
+    window_s: float = 300.0  # usage is averaged over it; feed silent for two of them: released
+    step: float = 0.02  # least change worth a write, of allocatable
+    release: float = 0.5  # of the threshold: a node used less is open
+    write_interval_s: float = 60.0  # between two writes of one node
+
+
+class NodeColumns(Struct, frozen=True, eq=False):
+    """What is known of n nodes: arrays of shape (2, n), CPU and memory."""
+
+    capacity: Floats
+    allocatable: Floats
+    usage: Floats  # mean over the window; NaN: not known now
+    young: Floats  # of pods younger than the window: requests beyond their own usage
+    requested: Floats  # by all pods but ballast, as the scheduler counts them
+
+
+class NodeStates(Struct, frozen=True, eq=False):
+    """What else decides over n nodes: arrays of length n."""
+
+    is_pressed: Bools  # a condition of pressure, or not Ready
+    is_cordoned: Bools
+    is_draining: Bools  # being deleted or emptied by a node autoscaler
+    measured_s: Floats  # unix time of the newest usage; -inf: never
+
+
+class HeldBallast(Struct, frozen=True, eq=False):
+    """The ballast pods that there are."""
+
+    requests: Floats  # (2, n); NaN: the node has none that can be resized
+    written_s: Floats  # (n,) when we last wrote; -inf: never
+
+
+class Reason(enum.IntEnum):
+    """Why a node's ballast is what it is, in the order in which they are looked at."""
+
+    NO_BALLAST = 0  # nothing there to resize
+    UNREADABLE = 1  # capacity or allocatable make no sense: left alone
+    LOWER_PRIORITY = 2  # a user's pod could be preempted for one that ballast keeps out
+    DRAINING = 3
+    CORDONED = 4
+    PRESSURE = 5
+    STALE_USAGE = 6  # nothing measured for two windows
+    UNKNOWN_USAGE = 7  # nothing measured now: left as it is
+    LOW_USAGE = 8  # used less than is worth holding anything
+    WITHIN_STEP = 9
+    TOO_SOON = 10  # written less than a write interval ago
+    LOADED = 11  # set to what the load asks for
+
+    @property
+    def token(self) -> str:
+        """Return it as conditions, events and metrics write it: ``StaleUsage``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+# Let go at once, whatever was written a moment ago.
+_RELEASING = (Reason.LOWER_PRIORITY, Reason.DRAINING, Reason.CORDONED, Reason.PRESSURE,
+              Reason.STALE_USAGE)  # fmt: skip
+
+
+class BallastPlan(Struct, frozen=True, eq=False):
+    """What each node's ballast should request."""
+
+    requests: Floats  # (2, n), whole units
+    is_due: Bools  # (n,) whether it is to be written now
+    reason: NDArray[np.uint8]  # (n,) ``Reason``
+    is_open: Bools  # (2, n) nothing is held: pods are admitted by requests alone
+
+
+def plan(
+    nodes: NodeColumns,
+    states: NodeStates,
+    held: HeldBallast,
+    thresholds: Floats,
+    now: float,
+    settings: BallastSettings,
+    *,
+    has_lower_priority: bool = False,
+) -> BallastPlan:
+    """Return what the ballast of each node should request, and why.
+
+    ``thresholds`` is (2, 1) or (2, n). ``has_lower_priority``: somewhere a user's pod of less
+    priority than ballast runs, so that refusing a pod could preempt it (decision 041).
+    """
+    with np.errstate(invalid="ignore"):
+        reason = _reasons(nodes, states, held, now, settings, has_lower_priority)
+        wanted = needed(nodes, thresholds)
+        share = nodes.usage / (thresholds * nodes.capacity)
+        # A node that is open takes up ballast a step above where it would let it go.
+        is_held = held.requests > LEAST
+        edge = settings.release + np.where(is_held, 0.0, settings.step)
+        wanted = np.where(share >= edge, wanted, LEAST)
+        is_low = share < edge
+        is_loaded = reason == Reason.LOADED
+        reason = np.where(is_loaded & is_low.all(axis=0), Reason.LOW_USAGE, reason)
+        is_releasing = np.isin(reason, _RELEASING)
+        wanted = np.where(is_releasing, LEAST, wanted)
+        wanted = np.where(reason <= Reason.UNREADABLE, np.nan, wanted)
+        wanted = np.where(reason == Reason.UNKNOWN_USAGE, held.requests, wanted)
+        change = np.abs(wanted - held.requests)
+        # The last bit of a release is worth a write as well, the last bit of a load is not.
+        is_let_go = (wanted == LEAST) & (change > 0)
+        is_worth = (is_let_go | (change >= settings.step * nodes.allocatable)).any(axis=0)
+    is_deciding = (reason == Reason.LOADED) | (reason == Reason.LOW_USAGE)
+    reason = np.where((reason == Reason.LOADED) & ~is_worth, Reason.WITHIN_STEP, reason)
+    too_soon = (now - held.written_s < settings.write_interval_s) & is_deciding & is_worth
+    reason = np.where(too_soon, Reason.TOO_SOON, reason)
+    is_due = is_worth & (is_releasing | (is_deciding & ~too_soon))
+    is_empty = (reason == Reason.UNKNOWN_USAGE) & ~is_held.any(axis=0)
+    is_open = is_releasing | (reason <= Reason.UNREADABLE) | is_empty | is_low
+    return BallastPlan(wanted, is_due, reason.astype(np.uint8), is_open)
+
+
+def needed(nodes: NodeColumns, thresholds: Floats) -> Floats:
+    """Return R = clamp(U + A − θ·C − Σ, 0, A − Σ) in whole units, at least ``LEAST``; U
+    includes what young pods have requested and do not use yet."""
+    room = nodes.allocatable - nodes.requested
+    load = nodes.usage + nodes.young - thresholds * nodes.capacity
+    # Rounded up: of two sizes next to each other the one that refuses.
+    wanted = np.ceil((load + room) / _UNIT) * _UNIT
+    return np.asarray(np.maximum(np.minimum(wanted, np.floor(room / _UNIT) * _UNIT), LEAST))
+
+
+def admits(nodes: NodeColumns, thresholds: Floats, is_open: Bools, request: Floats) -> Bools:
+    """Return (n,) whether each node has room for a pod of ``request`` (2,): what the fit check
+    answers where ballast is; a resource that is not requested is not looked at. ``is_open`` is
+    that of ``BallastPlan``."""
+    asked = request[:, None]
+    with np.errstate(invalid="ignore"):
+        by_usage = nodes.usage + nodes.young + asked <= thresholds * nodes.capacity
+        by_requests = nodes.requested + asked <= nodes.allocatable
+    fits: Bools = (by_requests & (by_usage | is_open)) | (asked <= 0)
+    return np.asarray(fits.all(axis=0))
+
+
+def _reasons(
+    nodes: NodeColumns,
+    states: NodeStates,
+    held: HeldBallast,
+    now: float,
+    settings: BallastSettings,
+    has_lower_priority: bool,
+) -> NDArray[np.int64]:
+    sizes = np.stack([nodes.capacity, nodes.allocatable, nodes.requested, nodes.young])
+    readable = (np.isfinite(sizes) & (sizes >= 0)).all(axis=(0, 1)) & (nodes.capacity > 0).all(0)
+    unknown = ~(np.isfinite(nodes.usage) & (nodes.usage >= 0)).all(axis=0)
+    looked_at = (
+        (Reason.NO_BALLAST, np.isnan(held.requests).any(axis=0)),
+        (Reason.UNREADABLE, ~readable),
+        (Reason.LOWER_PRIORITY, np.full(unknown.shape, has_lower_priority)),
+        (Reason.DRAINING, states.is_draining),
+        (Reason.CORDONED, states.is_cordoned),
+        (Reason.PRESSURE, states.is_pressed),
+        (Reason.STALE_USAGE, now - states.measured_s > 2 * settings.window_s),
+        (Reason.UNKNOWN_USAGE, unknown),
+    )
+    return np.select([holds for _, holds in looked_at], [int(r) for r, _ in looked_at],
+                     int(Reason.LOADED))  # fmt: skip
