@@ -113,10 +113,11 @@ class SimulatedWorkload:
         """Return what the pods measured of ``load`` (of then) when they were looked at last.
 
         A pod that was not ready then has no sample; what was served by one that has been deleted
-        since is not in anybody's.
+        since is not in anybody's. One that was deleted at that very moment was measured before: a
+        pass looks, and then changes.
         """
         at = now - self._plant.metric_age_s
-        self._gone = [each for each in self._gone if each[1] > at]
+        self._gone = [each for each in self._gone if each[1] >= at]
         names = tuple(pod.name for pod in self._pods if pod.ready_s <= at)
         serving = len(names) + sum(ready_s <= at for ready_s, _ in self._gone)
         if not names:
@@ -136,7 +137,7 @@ class SimulatedWorkload:
         """Return how many pods served when the metrics of a pass at ``now`` were taken."""
         at = now - self._plant.metric_age_s
         present = sum(pod.ready_s <= at for pod in self._pods)
-        return present + sum(ready_s <= at < gone_s for ready_s, gone_s in self._gone)
+        return present + sum(ready_s <= at <= gone_s for ready_s, gone_s in self._gone)
 
     def _create(self, count: int, now: float, ready_s: float | None) -> None:
         times: Sequence[float] = self._plant.ready_after_s

@@ -160,4 +160,4 @@ async def test_replay_of_a_day_decides_as_the_loop_did() -> None:
         apart = [(row, one, other) for row, (one, other) in enumerate(pairs) if one != other]
         print(f"{name}: {equal:.2%} of {len(pairs)} passes, {max(live)} pods at most, {apart[:6]}")
         assert max(live) > 5
-        assert equal >= 0.99, apart[:20]
+        assert not apart, apart[:20]  # in virtual time nothing is left to chance

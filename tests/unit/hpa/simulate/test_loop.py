@@ -103,5 +103,8 @@ def test_what_deleted_pods_served_is_not_in_the_samples_of_the_others():
     workload.resize(2, 1000.0)
     seen = workload.samples(400.0, 1010.0, in_columns=False)  # taken at 995, by four
     assert [each.value_milli for each in seen.values()] == [100_000, 100_000]
+    same = workload.samples(400.0, 1015.0, in_columns=True)  # at 1000, before the pass deleted any
+    assert [each.value_milli for each in same.values()] == [100_000, 100_000]
+    assert workload.served_by(1015.0) == 4
     later = workload.samples(400.0, 1016.0, in_columns=True)  # taken at 1001, by two
     assert [each.value_milli for each in later.values()] == [200_000, 200_000]
