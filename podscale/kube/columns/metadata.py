@@ -56,11 +56,6 @@ class MetadataStore(ColumnarStore[PartialObjectMetadata, ObjectDescription]):
     def __init__(self, scopes: Sequence[str] = ("",)) -> None:
         super().__init__(Rows(), scopes)
 
-    def get(self, namespace: str, name: str) -> ObjectDescription | None:
-        """Return one object."""
-        row = self._rows.find(namespace, name)
-        return None if row is None else self._view(namespace, row)
-
     def _view(self, namespace: str, row: int) -> ObjectDescription:
         cohort = self._rows.cohort(row)
         return ObjectDescription(namespace, self._rows.names[row], cohort.labels, cohort.owner)

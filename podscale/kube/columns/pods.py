@@ -80,11 +80,6 @@ class PodStore(ColumnarStore[Pod, PodView]):
         """Whether the last word on listing pods, of which none are known yet, was a refusal."""
         return self.refusal is not None and isinstance(self.freshness().error, Forbidden)
 
-    def get(self, namespace: str, name: str) -> PodView | None:
-        """Return one pod."""
-        row = self._rows.find(namespace, name)
-        return None if row is None else self._view(namespace, row)
-
     def select(self, namespace: str, selector: Selector) -> PodSet:
         """Return the pods of ``namespace`` that ``selector`` matches."""
         return self._set(self._rows.cohorts.find(namespace, selector))
@@ -141,7 +136,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         self._states.replace(number, made)
         return made
 
-    def _write(self, row: int, obj: Pod, *, is_new: bool) -> None:
+    def _fill(self, row: int, obj: Pod, *, is_new: bool) -> None:
         meta, spec, status = obj.metadata, obj.spec, obj.status
         column = self._rows.column
         if not is_new:
@@ -219,7 +214,10 @@ class PodStore(ColumnarStore[Pod, PodView]):
     def _encoded(self, shape: Struct) -> bytes:
         return self._key.encode(shape)
 
-    def _uid(self, row: int) -> str:
+    def _uid(self, namespace: str, name: str) -> str:
+        return self._uid_at(self._rows.in_namespace(namespace)[name])
+
+    def _uid_at(self, row: int) -> str:
         odd = self._odd_uids.get(row)
         if odd is not None:
             return odd
@@ -234,7 +232,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
         return PodView(
             namespace=namespace,
             name=rows.names[row],
-            uid=self._uid(row),
+            uid=self._uid_at(row),
             resource_version=str(version) if version >= 0 else "",
             labels=cohort.labels,
             annotations=self._annotations.get(row, _NONE),

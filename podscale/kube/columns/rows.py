@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.columns.cohorts import Cohort, Cohorts
-from podscale.kube.informer.resource_version import NewestVersions, is_older, number
+from podscale.kube.informer.resource_version import number
 
 # What every row has: resourceVersion (-1: not a number), cohort, place in the cohort's
 # rows, and whether the list under way has shown it.
@@ -33,7 +33,6 @@ class Rows:
         self.column = _columns(self.table)  # a third of the cost of naming a field each time
         self.names: list[str] = []
         self.cohorts = Cohorts()
-        self.heads = NewestVersions()
         self.changes = 0  # how often anything changed
         self._latest: dict[str, int] = {}  # by namespace: ``changes`` at the last one in there
         self._where: dict[str, dict[str, int]] = {}
@@ -63,11 +62,6 @@ class Rows:
     def cohort(self, row: int) -> Cohort:
         """Return the cohort of a row."""
         return self.cohorts[int(self.column["cohort"][row])]
-
-    def is_outdated(self, row: int, resource_version: str) -> bool:
-        """Return whether ``resource_version`` brings nothing newer than what the row holds."""
-        version, known = number(resource_version), int(self.column["version"][row])
-        return is_older(version, known) or 0 <= version == known
 
     def add(self, meta: ObjectMeta) -> int:
         """Return a new row for the object; its own columns are the caller's to fill."""
@@ -114,23 +108,19 @@ class Rows:
 
     def unmark(self, scope: str) -> None:
         """A list of ``scope`` begins: nothing has been seen yet."""
-        self.heads.start_list(scope)
         if not scope:
             self.column["mark"][:] = False
             return
         for row in self.in_namespace(scope).values():
             self.column["mark"][row] = False
 
-    def unseen(self, scope: str, resource_version: str) -> Iterator[tuple[str, str]]:
-        """Yield what the whole list did not show, except what is newer than the list."""
-        is_forced = self.heads.note_page(scope, resource_version)
-        listed = number(resource_version)
+    def unmarked(self, scope: str) -> Iterator[tuple[str, str, int]]:
+        """Yield namespace, name and version of what the list of ``scope`` did not show."""
+        mark, version = self.column["mark"], self.column["version"]
         for namespace in [scope] if scope else self.namespaces():
-            for name, row in list(self.in_namespace(namespace).items()):
-                if self.column["mark"][row]:
-                    continue
-                if is_forced or not 0 <= listed < self.column["version"][row]:
-                    yield namespace, name
+            for name, row in self.in_namespace(namespace).items():
+                if not mark[row]:
+                    yield namespace, name, int(version[row])
 
     def rows_of(self, cohorts: list[Cohort]) -> NDArray[np.int32]:
         """Return the rows of several cohorts together."""

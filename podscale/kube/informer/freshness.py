@@ -7,7 +7,6 @@ that ``wait_synced`` waits on.
 
 import asyncio
 import math
-import time
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -143,35 +142,3 @@ class FreshnessTracker:
     async def wait_synced(self) -> None:
         """Wait until every scope has been listed whole once."""
         await self._synced.wait()
-
-
-class TrackedStore:
-    """A store that asks its tracker how far it may be believed."""
-
-    def __init__(self, scopes: Sequence[str]) -> None:
-        self._tracker = FreshnessTracker(scopes)
-
-    def freshness(self, now: float | None = None) -> Freshness:
-        """Return how far the store may be believed at ``now`` (time.monotonic)."""
-        return self._tracker.facts(time.monotonic() if now is None else now)
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether the first list has been read whole; ``/readyz`` reports it."""
-        return self._tracker.is_synced
-
-    def is_current(
-        self,
-        now: float | None = None,
-        *,
-        since: float = math.inf,
-        namespace: str | None = None,
-    ) -> bool:
-        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
-        (time.monotonic, too); False: nothing may shrink because of it."""
-        now = time.monotonic() if now is None else now
-        return self._tracker.is_current(now, since, namespace)
-
-    async def wait_synced(self) -> None:
-        """Wait for the first list."""
-        await self._tracker.wait_synced()

@@ -11,6 +11,7 @@ import structlog
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Gone
 from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import (
     Changes,
     Happening,
@@ -19,7 +20,6 @@ from podscale.kube.informer.list_watch import (
     WatchSource,
     happenings,
 )
-from podscale.kube.informer.store import Sink
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -1,0 +1,203 @@
+"""What every store is, however it keeps its objects: fed by a reflector, read without waiting.
+
+Objects are ordered by resourceVersion: an older state never replaces a newer one, so our own
+write (``accept``) is visible at once and stays so. ``Store`` keeps objects as they came,
+``podscale.kube.columns`` in columns.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from podscale.kube.client.wire import HasMetadata
+from podscale.kube.informer.freshness import Freshness, FreshnessTracker
+from podscale.kube.informer.list_watch import (
+    Changes,
+    Happening,
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchPage,
+)
+from podscale.kube.informer.listeners import Change, Listeners
+from podscale.kube.informer.resource_version import NewestVersions, is_older, number
+
+T = TypeVar("T", bound=HasMetadata)
+V = TypeVar("V")
+
+
+class Sink(Protocol[T]):
+    """What a reflector feeds."""
+
+    def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
+        """Take in what happened in ``scope`` (a namespace; "" is all) at ``now`` (monotonic)."""
+        ...
+
+
+class FedStore(ABC, Generic[T, V]):
+    """Objects that come as ``T`` and that subscribers see as ``V``. A ``Sink[T]``."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        self._scopes = tuple(scopes)
+        self._tracker = FreshnessTracker(scopes)
+        self._heads = NewestVersions()
+        self._listeners: Listeners[V] = Listeners()
+
+    def freshness(self, now: float | None = None) -> Freshness:
+        """Return how far the store may be believed at ``now`` (time.monotonic)."""
+        return self._tracker.facts(time.monotonic() if now is None else now)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first list has been read whole; ``/readyz`` reports it."""
+        return self._tracker.is_synced
+
+    def is_current(
+        self,
+        now: float | None = None,
+        *,
+        since: float = math.inf,
+        namespace: str | None = None,
+    ) -> bool:
+        """Whether a watch stands in every scope, or in that of ``namespace``, and has ``since``
+        (time.monotonic, too); False: nothing may shrink because of it."""
+        now = time.monotonic() if now is None else now
+        return self._tracker.is_current(now, since, namespace)
+
+    async def wait_synced(self) -> None:
+        """Wait for the first list."""
+        await self._tracker.wait_synced()
+
+    def accept(self, answer: T) -> None:
+        """Take in the server's answer to our own write, unless something newer is known."""
+        meta = answer.metadata
+        scope = meta.namespace if meta.namespace in self._scopes else ""
+        if self._version(meta.namespace, meta.name) is None and self._heads.is_past(
+            scope, number(meta.resource_version)
+        ):
+            return  # deleted by somebody, and the watch told us before the answer came
+        self._put(answer)
+
+    def forget(self, namespace: str, name: str, uid: str = "") -> None:
+        """Take out what we deleted ourselves (only this incarnation, if ``uid`` is given)."""
+        if self._version(namespace, name) is None:
+            return
+        if not uid or self._uid(namespace, name) in ("", uid):
+            self._remove(namespace, name)
+
+    def subscribe(self, callback: Callable[[Change[V]], None]) -> Callable[[], None]:
+        """Call back for every change, in order, from the feeding task; returns the way out.
+
+        Callbacks must be quick and must not raise.
+        """
+        return self._listeners.subscribe(callback)
+
+    def changes(self) -> AsyncIterator[list[Change[V]]]:
+        """Yield changes since the last round, one per object (old of the first, new of the
+        last): bounded by the number of objects however slow the reader is."""
+        return self._listeners.changes()
+
+    def apply(self, happening: Happening[T], *, scope: str, now: float) -> None:
+        """Take in what a reflector saw."""
+        match happening:
+            case Changes(events=events, resource_version=resource_version):
+                for kind, obj in events:
+                    if kind == "DELETED":
+                        self._deleted(obj)
+                    else:
+                        self._put(obj)
+                self._heads.note_seen(scope, resource_version)
+            case WatchAlive(resource_version=resource_version):
+                self._heads.note_seen(scope, resource_version)
+            case ListedState():
+                self._heads.start_list(scope)
+                self._start_list(scope)
+            case WatchPage(items=items, resource_version=resource_version):
+                is_forced = self._heads.note_page(scope, resource_version)
+                for obj in items:
+                    self._note_listed(scope, obj)
+                    self._put(obj, is_forced=is_forced)
+            case ListPage(resource_version=resource_version):
+                self._sweep(scope, resource_version)
+                self._heads.note_seen(scope, resource_version, is_list=True)
+        self._tracker.note(happening, scope=scope, now=now)
+
+    def _deleted(self, obj: T) -> None:
+        meta = obj.metadata
+        known = self._version(meta.namespace, meta.name)
+        # Older: already replaced by a newer object of the same name, through accept().
+        if known is None or is_older(number(meta.resource_version), known):
+            return
+        self._note_last_state(obj)
+        self._remove(meta.namespace, meta.name)
+
+    def _sweep(self, scope: str, resource_version: str) -> None:
+        """Take out what the list did not show, except what is newer than the list."""
+        is_forced = self._heads.note_page(scope, resource_version)
+        listed = number(resource_version)
+        for namespace, name, version in list(self._unlisted(scope)):
+            if is_forced or not 0 <= listed < version:
+                self._remove(namespace, name)
+
+    def _put(self, obj: T, *, is_forced: bool = False) -> None:
+        meta = obj.metadata
+        key = meta.namespace, meta.name
+        known = self._version(*key)
+        if known is not None and not is_forced:
+            version = number(meta.resource_version)
+            # An equal version is the same state: our own write coming back, or a list.
+            if is_older(version, known) or 0 <= version == known:
+                return
+        if not self._listeners:
+            self._write(obj)
+            return
+        old = self.get(*key)
+        is_another = old is not None and self._uid(*key) != meta.uid
+        self._write(obj)
+        if is_another:
+            self._listeners.replaced(*key, old, None)
+            old = None
+        self._listeners.replaced(*key, old, self.get(*key))
+
+    def _remove(self, namespace: str, name: str) -> None:
+        old = self.get(namespace, name) if self._listeners else None
+        self._erase(namespace, name)
+        if old is not None:
+            self._listeners.replaced(namespace, name, old, None)
+
+    @abstractmethod
+    def get(self, namespace: str, name: str) -> V | None:
+        """Return one object (``namespace`` is "" for a resource without namespaces)."""
+
+    @abstractmethod
+    def _version(self, namespace: str, name: str) -> int | None:
+        """Return the resourceVersion of what is kept, -1: not a number; None: nothing is."""
+
+    @abstractmethod
+    def _uid(self, namespace: str, name: str) -> str:
+        """Return the UID of an object that is kept; "": its UID is not."""
+
+    @abstractmethod
+    def _write(self, obj: T) -> None:
+        """Keep an object, in place of what is kept of it."""
+
+    @abstractmethod
+    def _erase(self, namespace: str, name: str) -> None:
+        """Keep an object no longer."""
+
+    @abstractmethod
+    def _start_list(self, scope: str) -> None:
+        """A list of ``scope`` begins: it has shown nothing yet."""
+
+    @abstractmethod
+    def _note_listed(self, scope: str, obj: T) -> None:
+        """The list of ``scope`` shows ``obj``, which is put next."""
+
+    @abstractmethod
+    def _unlisted(self, scope: str) -> Iterable[tuple[str, str, int]]:
+        """Return namespace, name and version of what the list of ``scope`` did not show."""
+
+    def _note_last_state(self, obj: T) -> None:
+        """``obj`` is what is about to be removed, as it was last."""
