@@ -1,6 +1,7 @@
 """Pass after pass over a history: what one HPA would have done with a load.
 
-Each pass is ``hpa.decide.decide`` itself, with its own history, status and windows carried on.
+Each pass is ``hpa.decide.decide`` itself, with its own history, status and windows carried on; of
+those that change nothing many are settled at once (``hpa.simulate.steady``).
 """
 
 import math
@@ -13,6 +14,7 @@ from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
 from hpa.decide.observation import MetricAnswer
 from hpa.simulate.load import Floats, LoadAt, LoadHistory, key_of
+from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Plant, SimulatedWorkload
 from podscale.core.metrics import (
     ExternalSample,
@@ -33,6 +35,7 @@ class SimulatedRun(Struct, frozen=True, eq=False):
     time_s: Floats
     replicas: NDArray[np.int64]  # pods that there are
     ready: NDArray[np.int64]  # pods that serve
+    together: int = 0  # passes that were not decided one by one
 
 
 def pass_times(load: LoadHistory, period_s: float) -> Floats:
@@ -43,35 +46,57 @@ def pass_times(load: LoadHistory, period_s: float) -> Floats:
 
 
 def simulate(
-    hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings, replicas: int
+    hpa: HPA,
+    load: LoadHistory,
+    plant: Plant,
+    settings: Settings,
+    replicas: int,
+    *,
+    is_plain: bool = False,
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
-    ``load`` has a column for each of its metrics (``missing_columns`` is empty).
+    ``load`` has a column for each of its metrics (``missing_columns`` is empty). Passes that
+    surely keep the size are not decided one by one, unless ``is_plain``: it comes to the same.
     """
     times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
     sources = [LoadAt(load, load.columns[key_of(each)]) for each in hpa.metrics]
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
+    steady = None
+    if not is_plain and covers(hpa, load, plant, settings):
+        steady = SteadyPasses(hpa, load, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
-    sizes, ready = [], []
-    for now in times.tolist():
+    sizes, ready = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
+    moments = times.tolist()
+    row = together = 0
+    while row < len(moments):
+        count, serving = steady.count(row, workload) if steady is not None else (0, 0)
+        if count and steady is not None:
+            sizes[row : row + count], ready[row : row + count] = len(workload), serving
+            row += count
+            together += count
+            past = steady.past(row, past)
+            continue
+        now = moments[row]
         at = now - plant.metric_age_s
         answers = tuple(
             _answer(metric, source(at), workload, now)
             for metric, source in zip(hpa.metrics, sources, strict=True)
         )
-        scale = Scale(len(workload), len(workload), _SELECTOR)
-        seen = Observation(hpa, scale, workload.pods(now), answers)
+        size = len(workload)
+        seen = Observation(hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers)
         decision = decide(seen, past, settings, now)
         past = decision.past
+        if steady is not None:
+            steady.decided(row, size, decision)
         if decision.is_status_changed:
             hpa = structs.replace(hpa, status=decision.status)
         if decision.replicas is not None:
             workload.resize(decision.replicas, now)
-        sizes.append(len(workload))
-        ready.append(workload.ready(now))
-    return SimulatedRun(times, np.array(sizes), np.array(ready))
+        sizes[row], ready[row] = len(workload), workload.ready(now)
+        row += 1
+    return SimulatedRun(times, sizes, ready, together)
 
 
 def missing_columns(hpa: HPA, load: LoadHistory) -> list[str]:

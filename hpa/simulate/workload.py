@@ -41,6 +41,18 @@ class Plant(Struct, frozen=True):
         )
 
 
+class PodShares(Struct, frozen=True, gc=False):
+    """How the pods of a target count, for a while."""
+
+    ready: int  # they serve
+    serving: int  # they served when metrics were taken, some may be gone since
+    sampled: int  # of those that there are, they have a sample
+    initializing: int  # the newest of them, whose CPU is not trusted yet
+    missing: int  # ready, without a sample so far
+    pending: int
+    until_s: float  # as long as it is before this
+
+
 class _SimulatedPod(Struct):
     name: str
     created_s: float
@@ -138,6 +150,34 @@ class SimulatedWorkload:
         at = now - self._plant.metric_age_s
         present = sum(pod.ready_s <= at for pod in self._pods)
         return present + sum(ready_s <= at <= gone_s for ready_s, gone_s in self._gone)
+
+    def shares(self, now: float, cpu_initialization_s: float) -> PodShares | None:
+        """Return how the pods count; None where those that initialize are not the newest."""
+        age_s, window_s = self._plant.metric_age_s, self._plant.window_s
+        at = now - age_s
+        ready = sampled = initializing = pending = 0
+        changes = []
+        for pod in self._pods:
+            if pod.ready_s > now:
+                pending += 1
+                changes.append(pod.ready_s)
+                continue
+            ready += 1
+            if pod.ready_s > at:
+                changes.append(pod.ready_s + age_s)
+                continue
+            sampled += 1
+            if pod.created_s + cpu_initialization_s > now and at < pod.ready_s + window_s:
+                initializing += 1
+                ends = pod.ready_s + window_s + age_s, pod.created_s + cpu_initialization_s
+                changes.append(min(ends))
+            elif initializing:
+                return None
+        gone = [each for each in self._gone if each[1] >= at]
+        changes += [(gone_s if ready_s <= at else ready_s) + age_s for ready_s, gone_s in gone]
+        serving = sampled + sum(ready_s <= at for ready_s, _ in gone)
+        until_s = min(changes, default=float("inf"))
+        return PodShares(ready, serving, sampled, initializing, ready - sampled, pending, until_s)
 
     def _create(self, count: int, now: float, ready_s: float | None) -> None:
         times: Sequence[float] = self._plant.ready_after_s
