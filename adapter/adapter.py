@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 from msgspec import Struct
@@ -26,13 +27,16 @@ from adapter.discovery.relist import Relister
 from adapter.provider import FeedProvider
 from adapter.queries.plans import Plans
 from adapter.queries.usage import UsageByRules
-from adapter.rules.rules_file import RulesFile
+from adapter.rules.rules_file import rules_file
 from adapter.rules.ruleset import RuleSet
 from adapter.selfmetrics import AdapterMetrics
+from adapter.sources.open_sources import OpenSources
+from adapter.sources.sources_file import NamedSources, sources_file
 from podscale.core.metrics import MetricsProvider
 from podscale.core.showable import shown_url
-from podscale.feed.feed import Feed
+from podscale.feed.by_source import FeedBySource
 from podscale.feed.http.client import PrometheusClient, SeriesAnswer
+from podscale.feed.http.series import Wanted
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import Resource
 from podscale.kube.columns.on_demand import OnDemandMetadata
@@ -52,7 +56,7 @@ class AdapterGround(Struct, frozen=True):
     discovery: ApiDiscovery
     pods: PodStore
     client: PrometheusClient
-    feed: Feed
+    sources: OpenSources
     metrics: AdapterMetrics
 
 
@@ -67,16 +71,24 @@ class NewestMapper:
         return self._discovery.mapper.resource_for(resource, group, version)
 
 
+class SeriesSource(Protocol):
+    """Lists the series of Prometheis (``adapter.sources.open_sources``)."""
+
+    async def series(
+        self, match: str, start_s: float, source: str, wanted: Wanted
+    ) -> SeriesAnswer: ...
+
+
 class RuleLister:
     """Lists series for rules: of labels in too great a number, those that a rule maps are kept."""
 
-    def __init__(self, client: PrometheusClient, rules: Callable[[], RuleSet]) -> None:
-        self._client = client
+    def __init__(self, sources: SeriesSource, rules: Callable[[], RuleSet]) -> None:
+        self._sources = sources
         self._rules = rules
 
-    async def series(self, match: str, start_s: float) -> SeriesAnswer:
+    async def series(self, match: str, start_s: float, source: str) -> SeriesAnswer:
         """Return names and label names; raises ``podscale.feed.errors.QueryError``."""
-        return await self._client.series(match, start_s, self._rules().wanted(match))
+        return await self._sources.series(match, start_s, source, self._rules().wanted(match))
 
 
 class Adapter:
@@ -101,15 +113,23 @@ class Adapter:
         self._told = told or (lambda _reason, _message: None)
         self._rules = RuleSet.empty()
         mapper = NewestMapper(ground.discovery)
-        self._file = RulesFile(Path(flags.text("config")), mapper, self._take, self._refuse)
+        self._file = rules_file(
+            Path(flags.text("config")), mapper, self._take, self._refuse,
+            sources=lambda: ground.sources.names,
+        )  # fmt: skip
         self._others = OnDemandMetadata(ground.api)
         self.objects = WatchedObjects(ground.pods, self._others)
         self._plans = Plans()
         self.usage = UsageByRules(lambda: self._rules.resource, self.objects, self._plans)
-        options = ground.feed.options
+        self._sources = ground.sources
+        self._sources_file = sources_file(
+            flags.text("sources"), self._take_sources, self._refuse_sources
+        )
+        self._feed = feed = FeedBySource(ground.sources)
+        options = feed.options
         self._reuse = ResponseCache(options.max_age_s if options.is_coalescing else 0.0, clock)
         self.provider = FeedProvider(
-            ground.feed, self.objects, mapper, self._plans, self.usage,
+            feed, self.objects, mapper, self._plans, self.usage,
             custom=self._custom, external=self._external,
         )  # fmt: skip
         found = sources.load() if others is None else others
@@ -126,7 +146,7 @@ class Adapter:
                 ground.api,
                 self._rules_told,
             ),
-            ResourceApi(ground.feed, self.usage, self.objects, freshness, clock=clock),
+            ResourceApi(feed, self.usage, self.objects, freshness, clock=clock),
         )
         self._relister: Relister | None = None
 
@@ -137,8 +157,9 @@ class Adapter:
 
     @property
     def rules_problem(self) -> str:
-        """Why the rules file as it is now was refused; "": it is in force."""
-        return self._file.problem
+        """Why the rules or the sources file as it is now was refused; "": both are in force."""
+        of_sources = self._sources_file.problem if self._sources_file is not None else ""
+        return self._file.problem or of_sources
 
     @property
     def relister(self) -> Relister:
@@ -154,11 +175,13 @@ class Adapter:
         return (pods.is_synced or pods.is_refused) and self.relister.is_tried
 
     async def prepare(self) -> None:
-        """Read the rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
+        """Read sources and rules; raises ``ConfigInvalid``, ``OSError`` or ``FlagError``."""
+        if self._sources_file is not None:
+            await self._sources.replace(await self._sources_file.first())
         self._rules = await self._file.first()
         has_rules = bool(self._rules.custom or self._rules.external)
         self._relister = Relister(
-            RuleLister(self._ground.client, lambda: self._rules),
+            RuleLister(self._sources, lambda: self._rules),
             self._rules,
             flags_.relist_options(self._flags, has_rules=has_rules),
             seen=self._ground.metrics,
@@ -173,6 +196,8 @@ class Adapter:
             group.create_task(self.relister.run(), name="relist")
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
+            if self._sources_file is not None:
+                group.create_task(self._sources_file.follow(interval_s), name="sources file")
 
     def register(self, health: Health) -> None:
         """Make readiness wait for pods and for the first relist, and tell of a bad file."""
@@ -181,7 +206,9 @@ class Adapter:
         health.add_readiness("rules-file", self._rules_read)
 
     async def reload(self) -> None:
-        """Look at the rules file now."""
+        """Look at the files now."""
+        if self._sources_file is not None:
+            await self._sources_file.look()
         await self._file.look()
 
     @property
@@ -196,7 +223,7 @@ class Adapter:
             prometheus_url=shown_url(self._flags.text("prometheus-url")),
             relist_interval_s=self.relister.reach_s,
             max_sample_age_s=self._flags.seconds("max-sample-age"),
-            problem=self._file.problem,
+            problem=self.rules_problem,
             service=self._flags.text("service"),
             prometheus_problem=self.outage,
             rules=[told(state) for state in self.relister.states.values()],
@@ -210,7 +237,7 @@ class Adapter:
 
     def _relisted(self) -> None:
         self._reuse.clear()
-        self._ground.feed.relisted()
+        self._feed.relisted()
 
     async def _take(self, rules: RuleSet) -> None:
         await self.relister.replace(rules)
@@ -222,6 +249,17 @@ class Adapter:
         metrics.reloads.labels("success").inc()
         metrics.config_ok.set(1)
         self._told("RulesReloaded", "the rules file has changed and is in force")
+
+    async def _take_sources(self, named: NamedSources) -> None:
+        await self._sources.replace(named)
+        self._reuse.clear()
+        self._told("SourcesReloaded", "the sources file has changed and is in force")
+        await self.relister.relist()
+
+    def _refuse_sources(self, problem: str) -> None:
+        self._told(
+            "SourcesNotReloaded", f"the sources file does not read well, old ones stay: {problem}"
+        )
 
     def _refuse(self, problem: str) -> None:
         self._ground.metrics.reloads.labels("failure").inc()
@@ -247,8 +285,9 @@ class Adapter:
         return HealthVerdict(False, "the first relist is under way")
 
     def _rules_read(self) -> HealthVerdict:
-        if self._file.problem:
+        if self.rules_problem:
+            what = "rules" if self._file.problem else "sources"
             return HealthVerdict(
-                True, "the changed rules file is refused, the old rules are in force"
+                True, f"the changed {what} file is refused, the old {what} are in force"
             )
         return HealthVerdict()

@@ -54,6 +54,7 @@ OWN: tuple[Flag, ...] = (
 FEED: tuple[Flag, ...] = (
     Flag("coalescing", default="on",
          help="on: one query for many requests where equality is proved; off: one per request."),
+    Flag("sources", help="Sources file: further Prometheis by name; re-read when it changes."),
     Flag("feed-max-age", "duration", 5.0,
          "How long a snapshot of Prometheus answers; 0 merges only simultaneous requests."),
     Flag("sample-timestamps", default="on",

@@ -3,6 +3,7 @@
 ``podscale.process.compose`` puts it beside the other parts, or runs it alone.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -11,6 +12,7 @@ from adapter.adapter import Adapter, AdapterGround
 from adapter.announcing import announcing
 from adapter.errors import ConfigInvalid
 from adapter.selfmetrics import AdapterMetrics, ObservedClient
+from adapter.sources.open_sources import OpenSource, OpenSources
 from podscale.core.metrics import MetricsProvider
 from podscale.feed.feed import Feed
 from podscale.kube.events.recorder import FLUSH_S, Recorder
@@ -90,15 +92,21 @@ def reader(
     @asynccontextmanager
     async def open_reader(flags: Flags, shared: Shared) -> AsyncIterator[AdapterPart]:
         metrics = AdapterMetrics(shared.metrics.registry)
+        reached, options = flags_.prometheus_options(flags), flags_.feed_options(flags)
         async with (
-            ObservedClient(flags_.prometheus_options(flags), metrics, shared.wall) as client,
-            Feed(client, flags_.feed_options(flags), shared.wall) as feed,
+            ObservedClient(reached, metrics, shared.wall) as client,
+            Feed(client, options, shared.wall) as feed,
+            OpenSources(
+                OpenSource(reached, client, feed, asyncio.Event()), options, metrics, shared.wall
+            ) as sources,
         ):
-            metrics.watch_feed(feed.stats)
+            metrics.watch_feeds(sources.stats)
             recorder = Recorder(shared.api, "podscale-adapter", clock=shared.wall)
             # A launcher has upstream's rights, and those do not include events.
             told = None if shared.is_launcher else announcing(recorder)
-            ground = AdapterGround(shared.api, shared.discovery, shared.pods, client, feed, metrics)
+            ground = AdapterGround(
+                shared.api, shared.discovery, shared.pods, client, sources, metrics
+            )
             adapter = Adapter(flags, ground, others=others, told=told, clock=shared.wall)
             try:
                 await adapter.prepare()

@@ -37,7 +37,7 @@ from podscale.core.metrics import (
     Unavailable,
 )
 from podscale.core.selectors import selector as selectors
-from podscale.feed.feed import Feed
+from podscale.feed.by_source import DemandReader
 from podscale.feed.plan import Demand, QueryPlan
 
 _PAGE = 50  # joined demands between two looks at the event loop: 20 us each
@@ -48,7 +48,7 @@ class FeedProvider:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: DemandReader,
         objects: WatchedObjects,
         mapper: mapping.ResourceMapper,
         plans: Plans,

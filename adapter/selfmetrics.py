@@ -6,7 +6,7 @@ rule: when it was listed, how long that took, what it exposes and what it lost
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import (
@@ -123,8 +123,8 @@ class AdapterMetrics:
                 if sample.labels.get("rule") not in kept:
                     family.remove_by_labels(sample.labels)
 
-    def watch_feed(self, stats: FeedStats) -> None:
-        """Export the feed's counters."""
+    def watch_feeds(self, stats: Callable[[], Mapping[str, FeedStats]]) -> None:
+        """Export the feeds' counters, by the name of their source ("": the default's)."""
         self._registry.register(_FeedCollector(stats))
 
 
@@ -170,47 +170,58 @@ class ObservedClient(PrometheusClient):
 
 
 class _FeedCollector(Collector):
-    def __init__(self, stats: FeedStats) -> None:
+    def __init__(self, stats: Callable[[], Mapping[str, FeedStats]]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._stats
-        yield _by_label("podscale_feed_queries", "Queries sent.", "purpose", stats.queries)
-        yield _by_label("podscale_feed_query_failures", "Failed queries.", "kind", stats.failures)
-        yield _by_label("podscale_feed_demotions", "Plans not widened.", "why", stats.demotions)
-        for name, about, value in (
-            ("hits", "Demands answered from a snapshot.", stats.hits),
-            ("merged", "Demands that waited for somebody else's query.", stats.merged),
-            ("misses", "Demands that caused a query.", stats.misses),
-            ("singles", "Demands answered by a query of their own.", stats.singles),
-            ("refreshes", "Refreshes of groups.", stats.refreshes),
-            ("splits", "Batches split after a failure.", stats.splits),
-            ("exclusions", "Namespaces taken out of batches.", stats.exclusions),
-            ("self_check_differences", "Widened and own query differed.", stats.check_differences),
-            ("stale", "Objects answered as stale.", stats.stale),
+        # The default's series have no label, as before there were others.
+        found = [({"source": n} if n else {}, stats) for n, stats in self._stats().items()]
+        for name, about, label, attribute in (
+            ("queries", "Queries sent.", "purpose", "queries"),
+            ("query_failures", "Failed queries.", "kind", "failures"),
+            ("demotions", "Plans not widened.", "why", "demotions"),
         ):
-            yield CounterMetricFamily(f"podscale_feed_{name}", about, value=value)
-        yield GaugeMetricFamily(
-            "podscale_feed_queries_in_flight", "Queries running.", value=stats.in_flight
+            family = CounterMetricFamily(f"podscale_feed_{name}", about)
+            for source, stats in found:
+                for value, count in getattr(stats, attribute).items():
+                    family.add_sample(f"{family.name}_total", {label: value, **source}, count)
+            yield family
+        for name, about in _COUNTERS.items():
+            family = CounterMetricFamily(f"podscale_feed_{name}", about)
+            for source, stats in found:
+                value = getattr(stats, _ATTRIBUTES.get(name, name))
+                family.add_sample(f"{family.name}_total", source, value)
+            yield family
+        in_flight = GaugeMetricFamily("podscale_feed_queries_in_flight", "Queries running.")
+        ages = HistogramMetricFamily(
+            "podscale_feed_served_age_seconds",
+            "Age of the samples that were served, where it is known.",
         )
-        yield _ages(stats)
+        for source, stats in found:
+            in_flight.add_sample(in_flight.name, source, stats.in_flight)
+            _add_ages(ages, source, stats)
+        yield in_flight
+        yield ages
 
 
-def _by_label(name: str, about: str, label: str, counts: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(name, about, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family
+_COUNTERS = {
+    "hits": "Demands answered from a snapshot.",
+    "merged": "Demands that waited for somebody else's query.",
+    "misses": "Demands that caused a query.",
+    "singles": "Demands answered by a query of their own.",
+    "refreshes": "Refreshes of groups.",
+    "splits": "Batches split after a failure.",
+    "exclusions": "Namespaces taken out of batches.",
+    "self_check_differences": "Widened and own query differed.",
+    "stale": "Objects answered as stale.",
+}
+_ATTRIBUTES = {"self_check_differences": "check_differences"}
 
 
-def _ages(stats: FeedStats) -> Metric:
-    total, buckets = 0, []
+def _add_ages(family: HistogramMetricFamily, source: dict[str, str], stats: FeedStats) -> None:
+    total = 0
     for bound, count in zip((*map(str, AGE_BUCKETS_S), "+Inf"), stats.age_counts, strict=True):
         total += count
-        buckets.append((bound, float(total)))
-    return HistogramMetricFamily(
-        "podscale_feed_served_age_seconds",
-        "Age of the samples that were served, where it is known.",
-        buckets=buckets,
-        sum_value=stats.age_sum_s,
-    )
+        family.add_sample(f"{family.name}_bucket", {**source, "le": bound}, total)
+    family.add_sample(f"{family.name}_count", source, total)
+    family.add_sample(f"{family.name}_sum", source, stats.age_sum_s)

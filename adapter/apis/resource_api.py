@@ -21,7 +21,7 @@ from adapter.queries.inquiry import ask
 from adapter.queries.usage import UsageByRules
 from podscale.core.metrics import Failure
 from podscale.core.times import duration
-from podscale.feed.feed import Feed
+from podscale.feed.by_source import DemandReader
 from podscale.kube.client.errors import KubeError
 from podscale.kube.columns.metadata import DescribedObjects
 from podscale.serving import status
@@ -42,7 +42,7 @@ class ResourceApi:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: DemandReader,
         usage: UsageByRules,
         objects: WatchedObjects,
         freshness: Histogram,

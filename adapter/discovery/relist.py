@@ -9,7 +9,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -43,14 +43,16 @@ _SERVED_REST = 10.0  # pause after a failure whose list serves on, in times of w
 T = TypeVar("T")
 
 _Key = tuple[str, str]  # resource[.group] and metric
+_Listed = tuple[str, str]  # source and seriesQuery, for all rules that share them
 _Content = tuple[str, str]  # section and fingerprint: the same rule, wherever it stands
 
 
 class Lister(Protocol):
-    """What is asked of Prometheus here (``podscale.feed.http.client.PrometheusClient``)."""
+    """What is asked of Prometheus here (``adapter.sources``)."""
 
-    async def series(self, match: str, start_s: float) -> SeriesAnswer:
-        """Return names and label names; raises ``podscale.feed.errors.QueryError``."""
+    async def series(self, match: str, start_s: float, source: str) -> SeriesAnswer:
+        """Return names and label names, of one source or ("") of those that rules without one
+        are answered from; raises ``podscale.feed.errors.QueryError``."""
         ...
 
 
@@ -95,14 +97,14 @@ class Relister:
         self._seen = seen
         self._renewed = renewed
         self._clock = clock
-        self._slots = asyncio.Semaphore(options.in_flight)
-        self.is_tried = False  # every rule has succeeded or failed at least once
+        self._slots: dict[str, asyncio.Semaphore] = {}  # by source
+        self.is_tried = False  # every rule of no named source has succeeded or failed once
         self._states = {rule.id: RuleState(rule) for rule in _every(rules)}
         # Rules of before a reload, which serve on until those that came with it are listed.
         self._leaving: dict[_Content, RuleState] = {}
         self._awaited: set[_Content] = set()
-        self._asking: set[str] = set()  # series queries on their way
-        self._insisting: set[str] = set()  # those that ``_insist`` sees to
+        self._asking: set[_Listed] = set()  # series queries on their way
+        self._insisting: set[_Listed] = set()  # those that ``_insist`` sees to
         self._behind = asyncio.Event()  # something is new or has failed
         self._publishing = asyncio.Lock()
         states = tuple(self._states.values())
@@ -152,12 +154,20 @@ class Relister:
 
     async def relist(self) -> None:
         """Ask for every seriesQuery once; never raises for a failed one."""
-        queries = dict.fromkeys(state.rule.series_query for state in self._states.values())
+        by_source: dict[str, dict[_Listed, None]] = {"": {}}
+        for state in self._states.values():
+            by_source.setdefault(state.rule.source, {})[state.rule.listed_by] = None
+        async with asyncio.TaskGroup() as group:
+            for source, queries in by_source.items():
+                group.create_task(self._relist(source, queries))
+
+    async def _relist(self, source: str, queries: Iterable[_Listed]) -> None:
         async with asyncio.TaskGroup() as group:
             for query in queries:
                 if query not in self._asking:
                     group.create_task(self._list(query))
-        self.is_tried = True
+        # A named source that hangs keeps nobody else's metrics waiting.
+        self.is_tried = self.is_tried or not source
         self._renewed()
 
     async def _renew(self) -> None:
@@ -172,13 +182,13 @@ class Relister:
             while True:
                 await self._behind.wait()
                 self._behind.clear()
-                behind = (s.rule.series_query for s in self._states.values() if _is_behind(s))
+                behind = (s.rule.listed_by for s in self._states.values() if _is_behind(s))
                 for query in dict.fromkeys(behind):
                     if query not in self._insisting:
                         self._insisting.add(query)
                         group.create_task(self._insist(query))
 
-    async def _insist(self, query: str) -> None:
+    async def _insist(self, query: _Listed) -> None:
         """Ask until ``query`` is listed: at once if it is new, then ever less often."""
         try:
             tries = 0
@@ -195,19 +205,20 @@ class Relister:
         finally:
             self._insisting.discard(query)
 
-    def _sharing(self, query: str) -> list[RuleState]:
-        return [state for state in self._states.values() if state.rule.series_query == query]
+    def _sharing(self, query: _Listed) -> list[RuleState]:
+        return [state for state in self._states.values() if state.rule.listed_by == query]
 
-    async def _list(self, query: str) -> None:
+    async def _list(self, query: _Listed) -> None:
         """Ask for one seriesQuery, for all rules that share it."""
         self._asking.add(query)
         try:
-            async with self._slots:
+            slots = self._slots.setdefault(query[0], asyncio.Semaphore(self._options.in_flight))
+            async with slots:
                 await self._list_now(query)
         finally:
             self._asking.discard(query)
 
-    async def _list_now(self, query: str) -> None:
+    async def _list_now(self, query: _Listed) -> None:
         started = time.monotonic()
         now = self._clock()
         outcome = await self._ask(query, now)
@@ -227,9 +238,10 @@ class Relister:
         if any(_is_behind(state) for state in self._sharing(query)):
             self._behind.set()
 
-    async def _ask(self, query: str, now: float) -> SeriesAnswer | RelistFailure:
+    async def _ask(self, query: _Listed, now: float) -> SeriesAnswer | RelistFailure:
         try:
-            return await self._lister.series(query, now - self._options.reach_s)
+            source, match = query
+            return await self._lister.series(match, now - self._options.reach_s, source)
         except QueryError as error:
             invalid = error.kind == "bad-data"
             stage = Stage.SERIES_QUERY_INVALID if invalid else Stage.PROMETHEUS_UNREACHABLE

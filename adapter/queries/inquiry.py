@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from podscale.core.metrics import Failure
-from podscale.feed.feed import Feed
+from podscale.feed.by_source import DemandReader
 from podscale.feed.plan import Demand
 from podscale.feed.reading import Outcome
 
@@ -66,14 +66,14 @@ class Inquiries(Generic[T_co]):
 
 
 async def ask(
-    feed: Feed, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]
+    feed: DemandReader, inquiries: Sequence[Inquiry[T_co] | LongInquiry[T_co] | Failure]
 ) -> list[T_co | Failure]:
     """Return the answers of all inquiries with one read of the feed."""
     asked = Inquiries(inquiries)
     return await asked.answers(await feed.read(asked.demands))
 
 
-def at_once(feed: Feed, inquiry: Inquiry[T_co] | Failure) -> T_co | None:
+def at_once(feed: DemandReader, inquiry: Inquiry[T_co] | Failure) -> T_co | None:
     """Return the answer if snapshots have it, or ``None``: ``ask`` then."""
     if not isinstance(inquiry, Inquiry):
         return None

@@ -57,6 +57,7 @@ class Plans:
                 _renderer(rule.query, source.series, conditions, (labels.object,), None),
                 tuple(map(str, conditions)),
                 resource == "namespaces",
+                rule.source,
             ))  # fmt: skip
         return found
 
@@ -78,6 +79,7 @@ class Plans:
                 KeyLabels(namespace=label),
                 _renderer(rule.query, source.series, conditions, (), ""),
                 tuple(map(str, conditions)),
+                source=rule.source,
             ))  # fmt: skip
         return found
 
@@ -118,7 +120,7 @@ class Plans:
         if found is None:
             name = f"{rule.id}.{api}:{rule.fingerprint}"
             render = _renderer(query, "", (), group_by, None)
-            found = self._keep(key, QueryPlan(api, name, "", labels, render))
+            found = self._keep(key, QueryPlan(api, name, "", labels, render, source=rule.source))
         return found
 
     def _keep(self, key: tuple[object, ...], plan: QueryPlan) -> QueryPlan:

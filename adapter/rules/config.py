@@ -52,6 +52,7 @@ class RuleConfig(Struct, frozen=True):
     resources: ResourceMapping = ResourceMapping()
     name: NameMapping = NameMapping()
     metrics_query: str = ""
+    source: str = ""  # of the sources file; ours, not upstream's
 
 
 class ResourceRuleConfig(Struct, frozen=True):
@@ -61,6 +62,7 @@ class ResourceRuleConfig(Struct, frozen=True):
     node_query: str = ""
     resources: ResourceMapping = ResourceMapping()
     container_label: str = ""
+    source: str = ""
 
 
 class ResourceRulesConfig(Struct, frozen=True):
@@ -133,7 +135,9 @@ def _rules(reader: YamlReader, parent: Fields, key: str) -> tuple[RuleConfig, ..
 
 def _rule(reader: YamlReader, node: Node, path: str) -> RuleConfig:
     fields = reader.fields(
-        [node], path, ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery")
+        [node],
+        path,
+        ("seriesQuery", "seriesFilters", "resources", "name", "metricsQuery", "source"),
     )
     name = reader.child(fields, "name", ("matches", "as"))
     return RuleConfig(
@@ -144,6 +148,7 @@ def _rule(reader: YamlReader, node: Node, path: str) -> RuleConfig:
         resources=_resources(reader, fields),
         name=NameMapping(reader.text(name, "matches"), reader.text(name, "as")),
         metrics_query=reader.text(fields, "metricsQuery"),
+        source=reader.text(fields, "source"),
     )
 
 
@@ -180,13 +185,14 @@ def _resource_rules(reader: YamlReader, parent: Fields) -> ResourceRulesConfig |
 
 def _resource_rule(reader: YamlReader, parent: Fields, key: str) -> ResourceRuleConfig:
     fields = reader.child(
-        parent, key, ("containerQuery", "nodeQuery", "resources", "containerLabel")
+        parent, key, ("containerQuery", "nodeQuery", "resources", "containerLabel", "source")
     )
     return ResourceRuleConfig(
         container_query=reader.text(fields, "containerQuery"),
         node_query=reader.text(fields, "nodeQuery"),
         resources=_resources(reader, fields),
         container_label=reader.text(fields, "containerLabel"),
+        source=reader.text(fields, "source"),
     )
 
 

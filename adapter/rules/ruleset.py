@@ -47,11 +47,17 @@ class Rule(Struct, frozen=True):
     namer: Namer
     query: QueryTemplate
     fingerprint: str  # equal for rules that do the same
+    source: str = ""  # of the sources file; "": by namespace, else the default
 
     @property
     def id(self) -> str:
         """``rules[3]``: how problems, metrics and log lines name this rule."""
         return f"{self.section}[{self.index}]"
+
+    @property
+    def listed_by(self) -> tuple[str, str]:
+        """Source and seriesQuery: rules that share both are listed together."""
+        return self.source, self.series_query
 
     def keeps(self, series: str) -> bool:
         """Return whether a series of this name passes the filters."""
@@ -72,6 +78,7 @@ class ResourceRule(Struct, frozen=True):
     container_label: str
     containers: QueryTemplate
     nodes: QueryTemplate
+    source: str = ""
 
 
 class ResourceRules(Struct, frozen=True):
@@ -104,13 +111,15 @@ class RuleSet(Struct, frozen=True):
         return cls(Config())
 
 
-def read_rules(text: str, file: str, mapper: ResourceMapper) -> tuple[Parsed, RuleSet]:
+def read_rules(
+    text: str, file: str, mapper: ResourceMapper, sources: frozenset[str] | None = None
+) -> tuple[Parsed, RuleSet]:
     """Return a file's rules; raises ``ConfigInvalid`` with every problem of keys, patterns,
-    templates and resources together.
+    templates, resources and sources together.
     """
     parsed, problems = read(text, file)
     try:
-        rules = compile_rules(parsed, mapper)
+        rules = compile_rules(parsed, mapper, sources)
     except ConfigInvalid as invalid:
         raise ConfigInvalid([*problems, *invalid.problems], file) from None
     if problems:
@@ -118,9 +127,12 @@ def read_rules(text: str, file: str, mapper: ResourceMapper) -> tuple[Parsed, Ru
     return parsed, rules
 
 
-def compile_rules(parsed: Parsed, mapper: ResourceMapper) -> RuleSet:
-    """Return the compiled rules; raises ``ConfigInvalid`` with every problem."""
-    compiler = _Compiler(parsed, mapper)
+def compile_rules(
+    parsed: Parsed, mapper: ResourceMapper, sources: frozenset[str] | None = None
+) -> RuleSet:
+    """Return the compiled rules; raises ``ConfigInvalid`` with every problem. ``sources`` are
+    the names that a rule may choose; None: any."""
+    compiler = _Compiler(parsed, mapper, sources)
     config = parsed.config
     custom = compiler.rules("rules", config.rules)
     external = compiler.rules("externalRules", config.external_rules)
@@ -136,8 +148,11 @@ def compile_rules(parsed: Parsed, mapper: ResourceMapper) -> RuleSet:
 
 
 class _Compiler:
-    def __init__(self, parsed: Parsed, mapper: ResourceMapper) -> None:
+    def __init__(
+        self, parsed: Parsed, mapper: ResourceMapper, sources: frozenset[str] | None
+    ) -> None:
         self.problems: list[Problem] = []
+        self._sources = sources
         self._parsed = parsed
         self._mapper = mapper
 
@@ -147,6 +162,7 @@ class _Compiler:
 
     def _rule(self, section: str, index: int, config: RuleConfig) -> Rule | None:
         path = f"{section}[{index}]"
+        self._source(path, config.source)
         filters = self._filters(path, config)
         namer = self._namer(path, config.name)
         labels = self._labels(path, config.resources)
@@ -155,8 +171,10 @@ class _Compiler:
         )
         if namer is None or labels is None or query is None:
             return None
-        mark = _fingerprint(config)
-        return Rule(section, index, config.series_query, tuple(filters), labels, namer, query, mark)
+        return Rule(
+            section, index, config.series_query, tuple(filters), labels, namer, query,
+            _fingerprint(config), config.source,
+        )  # fmt: skip
 
     def _filters(self, path: str, config: RuleConfig) -> list[NameFilter]:
         compiled = []
@@ -197,14 +215,22 @@ class _Compiler:
             self._refuse(path, error)
             return None
 
+    def _source(self, path: str, name: str) -> None:
+        if name and self._sources is not None and name not in self._sources:
+            there = ", ".join(sorted(self._sources)) or "none (give --sources)"
+            self._refuse(f"{path}.source", ValueError(f"there is no source {name!r}: {there}"))
+
     def resource_rule(self, path: str, config: ResourceRuleConfig) -> ResourceRule | None:
+        self._source(path, config.source)
         labels = self._labels(path, config.resources)
         containers = self._query(f"{path}.containerQuery", config.container_query, labels, True)
         nodes = self._query(f"{path}.nodeQuery", config.node_query, labels, True)
         if labels is None or containers is None or nodes is None:
             return None
         mark = _fingerprint(config)
-        return ResourceRule(path, mark, labels, config.container_label, containers, nodes)
+        return ResourceRule(
+            path, mark, labels, config.container_label, containers, nodes, config.source
+        )
 
     def _refuse(self, path: str, error: Exception) -> None:
         self.problems.append(self._parsed.problem(path, str(error)))

@@ -42,6 +42,7 @@ class QueryPlan(Struct, frozen=True, eq=False, weakref=True):
     render: Render
     matchers: tuple[str, ...] = ()  # rendered matchers of the metric selector, in order
     is_namespace_object: bool = False  # objects are Namespaces: always read by name
+    source: str = ""  # the named Prometheus that its rule chose; "": by namespace, else the default
 
     @property
     def key(self) -> tuple[str, str, str, KeyLabels, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from adapter.adapter import RuleLister
 from adapter.discovery.relist import Relister, RelistOptions
+from adapter.sources.open_sources import OneSource
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
 from tests.unit.adapter.world import rules
@@ -74,7 +75,9 @@ async def relisted(url: str) -> Relister:
     compiled = rules(RULES)
     options = PrometheusOptions(url=url, series_deadline_s=120.0)
     async with PrometheusClient(options) as client:
-        relister = Relister(RuleLister(client, lambda: compiled), compiled, RelistOptions())
+        relister = Relister(
+            RuleLister(OneSource(client), lambda: compiled), compiled, RelistOptions()
+        )
         await relister.relist()
         return relister
 

@@ -33,7 +33,7 @@ class GivenSeries:
         self._series = series
         self.asked: list[tuple[str, float]] = []
 
-    async def series(self, match: str, start_s: float) -> SeriesAnswer:
+    async def series(self, match: str, start_s: float, _source: str = "") -> SeriesAnswer:
         """Return names and label names."""
         self.asked.append((match, start_s))
         found: dict[str, set[frozenset[str]]] = {}

@@ -11,6 +11,7 @@ import pytest
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.rules.presumed import PresumingMapper
 from adapter.rules.ruleset import read_rules
+from adapter.sources.open_sources import OneSource
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.feed.options import PrometheusOptions
@@ -84,7 +85,9 @@ async def past(server: PrometheusStandIn, spec: dict[str, object], most: int = 1
     _, rules = read_rules(RULES, "rules.yaml", PresumingMapper())
     async with PrometheusClient(options) as client:
         end_s = await client.clock_s()
-        lister = Relister(client, rules, RelistOptions(interval_s=3600.0), clock=lambda: end_s)
+        lister = Relister(
+            OneSource(client), rules, RelistOptions(interval_s=3600.0), clock=lambda: end_s
+        )
         await lister.relist()
     queries = load_queries(target, rules, lister.custom, lister.external, lambda _: "services")
     window = HistoryWindow(end_s - SECONDS, end_s, 15, most)

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from adapter.discovery.relist import Relister, RelistOptions
 from adapter.errors import ConfigInvalid
 from adapter.rules.ruleset import read_rules
+from adapter.sources.open_sources import OneSource
 from hpa.decide.api.reading import read as read_hpa
 from hpa.decide.api.spec import HPA, MetricObject
 from podscale.cli.cluster import ClusterChoice
@@ -94,7 +95,10 @@ async def _recorded(
             end_s = await client.clock_s()
             # Series that have ended since count, too: --since is how far the list looks back.
             lister = Relister(
-                client, rules, RelistOptions(interval_s=options.since_s), clock=lambda: end_s
+                OneSource(client),
+                rules,
+                RelistOptions(interval_s=options.since_s),
+                clock=lambda: end_s,
             )
             await lister.relist()
 

@@ -139,6 +139,7 @@ class PrometheusClient:
         self._no_post_until_s = float("-inf")  # of the event loop
         # As prometheus-adapter: parameters of the URL survive with POST only.
         self._extra = parse_qsl(parts.query) if options.verb == "POST" else []
+        self._extra += options.parameters
         self._credentials = PrometheusCredentials(
             options, lambda error: log.warning("credentials not read again", error=str(error))
         )

@@ -31,6 +31,7 @@ class PrometheusCredentials:
             path
             for path in (
                 options.token_file,
+                options.password_file,
                 options.ca_file,
                 options.client_cert_file,
                 options.client_key_file,
@@ -99,10 +100,7 @@ def headers(options: PrometheusOptions) -> dict[str, str]:
     made = dict(options.headers)
     token = options.token
     if options.token_file is not None:
-        token = options.token_file.read_text().strip()
-        if not token or not token.isprintable():
-            what = "empty" if not token else "not one line of text"
-            raise OSError(f"{options.token_file}: the token is {what}")
+        token = _secret(options.token_file, "token")
     url = urlsplit(options.url)
     if any(name.lower() == "authorization" for name in made):
         return made
@@ -111,8 +109,18 @@ def headers(options: PrometheusOptions) -> dict[str, str]:
     elif token:
         made["Authorization"] = f"Bearer {token}"
     elif options.username is not None:
-        made["Authorization"] = _basic(options.username, options.password or "")
+        file = options.password_file
+        password = options.password if file is None else _secret(file, "password")
+        made["Authorization"] = _basic(options.username, password or "")
     return made
+
+
+def _secret(file: Path, what: str) -> str:
+    found = file.read_text().strip()
+    if not found or not found.isprintable():
+        problem = "empty" if not found else "not one line of text"
+        raise OSError(f"{file}: the {what} is {problem}")
+    return found
 
 
 def _basic(username: str, password: str) -> str:

@@ -34,7 +34,7 @@ class Prometheus:
         self.asked = []
         self.is_partial = False
 
-    async def series(self, match, start_s):
+    async def series(self, match, start_s, _source=""):
         self.asked.append((match, start_s))
         found = self.answers.get(match, {})
         if isinstance(found, Exception):

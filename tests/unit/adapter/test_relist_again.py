@@ -32,7 +32,7 @@ class Slow(Prometheus):
         self.running, self.most = [], 0
         self.doubled = []
 
-    async def series(self, match, start_s):
+    async def series(self, match, start_s, _source=""):
         self.doubled += [match] if match in self.running else []
         self.running.append(match)
         self.most = max(self.most, len(self.running))

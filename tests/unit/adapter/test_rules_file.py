@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.errors import ConfigInvalid
-from adapter.rules.rules_file import RulesFile
+from adapter.rules.rules_file import rules_file
 from tests.unit.adapter.world import MAPPER
 
 GOOD = "rules: [{seriesQuery: %s, metricsQuery: x}]"
@@ -14,7 +14,7 @@ class Followed:
 
     def __init__(self, path):
         self.taken, self.refused = [], []
-        self.file = RulesFile(path, MAPPER, self._take, self.refused.append)
+        self.file = rules_file(path, MAPPER, self._take, self.refused.append)
 
     async def look(self):
         """Look twice: what has changed since the last look may still be being written."""
@@ -94,7 +94,7 @@ async def test_a_file_that_says_it_has_no_rules_is_taken(tmp_path):
     async def take(rules):
         taken.append(rules)
 
-    file = RulesFile(path, MAPPER, take, refused.append)
+    file = rules_file(path, MAPPER, take, refused.append)
     await file.first()
     path.write_text("rules: []\n")
     await file.look()
@@ -144,7 +144,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path):
     async def take(rules):
         taken.append([rule.series_query for rule in rules.custom])
 
-    file = RulesFile(path, mapper, take, pytest.fail)
+    file = rules_file(path, mapper, take, pytest.fail)
     await file.first()
     half = "rules: [{seriesQuery: b, metricsQuery: x, resources: {overrides: {p: {resource: pod}}}}"
     path.write_text(f"{half}]")
@@ -170,7 +170,7 @@ async def test_a_bug_in_reading_the_file_keeps_the_old_rules_and_says_so(tmp_pat
     async def take(rules):
         taken.append(rules)
 
-    file = RulesFile(path, Broken(), take, refused.append)
+    file = rules_file(path, Broken(), take, refused.append)
     await file.first()
     override = "x, resources: {overrides: {p: {resource: pod}}}}]"
     path.write_text(f"rules: [{{seriesQuery: b, metricsQuery: {override}")

@@ -172,13 +172,14 @@ def test_a_rule_that_fails_before_its_first_list_is_told_as_never_listed():
 
 
 def test_the_feeds_counters_are_exported():
-    registry, stats = CollectorRegistry(), FeedStats()
-    AdapterMetrics(registry).watch_feed(stats)
-    stats.hits = 7
+    registry, stats, other = CollectorRegistry(), FeedStats(), FeedStats()
+    AdapterMetrics(registry).watch_feeds(lambda: {"": stats, "infra": other})
+    stats.hits, other.hits = 7, 3
     stats.queries["batch"] += 2
     stats.served(1.2)
     text = generate_latest(registry).decode()
     assert "podscale_feed_hits_total 7.0" in text
+    assert 'podscale_feed_hits_total{source="infra"} 3.0' in text
     assert 'podscale_feed_queries_total{purpose="batch"} 2.0' in text
     assert "podscale_feed_served_age_seconds_count 1.0" in text
 

@@ -1,0 +1,1 @@
+"""Several Prometheis behind one adapter (``--sources``): the file, and the open connections."""

@@ -1,0 +1,209 @@
+"""The Prometheis of one adapter, each with a connection and a feed of its own.
+
+What the sources file names comes and goes with it; the one of ``--prometheus-url`` stays. A
+source that cannot be opened, hangs or is down is that source's failure only.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import structlog
+from msgspec import Struct
+
+from adapter.selfmetrics import AdapterMetrics, ObservedClient
+from adapter.sources.sources_file import NamedSources, unknown_source
+from podscale.core.metrics import Failure, Unavailable
+from podscale.feed.errors import QueryError
+from podscale.feed.feed import Feed
+from podscale.feed.http.client import PrometheusClient, SeriesAnswer
+from podscale.feed.http.series import SeriesNames, Wanted
+from podscale.feed.options import FeedOptions, PrometheusOptions
+from podscale.feed.stats import FeedStats
+
+log = structlog.get_logger(__name__)
+
+
+class OpenSource(Struct, frozen=True, eq=False):
+    """One Prometheus that is connected to."""
+
+    options: PrometheusOptions
+    client: PrometheusClient
+    feed: Feed
+    closing: asyncio.Event  # set: nobody new asks it
+
+
+class OneSource:
+    """The series of one Prometheus, whatever source a rule names: for those who look at it."""
+
+    def __init__(self, client: PrometheusClient) -> None:
+        self._client = client
+
+    async def series(
+        self, match: str, start_s: float, _source: str = "", wanted: Wanted = lambda _: False
+    ) -> SeriesAnswer:
+        """Return them; raises ``QueryError``."""
+        return await self._client.series(match, start_s, wanted)
+
+
+class OpenSources:
+    """All of them. An async context manager; a ``ChoosesSource`` of the feed."""
+
+    def __init__(
+        self,
+        default: OpenSource,
+        options: FeedOptions,
+        metrics: AdapterMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.named = NamedSources()
+        self._default = default
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._open: dict[str, OpenSource] = {}
+        self._failed: dict[str, str] = {}  # why one could not be opened
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close them all, at once."""
+        for each in self._open.values():
+            each.closing.set()
+        self._open = {}
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @property
+    def default(self) -> Feed:
+        """The feed of ``--prometheus-url``."""
+        return self._default.feed
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What rules may choose."""
+        return frozenset(self.named.sources)
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return every feed."""
+        return [self.default, *(each.feed for each in self._open.values())]
+
+    def stats(self) -> Mapping[str, FeedStats]:
+        """Return the counters of every feed, by the source's name ("": the default)."""
+        return {"": self.default.stats, **{n: each.feed.stats for n, each in self._open.items()}}
+
+    def outages(self) -> Mapping[str, str]:
+        """Return since when and why named sources do not answer."""
+        found = {name: each.client.outage_text() for name, each in self._open.items()}
+        return {name: text for name, text in (found | self._failed).items() if text}
+
+    def feed_for(self, source: str, namespace: str) -> Feed | Failure:
+        """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
+        name = source or self.named.of_namespace(namespace)
+        if not name:
+            return self._default.feed
+        found = self._open.get(name)
+        return Unavailable("SourceNotOpen", self._why(name)) if found is None else found.feed
+
+    async def replace(self, named: NamedSources) -> None:
+        """Work with these from now on; what is unchanged keeps its connection.
+
+        One that cannot be opened leaves what was open under its name, or is told as its failure.
+        """
+        self._failed = {}
+        for name, options in named.sources.items():
+            was = self._open.get(name)
+            if was is not None and was.options == options:
+                continue
+            opened = await self._opened(name, options)
+            if isinstance(opened, str):
+                self._failed[name] = opened
+                log.error("source not opened", source=name, error=opened)
+                continue
+            self._open[name] = opened
+            if was is not None:
+                self._leave(was)
+        for name in self._open.keys() - named.sources.keys():
+            self._leave(self._open.pop(name))
+        self.named = named
+
+    async def series(
+        self, match: str, start_s: float, source: str, wanted: Wanted = lambda _: False
+    ) -> SeriesAnswer:
+        """Return the series of one source, or ("") of all that rules without one are answered
+        from; raises ``QueryError`` where none of them can be asked. Of several, one that fails
+        makes the answer partial.
+        """
+        asked = self.named.listed_with(source)
+        if len(asked) == 1:
+            return await self._client(asked[0]).series(match, start_s, wanted)
+        found = await asyncio.gather(*(self._tried(name, match, start_s, wanted) for name in asked))
+        answers = [each for each in found if isinstance(each, SeriesAnswer)]
+        if not answers:
+            raise next(each for each in found if isinstance(each, QueryError))
+        names: dict[str, frozenset[frozenset[str]]] = {}
+        for each in answers:
+            for name, shapes in each.names.items():
+                names[name] = names.get(name, frozenset()) | shapes
+        merged: SeriesNames = names
+        return SeriesAnswer(
+            merged,
+            sum(each.count for each in answers),
+            len(answers) < len(found) or any(each.is_partial for each in answers),
+            frozenset().union(*(each.crowded for each in answers)),
+        )
+
+    async def _tried(
+        self, name: str, match: str, start_s: float, wanted: Wanted
+    ) -> SeriesAnswer | QueryError:
+        try:
+            return await self._client(name).series(match, start_s, wanted)
+        except QueryError as error:
+            return error
+
+    def _client(self, name: str) -> PrometheusClient:
+        found = self._open.get(name) if name else self._default
+        if found is None:
+            raise QueryError("unreachable", Unavailable("SourceNotOpen", self._why(name)))
+        return found.client
+
+    def _why(self, name: str) -> str:
+        if name in self._failed:
+            return f"source {name!r} cannot be opened: {self._failed[name]}"
+        return unknown_source(name, self.named.sources)
+
+    async def _opened(self, name: str, options: PrometheusOptions) -> OpenSource | str:
+        ready: asyncio.Future[OpenSource | str] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._hold(options, ready), name=f"source {name}")
+        return await ready
+
+    async def _hold(
+        self, options: PrometheusOptions, ready: asyncio.Future[OpenSource | str]
+    ) -> None:
+        """Keep one open until it is to be closed: a feed's tasks end in the task they began in."""
+        try:
+            async with (
+                ObservedClient(options, self._metrics, self._clock) as client,
+                Feed(client, self._options, self._clock) as feed,
+            ):
+                closing = asyncio.Event()
+                ready.set_result(OpenSource(options, client, feed, closing))
+                await closing.wait()
+        except (OSError, ValueError) as error:
+            if ready.done():
+                raise
+            ready.set_result(str(error))
+
+    def _leave(self, source: OpenSource) -> None:
+        # What is being asked of it is answered first.
+        patience_s = max(source.options.deadline_s, source.options.series_deadline_s)
+        asyncio.get_running_loop().call_later(patience_s, source.closing.set)

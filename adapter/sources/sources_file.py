@@ -1,0 +1,248 @@
+"""The sources file (``--sources``): named Prometheis, and the namespaces that they answer for.
+
+    sources:
+    - name: infra
+      url: https://prometheus.infra:9090/prefix
+      caFile: /etc/infra/ca.crt
+      tokenFile: /etc/infra/token
+      headers: {X-Scope-OrgID: infra}
+    namespaces:            # of rules without a source; the first match decides
+    - match: infra-*
+      source: infra
+
+Secrets are named by file or environment variable, never written here.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+from msgspec import Struct
+
+from adapter.errors import ConfigInvalid, Problem
+from adapter.rules.followed_file import FollowedFile
+from adapter.rules.strict_yaml import Fields, YamlReader
+from podscale.core.times import duration
+from podscale.feed.http.proxies import proxy_of
+from podscale.feed.options import PrometheusOptions, Verb
+
+_SOURCE = (
+    "name", "url", "caFile", "clientCertFile", "clientKeyFile", "serverName",
+    "insecureSkipVerify", "tokenFile", "tokenEnv", "username", "passwordFile", "passwordEnv",
+    "headers", "queryParameters", "verb", "timeout", "seriesTimeout", "maxBodyBytes",
+    "connections",
+)  # fmt: skip
+_VERBS: Mapping[str, Verb] = {"GET": "GET", "POST": "POST"}
+_MOST_CONNECTIONS = 1024
+_ZERO = PrometheusOptions()
+
+
+class NamespaceMatch(Struct, frozen=True):
+    """Which source answers for namespaces whose name matches."""
+
+    pattern: str  # as of a shell: * and ?
+    source: str  # "": the default
+
+
+class NamedSources(Struct, frozen=True):
+    """The file."""
+
+    sources: Mapping[str, PrometheusOptions] = {}
+    namespaces: tuple[NamespaceMatch, ...] = ()
+
+    def of_namespace(self, namespace: str) -> str:
+        """Return the source of rules that choose none; "": the default."""
+        for each in self.namespaces:
+            if fnmatchcase(namespace, each.pattern):
+                return each.source
+        return ""
+
+    def listed_with(self, source: str) -> tuple[str, ...]:
+        """Return the sources whose series a rule of ``source`` exposes."""
+        if source:
+            return (source,)
+        return tuple(dict.fromkeys(["", *(each.source for each in self.namespaces)]))
+
+
+def read_sources(text: str, file: str, environment: Mapping[str, str] = os.environ) -> NamedSources:
+    """Return what ``text`` names; raises ``ConfigInvalid`` with every problem."""
+    reader = YamlReader()
+    root = reader.document(text)
+    fields = reader.fields([] if root is None else [root], "", ("sources", "namespaces"))
+    found: dict[str, PrometheusOptions] = {}
+    for node, path in reader.items(fields, "sources"):
+        entry = reader.fields([node], path, _SOURCE)
+        name = reader.text(entry, "name")
+        options = _SourceReader(reader, entry, node, environment).options()
+        if not name:
+            _refuse(reader, entry, node, "name", "a source needs a name")
+        elif name in found:
+            _refuse(reader, entry, node, "name", f"{name!r} is the name of a source before it")
+        else:
+            found[name] = options
+    matches = []
+    for node, path in reader.items(fields, "namespaces"):
+        entry = reader.fields([node], path, ("match", "source"))
+        each = NamespaceMatch(reader.text(entry, "match"), reader.text(entry, "source"))
+        if not each.pattern:
+            _refuse(reader, entry, node, "match", "a name of namespaces is expected, * and ? count")
+        if each.source and each.source not in found:
+            _refuse(reader, entry, node, "source", unknown_source(each.source, found))
+        matches.append(each)
+    if reader.problems:
+        raise ConfigInvalid(reader.problems, file)
+    return NamedSources(found, tuple(matches))
+
+
+def load(path: Path) -> tuple[str, NamedSources]:
+    """Return a file's text and its sources; raises ``ConfigInvalid`` or ``OSError``."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return text, read_sources(text, str(path))
+
+
+def sources_file(
+    path: str,
+    renewed: Callable[[NamedSources], Awaitable[None]],
+    refused: Callable[[str], None],
+) -> FollowedFile[NamedSources] | None:
+    """Return what follows the file; see ``FollowedFile``. "": there is none."""
+    if not path:
+        return None
+    return FollowedFile(
+        Path(path), load, renewed, refused,
+        what="sources", when_empty="`sources: []` where none are to be asked",
+    )  # fmt: skip
+
+
+def unknown_source(name: str, known: Mapping[str, object]) -> str:
+    """Return that there is no such source, and those that there are."""
+    there = ", ".join(sorted(known)) or "none"
+    return f"the sources file has no source {name!r}; there are: {there}"
+
+
+def _refuse(reader: YamlReader, fields: Fields, node: yaml.Node, key: str, message: str) -> None:
+    if key in fields.nodes:
+        reader.refuse(fields, key, message)
+    else:
+        mark = node.start_mark
+        reader.problems.append(Problem(fields.at(key), message, mark.line + 1, mark.column + 1))
+
+
+class _SourceReader:
+    def __init__(
+        self, reader: YamlReader, fields: Fields, node: yaml.Node, environment: Mapping[str, str]
+    ) -> None:
+        self._reader = reader
+        self._fields = fields
+        self._node = node
+        self._environment = environment
+
+    def options(self) -> PrometheusOptions:
+        cert, key = self._path("clientCertFile"), self._path("clientKeyFile")
+        if (cert is None) != (key is None):
+            self._refuse(
+                "clientKeyFile" if key is None else "clientCertFile",
+                "clientCertFile and clientKeyFile belong together",
+            )
+        for one, other in (("tokenFile", "tokenEnv"), ("passwordFile", "passwordEnv")):
+            if self._text(one) and self._text(other):
+                self._refuse(other, f"{one} and {other} exclude each other")
+        options = PrometheusOptions(
+            url=self._url(),
+            verb=self._verb(),
+            headers=self._pairs("headers"),
+            parameters=self._pairs("queryParameters"),
+            token_file=self._path("tokenFile"),
+            token=self._from_environment("tokenEnv"),
+            username=self._text("username") or None,
+            password=self._from_environment("passwordEnv"),
+            password_file=self._path("passwordFile"),
+            ca_file=self._path("caFile"),
+            client_cert_file=cert,
+            client_key_file=key,
+            server_name=self._text("serverName") or None,
+            is_insecure=self._reader.flag(self._fields, "insecureSkipVerify", default=False),
+            deadline_s=self._seconds("timeout", _ZERO.deadline_s),
+            series_deadline_s=self._seconds("seriesTimeout", _ZERO.series_deadline_s),
+            body_limit_bytes=self._number("maxBodyBytes", _ZERO.body_limit_bytes, 2**31),
+            connections=self._number("connections", _ZERO.connections, _MOST_CONNECTIONS),
+        )
+        try:
+            proxy_of(options, self._environment)
+        except ValueError as error:
+            self._refuse("url", str(error))
+        return options
+
+    def _text(self, key: str) -> str:
+        return self._reader.text(self._fields, key)
+
+    def _path(self, key: str) -> Path | None:
+        text = self._text(key)
+        return Path(text) if text else None
+
+    def _url(self) -> str:
+        text = self._text("url")
+        try:
+            parts = urlsplit(text)
+            is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # of a port that is none
+            is_one = False
+        if not is_one:
+            self._refuse("url", "an http or https URL is expected, like http://prometheus:9090")
+            return _ZERO.url
+        if "@" in parts.netloc:
+            what = "the URL holds a password: name it by username and passwordFile"
+            self._refuse("url", what)
+        return text
+
+    def _verb(self) -> Verb | None:
+        text = self._text("verb")
+        if text and text not in _VERBS:
+            self._refuse("verb", f"GET or POST is expected, not {text!r}")
+        return _VERBS.get(text)
+
+    def _pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        found = []
+        for name, node, _ in self._reader.entries(self._fields, key):
+            if isinstance(node, yaml.ScalarNode) and name and f"{name}{node.value}".isprintable():
+                found.append((name, str(node.value)))
+            else:
+                self._refuse(key, f"{name}: one line of text is expected")
+        return tuple(found)
+
+    def _from_environment(self, key: str) -> str | None:
+        name = self._text(key)
+        if not name:
+            return None
+        value = self._environment.get(name)
+        if not value:
+            self._refuse(key, f"the environment has no variable {name!r}, or it is empty")
+        return value
+
+    def _seconds(self, key: str, default: float) -> float:
+        text = self._text(key)
+        if not text:
+            return default
+        try:
+            found = duration.parse_go(text)
+        except duration.DurationError as error:
+            self._refuse(key, str(error))
+            return default
+        if found <= 0:
+            self._refuse(key, "more than 0 is expected")
+        return found
+
+    def _number(self, key: str, default: int, most: int) -> int:
+        text = self._text(key)
+        if not text:
+            return default
+        if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
+            self._refuse(key, f"a number from 1 to {most} is expected, not {text!r}")
+            return default
+        return int(text)
+
+    def _refuse(self, key: str, message: str) -> None:
+        _refuse(self._reader, self._fields, self._node, key, message)

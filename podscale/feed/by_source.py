@@ -1,0 +1,97 @@
+"""Demands of one batch, each sent to the Prometheus that it is for.
+
+Every source has a ``Feed`` of its own, so that lanes, snapshots and outages of one are nothing to
+the others.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from podscale.core.metrics import Failure
+from podscale.feed.feed import Feed
+from podscale.feed.options import FeedOptions
+from podscale.feed.plan import Demand
+from podscale.feed.reading import Outcome
+
+
+class DemandReader(Protocol):
+    """What answers demands: one feed, or one for each source."""
+
+    @property
+    def options(self) -> FeedOptions:
+        """How requests become queries."""
+        ...
+
+    async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
+        """Return one outcome per demand, in order. Never raises for a failed source."""
+        ...
+
+    def at_once(self, demand: Demand) -> Outcome | None:
+        """Return what a snapshot answers; ``None``: only ``read`` can tell."""
+        ...
+
+    def relisted(self) -> None:
+        """Forget demotions and plans nobody wants: call after every relist or reload."""
+        ...
+
+
+class ChoosesSource(Protocol):
+    """Knows the feeds, and which of them a demand is for."""
+
+    @property
+    def default(self) -> Feed:
+        """The one of ``--prometheus-url``."""
+        ...
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return all of them."""
+        ...
+
+    def feed_for(self, source: str, namespace: str) -> Feed | Failure:
+        """Return the feed of a rule's ``source`` ("": none chosen) and a namespace."""
+        ...
+
+
+class FeedBySource:
+    """A ``DemandReader`` over the feeds of several sources."""
+
+    def __init__(self, sources: ChoosesSource) -> None:
+        self._sources = sources
+
+    @property
+    def options(self) -> FeedOptions:
+        """The same for all."""
+        return self._sources.default.options
+
+    async def read(self, demands: Sequence[Demand]) -> list[Outcome]:
+        """Return one outcome per demand, in order; see ``Feed.read``."""
+        places: dict[Feed, list[int]] = {}
+        outcomes: list[Outcome | None] = [None] * len(demands)
+        for place, demand in enumerate(demands):
+            found = self._sources.feed_for(demand.plan.source, demand.namespace)
+            if isinstance(found, Feed):
+                places.setdefault(found, []).append(place)
+            else:
+                outcomes[place] = found
+        if len(places) == 1 and len(demands) == sum(map(len, places.values())):
+            return await next(iter(places)).read(demands)
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                feed: group.create_task(feed.read([demands[place] for place in own]))
+                for feed, own in places.items()
+            }
+        for feed, own in places.items():
+            for place, outcome in zip(own, tasks[feed].result(), strict=True):
+                outcomes[place] = outcome
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def at_once(self, demand: Demand) -> Outcome | None:
+        """Return what a snapshot of the demand's source answers."""
+        found = self._sources.feed_for(demand.plan.source, demand.namespace)
+        return found.at_once(demand) if isinstance(found, Feed) else found
+
+    def relisted(self) -> None:
+        """See ``Feed.relisted``."""
+        for feed in self._sources.feeds():
+            feed.relisted()

@@ -1,0 +1,85 @@
+"""The sources file: what it names, and every problem of it with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from adapter.errors import ConfigInvalid
+from adapter.sources.sources_file import read_sources
+
+GOOD = """
+sources:
+- name: infra
+  url: https://prometheus.infra:9090/prefix
+  caFile: /etc/ca.crt
+  clientCertFile: /etc/tls.crt
+  clientKeyFile: /etc/tls.key
+  tokenEnv: INFRA_TOKEN
+  headers: {X-Scope-OrgID: infra}
+  queryParameters: {dedup: "true"}
+  verb: POST
+  timeout: 3s
+  connections: 8
+- name: plain
+  url: http://prometheus
+namespaces:
+- match: infra-*
+  source: infra
+- match: "*-old"
+"""
+
+
+def test_everything_that_is_written_is_meant() -> None:
+    found = read_sources(GOOD, "sources.yaml", {"INFRA_TOKEN": "t0ken"})
+    infra = found.sources["infra"]
+    assert (infra.url, infra.verb, infra.deadline_s) == (
+        "https://prometheus.infra:9090/prefix", "POST", 3.0
+    )  # fmt: skip
+    assert (infra.ca_file, infra.client_key_file) == (Path("/etc/ca.crt"), Path("/etc/tls.key"))
+    assert (infra.token, infra.headers) == ("t0ken", (("X-Scope-OrgID", "infra"),))
+    assert (infra.parameters, infra.connections) == ((("dedup", "true"),), 8)
+    of = found.of_namespace
+    assert [of("infra-1"), of("infra-old"), of("shop-old"), of("")] == ["infra", "infra", "", ""]
+    assert found.listed_with("") == ("", "infra")
+    assert found.listed_with("plain") == ("plain",)
+
+
+@pytest.mark.parametrize(
+    ("was", "wrong", "line", "words"),
+    [
+        ("name: plain", "name: infra", 14, "'infra' is the name of a source before it"),
+        ("- name: plain\n  url", "- url", 14, "a source needs a name"),
+        ("url: http://prometheus", "url: prometheus", 15, "an http or https URL is expected"),
+        ("url: http://prometheus", "url: http://u:p@prometheus", 15, "holds a password"),
+        ("  url: http://prometheus\n", "", 14, "an http or https URL is expected"),
+        ("verb: POST", "verb: PUT", 11, "GET or POST is expected, not 'PUT'"),
+        ("timeout: 3s", "timeout: 3 apples", 12, "apples"),
+        ("timeout: 3s", "timeout: 0s", 12, "more than 0"),
+        ("connections: 8", "connections: 5000", 13, "a number from 1 to 1024"),
+        ("tokenEnv: INFRA_TOKEN", "tokenEnv: OTHER", 8, "no variable 'OTHER'"),
+        ("  clientKeyFile: /etc/tls.key\n", "", 3, "belong together"),
+        ("{X-Scope-OrgID: infra}", "{X-Scope-OrgID: [a]}", 9, "one line of text is expected"),
+        ("caFile", "cafile", 5, "did you mean 'caFile'"),
+        ("match: infra-*", "match: ''", 17, "a name of namespaces"),
+        ("  source: infra", "  source: infrared", 18, "there are: infra, plain"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(was, wrong, line, words) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        read_sources(GOOD.replace(was, wrong, 1), "s.yaml", {"INFRA_TOKEN": "t0ken"})
+    first = refused.value.problems[0]
+    assert words in first.message
+    assert first.line == line
+    assert "t0ken" not in str(refused.value)
+    assert ":p@" not in str(refused.value)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    text = "sources:\n- url: ftp://x\n  verb: PUT\n- name: a\n  url: http://a\n  tokenFIle: x\n"
+    with pytest.raises(ConfigInvalid) as refused:
+        read_sources(text, "s.yaml", {})
+    assert len(refused.value.problems) == 4
+
+
+def test_an_empty_file_names_nothing() -> None:
+    assert read_sources("", "s.yaml", {}).sources == {}
