@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import structlog
 from msgspec import Struct
 
 from adapter import flags as flags_
@@ -45,8 +44,6 @@ from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.serving.apis.api import ApiGroup
 from podscale.serving.flags import Flags
 from podscale.serving.monitoring.health import Health, HealthVerdict
-
-log = structlog.get_logger(__name__)
 
 
 class AdapterGround(Struct, frozen=True):

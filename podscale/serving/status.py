@@ -138,12 +138,6 @@ def not_as_asked(message: str) -> Status:
     return Status(message=message, reason="NotAcceptable", code=406)
 
 
-def conflict(message: str, *, name: str = "", group: str = "", resource: str = "") -> Status:
-    """Return 409."""
-    details = Details(name=name, group=group, kind=resource)
-    return Status(message=message, reason="Conflict", details=details, code=409)
-
-
 def request_entity_too_large(message: str) -> Status:
     """Return 413."""
     return Status(message=message, reason="RequestEntityTooLarge", code=413)

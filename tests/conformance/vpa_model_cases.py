@@ -1,6 +1,7 @@
 """The model's cases: estimators, recommendations, OOMs, conditions."""
 
 import numpy as np
+from msgspec import structs
 
 from podscale.core.times import duration
 from tests.conformance.vpa_sample_cases import Sampled
@@ -9,6 +10,7 @@ from vpa.model import history
 from vpa.model.api import conditions, ooms
 from vpa.model.api.objects import (
     ContainerPolicy,
+    ContainerRecommendation,
     ResourcePolicy,
     SizedPod,
     Vpa,
@@ -16,9 +18,9 @@ from vpa.model.api.objects import (
     decode,
 )
 from vpa.model.api.policy import Windows, settings_of
-from vpa.model.api.quantities import resource_list, wire
+from vpa.model.api.quantities import ResourceList, resource_list, wire
 from vpa.model.estimation import amounts, estimator
-from vpa.model.estimation.postprocess import integer_cpu, integer_cpu_containers, whole_cores
+from vpa.model.estimation.postprocess import integer_cpu_containers, whole_cores
 from vpa.model.estimation.recommendation import RecommendedUsage, RecommenderSettings, recommend
 from vpa.model.histograms.matrix import Floats
 from vpa.model.samples.aggregates import Aggregates
@@ -241,13 +243,13 @@ def conversion(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
 
 
 def resource_list_kind(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
-    made = amounts.resources(
-        {"cpu": i["cpu_millicores"], "memory": i["memory_bytes"]},
-        cpu_step=i["round_cpu_millicores"],
-        memory_step=i["round_memory_bytes"],
-        humanize=i["humanize_memory"],
-    )
-    return dict(wire(made))
+    cpu, memory = i["cpu_millicores"], i["memory_bytes"]
+    step, humanize = i["round_memory_bytes"], i["humanize_memory"]
+    made = {
+        "cpu": amounts.as_quantity("cpu", cpu, step=i["round_cpu_millicores"]),
+        "memory": amounts.as_quantity("memory", memory, step=step, humanize=humanize),
+    }
+    return dict(wire(ResourceList(made)))
 
 
 def container_policy_defaults(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
@@ -285,11 +287,15 @@ def status_conditions(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]
 
 def cpu_integer_post_processor(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:
     vpa = decode(i["vpa"], Vpa)
-    found = integer_cpu(
-        decode(i["recommendation"], VpaRecommendation),
-        integer_cpu_containers(vpa.metadata.annotations),
-    )
-    return {"recommendation": shown_recommendation(found)}
+    given = decode(i["recommendation"], VpaRecommendation).container_recommendations or ()
+    containers = integer_cpu_containers(vpa.metadata.annotations)
+    found = [_whole(each) if each.container_name in containers else each for each in given]
+    return {"recommendation": shown_recommendation(VpaRecommendation(tuple(found)))}
+
+
+def _whole(given: ContainerRecommendation) -> ContainerRecommendation:
+    name, *lists = structs.astuple(given)
+    return ContainerRecommendation(name, *(each and whole_cores(each) for each in lists))
 
 
 def cpu_integer_round(i: dict[str, Json], e: dict[str, Json]) -> dict[str, Json]:

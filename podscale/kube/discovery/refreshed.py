@@ -63,11 +63,6 @@ class ApiDiscovery:
         return self._mapper
 
     @property
-    def synced(self) -> bool:
-        """Whether discovery has succeeded at least once."""
-        return self._synced
-
-    @property
     def failed_groups(self) -> tuple[str, ...]:
         """What could not be read at the last refresh, as ``group/version``."""
         return self._failed

@@ -1,11 +1,10 @@
-"""Our CA where the API server looks for it: in APIServices, and in webhooks.
+"""Our CA where the API server looks for it: in APIServices.
 
 Looked at each time, as the keeper does every half minute: an APIService may be registered
 after we have started, or be handed to another server while we still run.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Mapping
 
 import msgspec
 import structlog
@@ -17,11 +16,8 @@ from podscale.serving.certificates.keeper import Publish
 from podscale.serving.certificates.service import ServiceName
 
 
-def publisher(
-    api: Api, services: Mapping[str, ServiceName], webhooks: Sequence[str] = ()
-) -> Publish:
-    """Return a ``Publish`` for MutatingWebhookConfigurations and APIServices by name, these with
-    the Service that they have to route to.
+def publisher(api: Api, services: Mapping[str, ServiceName]) -> Publish:
+    """Return a ``Publish`` for APIServices by name, with the Service that they have to route to.
 
     What does not exist or routes elsewhere is left alone; everything else that fails is "not
     published".
@@ -31,8 +27,6 @@ def publisher(
         done = True
         for name, service in services.items():
             done &= await _tolerant(_publish_service(api, name, service, bundle), name)
-        for name in webhooks:
-            done &= await _tolerant(_publish_webhook(api, name, bundle), name)
         return done
 
     return publish
@@ -69,21 +63,4 @@ async def _publish_service(api: Api, name: str, service: ServiceName, bundle: by
         return
     # Both at once: the API server refuses a caBundle beside insecureSkipTLSVerify.
     patch = {"spec": {"caBundle": text, "insecureSkipTLSVerify": None}}
-    await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)
-
-
-async def _publish_webhook(api: Api, name: str, bundle: bytes) -> None:
-    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
-    text = msgspec.json.decode(msgspec.json.encode(bundle), type=str)
-    found: dict[str, Any] = msgspec.json.decode((await api.request("GET", path)).body)
-    hooks: list[dict[str, Any]] = found.get("webhooks") or []
-    if all(hook.get("clientConfig", {}).get("caBundle") == text for hook in hooks):
-        return
-    for hook in hooks:
-        hook.setdefault("clientConfig", {})["caBundle"] = text
-    # A merge patch replaces lists whole: the version makes sure that it is the list we read.
-    patch = {
-        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-        "webhooks": hooks,
-    }
     await api.request("PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH)

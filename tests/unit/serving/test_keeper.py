@@ -22,7 +22,6 @@ PATH = "/api/v1/namespaces/monitoring/secrets/podscale-ca"
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 SERVICE = f"{APISERVICES}/v1beta1.custom.metrics.k8s.io"
 OURS = ServiceName("monitoring", "adapter")
-WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa"
 TIMES = AuthorityTimes(life_s=3000.0, overlap_s=200.0, leaf_life_s=400.0)
 
 
@@ -42,9 +41,7 @@ def keeper(
         namespace="monitoring",
         secret="podscale-ca",
         names=("adapter.monitoring.svc",),
-        publish=publisher(
-            api, {"v1beta1.custom.metrics.k8s.io": OURS, "absent": OURS}, ["vpa", "none"]
-        ),
+        publish=publisher(api, {"v1beta1.custom.metrics.k8s.io": OURS, "absent": OURS}),
         may_write=may_write,
         times=TIMES,
         wall=clock,
@@ -67,10 +64,6 @@ def routed_to(service: str) -> dict[str, Any]:
 def api() -> ScriptedApi:
     api = ScriptedApi()
     api.objects[SERVICE] = routed_to("adapter")
-    api.objects[WEBHOOK] = {
-        "metadata": {"resourceVersion": "0"},
-        "webhooks": [{"name": "a", "clientConfig": {"service": {"name": "s"}}}],
-    }
     return api
 
 
@@ -100,9 +93,6 @@ async def test_only_the_lease_holder_publishes(api: ScriptedApi) -> None:
     assert bundle(api) == state.bundle
     assert "insecureSkipTLSVerify" not in api.objects[SERVICE]["spec"]
     assert api.objects[SERVICE]["spec"]["group"] == "custom.metrics.k8s.io"
-    hooked = api.objects[WEBHOOK]["webhooks"][0]["clientConfig"]
-    assert base64.b64decode(hooked["caBundle"]) == state.bundle
-    assert hooked["service"] == {"name": "s"}
     writes = len([1 for method, _ in api.calls if method in ("PUT", "PATCH")])
     await leader.step(tls)
     assert len([1 for method, _ in api.calls if method in ("PUT", "PATCH")]) == writes

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -17,8 +17,6 @@ from msgspec import Struct, field
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
 from vpa.model.api.quantities import AmountError, ResourceList, resource_list
-
-UpdateMode = Literal["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"]
 
 Amount = str | int | float  # a quantity on the wire: CRDs allow bare numbers
 

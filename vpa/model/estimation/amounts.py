@@ -6,7 +6,7 @@ Between histograms (floats) and quantities. Conversions truncate as upstream's
 
 from podscale.core import quantity
 from podscale.core.quantity import Quantity
-from vpa.model.api.quantities import ResourceList, of_units
+from vpa.model.api.quantities import of_units
 
 MAX_AMOUNT = 10**14  # "no upper bound": 100G cores, 100 TB
 
@@ -60,16 +60,3 @@ def whole(value: Quantity) -> Quantity:
     an amount that a container can request (D12).
     """
     return Quantity(value.value * quantity.NANO, "BinarySI")
-
-
-def resources(
-    amounts: dict[str, int], *, cpu_step: int = 1, memory_step: int = 1, humanize: bool = False
-) -> ResourceList:
-    """Return the resource list of amounts by resource name."""
-    steps = {"cpu": cpu_step, "memory": memory_step}
-    return ResourceList(
-        {
-            name: as_quantity(name, amount, step=steps.get(name, 1), humanize=humanize)
-            for name, amount in amounts.items()
-        }
-    )
