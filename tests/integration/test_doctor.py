@@ -206,6 +206,20 @@ async def test_a_whole_file_is_checked_with_one_request_a_rule(base):
     assert code == 0, out
 
 
+async def test_a_rule_of_another_source_is_not_asked_of_this_prometheus(base, rules):
+    rules.write_text(
+        f"{RULES}- seriesQuery: elsewhere_total\n  source: infra\n"
+        "  resources: {namespaced: false}\n  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'\n"
+    )
+    code, out, err = await doctor(
+        *base, "--scrape-interval", "6s",
+        *(f"--disable-lint={each}" for each in ("RateWindow", "SeveralSeries")),
+    )  # fmt: skip
+    assert (code, "elsewhere_total" in out) == (0, False), out
+    assert "of other sources, and linted only: externalRules[1] (infra)" in out + err
+    assert "requests: 3 to Prometheus" in err
+
+
 async def test_rules_are_found_in_a_config_map_file_and_in_the_cluster(
     base, rules, server, tmp_path
 ):

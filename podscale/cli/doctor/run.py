@@ -22,7 +22,7 @@ from adapter.doctor.recording import RecordedAnswer, Recording
 from adapter.errors import ConfigInvalid
 from adapter.rules.config import Parsed
 from adapter.rules.presumed import BUILT_IN, PresumingMapper
-from adapter.rules.ruleset import RuleSet, read_rules
+from adapter.rules.ruleset import Rule, RuleSet, read_rules
 from adapter.stages import Stage
 from podscale.cli.doctor.cluster import DoctorCluster
 from podscale.cli.doctor.hpa_metrics import unexposed
@@ -150,7 +150,10 @@ async def _examine_rules(
     progress: Progress,
 ) -> Examiner | None:
     """Add to ``report`` what the rules come to; return whom Prometheus was asked through."""
-    parsed, rules = read
+    parsed, every = read
+    rules, elsewhere = _by_source(every)
+    if elsewhere:
+        report.notes.append(_not_asked(elsewhere))
     examiner: Examiner | None = None
     known = KnownMetrics(plan.scrape_interval_s)
     if plan.prometheus is not None:
@@ -166,13 +169,20 @@ async def _examine_rules(
                 most = len({rule.series_query for rule in (*rules.custom, *rules.external)})
                 _show(examiner, most, progress)
                 for asked in plan.asked:
-                    found = await _followed(plan, source, asked, cluster, examiner, problem, report)
+                    served = elsewhere and cluster and plan.told
+                    found = await _served(plan, asked, cluster) if served and cluster else None
+                    if found is None or found.stage != Stage.HEALTHY:
+                        found = await _followed(
+                            plan, source, asked, cluster, examiner, problem, report
+                        )
                     report.findings.append((asked, found))
             elif problem is None:
                 by_rule = await _rules(rules, examiner, report, progress)
                 series = {rule: found.series for rule, found in by_rule.items()}
                 known = KnownMetrics(plan.scrape_interval_s, series)
                 exposed = _exposed(by_rule.values())
+                if elsewhere and cluster is not None:
+                    exposed = await cluster.listed_metrics(hpas)
                 for hpa, asked, certain in _unexposed(hpas, cluster, exposed):
                     found = certain or await _followed(
                         plan, source, asked, cluster, examiner, None, report
@@ -180,6 +190,9 @@ async def _examine_rules(
                     _add(report, hpa, asked, found)
             else:
                 report.rules = [RuleReport("", 0, (), plainly(problem))]
+            if plan.told is not None and not plan.asked:
+                ids = {each.id for each in elsewhere}
+                report.rules += [told_by(each) for each in plan.told.rules if each.rule in ids]
     elif cluster is not None and plan.told is not None:
         for asked in plan.asked:
             report.findings.append((asked, await _served(plan, asked, cluster)))
@@ -198,7 +211,7 @@ async def _examine_rules(
         )
     else:
         report.notes.append("there are no rules for custom or external metrics")
-    report.lints = lint(parsed, rules, _with_crowded(known, plan, rules, examiner), plan.disabled)
+    report.lints = lint(parsed, every, _with_crowded(known, plan, rules, examiner), plan.disabled)
     if plan.asked:  # of the rules it is about; the whole file is checked without a metric
         about = {f"{found.section}[{found.rule}]" for _, found in report.findings}
         report.lints = [each for each in report.lints if each.subject in about]
@@ -210,6 +223,25 @@ async def _examine_rules(
         if each.lint not in plan.disabled and (each.lint, each.subject) not in known_lints
     ]
     return examiner
+
+
+def _by_source(rules: RuleSet) -> tuple[RuleSet, list[Rule]]:
+    """Return the rules that the default Prometheus answers, and those of named sources."""
+    custom, external = (
+        tuple(each for each in section if not each.source)
+        for section in (rules.custom, rules.external)
+    )
+    elsewhere = [each for each in (*rules.custom, *rules.external) if each.source]
+    resource = rules.resource
+    if resource is not None and (resource.cpu.source or resource.memory.source):
+        resource = None
+    left = msgspec.structs.replace(rules, custom=custom, external=external, resource=resource)
+    return left, elsewhere
+
+
+def _not_asked(rules: Sequence[Rule]) -> str:
+    names = ", ".join(f"{each.id} ({each.source})" for each in rules)
+    return f"of other sources, and linted only: {names}; the adapter's own relist tells of them"
 
 
 def _unexposed(
@@ -239,6 +271,7 @@ def _with_crowded(
 ) -> KnownMetrics:
     """Return also which metrics have too many label names, as Prometheus or the adapter says."""
     if examiner is not None:
+        rules, _ = _by_source(rules)
         every = (*rules.custom, *rules.external)
         crowded = {rule.id: examiner.crowded.get(rule.series_query, ()) for rule in every}
     else:
