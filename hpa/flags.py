@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpa.decide.settings import Gates, Release, Settings
 from hpa.loop.controller import for_mode
-from hpa.loop.state import Options, PassLimits
+from hpa.loop.state import Options
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS
@@ -128,14 +128,14 @@ def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
     mode: Mode = _one_of(flags.text("mode"), "replace", "shadow", "own")
     settings = settings_of(flags)
-    limits = PassLimits(
-        writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
-        answer_timeout_s=flags.seconds("metrics-timeout"),
-        status_deadband=flags.seconds("status-deadband"),
-    )
     return HpaChoice(
         settings=for_mode(settings, mode),
-        options=Options(resource=PODAUTOSCALERS if mode == "own" else HPAS, limits=limits),
+        options=Options(
+            resource=PODAUTOSCALERS if mode == "own" else HPAS,
+            writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
+            answer_timeout_s=flags.seconds("metrics-timeout"),
+            status_deadband=flags.seconds("status-deadband"),
+        ),
         mode=mode,
         source="api" if flags.text("metrics-source") == "api" else "feed",
         namespaces=flags.listing("namespaces"),

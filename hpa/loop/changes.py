@@ -11,9 +11,9 @@ from hpa.decide.settings import acts_at_once
 from hpa.history.clock import SteadyClock
 from hpa.history.memory import HistoryMemory
 from hpa.loop.machines import Machines
-from hpa.loop.passes import record_event
 from hpa.loop.schedule import Schedule
 from hpa.loop.state import ControllerPorts
+from hpa.loop.writes import record_event
 from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
 from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import Resource

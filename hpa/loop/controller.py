@@ -71,7 +71,6 @@ class Controller:
         self.state = ControllerState(
             settings,
             catalog,
-            changes.rivals,
             changes.foreign,
             memory,
             targets,

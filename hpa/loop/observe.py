@@ -4,7 +4,6 @@ A steady autoscaler costs a look at versions: pods, rivals and questions are kep
 record until something they depend on changes.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -130,47 +129,21 @@ class AutoscalerObserver:
         )
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
-        namespace = record.key[0]
-        # Nothing in the whole namespace changed: cheaper to see than that these pods did not.
-        seen = (
-            self._pods.changed(namespace),
-            self._rivals.version(namespace),
-            self._adoptions.get(namespace, 0) if by_owner else -1,
-            selector,
-        )
-        if seen != record.observed.seen_pods:
-            self._refresh_pods(record, selector, by_owner=by_owner)
-            self._refresh_rivals(record)
-            record.observed.seen_pods = seen
-
-    def _refresh_pods(
-        self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool
-    ) -> None:
-        namespace = record.key[0]
-        adoptions = self._adoptions.get(namespace, 0) if by_owner else -1
-        known = record.observed
+        """Bring pods and rivals up to date; looked for anew only where something changed."""
+        (namespace, name), known = record.key, record.observed
         before = known.pods_found if known.pods_found_by is selector else None
         known.pods_found = self._pods.unchanged(namespace, lambda: selector, before)
         known.pods_found_by = selector
-        version = known.pods_found if adoptions < 0 else (known.pods_found, adoptions)
-        if version == known.pods_version:
-            return
-        known.pods = self._columns.of(namespace, self._pods.select(namespace, selector))
-        known.pods_version = version
-
-    def _refresh_rivals(self, record: AutoscalerRecord) -> None:
-        namespace, name = record.key
-        known = record.observed
+        adoptions = self._adoptions.get(namespace, 0) if by_owner else -1
+        if (known.pods_found, adoptions) != known.pods_version:
+            known.pods = self._columns.of(namespace, self._pods.select(namespace, selector))
+            known.pods_version = (known.pods_found, adoptions)
         version = (known.pods_version, self._rivals.version(namespace))
-        if version == known.rivals_version:
-            return
-        distinct: dict[int, Mapping[str, str]] = {}
-        for pod in known.pods.names:
-            labels = self._pods.labels(namespace, pod)
-            if labels is not None:
-                distinct[id(labels)] = labels
-        known.rivals = self._rivals.of(namespace, name, distinct.values())
-        known.rivals_version = version
+        if version != known.rivals_version:
+            labels = (self._pods.labels(namespace, pod) for pod in known.pods.names)
+            distinct = {id(each): each for each in labels if each is not None}
+            known.rivals = self._rivals.of(namespace, name, distinct.values())
+            known.rivals_version = version
 
     def _questions(
         self, record: AutoscalerRecord, hpa: HPA, mapper: Mapper

@@ -5,7 +5,6 @@ who has to wait for one comes after the others.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -25,6 +24,9 @@ _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 _PAUSED = TargetScale(ScaleUnreadable("it is not looked at while paused"))
 _OBSERVED, _MISSING = ObservedEvent(), ScaleMissingEvent()
 
+_Fetched = tuple[TargetKey, TargetScale]
+_Decide = Callable[[Sequence[Look]], Awaitable[None]]
+
 
 class ScaleReader:
     """Looks at autoscalers for one term; whom there is nothing to decide about gives up."""
@@ -38,92 +40,83 @@ class ScaleReader:
         self._machines = machines
         self._reading = asyncio.Semaphore(reads)
 
-    async def at_hand(
-        self, free: Sequence[AutoscalerRecord], mapper: Mapper, now: float
-    ) -> tuple[list[Look], list[AutoscalerRecord]]:
-        """Return looks, and whose scale has to be asked for; cut short, all give up."""
+    async def looks(
+        self, records: Sequence[AutoscalerRecord], mapper: Mapper, now: float, decide: _Decide
+    ) -> list[Look]:
+        """Return looks at those whose scale comes soon; ``decide`` is called with each later one.
+
+        Cut short, all give up.
+        """
         looks: list[Look] = []
         waiting: list[AutoscalerRecord] = []
-        rest = deque(free)
         try:
-            while rest:
-                if len(rest) % PAGE == 0:
+            for place, record in enumerate(records, 1):
+                if place % PAGE == 0:
                     await asyncio.sleep(0)
-                record = rest.popleft()
                 try:
-                    seen = self._at_hand(record)
+                    if not self._look_at_hand(record, mapper, looks, now):
+                        waiting.append(record)
                 except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
                     self._machines.fail(record)
-                    continue
-                if seen is None and record.hpa is not None and not record.hpa.options.is_paused:
-                    self._machines.handle(record, _MISSING)
-                    waiting.append(record)
-                else:
-                    self._look(record, seen, mapper, looks, now)
+            if waiting:
+                tasks = {self._group.create_task(self._fetched(each)): each for each in waiting}
+                done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
+                for task in done:
+                    self._look_fetched(tasks[task], task.result(), mapper, looks)
+                for task in late:
+                    self._group.create_task(self._later(tasks[task], task, mapper, decide))
         except BaseException:
-            for record in (*rest, *waiting, *(look.record for look in looks)):
+            for record in records:
                 self._machines.give_up(record)
             raise
-        return looks, waiting
-
-    async def fetch(
-        self,
-        waiting: Sequence[AutoscalerRecord],
-        mapper: Mapper,
-        decide: Callable[[Sequence[Look]], Awaitable[None]],
-    ) -> list[Look]:
-        """Return looks at those whose scale comes soon; ``decide`` is given each later one."""
-        looks: list[Look] = []
-        tasks = {self._group.create_task(self._fetched(record)): record for record in waiting}
-        done, late = await asyncio.wait(tasks, timeout=_FETCH_PATIENCE_S)
-        for task in done:
-            self._look_fetched(tasks[task], *task.result(), mapper, looks)
-        for task in late:
-            self._group.create_task(self._later(tasks[task], task, mapper, decide))
         return looks
 
-    def _at_hand(self, record: AutoscalerRecord) -> TargetScale | None:
-        seen = self._state.targets.at_hand(record)
-        if seen is None or record.hpa is None or not isinstance(seen.scale, Scale):
-            return seen
-        if self._state.memory.is_in_question(record, record.hpa, seen.scale.spec_replicas):
-            return None
-        return seen
+    def _look_at_hand(
+        self, record: AutoscalerRecord, mapper: Mapper, looks: list[Look], now: float
+    ) -> bool:
+        """Look at an autoscaler; False where its scale has to be asked for first."""
+        hpa, seen = record.hpa, self._state.targets.at_hand(record)
+        if hpa is not None:
+            if (
+                seen is not None
+                and isinstance(seen.scale, Scale)
+                and self._state.memory.is_in_question(record, hpa, seen.scale.spec_replicas)
+            ):
+                seen = None
+            if seen is None and not hpa.options.is_paused:
+                self._machines.handle(record, _MISSING)
+                return False
+        self._look(record, seen or _PAUSED, mapper, looks, now)
+        return True
 
     def _look(
         self,
         record: AutoscalerRecord,
-        seen: TargetScale | None,
+        seen: TargetScale,
         mapper: Mapper,
         looks: list[Look],
         now: float | None = None,
     ) -> None:
-        hpa = record.hpa
-        if hpa is None or record.is_gone:
+        if record.hpa is None or record.is_gone:
             self._machines.give_up(record)
             return
-        try:
-            looks.append(self._state.observer.look(record, hpa, seen or _PAUSED, mapper))
-        except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
-            self._machines.fail(record)
-        else:
-            self._machines.handle(record, _OBSERVED, now)
+        found = self._state.observer.look(record, record.hpa, seen, mapper)
+        self._machines.handle(record, _OBSERVED, now)
+        looks.append(found)
 
     def _look_fetched(
-        self,
-        record: AutoscalerRecord,
-        target: TargetKey,
-        seen: TargetScale,
-        mapper: Mapper,
-        looks: list[Look],
+        self, record: AutoscalerRecord, fetched: _Fetched, mapper: Mapper, looks: list[Look]
     ) -> None:
-        if record.target == target:
-            self._look(record, seen, mapper, looks)
-        else:
+        target, seen = fetched
+        if record.target != target:
             self._machines.give_up(record)  # it names another one by now
+            return
+        try:
+            self._look(record, seen, mapper, looks)
+        except Exception:  # noqa: BLE001 - as above
+            self._machines.fail(record)
 
-    async def _fetched(self, record: AutoscalerRecord) -> tuple[TargetKey, TargetScale]:
-        """Return the target and its scale."""
+    async def _fetched(self, record: AutoscalerRecord) -> _Fetched:
         target = record.target
         try:
             async with self._reading:
@@ -136,13 +129,10 @@ class ScaleReader:
     async def _later(
         self,
         record: AutoscalerRecord,
-        task: "asyncio.Task[tuple[TargetKey, TargetScale]]",
+        task: "asyncio.Task[_Fetched]",
         mapper: Mapper,
-        decide: Callable[[Sequence[Look]], Awaitable[None]],
+        decide: _Decide,
     ) -> None:
         looks: list[Look] = []
-        self._look_fetched(record, *await task, mapper, looks)
-        try:
-            await decide(looks)
-        except Exception:  # noqa: BLE001 - as above
-            _log.exception("pass failed", key="/".join(record.key))
+        self._look_fetched(record, await task, mapper, looks)
+        await decide(looks)

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.foreign import ForeignControllers
-from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets, TargetKinds
 from hpa.cluster.writer import AutoscalerWriter
@@ -23,20 +22,14 @@ from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.events.recorder import Recorder
 
 
-class PassLimits(Struct, frozen=True):
-    """How patient and how eager passes are."""
-
-    writes: int = 50  # requests in flight; a quarter of them of one namespace
-    reads: int = 50  # scales asked for at once
-    answer_timeout_s: float = 30.0
-    status_deadband: float = 0.1
-
-
 class Options(Struct, frozen=True):
     """How the controller works; what it decides by is ``Settings``."""
 
     resource: Resource = HPAS
-    limits: PassLimits = PassLimits()
+    writes: int = 50  # requests in flight; a quarter of them of one namespace
+    reads: int = 50  # scales asked for at once
+    answer_timeout_s: float = 30.0
+    status_deadband: float = 0.1
 
 
 class ControllerPorts(Struct, eq=False):
@@ -58,7 +51,6 @@ class ControllerState(Struct, eq=False):
 
     settings: Settings
     catalog: Catalog
-    rivals: OverlappingHpas
     foreign: ForeignControllers
     memory: HistoryMemory
     targets: ScaleTargets

@@ -69,6 +69,14 @@ class Look(Struct, frozen=True, eq=False, gc=False):
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
     is_plain: bool = False  # every one of ``asked`` is a question
 
+    @property
+    def size(self) -> int | None:
+        """The size of the target; None: it is not looked at."""
+        scale = self.seen.scale
+        if not isinstance(scale, Scale) or self.hpa.options.is_paused:
+            return None
+        return scale.spec_replicas
+
     def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
         """Return the observation with the answers to ``asked``, in order."""
         return Observation(
@@ -83,12 +91,11 @@ class ObservedState(Struct, eq=False, gc=False):
     selector_text: str = ""
     selector: Selector | None = None
     pods: Pods = Pods()
-    pods_version: Version | tuple[Version, int] | None = None
+    pods_version: tuple[Version, int] | None = None  # with adoptions; -1: owners do not count
     pods_found: Version | None = None
     pods_found_by: Selector | None = None
     rivals: tuple[str, ...] = ()
-    rivals_version: tuple[Version | tuple[Version, int] | None, int] | None = None
-    seen_pods: tuple[int, int, int, Selector] | None = None  # of all of its namespace, last
+    rivals_version: tuple[tuple[Version, int], int] | None = None
     look: Look | None = None  # the last one, ...
     look_state: NamespaceState | None = None  # ... and what everything was like then
 

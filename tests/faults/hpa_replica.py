@@ -15,7 +15,7 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
-from hpa.loop.state import ControllerPorts, Options, PassLimits
+from hpa.loop.state import ControllerPorts, Options
 from hpa.machine.objects import Autoscaler
 from hpa.selfmetrics import HpaMetrics
 from podscale.core import metrics as core
@@ -158,7 +158,7 @@ class Replica:
                 shards=HistoryConfigMaps(fenced, "podscale", "hpa"),
             ),
             structs.replace(settings, metric_max_age_s=MAX_AGE_S),
-            Options(limits=PassLimits(answer_timeout_s=_ANSWER_TIMEOUT_S)),
+            Options(answer_timeout_s=_ANSWER_TIMEOUT_S),
             SteadyClock(wall, loop.time),
         )
         self._seen = -1

@@ -12,7 +12,7 @@ import pytest
 from hpa.cluster.stores import HpaStores
 from hpa.decide import Settings
 from hpa.flags import HpaChoice
-from hpa.loop.state import Options, PassLimits
+from hpa.loop.state import Options
 from hpa.part import HpaPart
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
 from podscale.kube.client.connect import ApiServerTarget, connect
@@ -94,7 +94,7 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
             load = Load(pods)
             chosen = HpaChoice(
                 settings=Settings(sync_period_s=0.5),
-                options=Options(limits=PassLimits(answer_timeout_s=2.0)),
+                options=Options(answer_timeout_s=2.0),
                 mode="replace", source="api", namespaces=(), selector="",
                 times=LeaseTimes(3.0, 2.0, 0.3), lease="hpa", lease_namespace=NS,
             )  # fmt: skip

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hpa.decide import Settings
-from hpa.loop.state import PassLimits
+from hpa.loop.state import Options
 from hpa.machine.objects import TargetWorkload
 from podscale.kube.client.errors import ApiUnreachable, ServerFailed, WriteConflict
 from podscale.kube.client.resource import Resource
@@ -88,7 +88,7 @@ def sizes(cluster: Cluster, name: str) -> list[int]:
 
 @pytest.mark.parametrize("change", [*CHANGES, blinded])
 async def test_what_waited_for_its_turn_is_looked_at_again(change: Change) -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=1))
     two(cluster, 4)
     cluster.provider.usage = lambda _question, _pod: 500
     cluster.world.delay = lambda method, path: (
@@ -147,7 +147,7 @@ async def test_after_a_conflict_it_is_looked_at_again(change: Change) -> None:
 
 
 async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_then() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))  # two of one namespace
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=8))  # two of one namespace
     for number in range(40):
         name = f"web{number:02}"
         cluster.put(hpa_object(name, most=10), deployment_object(name, 5))
@@ -180,7 +180,7 @@ async def test_what_waited_for_minutes_is_decided_anew_from_what_is_measured_the
 
 
 async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))  # two of one namespace
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=8))  # two of one namespace
     names = [f"web{number:02}" for number in range(12)]
     for name in names:
         cluster.put(hpa_object(name, most=10), deployment_object(name, 4))
@@ -201,7 +201,7 @@ async def test_where_more_is_wanted_than_goes_in_everybody_gets_a_turn() -> None
 
 
 async def test_a_refusal_that_came_late_is_told() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=1))
     two(cluster, 4)
     cluster.provider.usage = lambda _question, _pod: 500
     cluster.world.delay = lambda _method, path: 9.0 if path.endswith("/scale") else 0.0
@@ -224,7 +224,7 @@ async def test_a_refusal_that_came_late_is_told() -> None:
 
 
 async def test_a_status_that_waited_for_minutes_is_not_written_any_more() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=1))
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=1))
     two(cluster, 4)
     cluster.world.delay = lambda method, path: (
         16.0 if method == "PATCH" and "first/status" in path else 0.0

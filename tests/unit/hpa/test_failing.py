@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.loop.state import PassLimits
+from hpa.loop.state import Options
 from podscale.core.metrics import (
     Answer,
     ContainerColumns,
@@ -164,7 +164,7 @@ async def test_no_useless_answer_shrinks_anything(name: str) -> None:
 
 
 async def test_a_provider_that_raises_or_hangs_is_a_failed_metric() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(answer_timeout_s=5.0))
+    cluster = Cluster(settings=SETTINGS, options=Options(answer_timeout_s=5.0))
     web(cluster, 4)
     cluster.provider.delay_s = 60.0
     await cluster.run_for(30.0)

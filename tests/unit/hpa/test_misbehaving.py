@@ -8,7 +8,7 @@ import pytest
 
 from hpa.decide import Scale, Settings
 from hpa.loop.machines import Machines
-from hpa.loop.state import PassLimits
+from hpa.loop.state import Options
 from hpa.machine.progress import PassPhase
 from hpa.machine.record import AutoscalerRecord, TargetScale
 from podscale.core.metrics import Answer, Question, Unavailable
@@ -79,7 +79,7 @@ async def test_a_bug_met_by_one_object_stops_no_other(where: str) -> None:
 
 
 async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(writes=8))
+    cluster = Cluster(settings=SETTINGS, options=Options(writes=8))
     for number in range(20):
         name = f"a{number:02}"
         cluster.put(hpa_object(name, namespace="hung"), deployment_object(name, 2, "hung"))
@@ -93,7 +93,7 @@ async def test_a_namespace_whose_writes_hang_leaves_turns_for_the_others() -> No
 
 
 async def test_scales_are_not_asked_for_all_at_once() -> None:
-    cluster = Cluster(settings=SETTINGS, limits=PassLimits(reads=5))
+    cluster = Cluster(settings=SETTINGS, options=Options(reads=5))
     for number in range(30):
         made = hpa_object(f"t{number:02}")
         made["spec"]["scaleTargetRef"] |= {"apiVersion": "x.io/v1", "kind": "Thing"}

@@ -23,7 +23,7 @@ from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.loop.controller import Controller
-from hpa.loop.state import ControllerPorts, Options, PassLimits
+from hpa.loop.state import ControllerPorts, Options
 from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import Answer, PodSamples, Question, Sample
@@ -314,7 +314,7 @@ class Cluster:
         self,
         *,
         settings: Settings | None = None,
-        limits: PassLimits | None = None,
+        options: Options | None = None,
         kinds: KnownKinds | None = None,
         resource: Resource = HPAS,
         world: World | None = None,
@@ -348,7 +348,7 @@ class Cluster:
         self.controller = Controller(
             self.ports,
             settings or Settings(),
-            Options(resource=resource, limits=limits or PassLimits(status_deadband=deadband)),
+            options or Options(resource=resource, status_deadband=deadband),
             self.clock,
         )
 
