@@ -14,7 +14,9 @@ from hpa.loop.state import Options
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.client.resource import HPAS, PODAUTOSCALERS
-from podscale.kube.leadership.lease import LeaseTimes
+from podscale.kube.leadership.leading import LeaseChoice
+from podscale.process import leader_flags
+from podscale.process.leader_flags import leader_election
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
 
@@ -39,16 +41,9 @@ UPSTREAM: tuple[Flag, ...] = (
          "Writes in flight, where that is more than 50; deciding takes no workers."),
     Flag("kube-api-qps", "float", 0.0, "Limit of requests per second; 0: none."),
     Flag("kube-api-burst", "int", 0, "Requests that may go out at once under --kube-api-qps."),
-    Flag("leader-elect", "bool", True, "Act only while holding the Lease."),
-    Flag("leader-elect-lease-duration", "duration", 15.0,
-         "How long others wait after the last renewal."),
-    Flag("leader-elect-renew-deadline", "duration", 10.0,
-         "How long after its last renewal a leader still writes."),
-    Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
-    Flag("leader-elect-resource-name", default="podscale-hpa", help="Name of the Lease."),
-    Flag("leader-elect-resource-namespace",
-         help="Namespace of the Lease and of the histories; empty: the pod's own."),
-    Flag("leader-elect-resource-lock", default="leases", ignored="it is always a Lease"),
+    *leader_election(
+        "podscale-hpa", where="Namespace of the Lease and of the histories; empty: the pod's own.",
+    ),
 )  # fmt: skip
 
 OWN: tuple[Flag, ...] = (
@@ -87,9 +82,7 @@ class HpaChoice(Struct, frozen=True):
     source: Source
     namespaces: tuple[str, ...]
     selector: str
-    times: LeaseTimes
-    lease: str
-    lease_namespace: str
+    lease: LeaseChoice
     is_leader_elected: bool = True
 
 
@@ -117,11 +110,7 @@ def problems(flags: Flags) -> list[str]:
         parse(flags.text("selector"))
     except SelectorError as error:
         found.append(f"--selector: {error}")
-    try:
-        lease_times(flags)
-    except ValueError as error:
-        found.append(f"--leader-elect-*: {error}")
-    return found
+    return found + leader_flags.problems(flags)
 
 
 def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
@@ -140,9 +129,7 @@ def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
         source="api" if flags.text("metrics-source") == "api" else "feed",
         namespaces=flags.listing("namespaces"),
         selector=flags.text("selector"),
-        times=lease_times(flags),
-        lease=flags.text("leader-elect-resource-name"),
-        lease_namespace=flags.text("leader-elect-resource-namespace") or own_namespace,
+        lease=leader_flags.lease_of(flags, own_namespace),
         is_leader_elected=flags.switch("leader-elect"),
     )
 
@@ -164,15 +151,6 @@ def settings_of(flags: Flags) -> Settings:
         ),
         sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
         metric_max_age_s=flags.seconds("metric-max-age") or None,
-    )
-
-
-def lease_times(flags: Flags) -> LeaseTimes:
-    """Return the times of the Lease; raises ``ValueError``."""
-    return LeaseTimes(
-        flags.seconds("leader-elect-lease-duration"),
-        flags.seconds("leader-elect-renew-deadline"),
-        flags.seconds("leader-elect-retry-period"),
     )
 
 

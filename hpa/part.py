@@ -27,7 +27,6 @@ from podscale.kube.events.recorder import FLUSH_S, Recorder
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchTiming
 from podscale.kube.leadership.leading import Leadership, LeaseChoice
 from podscale.kube.leadership.lease import Term
-from podscale.kube.leadership.own_pod import identity as own_identity
 from podscale.kube.leadership.own_pod import leader_label_of, own_namespace
 from podscale.process.clusters import Targets
 from podscale.process.part import PartKind, Shared, Work
@@ -49,7 +48,6 @@ class HpaPart:
         provider: MetricsProvider,
         stores: HpaStores,
         *,
-        identity: str,
         rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -59,12 +57,12 @@ class HpaPart:
         self._rhythm = rhythm
         self.stores = stores
         self.metrics = HpaMetrics()
-        lease = LeaseChoice(chosen.lease_namespace, chosen.lease, identity, chosen.times)
+        lease = chosen.lease
         self._leading = Leadership(
             api, lease if chosen.is_leader_elected else None, leader_label_of(api, "hpa")
         )
         fenced = self._leading.api
-        self._recorder = Recorder(fenced, COMPONENT, instance=identity, clock=wall)
+        self._recorder = Recorder(fenced, COMPONENT, instance=lease.identity, clock=wall)
         self.controller = Controller(
             ControllerPorts(
                 api=fenced,
@@ -75,7 +73,7 @@ class HpaPart:
                 recorder=self._recorder,
                 metrics=self.metrics,
                 traces=DecisionLog(first_reason),
-                shards=HistoryConfigMaps(fenced, chosen.lease_namespace, _part_of(chosen)),
+                shards=HistoryConfigMaps(fenced, lease.namespace, _history_of(lease)),
             ),
             chosen.settings,
             chosen.options,
@@ -138,9 +136,9 @@ class HpaPart:
         return HealthVerdict(note=f"stored histories could not be read for {unread_s:.0f} s")
 
 
-def _part_of(chosen: HpaChoice) -> str:
+def _history_of(lease: LeaseChoice) -> str:
     # Two instances with Leases of their own must not share their histories.
-    return chosen.lease.removeprefix("podscale-") or "hpa"
+    return lease.name.removeprefix("podscale-") or "hpa"
 
 
 @asynccontextmanager
@@ -151,8 +149,7 @@ async def _open(flags: Flags, shared: Shared) -> AsyncIterator[HpaPart]:
         chosen,
         shared.discovery,
         shared.source(is_feed=chosen.source == "feed"),
-        HpaStores(chosen.namespaces, shared.pods, feeds_pods=False),
-        identity=own_identity(),
+        HpaStores(chosen.namespaces, shared.pods),
         wall=shared.wall,
     )
     shared.metrics.registry.register(part.metrics)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from podscale.kube.client.connect import ApiServerTarget
 from podscale.kube.leadership.leading import LeaseChoice
-from podscale.kube.leadership.lease import LeaseTimes
-from podscale.kube.leadership.own_pod import identity
+from podscale.process import leader_flags
 from podscale.process.clusters import Targets
 from podscale.serving.flag_table import API_SERVER
 from podscale.serving.flags import Flag, Flags
@@ -35,22 +34,6 @@ _ALPHA = ("InPlace", "CPUStartupBoost", "PerVPAConfig")  # there is none in beta
 _SWITCHES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-def leader_election(lease: str, *, default: bool = False) -> tuple[Flag, ...]:
-    """Return the flags of a Lease called ``lease``."""
-    return (
-        Flag("leader-elect", "bool", default, "Act only while holding the Lease."),
-        Flag("leader-elect-lease-duration", "duration", 15.0,
-             "How long others wait after the last renewal."),
-        Flag("leader-elect-renew-deadline", "duration", 10.0,
-             "How long after its last renewal a leader still writes."),
-        Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
-        Flag("leader-elect-resource-name", default=lease, help="Name of the Lease."),
-        Flag("leader-elect-resource-namespace", default="kube-system",
-             help="Namespace of the Lease."),
-        Flag("leader-elect-resource-lock", default="leases", ignored="it is always a Lease"),
-    )  # fmt: skip
-
-
 def problems(flags: Flags) -> list[str]:
     """Return what makes the common flags invalid."""
     found = []
@@ -65,10 +48,7 @@ def problems(flags: Flags) -> list[str]:
         elif not name.strip():
             found.append("--feature-gates: a gate needs its name")
     if "leader-elect" in flags.values:
-        try:
-            lease_times(flags)
-        except ValueError as error:
-            found.append(f"--leader-elect-*: {error}")
+        found += leader_flags.problems(flags)
     return found
 
 
@@ -104,22 +84,6 @@ def namespaces(flags: Flags) -> Sequence[str]:
     return (only,) if only else ()
 
 
-def lease_times(flags: Flags) -> LeaseTimes:
-    """Return the times of the Lease; raises ``ValueError``."""
-    return LeaseTimes(
-        flags.seconds("leader-elect-lease-duration"),
-        flags.seconds("leader-elect-renew-deadline"),
-        flags.seconds("leader-elect-retry-period"),
-    )
-
-
 def lease_of(flags: Flags) -> LeaseChoice | None:
     """Return the Lease to lead by; None without leader election."""
-    if not flags.switch("leader-elect"):
-        return None
-    return LeaseChoice(
-        flags.text("leader-elect-resource-namespace"),
-        flags.text("leader-elect-resource-name"),
-        identity(),
-        lease_times(flags),
-    )
+    return leader_flags.lease_of(flags) if flags.switch("leader-elect") else None

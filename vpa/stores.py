@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import structlog
 
 from podscale.kube.client.api import Api
-from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS
+from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
+from podscale.kube.client.wire import HasMetadata
 from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.reflector import Reflector
@@ -21,6 +24,8 @@ from vpa.model.samples.membership import VpaKey
 from vpa.scales import ScaleKinds
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
 from vpa.targets import Workloads
+
+T = TypeVar("T", bound=HasMetadata)
 
 _log = structlog.get_logger()
 
@@ -68,25 +73,21 @@ class VpaStores:
 
     async def run(self, rhythm: WatchTiming = DEFAULT_RHYTHM) -> None:
         """Feed every store for ever."""
-        scopes = self.scopes
+
+        def watch(what: Resource, as_: type[T], store: Sink[T]) -> None:
+            source = WatchSource(what, as_, rhythm=rhythm)
+            group.create_task(Reflector(self._api, source.within(self.scopes), store).run())
+
         async with asyncio.TaskGroup() as group:
-            vpas = [WatchSource(VPAS, StoredVpa, namespace=s, rhythm=rhythm) for s in scopes]
-            group.create_task(Reflector(self._api, vpas, self.vpas).run())
+            watch(VPAS, StoredVpa, self.vpas)
             if self._feeds_pods:
-                pods = [WatchSource(PODS, Pod, namespace=s, rhythm=rhythm) for s in scopes]
-                group.create_task(Reflector(self._api, pods, self.pods).run())
-            ranges = [
-                WatchSource(LIMIT_RANGES, StoredLimitRange, namespace=s, rhythm=rhythm)
-                for s in scopes
-            ]
-            group.create_task(Reflector(self._api, ranges, self.limit_ranges).run())
+                watch(PODS, Pod, self.pods)
+            watch(LIMIT_RANGES, StoredLimitRange, self.limit_ranges)
             if self._needs_nodes:
                 nodes = WatchSource(NODES, Node, rhythm=rhythm)
                 group.create_task(Reflector(self._api, nodes, self.nodes).run())
             if self._needs_budgets:
-                budgets = [WatchSource(PDBS, PodDisruptionBudget, namespace=s, rhythm=rhythm)
-                           for s in scopes]  # fmt: skip
-                group.create_task(Reflector(self._api, budgets, self.budgets).run())
+                watch(PDBS, PodDisruptionBudget, self.budgets)
             group.create_task(self.workloads.run(rhythm))
 
     async def wait_synced(self) -> None:

@@ -8,6 +8,7 @@ remembered for a while. Follows upstream's ``target/fetcher.go`` and
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -25,7 +26,7 @@ from podscale.kube.client.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.client.wire import LabelSelector, OwnerReference, builtins, decode
+from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, builtins, decode
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
@@ -34,6 +35,8 @@ from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
 from vpa.model.api.objects import TargetRef
 from vpa.scales import ScaleKinds, Scales
+
+T = TypeVar("T", bound=HasMetadata)
 
 _KINDS: Mapping[str, Resource] = {
     "DaemonSet": DAEMON_SETS,
@@ -45,7 +48,6 @@ _KINDS: Mapping[str, Resource] = {
 _MOST_SELECTORS = 20_000
 _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
-_LOOK_S = 0.05
 
 Found = Workload | ReplicationController | CronJob
 
@@ -93,40 +95,20 @@ class Workloads:
             await self.scales.stop()
 
     async def _feed(self, rhythm: WatchTiming) -> None:
+        def watch(what: Resource, as_: type[T], store: Store[T]) -> None:
+            source = WatchSource(what, as_, rhythm=rhythm)
+            group.create_task(Reflector(self._api, source.within(self._scopes), store).run())
+
         async with asyncio.TaskGroup() as group:
             for kind, resource in _KINDS.items():
-                sources = [WatchSource(resource, Workload, namespace=s, rhythm=rhythm)
-                           for s in self._scopes]  # fmt: skip
-                group.create_task(Reflector(self._api, sources, self.by_kind[kind]).run())
-            group.create_task(
-                Reflector(
-                    self._api,
-                    [
-                        WatchSource(
-                            REPLICATION_CONTROLLERS,
-                            ReplicationController,
-                            namespace=scope,
-                            rhythm=rhythm,
-                        )
-                        for scope in self._scopes
-                    ],
-                    self.controllers,
-                ).run()
-            )
-            crons = [
-                WatchSource(CRON_JOBS, CronJob, namespace=s, rhythm=rhythm) for s in self._scopes
-            ]
-            group.create_task(Reflector(self._api, crons, self.cron_jobs).run())
+                watch(resource, Workload, self.by_kind[kind])
+            watch(REPLICATION_CONTROLLERS, ReplicationController, self.controllers)
+            watch(CRON_JOBS, CronJob, self.cron_jobs)
 
     async def wait_synced(self) -> None:
         """Wait for the first lists; a kind that may not be listed has no objects."""
         for store in self._stores():
-            synced = asyncio.ensure_future(store.wait_synced())
-            try:
-                while not synced.done() and not isinstance(store.freshness().error, Forbidden):
-                    await asyncio.wait({synced}, timeout=_LOOK_S)
-            finally:
-                synced.cancel()
+            await store.wait_listed()
 
     def is_current(self) -> bool:
         """Whether every watch may be believed; a kind that may not be listed has no objects."""

@@ -188,8 +188,7 @@ def _shared(
 
 
 def _pods(shared: Shared) -> Reflector[Pod]:
-    sources = [WatchSource(PODS, Pod, namespace=scope) for scope in shared.scopes]
-    return Reflector(shared.api, sources, shared.pods)
+    return Reflector(shared.api, WatchSource(PODS, Pod).within(shared.scopes), shared.pods)
 
 
 def _targets(flags: Flagged, kinds: dict[str, PartKind]) -> Targets:

@@ -16,10 +16,14 @@ from hpa.loop.state import Options
 from hpa.part import HpaPart
 from podscale.core.metrics import Answer, PodMetric, PodSamples, Question, Sample, Unavailable
 from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.resource import PODS
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.informer.list_watch import WatchTiming
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.leadership.leading import LeaseChoice
 from podscale.kube.leadership.lease import LeaseTimes
+from podscale.kube.objects.pod import Pod
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
 from podscale.sandbox.faults import Fault
@@ -96,11 +100,13 @@ async def ground(directory: Path) -> AsyncIterator[Ground]:
                 settings=Settings(sync_period_s=0.5),
                 options=Options(answer_timeout_s=2.0),
                 mode="replace", source="api", namespaces=(), selector="",
-                times=LeaseTimes(3.0, 2.0, 0.3), lease="hpa", lease_namespace=NS,
+                lease=LeaseChoice(NS, "hpa", "one", LeaseTimes(3.0, 2.0, 0.3)),
             )  # fmt: skip
             stores = HpaStores(chosen.namespaces, pods)
-            part = HpaPart(api, chosen, discovery, load, stores, identity="one", rhythm=QUICK)
+            part = HpaPart(api, chosen, discovery, load, stores, rhythm=QUICK)
+            watched = Reflector(api, WatchSource(PODS, Pod, rhythm=QUICK), pods)
             tasks = [
+                asyncio.create_task(watched.run()),
                 asyncio.create_task(discovery.run()),
                 asyncio.create_task(part.run()),
             ]

@@ -14,9 +14,12 @@ from hpa.part import HpaPart
 from podscale.core.metrics import ExternalMetric
 from podscale.kube.client.api import user_agent
 from podscale.kube.client.connect import ApiServerTarget, connect
+from podscale.kube.client.resource import PODS
 from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.informer.list_watch import WatchTiming
+from podscale.kube.informer.list_watch import WatchSource, WatchTiming
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.objects.pod import Pod
 from podscale.sandbox.server import SandboxServer
 from podscale.serving.flags import parse
 from tests.unit.hpa.world import Metrics, deployment_object, hpa_object, pod_object
@@ -96,14 +99,17 @@ async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
         pods = PodStore(keep_annotations=())
         metrics.pods = lambda _question: pods.select_all(NS).names
         stores = HpaStores(chosen.namespaces, pods)
-        part = HpaPart(api, chosen, discovery, metrics, stores, identity="test", rhythm=QUICK)
+        part = HpaPart(api, chosen, discovery, metrics, stores, rhythm=QUICK)
+        watched = Reflector(api, WatchSource(PODS, Pod, rhythm=QUICK), pods)
         working = asyncio.create_task(part.run())
+        feeding = asyncio.create_task(watched.run())
         try:
             yield Running(server, part, metrics)
         finally:
             await part.stop()
             working.cancel()
-            await asyncio.wait({working})
+            feeding.cancel()
+            await asyncio.wait({working, feeding})
     if not working.cancelled() and (error := working.exception()) is not None:
         raise error
 

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from podscale.core import quantity
 from podscale.core.quantity import QuantityError
+from podscale.process.leader_flags import leader_election
 from podscale.serving.flags import Flag, Flags
-from vpa.flags import COMMON, gate, leader_election
+from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.model.api.policy import Windows
 from vpa.model.api.quantities import ResourceList, is_in_range
@@ -66,7 +67,7 @@ UPSTREAM: tuple[Flag, ...] = (
     Flag("external-metrics-memory-metric", ignored=_EXTERNAL),
     *HISTORY,
     Flag("address", default=":8942", help="Address of /metrics and /health-check; empty: none."),
-    *leader_election("vpa-recommender-lease"),
+    *leader_election("vpa-recommender-lease", is_on=False, namespace="kube-system"),
 )  # fmt: skip
 
 OWN: tuple[Flag, ...] = (

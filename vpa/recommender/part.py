@@ -122,16 +122,10 @@ class RecommenderPart:
         )
 
     async def _watch_evictions(self) -> None:
-        sources = [
-            WatchSource(
-                EVENTS,
-                StoredEvent,
-                namespace=scope,
-                field_selector="reason=Evicted",
-                rhythm=self._rhythm,
-            )
-            for scope in self.stores.scopes
-        ]
+        source = WatchSource(
+            EVENTS, StoredEvent, field_selector="reason=Evicted", rhythm=self._rhythm
+        )
+        sources = source.within(self.stores.scopes)
         await Reflector(self._api, sources, self._evictions).run()
 
 

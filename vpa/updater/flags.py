@@ -2,8 +2,9 @@
 
 from msgspec import Struct
 
+from podscale.process.leader_flags import leader_election
 from podscale.serving.flags import Flag, Flags
-from vpa.flags import COMMON, gate, leader_election
+from vpa.flags import COMMON, gate
 from vpa.flags import problems as common_problems
 from vpa.updater.decide.priority import UpdaterSettings
 from vpa.updater.decide.rate_limits import EvictionRate, rate_limit
@@ -29,7 +30,7 @@ UPSTREAM: tuple[Flag, ...] = (
     Flag("address", default=":8943", help="Address of /metrics and /health-check; empty: none."),
     Flag("concurrent-cpu-startup-boost-syncs", "int", 1,
          ignored="boosts are taken back within the loop"),
-    *leader_election("vpa-updater"),
+    *leader_election("vpa-updater", is_on=False, namespace="kube-system"),
 )  # fmt: skip
 
 TABLE: tuple[Flag, ...] = (*COMMON, *UPSTREAM)

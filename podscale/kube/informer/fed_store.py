@@ -5,12 +5,14 @@ write (``accept``) is visible at once and stays so. ``Store`` keeps objects as t
 ``podscale.kube.columns`` in columns.
 """
 
+import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from podscale.kube.client.errors import Forbidden
 from podscale.kube.client.wire import HasMetadata
 from podscale.kube.informer.freshness import Freshness, FreshnessTracker
 from podscale.kube.informer.list_watch import (
@@ -26,6 +28,8 @@ from podscale.kube.informer.resource_version import NewestVersions, is_older, nu
 
 T = TypeVar("T", bound=HasMetadata)
 V = TypeVar("V")
+
+_LOOK_S = 0.05
 
 
 class Sink(Protocol[T]):
@@ -69,6 +73,16 @@ class FedStore(ABC, Generic[T, V]):
     async def wait_synced(self) -> None:
         """Wait for the first list."""
         await self._tracker.wait_synced()
+
+    async def wait_listed(self, patience_s: float = math.inf) -> bool:
+        """Wait for the first list where there may be one; False: it has not come in time."""
+        now = asyncio.get_running_loop().time
+        until = now() + patience_s
+        while not self.is_synced and not isinstance(self.freshness().error, Forbidden):
+            if now() >= until:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
 
     def accept(self, answer: T) -> None:
         """Take in the server's answer to our own write, unless something newer is known."""

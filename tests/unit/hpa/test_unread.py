@@ -278,7 +278,6 @@ async def test_a_part_without_its_histories_is_ready_and_says_so() -> None:
         ApiDiscovery(cluster.world),
         cluster.provider,
         HpaStores((), PodStore(keep_annotations=())),
-        identity="one",
     )
     health = Health()
     part.register(health)
