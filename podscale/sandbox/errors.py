@@ -121,8 +121,3 @@ def misdirected(host: str) -> SandboxApiError:
 
 def foreign_origin() -> SandboxApiError:
     return SandboxApiError(403, "Forbidden", "web pages of other origins may not use this server")
-
-
-def too_many_requests(message: str, retry_after_s: int = 1) -> SandboxApiError:
-    details = {"retryAfterSeconds": retry_after_s}
-    return SandboxApiError(429, "TooManyRequests", message, details)

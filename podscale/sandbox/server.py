@@ -1,4 +1,4 @@
-"""The sandbox's API server as one object: start it, ask it, break it."""
+"""The sandbox's API server as one object: start it and ask it."""
 
 import asyncio
 import base64
@@ -17,9 +17,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from podscale.sandbox.auth.identity import ADMIN_GROUP, SandboxTokens, SandboxUser
 from podscale.sandbox.auth.pki import Pki
-from podscale.sandbox.faults import Faults
 from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.http.discovery import SandboxDiscovery
+from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.routes import Routes
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.http.watch_requests import OpenWatches
@@ -47,9 +47,8 @@ def _request(
 class SandboxServer:
     """An API server in this process, on a free loopback port while the context is open.
 
-    ``objects`` reads and seeds what it stores, ``faults`` sets the weather, ``tokens``
-    gives out bearer tokens, ``pki`` certificates (with ``tls``), ``counts`` is how often
-    each (verb, resource) was asked for.
+    ``objects`` reads and seeds what it stores, ``tokens`` gives out bearer tokens, ``pki``
+    certificates (with ``tls``), ``counts`` is how often each (verb, resource) was asked for.
     """
 
     def __init__(
@@ -58,11 +57,11 @@ class SandboxServer:
         host: str = "127.0.0.1",
         port: int = 0,
         tls: bool = False,
-        enforce_rbac: bool = False,
         history: int = 20_000,
         bookmark_interval_s: float = 60.0,
         version: str = "v1.37.0",
         wall: Callable[[], float] = time.time,
+        gate: OpenGate | None = None,
     ) -> None:
         """``wall`` is the cluster's time; certificates and deadlines are of the machine's."""
         self._host = host
@@ -74,10 +73,10 @@ class SandboxServer:
         self.tokens = SandboxTokens()
         self.pki = Pki()
         self.admin_token = self.tokens.issue("kubernetes-admin", ADMIN_GROUP)
-        self.faults = Faults(self.cut_watches, self.compact)
+        gate = gate or OpenGate()
         self._aggregator = Aggregator(self.objects, self.pki)
         self._admission = Admission(self.objects)
-        self._watches = OpenWatches(self.storage, self.faults, bookmark_interval_s)
+        self._watches = OpenWatches(self.storage, gate, bookmark_interval_s)
         rest = ResourceVerbs(
             self.objects,
             self._admission,
@@ -90,10 +89,9 @@ class SandboxServer:
             SandboxDiscovery(self.registry, self._aggregator),
             self._aggregator,
             self.tokens,
-            self.faults,
+            gate,
             host=host,
             version=version,
-            enforce_rbac=enforce_rbac,
         )
         self._runner: web.ServerRunner | None = None
         self._checks: asyncio.Task[None] | None = None
@@ -108,15 +106,6 @@ class SandboxServer:
     def counts(self) -> Counter[tuple[str, str]]:
         """Requests so far by (verb, ``plural[.group][/subresource]`` or path)."""
         return self._routes.counts
-
-    @property
-    def enforce_rbac(self) -> bool:
-        """Whether requests need a Role; SubjectAccessReviews answer accordingly."""
-        return self._routes.enforce_rbac
-
-    @enforce_rbac.setter
-    def enforce_rbac(self, value: bool) -> None:
-        self._routes.enforce_rbac = value
 
     async def __aenter__(self) -> Self:
         await self._aggregator.start()
@@ -174,11 +163,6 @@ class SandboxServer:
     def cut_watches(self) -> None:
         """End every open watch now; new ones are served."""
         self._watches.cut()
-
-    def compact(self) -> None:
-        """Forget all history: watches and list pages from before get 410."""
-        for _, table in self.storage.tables():
-            table.compact()
 
     def _publish_authentication(self) -> None:
         self.objects.put(

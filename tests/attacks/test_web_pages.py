@@ -6,14 +6,14 @@ import aiohttp
 import pytest
 
 from podscale.core.loopback import is_elsewhere, is_loopback
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.server import FaultySandbox
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 OBJECT = json.dumps({"metadata": {"name": "page"}})
 FAULT = json.dumps({"kind": "cut-watches"})
 
 
-async def _status(server: SandboxServer, path: str, body: str | None, **headers: str) -> int:
+async def _status(server: FaultySandbox, path: str, body: str | None, **headers: str) -> int:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with aiohttp.ClientSession(skip_auto_headers=("Content-Type",)) as session:
         method = "GET" if body is None else "POST"
@@ -38,7 +38,7 @@ async def _status(server: SandboxServer, path: str, body: str | None, **headers:
 async def test_what_a_page_can_send_without_asking_changes_nothing(
     path: str, kind: str, origin: str
 ) -> None:
-    async with SandboxServer() as server:
+    async with FaultySandbox() as server:
         headers = {"Origin": origin} | ({"Content-Type": kind} if kind else {})
         body = OBJECT if path == MAPS else FAULT
         assert await _status(server, path, body, **headers) == 403
@@ -47,7 +47,7 @@ async def test_what_a_page_can_send_without_asking_changes_nothing(
 
 @pytest.mark.parametrize("path", [MAPS, "/sandbox/faults"])
 async def test_a_body_of_another_kind_is_refused_without_an_origin_as_well(path: str) -> None:
-    async with SandboxServer() as server:
+    async with FaultySandbox() as server:
         body = OBJECT if path == MAPS else FAULT
         assert await _status(server, path, body, Content_Type="text/plain") == 415
         assert await _status(server, path, body, Content_Type="application/json") in (200, 201)
@@ -58,7 +58,7 @@ async def test_a_body_of_another_kind_is_refused_without_an_origin_as_well(path:
     "host", ["elsewhere.example", "elsewhere.example:80", "127.0.0.1.x.example"]
 )
 async def test_another_name_that_leads_here_is_not_answered(host: str, method: str) -> None:
-    async with SandboxServer() as server:
+    async with FaultySandbox() as server:
         body = None if method == "get" else OBJECT
         for path in (MAPS, "/sandbox/faults"):
             headers = {"Host": host, "Content_Type": "application/json"}
@@ -66,7 +66,7 @@ async def test_another_name_that_leads_here_is_not_answered(host: str, method: s
 
 
 async def test_this_machines_programs_and_our_own_page_are_answered() -> None:
-    async with SandboxServer() as server:
+    async with FaultySandbox() as server:
         port = server.url.rpartition(":")[2]
         assert await _status(server, MAPS, OBJECT) == 201
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):

@@ -10,10 +10,10 @@ import gc
 import signal
 from pathlib import Path
 
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.server import FaultySandbox
 
 
-def seed(server: SandboxServer, namespaces: int, apps: int, pods: int) -> None:
+def seed(server: FaultySandbox, namespaces: int, apps: int, pods: int) -> None:
     """Store running, ready pods ``app-A-P`` labelled ``app=app-A`` in ``ns-N``."""
     for n in range(namespaces):
         namespace = f"ns-{n}"
@@ -25,7 +25,7 @@ def seed(server: SandboxServer, namespaces: int, apps: int, pods: int) -> None:
                 server.objects.put(pod(namespace, f"app-{a}", p))
 
 
-def permit(server: SandboxServer) -> None:
+def permit(server: FaultySandbox) -> None:
     """Let ``reader`` read all metrics."""
     group = "rbac.authorization.k8s.io"
     groups = [f"{name}.metrics.k8s.io" for name in ("custom", "external")]
@@ -78,7 +78,7 @@ async def _serve() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--rbac", action="store_true", help="who is not the reader may nothing")
     given = parser.parse_args()
-    server = SandboxServer(enforce_rbac=given.rbac)
+    server = FaultySandbox(enforce_rbac=given.rbac)
     seed(server, given.namespaces, given.apps, given.pods)
     permit(server)
     gc.freeze()

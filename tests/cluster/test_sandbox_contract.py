@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from podscale.sandbox.server import SandboxServer
 from tests.cluster.plane import Plane
 from tests.integration.sandbox_contract import Send, play
 from tests.integration.sandbox_sending import sender
+from tests.kit.apiserver.server import FaultySandbox
 
 
 @pytest.fixture
-def sandbox() -> Iterator[SandboxServer]:
+def sandbox() -> Iterator[FaultySandbox]:
     """A sandbox on a loop of its own: the plane's client blocks."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
-    async def start() -> SandboxServer:
-        return await SandboxServer(enforce_rbac=True).__aenter__()
+    async def start() -> FaultySandbox:
+        return await FaultySandbox(enforce_rbac=True).__aenter__()
 
     server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
     try:
@@ -45,7 +45,7 @@ def real(plane: Plane) -> Send:
     return send
 
 
-def test_the_sandbox_answers_as_the_real_api_server(plane: Plane, sandbox: SandboxServer) -> None:
+def test_the_sandbox_answers_as_the_real_api_server(plane: Plane, sandbox: FaultySandbox) -> None:
     with plane.namespace() as namespace:
         expected = play(real(plane), namespace)
     sandbox.objects.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "its-own"}})

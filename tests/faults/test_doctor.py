@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from podscale.sandbox.faults import Fault
-from podscale.sandbox.server import SandboxServer
 from tests.integration.exporter import Exporter, counter, pod
 from tests.integration.prometheus import PrometheusServer
+from tests.kit.apiserver.faults import Fault
+from tests.kit.apiserver.server import FaultySandbox
 
 RULES = """
 rules:
@@ -48,8 +48,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SandboxServer]:
-    async with SandboxServer() as running:
+async def server() -> AsyncIterator[FaultySandbox]:
+    async with FaultySandbox() as running:
         running.objects.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}})
         running.objects.put({
             "kind": "Pod", "apiVersion": "v1",
@@ -60,7 +60,7 @@ async def server() -> AsyncIterator[SandboxServer]:
 
 
 @pytest.fixture
-def base(prometheus: PrometheusServer, server: SandboxServer, tmp_path: Path) -> list[str]:
+def base(prometheus: PrometheusServer, server: FaultySandbox, tmp_path: Path) -> list[str]:
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")

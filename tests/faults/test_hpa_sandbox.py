@@ -26,8 +26,8 @@ from podscale.kube.leadership.lease import LeaseTimes
 from podscale.kube.objects.pod import Pod
 from podscale.sandbox.cluster import SandboxCluster
 from podscale.sandbox.controllers.kubelet import NodeTiming
-from podscale.sandbox.faults import Fault
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.faults import Fault
+from tests.kit.apiserver.server import FaultySandbox
 from tests.unit.hpa.world import deployment_object, hpa_object, pod_object
 
 NS = "default"
@@ -65,7 +65,7 @@ class Load:
 class Ground:
     """One HPA on one Deployment, and the part that scales it."""
 
-    def __init__(self, server: SandboxServer, load: Load) -> None:
+    def __init__(self, server: FaultySandbox, load: Load) -> None:
         self.server, self.load = server, load
 
     def size(self) -> int:
@@ -80,7 +80,7 @@ class Ground:
 
 @asynccontextmanager
 async def ground(directory: Path) -> AsyncIterator[Ground]:
-    server = SandboxServer(bookmark_interval_s=0.2)
+    server = FaultySandbox(bookmark_interval_s=0.2)
     async with SandboxCluster(server, timing=NodeTiming()):
         workload = deployment_object("web", 2, NS)
         template = {"metadata": {"labels": {"app": "web"}}, "spec": pod_object("web", 0)["spec"]}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from podscale.sandbox.server import SandboxServer
 from tests.integration.exporter import Exporter, counter, gauge, pod
 from tests.integration.prometheus import PrometheusServer
+from tests.kit.apiserver.server import FaultySandbox
 
 RULES = """
 rules:
@@ -69,8 +69,8 @@ def web(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SandboxServer]:
-    async with SandboxServer() as running:
+async def server() -> AsyncIterator[FaultySandbox]:
+    async with FaultySandbox() as running:
         running.objects.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}})
         for name in ("web-1", "web-2"):
             running.objects.put(web(name))
@@ -86,7 +86,7 @@ def rules(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def base(
-    rules: Path, prometheus: PrometheusServer, server: SandboxServer, tmp_path: Path
+    rules: Path, prometheus: PrometheusServer, server: FaultySandbox, tmp_path: Path
 ) -> list[str]:
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     return [

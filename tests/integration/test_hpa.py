@@ -20,8 +20,8 @@ from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.objects.pod import Pod
-from podscale.sandbox.server import SandboxServer
 from podscale.serving.flags import parse
+from tests.kit.apiserver.server import FaultySandbox
 from tests.unit.hpa.world import Metrics, deployment_object, hpa_object, pod_object
 
 NS = "shop"
@@ -63,7 +63,7 @@ GADGETS: dict[str, Any] = {
 class Running:
     """A part on a sandbox."""
 
-    def __init__(self, server: SandboxServer, part: HpaPart, metrics: Metrics) -> None:
+    def __init__(self, server: FaultySandbox, part: HpaPart, metrics: Metrics) -> None:
         self.server, self.part, self.metrics = server, part, metrics
 
     def put(self, kind: str, content: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
+async def running(server: FaultySandbox, *words: str) -> AsyncIterator[Running]:
     """Run one part with a sync period of a second; the metrics say 1 for every pod."""
     flags = parse(["--horizontal-pod-autoscaler-sync-period=1s", *words], TABLE)
     chosen = choice(flags, own_namespace="default")
@@ -115,8 +115,8 @@ async def running(server: SandboxServer, *words: str) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[SandboxServer]:
-    server = SandboxServer(bookmark_interval_s=0.5)
+async def sandbox() -> AsyncIterator[FaultySandbox]:
+    server = FaultySandbox(bookmark_interval_s=0.5)
     server.objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
     async with server:
         yield server
@@ -132,7 +132,7 @@ async def until(what: str, holds: Callable[[], object], deadline_s: float = 10.0
 
 
 async def test_a_created_object_is_scaled_and_its_status_and_events_are_written(
-    sandbox: SandboxServer,
+    sandbox: FaultySandbox,
 ) -> None:
     async with running(sandbox) as hpa:
         await until("leading", hpa.part.is_leader)
@@ -152,7 +152,7 @@ async def test_a_created_object_is_scaled_and_its_status_and_events_are_written(
 
 
 async def test_any_kind_with_a_scale_subresource_is_scaled_by_one_get_a_pass(
-    sandbox: SandboxServer,
+    sandbox: FaultySandbox,
 ) -> None:
     sandbox.objects.put(GADGETS)
     async with running(sandbox) as hpa:
@@ -181,7 +181,7 @@ async def test_any_kind_with_a_scale_subresource_is_scaled_by_one_get_a_pass(
 
 
 async def test_a_thousand_objects_at_once_are_all_decided_within_a_period_and_a_half(
-    sandbox: SandboxServer,
+    sandbox: FaultySandbox,
 ) -> None:
     async with running(sandbox) as hpa:
         await until("leading", hpa.part.is_leader)
@@ -202,7 +202,7 @@ async def test_a_thousand_objects_at_once_are_all_decided_within_a_period_and_a_
 
 
 async def test_a_watch_that_breaks_or_is_too_old_is_healed_and_nothing_is_lost(
-    sandbox: SandboxServer,
+    sandbox: FaultySandbox,
 ) -> None:
     async with running(sandbox) as hpa:
         hpa.web(2)
@@ -214,9 +214,9 @@ async def test_a_watch_that_breaks_or_is_too_old_is_healed_and_nothing_is_lost(
 
 
 async def test_an_api_server_that_goes_away_stops_nothing_for_good(
-    sandbox: SandboxServer,
+    sandbox: FaultySandbox,
 ) -> None:
-    server = SandboxServer(bookmark_interval_s=0.5)
+    server = FaultySandbox(bookmark_interval_s=0.5)
     server.objects.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
     async with contextlib.AsyncExitStack() as stack:
         await server.__aenter__()
@@ -235,7 +235,7 @@ async def test_an_api_server_that_goes_away_stops_nothing_for_good(
         await server.__aexit__(None, None, None)
 
 
-async def test_external_metrics_are_asked_with_their_selector(sandbox: SandboxServer) -> None:
+async def test_external_metrics_are_asked_with_their_selector(sandbox: FaultySandbox) -> None:
     metric = {
         "type": "External",
         "external": {

@@ -18,8 +18,8 @@ from podscale.kube.informer.list_watch import WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.leadership.lease import Elector, Term
 from podscale.kube.objects.pod import Pod
-from podscale.sandbox.faults import Fault
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.faults import Fault
+from tests.kit.apiserver.server import FaultySandbox
 
 QUICK = WatchTiming(page_size=7, backoff_s=0.02, backoff_max_s=0.1, poll_s=0.1, silence_s=5.0)
 
@@ -39,15 +39,15 @@ def pod(number: int, app: str = "web") -> dict[str, object]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SandboxServer]:
-    async with SandboxServer(tls=True, bookmark_interval_s=0.2) as running:
+async def server() -> AsyncIterator[FaultySandbox]:
+    async with FaultySandbox(tls=True, bookmark_interval_s=0.2) as running:
         for number in range(20):
             running.objects.put(pod(number))
         yield running
 
 
 @pytest.fixture
-async def api(server: SandboxServer, tmp_path) -> AsyncIterator[Api]:
+async def api(server: FaultySandbox, tmp_path) -> AsyncIterator[Api]:
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     async with connect(ApiServerTarget(kubeconfig=str(kubeconfig)), user_agent="test") as connected:
         yield connected

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from podscale.sandbox.http.aggregator import URL_ANNOTATION
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.server import FaultySandbox
 from tests.tools.required import require
 
 MANIFEST = """
@@ -94,13 +94,13 @@ class Kubectl:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SandboxServer]:
-    async with SandboxServer(tls=True) as running:
+async def server() -> AsyncIterator[FaultySandbox]:
+    async with FaultySandbox(tls=True) as running:
         yield running
 
 
 @pytest.fixture
-def kubectl(server: SandboxServer, tmp_path: Path) -> Kubectl:
+def kubectl(server: FaultySandbox, tmp_path: Path) -> Kubectl:
     return Kubectl(server.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
 
 

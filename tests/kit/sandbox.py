@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from podscale.sandbox.cluster import SandboxCluster
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.server import FaultySandbox
 
 
 def _arguments() -> argparse.Namespace:
@@ -38,7 +38,7 @@ def _arguments() -> argparse.Namespace:
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
-    server = SandboxServer(
+    server = FaultySandbox(
         port=arguments.port,
         tls=arguments.tls,
         enforce_rbac=arguments.rbac,
@@ -65,7 +65,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
 
 
 @asynccontextmanager
-async def _running(server: SandboxServer, nodes: int) -> AsyncIterator[Callable[[], list[str]]]:
+async def _running(server: FaultySandbox, nodes: int) -> AsyncIterator[Callable[[], list[str]]]:
     if not nodes:
         async with server:
             yield lambda: [server.url]

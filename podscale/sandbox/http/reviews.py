@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from podscale.sandbox.auth.identity import SandboxTokens, SandboxUser
-from podscale.sandbox.auth.rbac import is_allowed
 from podscale.sandbox.errors import unknown_path
+from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.request import RequestedObject
-from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
 
 _KINDS = {
@@ -25,15 +24,13 @@ def is_review(group: str, plural: str) -> bool:
 
 
 def answer(
-    objects: SandboxObjects,
+    gate: OpenGate,
     tokens: SandboxTokens,
     asker: SandboxUser,
     target: RequestedObject,
     body: Object,
-    *,
-    enforces: bool,
 ) -> Object:
-    """Return the review with its status. Without RBAC (``enforces``) everything is allowed."""
+    """Return the review with its status."""
     spec = body.get("spec") or {}
     kind = _KINDS.get(target.plural)
     if kind is None:
@@ -44,7 +41,7 @@ def answer(
     user = SandboxUser(spec.get("user", ""), tuple(spec.get("groups") or ()))
     if target.plural == "selfsubjectaccessreviews":
         user = asker
-    return {**body, "status": _access(objects, user, spec, enforces=enforces)}
+    return {**body, "status": _access(gate, user, spec)}
 
 
 def _token(tokens: SandboxTokens, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,16 +55,12 @@ def _token(tokens: SandboxTokens, spec: Mapping[str, Any]) -> dict[str, Any]:
     return status
 
 
-def _access(
-    objects: SandboxObjects, user: SandboxUser, spec: Mapping[str, Any], *, enforces: bool
-) -> dict[str, Any]:
-    if not enforces:
-        return {"allowed": True, "reason": "the sandbox does not enforce RBAC"}
+def _access(gate: OpenGate, user: SandboxUser, spec: Mapping[str, Any]) -> dict[str, Any]:
     if path := spec.get("nonResourceAttributes"):
         attributes = {"verb": path.get("verb", ""), "path": path.get("path", "")}
     else:
         attributes = dict(spec.get("resourceAttributes") or {})
         attributes.setdefault("verb", "")
         attributes.setdefault("resource", "")
-    allowed, reason = is_allowed(objects, user, attributes)
+    allowed, reason = gate.is_allowed(user, attributes)
     return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}

@@ -1,38 +1,24 @@
 """From an HTTP request to its answer: who asks, may they, and who answers."""
 
-import asyncio
 from collections import Counter
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from podscale.core.goquote import quote
 from podscale.core.loopback import is_elsewhere, is_loopback
 from podscale.sandbox.auth.identity import SandboxTokens, authenticate, peer_certificate
-from podscale.sandbox.auth.rbac import is_allowed, refusal
 from podscale.sandbox.encoding.bodies import read_object
-from podscale.sandbox.errors import (
-    SandboxApiError,
-    bad_request,
-    conflict,
-    expired,
-    foreign_origin,
-    misdirected,
-    too_many_requests,
-    unknown_path,
-)
-from podscale.sandbox.faults import Fault, Faults, FaultTarget
+from podscale.sandbox.errors import SandboxApiError, foreign_origin, misdirected, unknown_path
 from podscale.sandbox.http import openapi, reviews
 from podscale.sandbox.http.aggregator import Aggregator
 from podscale.sandbox.http.discovery import SandboxDiscovery
+from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.request import Request, RequestedObject, parse_path, verb_of
 from podscale.sandbox.http.verbs import ResourceVerbs
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.storage import Object
 
 _encode = msgspec.json.Encoder().encode
-_FAULTS = "/sandbox/faults"
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 
 
@@ -46,11 +32,10 @@ class Routes:
         discovery: SandboxDiscovery,
         aggregator: Aggregator,
         tokens: SandboxTokens,
-        faults: Faults,
+        gate: OpenGate,
         *,
         host: str,
         version: str,
-        enforce_rbac: bool,
     ) -> None:
         """``host`` is what we listen on, a name for us besides those of the loopback."""
         self._host = host
@@ -59,9 +44,8 @@ class Routes:
         self._discovery = discovery
         self._aggregator = aggregator
         self._tokens = tokens
-        self._faults = faults
+        self._gate = gate
         self._version = version
-        self.enforce_rbac = enforce_rbac
         self.counts: Counter[tuple[str, str]] = Counter()  # (verb, resource or path) → requests
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -81,8 +65,8 @@ class Routes:
             raise misdirected(host)
         if is_elsewhere(request.headers.get("Origin", ""), host):
             raise foreign_origin()
-        if request.path == _FAULTS:
-            return await self._change_faults(request)
+        if (answer := await self._gate.answer(request)) is not None:
+            return answer
         transport = request.transport
         tls = transport.get_extra_info("ssl_object") if transport else None
         user = authenticate(request.headers, self._tokens, peer_certificate(tls))
@@ -90,9 +74,7 @@ class Routes:
         query = request.query
         asked = Request(request.method, target, query, user, verb_of(request.method, target, query))
         self.counts[asked.verb, _counted(target)] += 1
-        await self._suffer(asked, request)
-        if self.enforce_rbac:
-            self._authorize(asked)
+        await self._gate.admit(asked, request)
         if not target.is_resource:
             return await self._plain(asked, request)
         return await self._resource(asked, request)
@@ -103,17 +85,8 @@ class Routes:
             return await self._aggregator.forward(service, request, asked.user)
         if asked.verb == "create" and reviews.is_review(target.group, target.plural):
             body = await read_object(request)
-            return _json(
-                reviews.answer(
-                    self._objects,
-                    self._tokens,
-                    asked.user,
-                    target,
-                    body,
-                    enforces=self.enforce_rbac,
-                ),
-                201,
-            )
+            review = reviews.answer(self._gate, self._tokens, asked.user, target, body)
+            return _json(review, 201)
         resource = self._objects.registry.find(target.group, target.version, target.plural)
         if resource is None:
             served = self._objects.registry.serves(target.group, target.version)
@@ -168,80 +141,6 @@ class Routes:
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers)
         return web.Response(body=body, headers=headers)
-
-    def _authorize(self, asked: Request) -> None:
-        target = asked.target
-        attributes: dict[str, Any] = {"verb": asked.verb, "path": target.path}
-        if target.is_resource:
-            attributes = {
-                "verb": asked.verb,
-                "group": target.group,
-                "resource": target.plural,
-                "subresource": target.subresource,
-                "namespace": target.namespace,
-                "name": target.name,
-            }
-        if is_allowed(self._objects, asked.user, attributes)[0]:
-            return
-        sentence = refusal(asked.user, attributes)
-        if not target.is_resource:
-            raise SandboxApiError(403, "Forbidden", f"forbidden: {sentence}", {})
-        named = f"{target.resource} {quote(target.name)}" if target.name else target.resource
-        details = {"name": target.name, "group": target.group, "kind": target.plural}
-        kept = {key: value for key, value in details.items() if value}
-        raise SandboxApiError(403, "Forbidden", f"{named} is forbidden: {sentence}", kept)
-
-    async def _suffer(self, asked: Request, request: web.BaseRequest) -> None:
-        target = asked.target
-        about = FaultTarget(
-            asked.verb,
-            target.resource if target.is_resource else target.path,
-            target.subresource,
-            target.name,
-            asked.user.name,
-            request.headers.get("User-Agent", ""),
-        )
-        fault = self._faults.hit(about)
-        if fault is None:
-            return
-        match fault.kind:
-            case "latency":
-                await asyncio.sleep(fault.seconds)
-            case "status" if fault.code == 429:
-                raise too_many_requests(
-                    "The apiserver is overloaded, please try again later.", int(fault.seconds)
-                )
-            case "status":
-                raise SandboxApiError(
-                    fault.code, "ServiceUnavailable", "the sandbox was told to fail"
-                )
-            case "conflict":
-                raise conflict(target.resource, target.name)
-            case "gone":
-                raise expired("too old resource version")
-            case "cut":
-                if request.transport is not None:
-                    request.transport.abort()
-                raise SandboxApiError(503, "ServiceUnavailable", "cut")
-            case "hang":
-                await asyncio.Event().wait()
-
-    async def _change_faults(self, request: web.BaseRequest) -> web.Response:
-        if request.method == "POST":
-            body = await read_object(request)
-            kind = body.get("kind")
-            if kind == "cut-watches":
-                self._faults.cut_watches()
-            elif kind == "compact":
-                self._faults.compact()
-            else:
-                try:
-                    self._faults.add(msgspec.convert(body, Fault))
-                except msgspec.ValidationError as error:
-                    raise bad_request(str(error)) from None
-        elif request.method == "DELETE":
-            self._faults.clear()
-        return _json({"faults": msgspec.to_builtins(self._faults.all())})
 
 
 def _counted(target: RequestedObject) -> str:

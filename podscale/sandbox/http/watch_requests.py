@@ -11,7 +11,7 @@ from podscale.core.selectors import selector as labels
 from podscale.core.selectors.selector import SelectorError
 from podscale.sandbox.encoding import partial_metadata, table
 from podscale.sandbox.errors import bad_request
-from podscale.sandbox.faults import Faults, FaultTarget
+from podscale.sandbox.http.gate import OpenGate
 from podscale.sandbox.http.request import Request
 from podscale.sandbox.objects import field_values
 from podscale.sandbox.objects.resources import SandboxResource
@@ -24,9 +24,9 @@ _TRUE = ("1", "true")
 class OpenWatches:
     """All open watches of a server."""
 
-    def __init__(self, storage: Storage, faults: Faults, bookmark_interval_s: float) -> None:
+    def __init__(self, storage: Storage, gate: OpenGate, bookmark_interval_s: float) -> None:
         self._storage = storage
-        self._faults = faults
+        self._gate = gate
         self._bookmark_interval_s = bookmark_interval_s
         self._stop = asyncio.Event()
 
@@ -46,14 +46,6 @@ class OpenWatches:
         )
         if table.is_wanted(accept):
             render = table.renderer(resource, asked.target.version, asked.query, self._storage.wall)
-        about = FaultTarget(
-            "watch",
-            asked.target.resource,
-            "",
-            asked.target.name,
-            asked.user.name,
-            request.headers.get("User-Agent", ""),
-        )
         response = web.StreamResponse()
         response.content_type = "application/json"
         try:
@@ -65,7 +57,7 @@ class OpenWatches:
             self._storage,
             self._stop,
             bookmark_interval_s=self._bookmark_interval_s,
-            is_mute=lambda: self._faults.is_mute(about),
+            is_mute=lambda: self._gate.is_mute(asked, request),
             render=render,
         )
         with contextlib.suppress(ConnectionError):  # the client has gone

@@ -105,19 +105,13 @@ class ObjectTable:
                 insort(self._keys, key)
             self.objects[key] = change.now
         self.log.append(change)
-        if len(self.log) > self._history:
-            self._forget()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.forget(max(0, len(self.log) - self._history))
 
-    def compact(self) -> None:
-        """Forget all history, as etcd's compaction does: older watches get 410."""
-        while self.log:
-            self._forget()
-        self.wake()
-
-    def wake(self) -> None:
-        """Let every waiting watch look around."""
+    def forget(self, count: int) -> None:
+        """Forget the oldest changes, as etcd's compaction does: older watches get 410."""
+        for _ in range(count):
+            self.compacted = self.log.popleft().revision
+        self._begun += count
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -146,10 +140,6 @@ class ObjectTable:
     def end(self) -> int:
         """Return the place after the newest change."""
         return self._begun + len(self.log)
-
-    def _forget(self) -> None:
-        self.compacted = self.log.popleft().revision
-        self._begun += 1
 
 
 class Storage:

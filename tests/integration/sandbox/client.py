@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from podscale.sandbox.server import SandboxServer
+from tests.kit.apiserver.server import FaultySandbox
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -19,7 +19,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 class Client:
     """A small client that answers with status and decoded body."""
 
-    def __init__(self, server: SandboxServer, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server: FaultySandbox, session: aiohttp.ClientSession) -> None:
         self._server = server
         self.session = session
 

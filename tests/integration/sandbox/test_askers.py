@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from podscale.sandbox.server import SandboxServer
 from podscale.serving.certificates.issuing import make_authority, make_leaf
 from tests.integration.sandbox.client import PODS, pod
+from tests.kit.apiserver.server import FaultySandbox
 
 
 async def test_rbac_refuses_and_reviews_tell(client, server):
@@ -177,7 +177,7 @@ async def test_an_apiservice_is_asked_as_the_user_with_the_front_proxys_certific
 
 
 async def test_https_knows_client_certificates(tmp_path):
-    async with SandboxServer(tls=True, enforce_rbac=True) as server:
+    async with FaultySandbox(tls=True, enforce_rbac=True) as server:
         pair = server.pki.client("amy", ["system:masters"])
         (tmp_path / "c").write_bytes(pair.certificate)
         (tmp_path / "k").write_bytes(pair.key)

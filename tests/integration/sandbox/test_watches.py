@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from podscale.sandbox.faults import Fault
 from tests.integration.sandbox.client import MAPS, PODS, configmap, pod
+from tests.kit.apiserver.faults import Fault
 
 
 async def test_a_watch_continues_a_list_and_sees_objects_enter_and_leave_its_selector(

@@ -1,10 +1,10 @@
 import pytest
 
 from podscale.sandbox.auth.identity import ANONYMOUS, SandboxUser
-from podscale.sandbox.auth.rbac import is_allowed, refusal
 from podscale.sandbox.objects.objects import SandboxObjects
 from podscale.sandbox.objects.resources import SandboxResources
 from podscale.sandbox.objects.storage import Storage
+from tests.kit.apiserver.rbac import is_allowed, refusal
 
 AMY = SandboxUser("amy", ("dev", "system:authenticated"))
 BOT = SandboxUser(
