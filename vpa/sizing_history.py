@@ -4,77 +4,55 @@ A change is another target, or another action or first reason about a pod. Nothi
 outlives the process: answers say since when they know.
 """
 
-import zlib
-from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
+from podscale.core.change_ring import ChangeRing
 from vpa.model.samples.membership import VpaKey
 
-_MOST = 32
-_MOST_BYTES = 8 * 1024  # of one VPA
-_RAW = -15  # deflate without zlib's header and sum
 
+class _ToldSizings(ChangeRing):
+    """The explanations of one VPA."""
 
-class _Page(Struct, frozen=True):
-    at: float
-    packed: bytes  # told against the next newer one, the newest alone
+    __slots__ = ("mark",)
+
+    least = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mark: Hashable = None  # of the newest
 
 
 class SizingHistory:
-    """Packed explanations by VPA, oldest first."""
+    """Packed explanations by VPA."""
 
     def __init__(self) -> None:
-        self._pages: dict[VpaKey, deque[_Page]] = {}
-        self._marks: dict[VpaKey, Hashable] = {}
+        self._told: dict[VpaKey, _ToldSizings] = {}
 
     def is_new(self, key: VpaKey, mark: Hashable) -> bool:
         """Return whether what ``mark`` stands for differs from what was kept last."""
-        return self._marks.get(key) != mark
+        told = self._told.get(key)
+        return told is None or told.mark != mark
 
     def put(self, key: VpaKey, at: float, mark: Hashable, body: Mapping[str, Any]) -> None:
         """Keep an explanation."""
-        self._marks[key] = mark
-        pages = self._pages.setdefault(key, deque())
-        plain = msgspec.json.encode(body)
-        if pages:
-            before = pages.pop()
-            pages.append(_Page(before.at, _packed(_plain(before.packed), plain)))
-        pages.append(_Page(at, _packed(plain)))
-        while len(pages) > _MOST or (
-            len(pages) > 1 and sum(len(page.packed) for page in pages) > _MOST_BYTES
-        ):
-            pages.popleft()
+        told = self._told.setdefault(key, _ToldSizings())
+        told.mark = mark
+        told.add(at, "", msgspec.json.encode(body))
 
     def at(self, key: VpaKey, time_s: float) -> dict[str, Any] | None:
         """Return the explanation in force at a time; None: not known that far back."""
-        plain = b""
-        for page in reversed(self._pages.get(key, ())):
-            plain = _plain(page.packed, plain)
-            if page.at <= time_s:
-                found: dict[str, Any] = msgspec.json.decode(plain)
-                return found
-        return None
+        told = self._told.get(key)
+        plain = None if told is None else told.before(time_s)
+        return None if plain is None else msgspec.json.decode(plain)
 
     def known_since(self, key: VpaKey) -> float | None:
         """Return the time of the oldest explanation."""
-        pages = self._pages.get(key)
-        return pages[0].at if pages else None
+        told = self._told.get(key)
+        return told.older[0].at if told is not None else None
 
     def forget(self, key: VpaKey) -> None:
         """Drop a VPA that is gone."""
-        self._pages.pop(key, None)
-        self._marks.pop(key, None)
-
-
-def _packed(plain: bytes, against: bytes = b"") -> bytes:
-    packer = zlib.compressobj(1, wbits=_RAW, zdict=against)
-    return packer.compress(plain) + packer.flush()
-
-
-def _plain(packed: bytes, against: bytes = b"") -> bytes:
-    unpacker = zlib.decompressobj(wbits=_RAW, zdict=against)
-    return unpacker.decompress(packed) + unpacker.flush()
+        self._told.pop(key, None)

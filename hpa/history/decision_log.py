@@ -4,7 +4,6 @@ A change is another size decided, or other steps on the way to it; in between th
 trace speaks for the passes that followed. Packed are the inputs alone: the steps follow from them.
 """
 
-import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Protocol, get_args
@@ -20,100 +19,43 @@ from hpa.decide.observation import Past, Scale
 from hpa.decide.steps import Measured
 from hpa.history.last_trace import LastTrace, encode
 from hpa.machine.record import Key
+from podscale.core.change_ring import ChangeRing
 
-MOST = 32
-MOST_BYTES = 8 * 1024  # packed, per autoscaler
 MOST_UNPACKED = 1000  # autoscalers that change from pass to pass, each a few KB more
 _KEPT_SHAPES = 10_000
-_SMALL = 7 * 1024  # what it is told against lies within a window of 8 KB
 _OFTEN_S = 60.0  # what changed so lately will change again
-_RAW = -15  # deflate without zlib's header and sum: ten bytes of two hundred
-
 
 _decoder = msgspec.msgpack.Decoder(Trace)
 
 Shape = tuple[object, ...]
 
 
-class Packed(Struct, frozen=True, gc=False):
-    """One decision, and when it was made."""
+class AutoscalerLog(ChangeRing):
+    """The traces of one autoscaler. Of pods by the thousand only the last is kept."""
 
-    at: float
-    reason: str
-    body: bytes  # told against the next newer decision; the newest stands alone, packed or not
-
-
-class AutoscalerLog:
-    """The traces of one autoscaler."""
-
-    __slots__ = ("at", "decided", "last", "newest", "older", "reason", "shape", "since")
+    __slots__ = ("at", "decided", "last", "reason", "shape")
 
     def __init__(self, first: Trace) -> None:
+        super().__init__()
         self.at = first.now
-        self.decided: int | None = None
+        self.decided: int | None = None  # in a pass that came to its end
         self.last = LastTrace.of(first)
         self.shape: Shape = ()
         self.reason = ""
-        self.older: tuple[Packed, ...] = ()  # a deque alone is of 0.7 KB
-        self.newest: bytes | None = None  # the last of ``older`` as it is, until the next decision
-        self.since = first.now  # nothing is known before
 
-    def add(self, trace: Trace, *, may_wait: bool = False) -> None:
-        """Keep a decision at which something changed; the oldest ones make room for it.
+    def dictionary(self) -> bytes:
+        """Return what every trace is full of."""
+        return _dictionary()
 
-        ``may_wait``: it is not packed yet, if the next decision, too, may be a change.
-        """
-        plain = encode(trace)
-        older = list(self.older)
-        changes_often = bool(older) and trace.now - older[-1].at < _OFTEN_S
-        if older:
-            # Each is told against its newer neighbour, which has the same pods, status and
-            # recommendations but for a few: so the oldest can go, and nothing leans on it.
-            body = _packed(self._newest(), plain)
-            older[-1] = structs.replace(older[-1], body=body)
-        else:
-            self.since = trace.now  # what came before was too large to be kept
-        older.append(Packed(trace.now, self.reason, b""))
-        self.older, self.newest = tuple(older), plain
-        if may_wait and changes_often and len(plain) <= _SMALL:
-            self._make_room(trace.now)
-        else:
-            self.settle()
-
-    def settle(self) -> None:
-        """Pack the newest one alone. It is packed anew at the next change."""
-        if self.newest is None:
-            return
-        # Until the next change only: not worth the search for the best.
-        body = _packed(self.newest, _dictionary(), level=3)
-        self.newest = None
-        if self.older:
-            self.older = (*self.older[:-1], structs.replace(self.older[-1], body=body))
-            self._make_room(self.older[-1].at)
-
-    def _newest(self) -> bytes:
-        return self.newest or _plain(self.older[-1].body, _dictionary())
-
-    def _make_room(self, now: float) -> None:
-        older = list(self.older)
-        size = sum(len(each.body) for each in older)
-        while older and (len(older) > MOST or size > MOST_BYTES):
-            size -= len(older.pop(0).body)
-            self.since = older[0].at if older else now
-        self.older = tuple(older)
-
+    @property
     def known_since(self) -> float:
-        """Return since when there is an answer: of pods by the thousand only the last is kept."""
-        return self.since if self.older else self.at
+        """Since when there is an answer."""
+        return self.older[0].at if self.older else self.at
 
-    def before(self, time_s: float) -> Trace | None:
-        """Return the newest kept change that is not after ``time_s``."""
-        plain = b""
-        for each in reversed(self.older):
-            plain = _plain(each.body, plain) if plain else self._newest()
-            if each.at <= time_s:
-                return _whole(_decoder.decode(plain))
-        return None
+    def change(self, trace: Trace, *, may_wait: bool) -> None:
+        """Keep a decision at which something changed."""
+        changes_often = bool(self.older) and trace.now - self.older[-1].at < _OFTEN_S
+        self.add(trace.now, self.reason, encode(trace), may_wait=may_wait and changes_often)
 
 
 class Follower(Protocol):
@@ -161,7 +103,8 @@ class DecisionLog:
         kept.last = LastTrace.of(trace, after)
         shape = shape_of(trace)
         if shape == kept.shape:
-            self._settle(kept)
+            self._unpacked -= kept.newest is not None
+            kept.settle()
             return kept.reason
         if len(self._shapes) >= _KEPT_SHAPES:
             self._shapes.clear()
@@ -170,14 +113,9 @@ class DecisionLog:
         # Ten thousand may change together, at a start or an outage.
         was_unpacked = kept.newest is not None
         may_wait = was_unpacked or self._unpacked < MOST_UNPACKED
-        kept.add(trace, may_wait=may_wait)
+        kept.change(trace, may_wait=may_wait)
         self._unpacked += (kept.newest is not None) - was_unpacked
         return kept.reason
-
-    def _settle(self, kept: AutoscalerLog) -> None:
-        if kept.newest is not None:
-            kept.settle()
-            self._unpacked -= 1
 
     def last(self, key: Key) -> Trace | None:
         """Return the newest trace."""
@@ -200,16 +138,21 @@ class DecisionLog:
     def at(self, key: Key, time_s: float) -> Trace | None:
         """Return the trace that was in force at ``time_s``; None: that is not known any more."""
         kept = self._kept.get(key)
-        if kept is None or time_s < kept.known_since():
+        if kept is None:
             return None
         if kept.at <= time_s:
             return self.last(key)
-        return kept.before(time_s)
+        plain = kept.before(time_s)
+        if plain is None:
+            return None
+        found = _decoder.decode(plain)  # without its steps
+        made = replay(found).trace
+        return structs.replace(made, outcome=found.outcome, outcome_at=found.outcome_at)
 
     def known_since(self, key: Key) -> float | None:
         """Return since when ``at`` can answer."""
         kept = self._kept.get(key)
-        return None if kept is None else kept.known_since()
+        return None if kept is None else kept.known_since
 
     def changes(self, key: Key) -> list[tuple[float, str]]:
         """Return when something changed and the first reason then, oldest first."""
@@ -233,25 +176,6 @@ class DecisionLog:
 
 def _came_to_its_end(trace: Trace) -> bool:
     return trace.outcome is None or trace.outcome.scale in ("written", "not_tried")
-
-
-def _whole(trace: Trace) -> Trace:
-    """Return a trace that was kept without its steps as it was."""
-    made = replay(trace).trace
-    return structs.replace(made, outcome=trace.outcome, outcome_at=trace.outcome_at)
-
-
-def _packed(plain: bytes, against: bytes, *, level: int = 6) -> bytes:
-    # Tables as small as will do: they are filled with zeros for each trace.
-    is_small = max(len(plain), len(against)) < _SMALL
-    bits, tables = (-13, 6) if is_small else (_RAW, 8)
-    packer = zlib.compressobj(level, wbits=bits, memLevel=tables, zdict=against)
-    return packer.compress(plain) + packer.flush()
-
-
-def _plain(packed: bytes, against: bytes) -> bytes:
-    plain = zlib.decompressobj(wbits=_RAW, zdict=against)
-    return plain.decompress(packed) + plain.flush()
 
 
 # Of a steady autoscaler.

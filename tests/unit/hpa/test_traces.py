@@ -14,7 +14,8 @@ from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import ScaleEvent
 from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
 from hpa.explain import first_reason
-from hpa.history.decision_log import MOST, MOST_BYTES, DecisionLog, shape_of
+from hpa.history.decision_log import DecisionLog, shape_of
+from podscale.core.change_ring import MOST, MOST_BYTES
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 from tests.unit.hpa.days import day
