@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from hpa import flags as flags_
 from hpa.cluster.stores import HpaStores
 from hpa.decisions.api import DecisionsApi
-from hpa.decisions.decisions import GROUP, VERSION
+from hpa.decisions.decisions import KIND as DECISIONS
 from hpa.explain import first_reason
 from hpa.flags import HpaChoice
 from hpa.history.clock import SteadyClock
@@ -164,5 +164,5 @@ KIND = PartKind(
     open=_open,
     namespaces=lambda flags: flags.listing("namespaces"),
     reads_prometheus=lambda flags: flags.text("metrics-source") == "feed",
-    api_services=(f"{VERSION}.{GROUP}",),
+    api_services=(f"{DECISIONS.version}.{DECISIONS.group}",),
 )

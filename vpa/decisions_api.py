@@ -6,7 +6,8 @@ where the updater runs in the same process.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,13 +19,13 @@ from podscale.core.selectors.selector import Selector
 from podscale.kube.client.api import METADATA_LIST
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import PODS
-from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode, format_time
+from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
 from podscale.kube.columns.pods import Phase
 from podscale.serving import status
-from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.apis.leader_api import RETRY_S, LeaderApi, asked_time
-from podscale.serving.apis.list_selection import Key, listed, made
-from podscale.serving.status import Cause, Status
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
+from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
+from podscale.serving.apis.list_selection import Key, ListSelection
+from podscale.serving.status import Status
 from vpa import sizing
 from vpa.admission.patches.resources import MOST_CONTAINERS
 from vpa.explain.admission_reasons import AdmissionReasons, read
@@ -33,7 +34,7 @@ from vpa.model.api.objects import Vpa
 from vpa.model.api.quantities import EMPTY, RESOURCES
 from vpa.model.samples.membership import VpaKey
 from vpa.recommender.loop import Recommender
-from vpa.sizing import KnownSizing, PodDecision
+from vpa.sizing import KIND, KnownSizing, PodDecision
 from vpa.sizing_history import SizingHistory
 from vpa.stored import pod_of
 from vpa.updater.loop.loop import Updater
@@ -46,7 +47,7 @@ _MOST_PODS = 100  # of one VPA, whose admission is told
 _PODS_TIMEOUT_S = 5.0
 
 
-class SizingApi(LeaderApi):
+class SizingApi(DecisionApi[KnownSizing]):
     """The group over a recommender, and an updater beside it."""
 
     def __init__(
@@ -57,17 +58,10 @@ class SizingApi(LeaderApi):
         updater: Updater | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(
-            sizing.GROUP,
-            sizing.VERSION,
-            ApiResource(sizing.PLURAL, sizing.SINGULAR, True, sizing.KIND, ("get", "list")),
-            is_leader=is_leader,
-            refusal="this replica does not recommend: ask the leader",
-            answer=self._answered,
-        )
+        refusal = "this replica does not recommend: ask the leader"
+        super().__init__(KIND, is_leader, refusal=refusal, wall=wall)
         self._recommender = recommender
         self._updater = updater
-        self._wall = wall
         self._earlier = SizingHistory()
         self._earlier_of: object = None  # the term's model
         self._changed: set[VpaKey] = set()
@@ -76,56 +70,47 @@ class SizingApi(LeaderApi):
             updater.told.followers.append(self._note)
 
     def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        info = request.info
         if self._recommender.estimates is None:
-            return status.unavailable(
-                "nothing is recommended yet: the leader reads checkpoints or history first",
-                causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
-                retry_after_s=RETRY_S,
+            return not_decided_yet(
+                "nothing is recommended yet: the leader reads checkpoints or history first"
             )
-        if info.verb != "get":
-            return self._several(request)
-        key = VpaKey(info.namespace, info.name)
+        return super()._answered(request)
+
+    def _one(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
+        key = VpaKey(request.info.namespace, request.info.name)
         if not self._is_known(key):
-            return status.object_not_found(sizing.PLURAL, info.name, group=sizing.GROUP)
-        if request.parameter("at"):
-            return self._at(key, request.parameter("at"))
+            return status.object_not_found(KIND.resource.name, key.name, group=KIND.group)
+        if text := request.parameter("at"):
+            earlier = self._of_this_term()
+            since = earlier.known_since(key)
+            found = self._at(key.name, text, partial(earlier.at, key), since)
+            return found if isinstance(found, Status) else ApiResponse(value=found)
         if request.media.as_table:
-            return ApiResponse(value=sizing.table([self._row(key, request)], {}))
-        return self._one(key)
+            return ApiResponse(value=KIND.table([self._row(self.known(key), request)], {}))
+        return self._admitted_one(key)
 
-    async def _several(self, request: ApiRequest) -> Answered:
-        wanted = listed(request)
-        if isinstance(wanted, Status):
-            return wanted
-        page = wanted.page([
-            key
-            for key, held in self._recommender.held.items()
-            if wanted.takes(key, held.vpa.metadata.labels)
-        ])  # fmt: skip
-        as_table = request.media.as_table
+    def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
+        held = self._recommender.held.items()
+        return [key for key, each in held if wanted.takes(key, each.vpa.metadata.labels)]
 
-        def make(named: Key) -> dict[str, Any] | None:
-            key = VpaKey(*named)
-            if not self._is_known(key):
-                return None
-            return self._row(key, request) if as_table else sizing.body(self.known(key))
+    def _known(self, key: Key) -> KnownSizing | None:
+        named = VpaKey(*key)
+        return self.known(named) if self._is_known(named) else None
 
-        put_together = sizing.table if as_table else sizing.listing
-        return ApiResponse(value=put_together(await made(page.keys, make), page.metadata))
+    def _body(self, known: KnownSizing) -> dict[str, Any]:
+        return sizing.body(known)
 
-    def _row(self, key: VpaKey, request: ApiRequest) -> dict[str, Any]:
-        is_whole = request.parameter("includeObject") == "Object"
-        return sizing.row(self.known(key), is_whole=is_whole)
+    def _cells(self, known: KnownSizing) -> list[str]:
+        return sizing.cells(known)
 
     def _is_known(self, key: VpaKey) -> bool:
         recommender = self._recommender
         return key in recommender.held and key in recommender.cluster.vpas
 
-    async def _one(self, key: VpaKey) -> Answered:
+    async def _admitted_one(self, key: VpaKey) -> Answered:
         admitted = await self._admitted(key)
         if not self._is_known(key):
-            return status.object_not_found(sizing.PLURAL, key.name, group=sizing.GROUP)
+            return status.object_not_found(KIND.resource.name, key.name, group=KIND.group)
         known = msgspec.structs.replace(self.known(key), admitted=admitted)
         return ApiResponse(value=sizing.body(known))
 
@@ -150,22 +135,6 @@ class SizingApi(LeaderApi):
             return {}
         found = ((pod.metadata.name, read(pod.metadata.annotations)) for pod in pods)
         return {name: told for name, told in found if told is not None}
-
-    def _at(self, key: VpaKey, text: str) -> Answered:
-        now = self._wall()
-        time_s = asked_time(text, now)
-        if isinstance(time_s, Status):
-            return time_s
-        earlier = self._of_this_term()
-        found = earlier.at(key, time_s)
-        if found is not None:
-            return ApiResponse(value=found)
-        since = format_time(earlier.known_since(key) or now)
-        text = (
-            f"decisions about {key.name} are known from {since} on: the last changes are kept "
-            "that fit into 8 KB, and none over a restart or a new leader; ask for a later time"
-        )
-        return status.not_found(text, name=key.name, group=sizing.GROUP)
 
     def _vpa_changed(self, key: VpaKey, vpa: Vpa | None) -> None:
         if vpa is None:

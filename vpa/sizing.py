@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from podscale.core.quantity import Quantity
 from podscale.kube.client.wire import format_time
+from podscale.serving.apis.api import ApiResource
+from podscale.serving.apis.decision_api import DecisionKind, decision_metadata
 from vpa.explain.admission_reasons import AdmissionReasons
 from vpa.explain.explanation import WORDS, SizingExplanation, sentence
 from vpa.explain.plain import because, history, readable
@@ -18,9 +20,14 @@ from vpa.model.api.quantities import RESOURCES
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.updater.decide.decision import AppliedDecision, UpdateDecision
 
-GROUP, VERSION = "vpa.podscale.io", "v1alpha1"
-PLURAL, SINGULAR, KIND = "sizingdecisions", "sizingdecision", "SizingDecision"
-API_VERSION = f"{GROUP}/{VERSION}"
+GROUP = "vpa.podscale.io"
+_COLUMNS = ("Name", "Reference", "Mode", "CPU", "Memory", "Reason")
+KIND = DecisionKind(
+    GROUP,
+    "v1alpha1",
+    ApiResource("sizingdecisions", "sizingdecision", True, "SizingDecision", ("get", "list")),
+    tuple((name, name, 0) for name in _COLUMNS),
+)
 _SWITCHED_OFF = ("ResourceNotControlled", "ContainerModeOff")
 _ACTIONS = {"none": "stays as it is", "evict": "to be evicted", "resize": "to be resized"}
 _MOST_PODS = 5  # whose admission is told in sentences: replicas mostly got the same
@@ -53,6 +60,12 @@ class KnownSizing(Struct, frozen=True):
     requests: Mapping[tuple[str, str], Quantity] = {}
     usage_problem: str = ""  # why no usage comes at present
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the object."""
+        meta = self.vpa.metadata
+        return decision_metadata(meta.name, meta.namespace, self.time)
+
 
 def body(known: KnownSizing) -> dict[str, Any]:
     """Return the object: one explanation per container and resource, one per pod."""
@@ -82,29 +95,24 @@ def body(known: KnownSizing) -> dict[str, Any]:
         for pod, told in sorted(known.admitted.items())
         if pod not in {each.pod for each in known.pods}
     ]
-    return {
-        "kind": KIND,
-        "apiVersion": API_VERSION,
-        "metadata": _metadata(known),
-        "spec": shown,
-        "status": {
-            "time": format_time(known.time),
-            "conditions": [
-                {
-                    "type": each.type,
-                    "status": each.status,
-                    "reason": each.reason,
-                    "message": each.message,
-                }
-                for each in telling(vpa)
-            ]
-            + _usage_missing(known),
-            **_told_amount(first),
-            "sentences": _sentences(known, amounts, pods),
-            "recommendation": amounts,
-            "pods": pods,
-        },
+    told = {
+        "time": format_time(known.time),
+        "conditions": [
+            {
+                "type": each.type,
+                "status": each.status,
+                "reason": each.reason,
+                "message": each.message,
+            }
+            for each in telling(vpa)
+        ]
+        + _usage_missing(known),
+        **_told_amount(first),
+        "sentences": _sentences(known, amounts, pods),
+        "recommendation": amounts,
+        "pods": pods,
     }
+    return KIND.object(known.metadata, shown, told)
 
 
 def _usage_missing(known: KnownSizing) -> list[dict[str, str]]:
@@ -126,38 +134,6 @@ def explain(known: KnownSizing, container: str, resource: str) -> SizingExplanat
         measured=known.measured.get((container, resource), MeasuredBasis()),
     )
     return as_published(found, known.vpa, container, resource, known.standing)
-
-
-def listing(items: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the list of bodies."""
-    return {"kind": f"{KIND}List", "apiVersion": API_VERSION, "metadata": metadata,
-            "items": items}  # fmt: skip
-
-
-def table(rows: Sequence[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a meta.k8s.io/v1 Table."""
-    columns = ("Name", "Reference", "Mode", "CPU", "Memory", "Reason")
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata,
-        "columnDefinitions": [
-            {"name": name, "type": "string", "format": "name" if name == "Name" else "",
-             "description": name, "priority": 0}
-            for name in columns
-        ],
-        "rows": rows,
-    }  # fmt: skip
-
-
-def row(known: KnownSizing, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the table's row; ``is_whole`` with the object, by which clients sort."""
-    partial = {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": _metadata(known),
-    }
-    return {"cells": _cells(known), "object": body(known) if is_whole else partial}
 
 
 def _idle(vpa: Vpa) -> SizingExplanation:
@@ -268,7 +244,8 @@ def _admitted_value(told: Mapping[str, Any]) -> str:
     return readable(resource, told["decision"].get("value")) or "left as it was"
 
 
-def _cells(known: KnownSizing) -> list[str]:
+def cells(known: KnownSizing) -> list[str]:
+    """Return the row of the table."""
     ref = known.vpa.spec.target_ref
     container = known.containers[0] if known.containers else ""
     told = {resource: explain(known, container, resource) for resource in RESOURCES}
@@ -282,12 +259,3 @@ def _cells(known: KnownSizing) -> list[str]:
         ),
         _first(known).first,
     ]
-
-
-def _metadata(known: KnownSizing) -> dict[str, str]:
-    meta = known.vpa.metadata
-    return {
-        "name": meta.name,
-        "namespace": meta.namespace,
-        "creationTimestamp": format_time(known.time),
-    }

@@ -5,26 +5,25 @@ told and made of it, beside the decision.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import structs, to_builtins
 
-from hpa.decide.decision import Trace
 from hpa.decisions import decisions
-from hpa.decisions.decisions import KnownDecisions
+from hpa.decisions.decisions import KIND, KnownDecisions
 from hpa.explain import first_reason
 from hpa.loop.controller import Controller
 from hpa.machine.record import AutoscalerRecord, Key
-from podscale.kube.client.wire import format_time
 from podscale.serving import status
-from podscale.serving.apis.api import Answered, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.apis.leader_api import RETRY_S, LeaderApi, asked_time
-from podscale.serving.apis.list_selection import listed, made
+from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
+from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
+from podscale.serving.apis.list_selection import ListSelection
 from podscale.serving.status import Cause, Status
 
 
-class DecisionsApi(LeaderApi):
+class DecisionsApi(DecisionApi[KnownDecisions]):
     """The group over the traces of a controller."""
 
     def __init__(
@@ -34,59 +33,37 @@ class DecisionsApi(LeaderApi):
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(
-            decisions.GROUP,
-            decisions.VERSION,
-            ApiResource(
-                decisions.PLURAL,
-                decisions.SINGULAR,
-                True,
-                decisions.KIND,
-                ("get", "list"),
-                short_names=("sd",),
-            ),
-            is_leader=is_leader,
-            refusal="this replica does not decide: ask the leader",
-            answer=self._answered,
-        )
+        refusal = "this replica does not decide: ask the leader"
+        super().__init__(KIND, is_leader, refusal=refusal, wall=wall)
         self._controller = controller
-        self._wall = wall
-
-    def _answered(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
-        if request.info.verb == "get":
-            return self._one(request)
-        return self._several(request)
 
     def _one(self, request: ApiRequest) -> Answered:
-        info = request.info
-        record = self._controller.catalog.get((info.namespace, info.name))
+        key = (request.info.namespace, request.info.name)
+        record = self._controller.catalog.get(key)
         if record is None:
-            return status.object_not_found(decisions.PLURAL, info.name, group=decisions.GROUP)
-        trace = self._controller.traces.last(record.key)
-        if trace is None:
+            return status.object_not_found(KIND.resource.name, key[1], group=KIND.group)
+        known = self._known(key)
+        if known is None:
             return _undecided(record)
-        known = self._known(record, trace)
-        text = request.parameter("at")
+        text, traces = request.parameter("at"), self._controller.traces
         if text:
-            found = self._at(record, text)
+            since = traces.known_since(key)
+            found = self._at(record.key[1], text, partial(traces.at, key), since)
             if isinstance(found, Status):
                 return found
-            if found.now != trace.now:
+            if found.now != known.trace.now:
                 # Who else acts, and whether the object can be read, is known of now only.
                 known = structs.replace(
                     known, trace=found, reason=first_reason(found), foreign=None, problem=""
                 )
         if request.media.as_table:
-            return ApiResponse(value=decisions.table([self._row(known, request)], {}))
-        body = decisions.body(known)
+            return ApiResponse(value=KIND.table([self._row(known, request)], {}))
+        body = self._body(known)
         if request.parameter("story") == "true":
             body["status"]["story"] = to_builtins(self._controller.story(record))
         return ApiResponse(value=body)
 
-    async def _several(self, request: ApiRequest) -> Answered:
-        wanted = listed(request)
-        if isinstance(wanted, Status):
-            return wanted
+    def _decided(self, wanted: ListSelection) -> Sequence[Key] | Status:
         catalog, traces = self._controller.catalog, self._controller.traces
         records = [
             record
@@ -97,49 +74,28 @@ class DecisionsApi(LeaderApi):
         undecided = (record for record in records if not record.problem)
         if not decided and (first := next(undecided, None)) is not None:
             return _undecided(first)  # a leader that has just begun never lists nothing
-        page = wanted.page(decided)
-        as_table = request.media.as_table
+        return decided
 
-        def make(key: Key) -> dict[str, Any] | None:
-            record, trace = catalog.get(key), traces.last(key)
-            if record is None or trace is None:
-                return None
-            known = self._known(record, trace)
-            return self._row(known, request) if as_table else decisions.body(known)
-
-        put_together = decisions.table if as_table else decisions.listing
-        return ApiResponse(value=put_together(await made(page.keys, make), page.metadata))
-
-    def _row(self, known: KnownDecisions, request: ApiRequest) -> dict[str, Any]:
-        is_whole = request.parameter("includeObject") == "Object"
-        return decisions.row(known, self._wall(), is_whole=is_whole)
-
-    def _known(self, record: AutoscalerRecord, trace: Trace) -> KnownDecisions:
-        traces = self._controller.traces
+    def _known(self, key: Key) -> KnownDecisions | None:
+        traces, record = self._controller.traces, self._controller.catalog.get(key)
+        trace = traces.last(key)
+        if record is None or trace is None:
+            return None
         return KnownDecisions(
-            *record.key,
+            *key,
             trace,
-            traces.reason(record.key),
-            traces.known_since(record.key) or trace.now,
-            traces.changes(record.key),
-            self._controller.foreign_controller(record.key),
+            traces.reason(key),
+            traces.known_since(key) or trace.now,
+            traces.changes(key),
+            self._controller.foreign_controller(key),
             problem=record.problem,
         )
 
-    def _at(self, record: AutoscalerRecord, text: str) -> Trace | Status:
-        time_s = asked_time(text, self._wall())
-        if isinstance(time_s, Status):
-            return time_s
-        trace = self._controller.traces.at(record.key, time_s)
-        if trace is not None:
-            return trace
-        since = self._controller.traces.known_since(record.key)
-        text = (
-            f"decisions about {record.key[1]} are known from {format_time(since or 0)} on: the "
-            "last changes are kept that fit into 8 KB, and none over a restart or a new leader; "
-            "ask for a later time"
-        )
-        return status.not_found(text, name=record.key[1], group=decisions.GROUP)
+    def _body(self, known: KnownDecisions) -> dict[str, Any]:
+        return decisions.body(known)
+
+    def _cells(self, known: KnownDecisions) -> list[str]:
+        return decisions.cells(known, self._wall())
 
 
 def _undecided(record: AutoscalerRecord) -> Status:
@@ -148,8 +104,4 @@ def _undecided(record: AutoscalerRecord) -> Status:
         return status.unavailable(
             text, causes=(Cause(reason="SpecInvalid", message=record.problem),)
         )
-    return status.unavailable(
-        f"{record.key[1]} has not been decided on yet, wait for one sync period",
-        causes=(Cause(reason="NotDecidedYet", message="the leader has just begun"),),
-        retry_after_s=RETRY_S,
-    )
+    return not_decided_yet(f"{record.key[1]} has not been decided on yet, wait for one sync period")

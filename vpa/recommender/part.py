@@ -165,7 +165,7 @@ def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> Par
         namespaces=common_flags.namespaces,
         needs_annotations=True,
         reads_prometheus=flags_.uses_feed,
-        api_services=(f"{sizing.VERSION}.{sizing.GROUP}",),
+        api_services=(f"{sizing.KIND.version}.{sizing.KIND.group}",),
     )
 
 

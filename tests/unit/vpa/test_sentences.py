@@ -88,7 +88,7 @@ def test_the_first_reason_is_not_what_the_user_switched_off(
 ) -> None:
     told = known(*policies, target=TargetState(found))
     assert sizing.body(told)["status"]["first_reason"] == reason
-    assert sizing.row(told)["cells"][-1] == reason
+    assert sizing.cells(told)[-1] == reason
 
 
 def test_what_becomes_of_a_pod_is_told_in_words() -> None:
@@ -139,7 +139,7 @@ def test_an_amount_that_is_held_is_told_with_what_holds_it() -> None:
     assert sentence.startswith("memory of app: 9Gi. It was published before and is held, because")
     assert "until 2026-11-18T22:13:20Z. What is known now gives 1.15Gi." in sentence
     assert "A day has to be known again" in found["change"]
-    assert sizing.row(told)["cells"][4] == "9Gi"
+    assert sizing.cells(told)[4] == "9Gi"
 
 
 @pytest.mark.parametrize(
