@@ -56,6 +56,8 @@ def place(text: str, message: str) -> tuple[int, int]:
         return 0, 0
     match = _NAMED.search(message)
     named = "".join(filter(None, match.groups())) if match else ""
+    if inside := _UNKNOWN_IN.search(message):
+        named = f"{inside[2]}.{inside[1]}"
     found = (0, 0)
     for step in re.findall(r"[\w/-]+", named):
         below = _below(node, step)
@@ -65,7 +67,8 @@ def place(text: str, message: str) -> tuple[int, int]:
     return found
 
 
-_NAMED = re.compile(r"at `\$\.?([^`]+)`|unknown field ([^\s;`]+)|^([A-Za-z][\w.\[\]/-]*):")
+_NAMED = re.compile(r"at `\$\.?([^`]+)`|unknown field `?([^\s;`]+)|^([A-Za-z][\w.\[\]/-]*):")
+_UNKNOWN_IN = re.compile(r"unknown field `([^`]+)` - at `\$\.?([^`]*)`")  # msgspec's
 
 
 def _below(node: yaml.Node | None, step: str) -> tuple[tuple[int, int], yaml.Node] | None:

@@ -52,6 +52,9 @@ COMMANDS = {
     "replay": CommandEntry(
         "podscale.cli.replay.command", "Say what another HPA would have done, and its cost."
     ),
+    "report": CommandEntry(
+        "podscale.cli.report.command", "Say what a cluster could save, and how likely it hurts."
+    ),
     "serve": CommandEntry(
         _PROCESSES, "Run what other programs wait for: metrics and admission.", "serve"
     ),

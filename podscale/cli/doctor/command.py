@@ -15,6 +15,7 @@ from podscale.cli.cluster import (
 )
 from podscale.cli.doctor.given import Given, WrongUsage, check, prometheus, read, seconds, stdin
 from podscale.cli.output import Form, note, output_option, printable, progress, said
+from podscale.cli.prometheus import prometheus_options
 
 if TYPE_CHECKING:
     from adapter.apis.rules_api import RulesTold
@@ -37,10 +38,7 @@ if TYPE_CHECKING:
     metavar="NAMESPACE/NAME",
     help="Rules in a ConfigMap of the cluster. Neither: the running adapter is asked.",
 )
-@click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter.")
-@click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE")
-@click.option("--prometheus-token-file", default="", metavar="FILE")
-@click.option("--prometheus-ca-file", default="", metavar="FILE")
+@prometheus_options
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds for one query.")
 @click.option("--metric", default="", help="The metric that is missing; else the whole file.")
 @click.option("--api", type=click.Choice(["custom", "external"]), default="custom")

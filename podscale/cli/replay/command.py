@@ -5,6 +5,7 @@ from typing import Literal
 import click
 
 from podscale.cli.cluster import ClusterChoice, cluster_options, kind_and_name
+from podscale.cli.prometheus import prometheus_options
 
 ReplayForm = Literal["table", "json", "yaml", "csv"]
 FORMS: tuple[ReplayForm, ...] = ("table", "json", "yaml", "csv")
@@ -17,10 +18,7 @@ EXIT_INTERRUPTED = 130
 @click.option(
     "--step", default="15s", show_default=True, metavar="DURATION", help="Of the history."
 )
-@click.option("--prometheus-url", default="", metavar="URL", help="Prometheus, as the adapter.")
-@click.option("--prometheus-header", multiple=True, metavar="NAME=VALUE")
-@click.option("--prometheus-token-file", default="", metavar="FILE")
-@click.option("--prometheus-ca-file", default="", metavar="FILE")
+@prometheus_options
 @click.option("-f", "--config", default="", metavar="FILE", help="Rules file, as the doctor's.")
 @click.option(
     "--config-map", default="", metavar="NAMESPACE/NAME",

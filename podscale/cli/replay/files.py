@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -15,8 +15,9 @@ from podscale.cli.cluster import EXIT_USAGE
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.replay.errors import ReplayError, TraceInvalid
-from podscale.replay.price import PriceList
 from podscale.replay.trace_file import read_trace
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class WrongInput(click.ClickException):
@@ -82,15 +83,15 @@ def trace_of_file(file: str, scale: float) -> tuple[LoadHistory, list[str]]:
     return LoadHistory(load.time_s, columns, load.hidden), notes
 
 
-def prices_of_file(file: str) -> PriceList:
-    """Return the prices; raises ``WrongInput``."""
+def converted(file: str, kind: type[T]) -> T:
+    """Return the YAML of a file as ``kind``; raises ``WrongInput`` with file and line."""
     text = read(file)
     try:
-        return msgspec.convert(plain(text), PriceList)
+        return msgspec.convert(plain(text), kind)
     except WrittenError as error:
         raise WrongInput(f"{file}{_at(error.line, error.column)}: {error}") from None
     except msgspec.ValidationError as error:
-        known = ", ".join(PriceList.__struct_encode_fields__)
+        known = ", ".join(kind.__struct_encode_fields__)
         raise WrongInput(
             f"{file}{_at(*place(text, str(error)))}: {error}; known: {known}"
         ) from None

@@ -32,6 +32,7 @@ from podscale.replay.candidates import (
     rows,
 )
 from podscale.replay.errors import ReplayError
+from podscale.replay.price import PriceList
 from podscale.replay.report import ReplayReport
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from podscale.replay.trace_file import with_columns_of
@@ -105,8 +106,8 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
     found = recorded(cluster, name, PastOptions(
-        since_s=_seconds("--since", given.since),
-        step_s=max(1, round(_seconds("--step", given.step))),
+        since_s=seconds("--since", given.since),
+        step_s=max(1, round(seconds("--step", given.step))),
         most_samples=given.max_samples, config=given.config, config_map=given.config_map,
         prometheus_url=given.prometheus_url, prometheus_header=given.prometheus_header,
         prometheus_token_file=given.prometheus_token_file,
@@ -122,11 +123,11 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
 def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
     ready_after_s = subject.ready_after_s or (_READY_AFTER_S,)
     if given.ready_after:
-        ready_after_s = (_seconds("--ready-after", given.ready_after),)
+        ready_after_s = (seconds("--ready-after", given.ready_after),)
     plant = Plant(
         ready_after_s=ready_after_s,
-        metric_age_s=_seconds("--metric-age", given.metric_age),
-        nodes_after_s=_seconds("--nodes-after", given.nodes_after),
+        metric_age_s=seconds("--metric-age", given.metric_age),
+        nodes_after_s=seconds("--nodes-after", given.nodes_after),
         room=given.room,
         requests=subject.requests,
     )
@@ -164,7 +165,7 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
                          key=lambda row: row.verdict.pod_hours)]  # fmt: skip
         words.append(f"of {len(swept)} specs swept those are shown that no other beats")
     found += _beside(asked, today)
-    prices = files.prices_of_file(given.price) if given.price else None
+    prices = files.converted(given.price, PriceList) if given.price else None
     middle_s = sorted(ready_after_s)[len(ready_after_s) // 2]
     measured = " as measured" if subject.ready_after_s and not given.ready_after else ""
     words.append(
@@ -225,8 +226,8 @@ def _collected(made: Iterator[ReplayRow], found: list[ReplayRow]) -> bool:
     return True
 
 
-def _seconds(flag: str, text: str) -> float:
-    # Go's 1h30m, or Prometheus's 14d.
+def seconds(flag: str, text: str) -> float:
+    """Return the seconds of Go's 1h30m or Prometheus's 14d; raises ``WrongInput``."""
     for read in (parse_go, parse_prometheus):
         try:
             found = read(text)

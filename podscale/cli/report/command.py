@@ -1,0 +1,65 @@
+"""``podscale report``: what a cluster could save, and how likely that is to hurt."""
+
+from typing import Literal
+
+import click
+
+from podscale.cli.cluster import ClusterChoice, cluster_options
+from podscale.cli.prometheus import prometheus_options
+
+ReportForm = Literal["table", "wide", "json", "yaml", "csv"]
+FORMS: tuple[ReportForm, ...] = ("table", "wide", "json", "yaml", "csv")
+ESTIMATORS = ("vpa", "autopilot", "percentile")
+
+
+@click.command("report")
+@click.option("--since", default="8d", show_default=True, metavar="DURATION", help="How far back.")
+@click.option("--step", default="5m", show_default=True, metavar="DURATION", help="Of the history.")
+@prometheus_options
+@click.option(
+    "--names", default="", metavar="FILE",
+    help="YAML: metrics and labels that are not called as in kube-prometheus.",
+)  # fmt: skip
+@click.option(
+    "--estimator", type=click.Choice(ESTIMATORS), default="vpa", show_default=True,
+    help="What recommends: the VPA's recommenders, or a percentile of all samples.",
+)  # fmt: skip
+@click.option(
+    "--percentile", type=click.FloatRange(0.0, 1.0), default=0.9, show_default=True,
+    help="That vpa or percentile recommends.",
+)  # fmt: skip
+@click.option(
+    "--pod-recommendation-min-cpu-millicores", "min_cpu_milli", type=click.FloatRange(0.0),
+    default=25.0, show_default=True, help="The least that a pod gets, as the recommender.",
+)  # fmt: skip
+@click.option(
+    "--pod-recommendation-min-memory-mb", "min_memory_mb", type=click.FloatRange(0.0),
+    default=250.0, show_default=True,
+)  # fmt: skip
+@click.option("--price", default="", metavar="FILE", help="YAML: currency, coreHour, gibHour …")
+@cluster_options
+@click.option(
+    "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
+    help="The form of what is printed.",
+)  # fmt: skip
+def command(*, cluster: ClusterChoice, form: ReportForm, **options: object) -> None:
+    """Say what each workload uses, what it should request, and how likely that is to hurt.
+
+    \b
+    podscale report -A --prometheus-url URL
+    podscale report -n shop --prometheus-url URL --since 14d --price prices.yaml
+    podscale report -A --prometheus-url URL -o csv
+
+    \b
+    class      steady, daily, bursty, growing, idle or batch
+    risk       the chance that a pod needs more than is recommended within a week: memory
+               that it is killed, CPU that it is throttled in 5 % of six hours
+    saving     request less recommendation, of all pods
+    """
+    # Imported here: --help must not load numpy.
+    import msgspec
+
+    from podscale.cli.report.run import ReportOptions, reported
+    from podscale.cli.report.shown import print_report
+
+    print_report(reported(cluster, msgspec.convert(options, ReportOptions)), form)

@@ -1,0 +1,104 @@
+"""From the call to the report: names, prices, Prometheus's history."""
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from podscale.cli.cluster import ClusterChoice
+from podscale.cli.doctor.given import Given, WrongUsage, prometheus
+from podscale.cli.output import progress, said
+from podscale.cli.replay.files import WrongInput, converted
+from podscale.cli.replay.run import seconds
+from podscale.feed.errors import QueryError
+from podscale.feed.history import HistoryReader
+from podscale.feed.http.client import PrometheusClient
+from podscale.replay.fleet.assembly import report_of
+from podscale.replay.fleet.blocks import BLOCK_S
+from podscale.replay.fleet.names import FleetNames
+from podscale.replay.fleet.reading import FleetPast, FleetReader, FleetSpan
+from podscale.replay.fleet.report import FleetReport
+from podscale.replay.fleet.sizing import Estimator, RequestChoice
+from podscale.replay.price import PriceList
+
+if TYPE_CHECKING:
+    from podscale.feed.options import PrometheusOptions
+
+T = TypeVar("T", bound=Struct)
+_DEADLINE_S = 30.0
+
+
+class ReportOptions(Struct, frozen=True):
+    """The call, as it was written."""
+
+    since: str = "8d"
+    step: str = "5m"
+    prometheus_url: str = ""
+    prometheus_header: tuple[str, ...] = ()
+    prometheus_token_file: str = ""
+    prometheus_ca_file: str = ""
+    names: str = ""
+    estimator: Estimator = "vpa"
+    percentile: float = 0.9
+    min_cpu_milli: float = 25.0
+    min_memory_mb: float = 250.0
+    price: str = ""
+
+
+def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
+    """Return the report; raises ``WrongInput`` for what has to be changed first."""
+    names = converted(given.names, FleetNames) if given.names else FleetNames()
+    prices = converted(given.price, PriceList) if given.price else None
+    step_s = round(seconds("--step", given.step))
+    if step_s < 1 or 3600 % step_s:
+        raise WrongInput(f"--step {given.step}: an hour has to be a number of whole steps")
+    blocks = int(seconds("--since", given.since) // BLOCK_S)
+    if not blocks:
+        raise WrongInput(f"--since {given.since}: six hours are the least that says anything")
+    only = "" if cluster.all_namespaces else cluster.namespace
+    source = _source(given)
+    try:
+        past, span = asyncio.run(_past(source, names, only, blocks, step_s, given.estimator))
+    except (QueryError, OSError) as error:
+        raise WrongInput(said(error)) from None
+    if not past.usage.containers:
+        where = f"of namespace {only} " if only else ""
+        raise WrongInput(
+            f"Prometheus has no {names.cpu} or {names.memory} {where}in the last {given.since}: "
+            "are they called otherwise? (--names FILE)"
+        )
+    choice = RequestChoice(
+        given.estimator, given.percentile, given.min_cpu_milli, given.min_memory_mb
+    )
+    return report_of(past, span, choice, prices, progress())
+
+
+def _source(given: ReportOptions) -> "PrometheusOptions":
+    try:
+        source = prometheus(Given(
+            timeout=_DEADLINE_S, prometheus_url=given.prometheus_url,
+            prometheus_header=given.prometheus_header,
+            prometheus_token_file=given.prometheus_token_file,
+            prometheus_ca_file=given.prometheus_ca_file,
+        ))  # fmt: skip
+    except WrongUsage as error:
+        raise WrongInput(str(error)) from None
+    if source is None:
+        raise WrongInput("say where the history is: --prometheus-url URL")
+    return source
+
+
+async def _past(
+    source: "PrometheusOptions",
+    names: FleetNames,
+    only: str,
+    blocks: int,
+    step_s: int,
+    estimator: Estimator,
+) -> tuple[FleetPast, FleetSpan]:
+    async with PrometheusClient(source) as client:
+        now = await client.clock_s()
+    span = FleetSpan(int(now // step_s) * step_s, blocks, step_s, only)
+    async with HistoryReader(source) as reader:
+        fleet = FleetReader(reader, names, span, progress())
+        return await fleet.past(is_autopilot=estimator == "autopilot"), span

@@ -1,0 +1,165 @@
+"""From what Prometheus remembers to the report: figures, recommendations, risks.
+
+Figures come from all samples, the recommendation from the estimators, the risk from blocks of
+six hours; workloads that share a class share what back-tests have taught.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from podscale.replay.fleet import risk
+from podscale.replay.fleet.blocks import THROTTLED, Floats, needs
+from podscale.replay.fleet.classes import CLASSES, UsageShape, shape_of
+from podscale.replay.fleet.reading import FleetPast, FleetSpan, Told
+from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
+from podscale.replay.fleet.sizing import RequestChoice, SizedAmount, recommended
+from podscale.replay.fleet.usage import SizedContainer
+from podscale.replay.price import PriceList
+from vpa.model.api.quantities import RESOURCES
+
+_QUANTILES = (0.5, 0.95, 0.99, 1.0)
+_ENDED = ("Job", "CronJob", "Pod")  # kinds whose pods may be there no more
+
+
+class _Figures(Struct):
+    # Of one container and resource, before it is known what it should request.
+    quantiles: Floats
+    shape: UsageShape
+    needs: Floats
+    pods: float
+    first_step: int
+    last_step: int
+
+
+def report_of(
+    past: FleetPast,
+    span: FleetSpan,
+    choice: RequestChoice,
+    prices: PriceList | None,
+    told: Told,
+) -> FleetReport:
+    """Return the report; ``told`` takes done, of how many, and what."""
+    figures: dict[tuple[int, str], _Figures] = {}
+    percentiles: dict[tuple[int, str], float] = {}
+    for number, column in enumerate(past.usage.containers.values()):
+        for resource in RESOURCES:
+            steps, values = past.usage.samples(column, resource)
+            if len(values):
+                figures[column, resource] = _figures(resource, steps, values, span)
+                if choice.estimator == "percentile":
+                    percentiles[column, resource] = float(np.quantile(values, choice.percentile))
+        if number % 100 == 0:
+            told(number, len(past.usage.containers), "figures")
+    told(1, 1, "figures")
+    wanted = recommended(past, choice, percentiles)
+    lines: list[FleetLine] = []
+    gone = 0
+    chances = {each: _risks(past, wanted, figures, each) for each in RESOURCES}
+    steps_a_day = 86400 // span.step_s
+    for sized, column in past.usage.containers.items():
+        known = [figures[key] for each in RESOURCES if (key := (column, each)) in figures]
+        amounts = wanted.get(sized)
+        if not known or amounts is None:
+            continue
+        last = max(each.last_step for each in known)
+        if last < span.blocks * span.block_steps - steps_a_day and (
+            sized.workload.kind not in _ENDED
+        ):
+            gone += 1
+            continue
+        pods = known[0].pods
+        resources = {
+            resource: _line(past, sized, resource, figures[column, resource], amounts[resource],
+                            chances[resource].get(sized), pods)
+            for resource in amounts if (column, resource) in figures
+        }  # fmt: skip
+        first = min(each.first_step for each in known)
+        is_scaling = past.scaled.get(sized.workload)
+        lines.append(FleetLine(
+            sized, pods, is_scaling is not None, bool(is_scaling),
+            (last + 1 - first) / steps_a_day, past.oom_kills.get(sized, 0),
+            past.throttled.get(sized), resources,
+        ))  # fmt: skip
+    notes = list(past.notes)
+    if gone:
+        notes.append(f"{gone} containers have had no sample for a day, renamed or gone: left out")
+    made = FleetReport(lines, span, notes, prices)
+    return FleetReport(sorted(lines, key=made.worth, reverse=True), span, notes, prices)
+
+
+def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: FleetSpan) -> _Figures:
+    share = THROTTLED if resource == "cpu" else 0.0
+    last = int(steps.max())
+    ordered = np.sort(values)
+    at = np.ceil(np.array(_QUANTILES) * (len(ordered) - 1)).astype(np.intp)
+    # Pods at once: now where it runs now, else in the steps in which there was any.
+    recent = steps > last - 3
+    pods = float(recent.sum()) / len(np.unique(steps[recent]))
+    if last < span.blocks * span.block_steps - 3:
+        pods = len(steps) / (last + 1 - int(steps.min()))
+    return _Figures(
+        ordered[at],
+        shape_of(resource, steps, values, 3600 // span.step_s),
+        needs(steps, values, span.block_steps, span.blocks, share),
+        pods,
+        int(steps.min()),
+        last,
+    )
+
+
+def _line(
+    past: FleetPast,
+    sized: SizedContainer,
+    resource: str,
+    figures: _Figures,
+    wanted: SizedAmount,
+    risks: tuple[Chance, float] | None,
+    pods: float,
+) -> ResourceLine:
+    request = past.requests.get(sized, {}).get(resource)
+    p50, p95, p99, largest = figures.quantiles.tolist()
+    is_known = bool(past.requests)  # without kube-state-metrics no request is known
+    return ResourceLine(
+        request, past.limits.get(sized, {}).get(resource), p50, p95, p99, largest, figures.shape,
+        wanted.amount, wanted.bounds, risks[0] if risks else None, risks[1] if risks else 0.0,
+        ((request or 0.0) - wanted.amount) * pods if is_known else 0.0,
+    )  # fmt: skip
+
+
+def _risks(
+    past: FleetPast,
+    wanted: Mapping[SizedContainer, Mapping[str, SizedAmount]],
+    figures: Mapping[tuple[int, str], _Figures],
+    resource: str,
+) -> dict[SizedContainer, tuple[Chance, float]]:
+    # Chances of the recommendation and of the 99th percentile, by container.
+    named = [(sized, figures[column, resource], wanted[sized][resource].amount)
+             for sized, column in past.usage.containers.items()
+             if (column, resource) in figures and resource in wanted.get(sized, {})]  # fmt: skip
+    if not named:
+        return {}
+    histories = np.stack([each.needs for _, each, _ in named])
+    groups = np.array([CLASSES.index(each.shape.usage_class) for _, each, _ in named], np.intp)
+    requests = np.array([[amount, each.quantiles[2]] for _, each, amount in named])
+    blocks = histories.shape[1]
+    known = blocks - np.argmax(~np.isnan(histories), axis=1)  # blocks since the first
+    length = np.searchsorted(risk.LENGTHS, known, side="right") - 1  # -1: less than a day
+    found: dict[SizedContainer, tuple[Chance, float]] = {}
+    lines: tuple[risk.Calibration, Mapping[int, risk.Calibration]] = (risk.Calibration(), {})
+    for place, blocks_before in enumerate(risk.LENGTHS):
+        drawn = risk.calibrated(histories, groups, blocks_before)
+        # Without back-tests those of a shorter history are the best there are.
+        whole, of_class = lines = drawn if drawn[0].backtests else lines
+        is_last = place == len(risk.LENGTHS) - 1
+        for group in np.unique(groups[length == place]):
+            rows = np.flatnonzero((length == place) & (groups == group))
+            seen = histories[rows] if is_last else histories[rows, -risk.LENGTHS[place + 1] :]
+            stated = risk.of_week(seen, requests[rows], of_class.get(int(group), whole))
+            for at, row in enumerate(rows):
+                bounds = (stated.chance, stated.low, stated.high)
+                chance = Chance(*(float(each[at, 0]) for each in bounds))
+                found[named[row][0]] = chance, float(stated.chance[at, 1])
+    return found

@@ -1,0 +1,226 @@
+"""A cluster's weeks from Prometheus: a bounded number of range queries, one after the other.
+
+Series of usage come without most of their labels, in slices of time; what is known of requests,
+owners and bounds comes from kube-state-metrics, and what is missing there is named.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+
+from podscale.feed.errors import QueryError
+from podscale.feed.history import HistorySeries, HistorySlice
+from podscale.replay.fleet.blocks import BLOCK_S
+from podscale.replay.fleet.names import FleetNames, FleetQueries
+from podscale.replay.fleet.owners import Owned, Workload, workload_of
+from podscale.replay.fleet.usage import FleetUsage, SizedContainer
+
+POINTS = 1_152_000  # of one slice: a day of 4,000 containers at five minutes
+_DAY_S = 86400
+_OWNERS_S = 3600  # a pod that lived for less is known by its name
+
+Told = Callable[[int, int, str], None]  # done, of how many, what
+Amounts = dict[str, float]  # cores and bytes by resource
+
+
+class RangeReader(Protocol):
+    """Reads range queries (``HistoryReader``)."""
+
+    def read(
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
+    ) -> AsyncIterator[HistorySlice]: ...
+
+
+class FleetSpan(Struct, frozen=True):
+    """How far back, how dense, and which namespace (empty: all)."""
+
+    end_s: int
+    blocks: int  # of six hours
+    step_s: int = 300
+    namespace: str = ""
+
+    @property
+    def block_steps(self) -> int:
+        """Steps of one block."""
+        return BLOCK_S // self.step_s
+
+    @property
+    def start_s(self) -> int:
+        """When the first step ends."""
+        return self.end_s - (self.blocks * self.block_steps - 1) * self.step_s
+
+
+class FleetPast(Struct, frozen=True):
+    """What Prometheus remembers of a cluster."""
+
+    usage: FleetUsage
+    requests: Mapping[SizedContainer, Amounts]
+    limits: Mapping[SizedContainer, Amounts]
+    throttled: Mapping[SizedContainer, float]  # share of CPU periods
+    oom_kills: Mapping[SizedContainer, int]
+    scaled: Mapping[Workload, bool]  # those with an HPA, and whether it acts
+    nodes: Mapping[str, Amounts]
+    bounds: Mapping[tuple[str, str], Mapping[str, Amounts]]  # (namespace, type) → constraint
+    notes: list[str]
+
+
+class FleetReader:
+    """Reads one report's history."""
+
+    def __init__(self, reader: RangeReader, names: FleetNames, span: FleetSpan, told: Told) -> None:
+        self._reader, self._span, self._told = reader, span, told
+        self._names = names
+        self._queries = FleetQueries(names, span.namespace, span.step_s)
+        self._pods: dict[tuple[str, str], tuple[str, str]] = {}
+        self._parents: dict[str, Owned] = {}
+        self._sized: dict[tuple[str, str, str], SizedContainer] = {}
+        self._notes: list[str] = []
+
+    async def past(self, *, is_autopilot: bool = False) -> FleetPast:
+        """Return what there is; raises ``QueryError`` where usage itself cannot be read."""
+        names, queries = self._names, self._queries
+        self._pods = await self._owned(names.pod_owner, "pod")
+        self._parents = {
+            "ReplicaSet": await self._owned(names.replicaset_owner, "replicaset"),
+            "Job": await self._owned(names.job_owner, "job_name"),
+        }
+        usage = FleetUsage(self._span.start_s, self._span.step_s, is_autopilot=is_autopilot)
+        await self._usage("cpu", queries.cpu, usage)
+        await self._usage("memory", queries.memory, usage)
+        oom_kills: dict[SizedContainer, int] = {}
+        for text, metric in (
+            (queries.terminated, names.terminated), (queries.oom_events, names.oom_events)
+        ):  # fmt: skip
+            # Either may count a kill that the other has missed.
+            counted: dict[SizedContainer, int] = {}
+            async for each in self._series(text, metric, _DAY_S, "kills", is_optional=True):
+                sized = self._sized_of(each)
+                counted[sized] = counted.get(sized, 0) + int(np.ceil(each.values).sum())
+            for sized, kills in counted.items():
+                oom_kills[sized] = max(oom_kills.get(sized, 0), kills)
+        throttled = {
+            self._sized_of(each): float(np.nanmean(each.values))
+            async for each in self._series(queries.throttled, names.periods, _DAY_S, "throttling")
+            if not np.isnan(each.values).all()
+        }
+        return FleetPast(
+            usage,
+            await self._amounts(names.requests, "requests"),
+            await self._amounts(names.limits, "limits"),
+            throttled,
+            oom_kills,
+            {
+                Workload(each.labels.get("namespace", ""),
+                         each.labels.get("scaletargetref_kind", ""),
+                         each.labels.get("scaletargetref_name", "")): bool(each.values[-1] > 0)
+                async for each in self._series(queries.hpas, names.hpa, 0, "HPAs", is_optional=True)
+            },
+            await self._nodes(),
+            await self._bounds(),
+            self._notes,
+        )  # fmt: skip
+
+    async def _usage(self, resource: str, query: str, usage: FleetUsage) -> None:
+        span = self._span
+        async for part in self._slices(query, span.step_s, resource, span.start_s):
+            if not len(part.series.values):
+                continue
+            rows = np.array([
+                usage.row(sized, each.labels.get(self._names.pod, ""))
+                for each in part.series if (sized := self._sized_of(each))
+            ], np.intp)  # fmt: skip
+            first = round((part.start_s - span.start_s) / span.step_s)
+            steps = np.rint((part.series.time_s - part.start_s) / span.step_s).astype(np.intp)
+            grid = np.full((int(steps.max()) + 1, len(rows)), np.nan)
+            values = part.series.values
+            # Less than nothing is no usage: a counter that a proxy has mixed up.
+            usable = np.isfinite(values) & (values >= 0.0)
+            places = np.repeat(np.arange(len(rows)), part.series.counts)
+            grid[steps[usable], places[usable]] = values[usable]
+            usage.add(resource, rows, grid, first)
+
+    def _sized_of(self, series: HistorySeries) -> SizedContainer:
+        labels, names = series.labels, self._names
+        namespace = labels.get(names.namespace) or labels.get("namespace") or self._span.namespace
+        pod = labels.get(names.pod) or labels.get("pod", "")
+        container = labels.get(names.container) or labels.get("container", "")
+        key = namespace, pod, container
+        found = self._sized.get(key)
+        if found is None:
+            workload = workload_of(namespace, pod, self._pods, self._parents)
+            found = self._sized[key] = SizedContainer(workload, container)
+        return found
+
+    async def _owned(self, metric: str, name: str) -> dict[tuple[str, str], tuple[str, str]]:
+        is_optional = metric == self._names.job_owner  # there may be none
+        return {
+            (each.labels.get("namespace", ""), each.labels.get(name, "")): (
+                each.labels.get("owner_kind", ""), each.labels.get("owner_name", ""),
+            )
+            async for each in self._series(self._queries.owners(metric, name), metric, _OWNERS_S,
+                                           "owners", is_optional=is_optional)
+        }  # fmt: skip
+
+    async def _amounts(self, metric: str, what: str) -> dict[SizedContainer, Amounts]:
+        # Of all pods the largest: during a roll-out both templates are there.
+        found: dict[SizedContainer, Amounts] = {}
+        async for each in self._series(self._queries.requests(metric), metric, 0, what):
+            amounts = found.setdefault(self._sized_of(each), {})
+            resource = each.labels.get("resource", "")
+            amounts[resource] = max(amounts.get(resource, 0.0), float(each.values[-1]))
+        return found
+
+    async def _nodes(self) -> dict[str, Amounts]:
+        found: dict[str, Amounts] = {}
+        query, metric = self._queries.allocatable, self._names.allocatable
+        async for each in self._series(query, metric, 0, "nodes"):
+            node = found.setdefault(each.labels.get("node", ""), {})
+            node[each.labels.get("resource", "")] = float(each.values[-1])
+        return found
+
+    async def _bounds(self) -> dict[tuple[str, str], dict[str, Amounts]]:
+        found: dict[tuple[str, str], dict[str, Amounts]] = {}
+        query, metric = self._queries.limit_ranges, self._names.limit_range
+        async for each in self._series(query, metric, 0, "LimitRanges", is_optional=True):
+            labels = each.labels
+            of_type = found.setdefault((labels.get("namespace", ""), labels.get("type", "")), {})
+            amounts = of_type.setdefault(labels.get("constraint", ""), {})
+            amounts[labels.get("resource", "")] = float(each.values[-1])
+        return found
+
+    async def _series(
+        self, query: str, metric: str, step_s: int, what: str, *, is_optional: bool = False
+    ) -> AsyncIterator[HistorySeries]:
+        # What helps, and may be missing: then it is named. Step 0: as it is now.
+        is_there = False
+        span = self._span
+        # The last step is now: what a day has counted would else be missed by up to a day.
+        steps = (span.end_s - span.start_s) // step_s if step_s else 0
+        step_s = step_s or span.step_s
+        try:
+            async for part in self._slices(query, step_s, what, span.end_s - steps * step_s):
+                for each in part.series:
+                    if len(each.values):
+                        is_there = True
+                        yield each
+        except QueryError as error:
+            self._notes.append(f"{what} are not known: {metric}: {error}")
+            return
+        if not is_there and not is_optional:
+            self._notes.append(f"{what} are not known: Prometheus has no {metric}")
+
+    async def _slices(
+        self, query: str, step_s: int, what: str, start_s: int
+    ) -> AsyncIterator[HistorySlice]:
+        async for part in self._reader.read(
+            query, start_s, self._span.end_s, step_s, points=POINTS
+        ):
+            yield part
+            self._told(round(100 * part.done), 100, what)
+
+
+def blocks_of(seconds: float) -> int:
+    """Return the whole blocks of six hours in a time."""
+    return int(seconds // BLOCK_S)

@@ -1,0 +1,183 @@
+"""The report on a cluster: a line for each container of each workload, and the sums. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from podscale.replay.fleet.classes import UsageShape
+from podscale.replay.fleet.reading import FleetSpan
+from podscale.replay.fleet.usage import SizedContainer
+from podscale.replay.price import PriceList
+from vpa.model.api.quantities import RESOURCES
+
+MONTH_HOURS = 730.0
+GIB = float(2**30)
+# What is said of each resource, in the order of columns.
+RESOURCE_COLUMNS = (
+    "Request", "Limit", "P50", "P95", "P99", "Max", "Class", "Active", "Burst", "Daily", "Growth",
+    "Recommended", "BoundedBy", "Risk", "RiskLow", "RiskHigh", "Saving",
+)  # fmt: skip
+_SCALABLE = ("Deployment", "StatefulSet", "ReplicaSet")
+_UNSAFE, _BURST = 0.25, 3.0
+
+
+class Chance(Struct, frozen=True):
+    """A probability within the next week, and its 90 % interval."""
+
+    chance: float
+    low: float
+    high: float
+
+
+class ResourceLine(Struct, frozen=True):
+    """One resource of one container; cores or bytes of a pod."""
+
+    request: float | None
+    limit: float | None
+    p50: float
+    p95: float
+    p99: float
+    largest: float
+    shape: UsageShape
+    recommended: float
+    bounds: Sequence[str]  # what bounded it, tokens
+    risk: Chance | None  # None: less than a day is known
+    risk_at_p99: float
+    saving: float  # of all pods; below zero: it asks for more
+
+
+class FleetLine(Struct, frozen=True):
+    """One container of one workload."""
+
+    sized: SizedContainer
+    pods: float  # now; of what comes and goes, the mean
+    has_hpa: bool
+    is_scaling: bool  # the HPA acts
+    days: float  # that are known
+    oom_kills: int
+    throttled: float | None  # share of CPU periods
+    resources: Mapping[str, ResourceLine]
+    hpa_target: int | None = None  # utilization that replay would choose
+
+    @property
+    def wants_hpa(self) -> bool:
+        """Whether bursts make every request unsafe, and more pods would help."""
+        cpu = self.resources.get("cpu")
+        return (
+            cpu is not None and not self.has_hpa
+            and self.sized.workload.kind in _SCALABLE
+            and cpu.shape.usage_class in ("bursty", "daily")
+            and cpu.shape.burst >= _BURST and cpu.risk_at_p99 > _UNSAFE
+        )  # fmt: skip
+
+    @property
+    def advice(self) -> str:
+        """What a person should do that no request does, or nothing."""
+        if self.wants_hpa:
+            target = f" at {self.hpa_target} % of the request" if self.hpa_target else ""
+            return f"use an HPA{target}"
+        if (
+            self.oom_kills
+            and "memory" in self.resources
+            and (self.resources["memory"].shape.usage_class == "growing")
+        ):
+            return "memory grows until it is killed: look for a leak"
+        return ""
+
+    @property
+    def risk(self) -> float | None:
+        """The larger chance of both resources; None where one is not known."""
+        chances = [each.risk for each in self.resources.values()]
+        return max((each.chance for each in chances if each), default=0.0) if all(chances) else None
+
+
+class FleetReport(Struct, frozen=True):
+    """All that a report says."""
+
+    lines: Sequence[FleetLine]  # those that save most first
+    span: FleetSpan
+    notes: Sequence[str]
+    prices: PriceList | None = None
+
+    def money(self, line: FleetLine) -> float:
+        """Return what is saved a month."""
+        if self.prices is None:
+            return 0.0
+        cores, bytes_ = (line.resources[each].saving if each in line.resources else 0.0
+                         for each in RESOURCES)  # fmt: skip
+        hour = cores * self.prices.core_hour + bytes_ / GIB * self.prices.gib_hour
+        return hour * MONTH_HOURS
+
+    def worth(self, line: FleetLine) -> float:
+        """Return what orders lines: money, or cores and a tenth of GiB where prices are unknown."""
+        if self.prices is not None:
+            return self.money(line)
+        return sum(
+            each.saving / (1.0 if resource == "cpu" else 10.0 * GIB)
+            for resource, each in line.resources.items()
+        )
+
+    def totals(self) -> Mapping[str, float]:
+        """Return the sums: what would be freed, and what would be reserved in addition."""
+        found: dict[str, float] = {}
+        for key, resource, unit in (("Cores", "cpu", 1.0), ("Gib", "memory", GIB)):
+            savings = [line.resources[resource].saving / unit for line in self.lines
+                       if resource in line.resources]  # fmt: skip
+            found[f"freed{key}"] = round(sum(each for each in savings if each > 0.0), 3)
+            found[f"added{key}"] = round(-sum(each for each in savings if each < 0.0), 3)
+        if self.prices is not None:
+            found["moneyAMonth"] = round(sum(self.money(line) for line in self.lines), 2)
+        return found
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return each line flat, as CSV has it: cores, bytes, shares of 1, chances."""
+        return [self._row(line) for line in self.lines]
+
+    def body(self) -> Mapping[str, object]:
+        """Return everything as JSON and YAML show it."""
+        currency = self.prices.currency if self.prices else ""
+        return {
+            "kind": "FleetReport",
+            "start": self.span.start_s - self.span.step_s,
+            "end": self.span.end_s,
+            **({"currency": currency} if currency else {}),
+            "totals": dict(self.totals()),
+            "notes": list(self.notes),
+            "containers": self.rows(),
+        }
+
+    def _row(self, line: FleetLine) -> dict[str, object]:
+        workload = line.sized.workload
+        row: dict[str, object] = {
+            "namespace": workload.namespace, "kind": workload.kind, "name": workload.name,
+            "container": line.sized.container, "pods": round(line.pods, 2),
+            "hpa": "acts" if line.is_scaling else "idle" if line.has_hpa else "",
+            "days": round(line.days, 2), "oomKills": line.oom_kills,
+            "throttled": None if line.throttled is None else round(line.throttled, 4),
+        }  # fmt: skip
+        for resource in RESOURCES:
+            row.update(_columns(resource, line.resources.get(resource)))
+        if self.prices is not None:
+            row["moneyAMonth"] = round(self.money(line), 2)
+        row["advice"] = line.advice
+        return row
+
+
+def _columns(resource: str, line: ResourceLine | None) -> dict[str, object]:
+    # The same columns where nothing was measured: a table has one set of them.
+    def amount(value: float | None) -> float | None:
+        return None if value is None else round(value, 4) if resource == "cpu" else round(value)
+
+    found: dict[str, object] = dict.fromkeys(RESOURCE_COLUMNS)
+    if line is not None:
+        shape, chance = line.shape, line.risk
+        found = dict(zip(RESOURCE_COLUMNS, (
+            *map(amount, (line.request, line.limit, line.p50, line.p95, line.p99, line.largest)),
+            shape.usage_class, round(shape.active, 4), round(shape.burst, 2),
+            round(shape.daily, 4), round(shape.growth, 4),
+            amount(line.recommended), " ".join(line.bounds),
+            *((round(each, 5) for each in (chance.chance, chance.low, chance.high))
+              if chance else (None, None, None)),
+            amount(line.saving),
+        ), strict=True))  # fmt: skip
+    return {f"{resource}{name}": value for name, value in found.items()}

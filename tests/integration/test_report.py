@@ -1,0 +1,187 @@
+"""``podscale report`` on a real Prometheus: what is said, what it costs, what is missing."""
+
+import asyncio
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from podscale.feed.history import HistoryReader, HistorySlice
+from podscale.feed.options import PrometheusOptions
+from podscale.replay.fleet.assembly import report_of
+from podscale.replay.fleet.names import FleetNames
+from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan
+from podscale.replay.fleet.sizing import RequestChoice
+from tests.integration.fleet_past import GIB, openmetrics
+from tests.integration.prometheus import PrometheusServer
+
+HOURS = 96
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    now = int(time.time()) // 300 * 300
+    directory = tmp_path_factory.mktemp("prometheus")
+    with PrometheusServer(directory, openmetrics=openmetrics(now, HOURS)) as server:
+        yield server
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "podscale", "report", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def body(server: PrometheusServer, *words: str) -> dict[str, object]:
+    done = call("--prometheus-url", server.url, "-A", "--since", "4d", "-o", "json", *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def rows(prometheus: PrometheusServer) -> dict[str, dict[str, object]]:
+    return {row["name"]: row for row in body(prometheus)["containers"]}
+
+
+def test_a_container_has_its_figures(rows: dict[str, dict[str, object]]) -> None:
+    web = rows["web"]
+    assert (web["kind"], web["pods"], web["hpa"]) == ("Deployment", 2, "acts")
+    assert (web["cpuRequest"], web["cpuLimit"]) == (2.0, 4.0)
+    assert (web["cpuP95"], web["cpuMax"]) == pytest.approx((0.4, 0.4), rel=0.01)
+    assert web["memoryMax"] == pytest.approx(0.3 * GIB, rel=0.01)
+    assert web["cpuSaving"] == pytest.approx(2 * (2.0 - web["cpuRecommended"]))
+    assert rows["still"]["cpuRequest"] is None
+    assert rows["still"]["cpuSaving"] < 0.0
+    assert rows["queue"]["oomKills"] == 1
+    assert rows["api"]["throttled"] == pytest.approx(0.3, rel=0.01)
+
+
+def test_a_class_has_the_numbers_behind_it(rows: dict[str, dict[str, object]]) -> None:
+    classes = {name: (row["cpuClass"], row["memoryClass"]) for name, row in rows.items()}
+    assert classes["web"] == ("daily", "steady")
+    assert classes["queue"] == ("steady", "growing")
+    assert classes["api"] == ("bursty", "steady")
+    assert classes["still"][0] == "idle"
+    assert rows["web"]["cpuDaily"] > 0.9
+    assert rows["queue"]["memoryGrowth"] > 0.5
+    assert rows["api"]["cpuBurst"] > 3.0
+
+
+def test_risk_is_a_number_with_an_interval(rows: dict[str, dict[str, object]]) -> None:
+    for row in rows.values():
+        for resource in ("cpu", "memory"):
+            low, risk, high = (row[f"{resource}Risk{each}"] for each in ("Low", "", "High"))
+            if row["name"] == "new":  # three hours say nothing of a week
+                assert (low, risk, high) == (None, None, None)
+                continue
+            assert 0.0 <= low <= risk <= high <= 1.0
+    assert rows["api"]["cpuRisk"] > 0.9
+    assert "use an HPA" in rows["api"]["advice"]
+    assert rows["queue"]["memoryRisk"] > 10 * rows["queue"]["cpuRisk"]
+    assert "leak" in rows["queue"]["advice"]
+
+
+def test_what_is_gone_is_counted_and_what_is_new_is_there(prometheus: PrometheusServer) -> None:
+    found = body(prometheus)
+    names = [row["name"] for row in found["containers"]]
+    assert "shop" not in names  # its other name is
+    assert "store" in names
+    assert any("1 containers have had no sample for a day" in note for note in found["notes"])
+
+
+def test_bounds_of_nodes_and_limit_ranges_hold(rows: dict[str, dict[str, object]]) -> None:
+    assert rows["still"]["cpuRecommended"] == 0.1
+    assert rows["still"]["cpuBoundedBy"] == "LimitRangeMin"
+
+
+@pytest.mark.parametrize("estimator", ["autopilot", "percentile"])
+def test_other_estimators_recommend(prometheus: PrometheusServer, estimator: str) -> None:
+    found = body(prometheus, "--estimator", estimator, "--percentile", "0.99")
+    web = next(row for row in found["containers"] if row["name"] == "web")
+    most = 0.401 if estimator == "percentile" else 0.55
+    assert 0.39 <= web["cpuRecommended"] <= most
+
+
+def test_csv_and_table_say_the_same(prometheus: PrometheusServer) -> None:
+    words = ("--prometheus-url", prometheus.url, "-A", "--since", "4d")
+    lines = list(csv.DictReader(io.StringIO(call(*words, "-o", "csv").stdout)))
+    table = call(*words, "-o", "wide").stdout
+    for line in lines:
+        assert f"{line['namespace']}/{line['kind'].lower()}/{line['name']} " in table
+    assert "default/deployment/api: use an HPA" in table
+
+
+def test_prices_make_money_of_it(prometheus: PrometheusServer, tmp_path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("currency: EUR\ncoreHour: 0.04\ngibHour: 0.005\n")
+    found = body(prometheus, "--price", str(prices))
+    web = next(row for row in found["containers"] if row["name"] == "web")
+    hour = web["cpuSaving"] * 0.04 + web["memorySaving"] / GIB * 0.005
+    assert web["moneyAMonth"] == pytest.approx(730 * hour, abs=0.02)
+    assert found["currency"] == "EUR"
+    prices.write_text("currency: EUR\ncoreHours: 0.04\n")
+    refused = call("--prometheus-url", prometheus.url, "-A", "--price", str(prices))
+    assert refused.returncode == 2
+    assert f"{prices}:2" in refused.stderr
+
+
+def test_other_names_are_read_from_a_file(prometheus: PrometheusServer, tmp_path) -> None:
+    names = tmp_path / "names.yaml"
+    names.write_text("cpu: node_cpu\nmemory: node_memory\n")
+    refused = call("--prometheus-url", prometheus.url, "-A", "--names", str(names))
+    assert refused.returncode == 2
+    assert "no node_cpu or node_memory" in refused.stderr
+    names.write_text("rateWindow: 10m\npodOwner: nobody_has_it\n")
+    found = body(prometheus, "--names", str(names))
+    assert any("nobody_has_it" in note for note in found["notes"])
+    # Names of pods say it, too.
+    assert {row["kind"] for row in found["containers"]} == {"Deployment", "StatefulSet"}
+
+
+class Counting:
+    """A reader that counts what is asked."""
+
+    def __init__(self, reader: HistoryReader) -> None:
+        self._reader, self.queries = reader, 0
+
+    async def read(
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
+    ) -> AsyncIterator[HistorySlice]:
+        async for part in self._reader.read(query, start_s, end_s, step_s, points=points):
+            self.queries += 1
+            yield part
+
+
+async def test_queries_are_few_however_many_days(prometheus: PrometheusServer) -> None:
+    span = FleetSpan(int(time.time()) // 300 * 300, 32)
+    async with HistoryReader(PrometheusOptions(url=prometheus.url)) as reader:
+        counting = Counting(reader)
+        await FleetReader(counting, FleetNames(), span, lambda *_: None).past()
+    assert counting.queries <= 40
+    assert POINTS <= 2 * 2_000 * 288
+
+
+async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(tmp_path) -> None:
+    now = int(time.time()) // 300 * 300
+    seed = openmetrics(now, 30, with_kube_state_metrics=False)
+    server = PrometheusServer(tmp_path, openmetrics=seed)
+    await asyncio.to_thread(server.__enter__)
+    try:
+        span = FleetSpan(now, 5)
+        async with HistoryReader(PrometheusOptions(url=server.url)) as reader:
+            past = await FleetReader(reader, FleetNames(), span, lambda *_: None).past()
+    finally:
+        await asyncio.to_thread(server.stop)
+    report = report_of(past, span, RequestChoice(), None, lambda *_: None)
+    named = {str(line.sized.workload) for line in report.lines}
+    assert {"default/deployment/web", "default/statefulset/queue"} <= named
+    missing = " ".join(report.notes)
+    for metric in ("kube_pod_owner", "kube_pod_container_resource_requests",
+                   "kube_node_status_allocatable"):  # fmt: skip
+        assert metric in missing
+    # A saving of nobody knows what is none.
+    assert report.totals()["freedCores"] == report.totals()["addedCores"] == 0.0
