@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, overload
+from typing import Any, BinaryIO, Protocol, Self, overload
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -99,6 +99,15 @@ class HistorySlice(Struct, frozen=True, eq=False):
     end_s: float
     series: HistoryColumns
     done: float  # fraction of the query's time that has been read, this slice included
+
+
+class RangeReader(Protocol):
+    """Reads range queries: what ``HistoryReader`` does."""
+
+    def read(
+        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
+    ) -> AsyncIterator[HistorySlice]:
+        """Yield the query's slices, oldest first."""
 
 
 class _Request(Struct, frozen=True):

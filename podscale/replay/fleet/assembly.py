@@ -16,7 +16,7 @@ from podscale.replay.fleet.classes import CLASSES, UsageShape, shape_of
 from podscale.replay.fleet.reading import FleetPast, FleetSpan, Told
 from podscale.replay.fleet.report import Chance, FleetLine, FleetReport, ResourceLine
 from podscale.replay.fleet.sizing import RequestChoice, SizedAmount, recommended
-from podscale.replay.fleet.usage import SizedContainer
+from podscale.replay.fleet.usage import FleetContainer
 from podscale.replay.price import PriceList
 from vpa.model.api.quantities import RESOURCES
 
@@ -112,7 +112,7 @@ def _figures(resource: str, steps: NDArray[np.intp], values: Floats, span: Fleet
 
 def _line(
     past: FleetPast,
-    sized: SizedContainer,
+    sized: FleetContainer,
     resource: str,
     figures: _Figures,
     wanted: SizedAmount,
@@ -131,10 +131,10 @@ def _line(
 
 def _risks(
     past: FleetPast,
-    wanted: Mapping[SizedContainer, Mapping[str, SizedAmount]],
+    wanted: Mapping[FleetContainer, Mapping[str, SizedAmount]],
     figures: Mapping[tuple[int, str], _Figures],
     resource: str,
-) -> dict[SizedContainer, tuple[Chance, float]]:
+) -> dict[FleetContainer, tuple[Chance, float]]:
     # Chances of the recommendation and of the 99th percentile, by container.
     named = [(sized, figures[column, resource], wanted[sized][resource].amount)
              for sized, column in past.usage.containers.items()
@@ -147,7 +147,7 @@ def _risks(
     blocks = histories.shape[1]
     known = blocks - np.argmax(~np.isnan(histories), axis=1)  # blocks since the first
     length = np.searchsorted(risk.LENGTHS, known, side="right") - 1  # -1: less than a day
-    found: dict[SizedContainer, tuple[Chance, float]] = {}
+    found: dict[FleetContainer, tuple[Chance, float]] = {}
     lines: tuple[risk.Calibration, Mapping[int, risk.Calibration]] = (risk.Calibration(), {})
     for place, blocks_before in enumerate(risk.LENGTHS):
         drawn = risk.calibrated(histories, groups, blocks_before)

@@ -19,7 +19,7 @@ _PARENTS = {
 }
 
 
-class Workload(NamedTuple):
+class FleetWorkload(NamedTuple):
     """What a person sizes."""
 
     namespace: str
@@ -33,19 +33,21 @@ class Workload(NamedTuple):
 Owned = Mapping[tuple[str, str], tuple[str, str]]  # (namespace, name) → kind and name of its owner
 
 
-def workload_of(namespace: str, pod: str, pods: Owned, parents: Mapping[str, Owned]) -> Workload:
+def workload_of(
+    namespace: str, pod: str, pods: Owned, parents: Mapping[str, Owned]
+) -> FleetWorkload:
     """Return the workload; ``parents`` are owners by the kind of what is owned."""
     kind, name = pods.get((namespace, pod)) or _guessed(pod)
     if kind in ("", "<none>", "Node"):
-        return Workload(namespace, "Pod", pod)  # nobody makes it anew
+        return FleetWorkload(namespace, "Pod", pod)  # nobody makes it anew
     above = parents.get(kind, {}).get((namespace, name))
     if above is not None and above[0] not in ("", "<none>"):
-        return Workload(namespace, *above)
+        return FleetWorkload(namespace, *above)
     if above is None and kind in _PARENTS:
         parent, shape = _PARENTS[kind]
         if found := shape.fullmatch(name):
-            return Workload(namespace, parent, found[1])
-    return Workload(namespace, kind, name)
+            return FleetWorkload(namespace, parent, found[1])
+    return FleetWorkload(namespace, kind, name)
 
 
 def _guessed(pod: str) -> tuple[str, str]:

@@ -5,17 +5,16 @@ owners and bounds comes from kube-state-metrics, and what is missing there is na
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
 
 from podscale.feed.errors import QueryError
-from podscale.feed.history import HistorySeries, HistorySlice
+from podscale.feed.history import HistorySeries, HistorySlice, RangeReader
 from podscale.replay.fleet.blocks import BLOCK_S
 from podscale.replay.fleet.names import FleetNames, FleetQueries
-from podscale.replay.fleet.owners import Owned, Workload, workload_of
-from podscale.replay.fleet.usage import FleetUsage, SizedContainer
+from podscale.replay.fleet.owners import FleetWorkload, Owned, workload_of
+from podscale.replay.fleet.usage import FleetContainer, FleetUsage
 
 POINTS = 1_152_000  # of one slice: a day of 4,000 containers at five minutes
 _DAY_S = 86400
@@ -23,14 +22,6 @@ _OWNERS_S = 3600  # a pod that lived for less is known by its name
 
 Told = Callable[[int, int, str], None]  # done, of how many, what
 Amounts = dict[str, float]  # cores and bytes by resource
-
-
-class RangeReader(Protocol):
-    """Reads range queries (``HistoryReader``)."""
-
-    def read(
-        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
-    ) -> AsyncIterator[HistorySlice]: ...
 
 
 class FleetSpan(Struct, frozen=True):
@@ -56,11 +47,11 @@ class FleetPast(Struct, frozen=True):
     """What Prometheus remembers of a cluster."""
 
     usage: FleetUsage
-    requests: Mapping[SizedContainer, Amounts]
-    limits: Mapping[SizedContainer, Amounts]
-    throttled: Mapping[SizedContainer, float]  # share of CPU periods
-    oom_kills: Mapping[SizedContainer, int]
-    scaled: Mapping[Workload, bool]  # those with an HPA, and whether it acts
+    requests: Mapping[FleetContainer, Amounts]
+    limits: Mapping[FleetContainer, Amounts]
+    throttled: Mapping[FleetContainer, float]  # share of CPU periods
+    oom_kills: Mapping[FleetContainer, int]
+    scaled: Mapping[FleetWorkload, bool]  # those with an HPA, and whether it acts
     nodes: Mapping[str, Amounts]
     bounds: Mapping[tuple[str, str], Mapping[str, Amounts]]  # (namespace, type) → constraint
     notes: list[str]
@@ -75,7 +66,7 @@ class FleetReader:
         self._queries = FleetQueries(names, span.namespace, span.step_s)
         self._pods: dict[tuple[str, str], tuple[str, str]] = {}
         self._parents: dict[str, Owned] = {}
-        self._sized: dict[tuple[str, str, str], SizedContainer] = {}
+        self._sized: dict[tuple[str, str, str], FleetContainer] = {}
         self._notes: list[str] = []
 
     async def past(self, *, is_autopilot: bool = False) -> FleetPast:
@@ -89,12 +80,12 @@ class FleetReader:
         usage = FleetUsage(self._span.start_s, self._span.step_s, is_autopilot=is_autopilot)
         await self._usage("cpu", queries.cpu, usage)
         await self._usage("memory", queries.memory, usage)
-        oom_kills: dict[SizedContainer, int] = {}
+        oom_kills: dict[FleetContainer, int] = {}
         for text, metric in (
             (queries.terminated, names.terminated), (queries.oom_events, names.oom_events)
         ):  # fmt: skip
             # Either may count a kill that the other has missed.
-            counted: dict[SizedContainer, int] = {}
+            counted: dict[FleetContainer, int] = {}
             async for each in self._series(text, metric, _DAY_S, "kills", is_optional=True):
                 sized = self._sized_of(each)
                 counted[sized] = counted.get(sized, 0) + int(np.ceil(each.values).sum())
@@ -112,7 +103,7 @@ class FleetReader:
             throttled,
             oom_kills,
             {
-                Workload(each.labels.get("namespace", ""),
+                FleetWorkload(each.labels.get("namespace", ""),
                          each.labels.get("scaletargetref_kind", ""),
                          each.labels.get("scaletargetref_name", "")): bool(each.values[-1] > 0)
                 async for each in self._series(queries.hpas, names.hpa, 0, "HPAs", is_optional=True)
@@ -141,7 +132,7 @@ class FleetReader:
             grid[steps[usable], places[usable]] = values[usable]
             usage.add(resource, rows, grid, first)
 
-    def _sized_of(self, series: HistorySeries) -> SizedContainer:
+    def _sized_of(self, series: HistorySeries) -> FleetContainer:
         labels, names = series.labels, self._names
         namespace = labels.get(names.namespace) or labels.get("namespace") or self._span.namespace
         pod = labels.get(names.pod) or labels.get("pod", "")
@@ -150,7 +141,7 @@ class FleetReader:
         found = self._sized.get(key)
         if found is None:
             workload = workload_of(namespace, pod, self._pods, self._parents)
-            found = self._sized[key] = SizedContainer(workload, container)
+            found = self._sized[key] = FleetContainer(workload, container)
         return found
 
     async def _owned(self, metric: str, name: str) -> dict[tuple[str, str], tuple[str, str]]:
@@ -163,9 +154,9 @@ class FleetReader:
                                            "owners", is_optional=is_optional)
         }  # fmt: skip
 
-    async def _amounts(self, metric: str, what: str) -> dict[SizedContainer, Amounts]:
+    async def _amounts(self, metric: str, what: str) -> dict[FleetContainer, Amounts]:
         # Of all pods the largest: during a roll-out both templates are there.
-        found: dict[SizedContainer, Amounts] = {}
+        found: dict[FleetContainer, Amounts] = {}
         async for each in self._series(self._queries.requests(metric), metric, 0, what):
             amounts = found.setdefault(self._sized_of(each), {})
             resource = each.labels.get("resource", "")

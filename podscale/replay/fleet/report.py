@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from podscale.replay.fleet.classes import UsageShape
 from podscale.replay.fleet.reading import FleetSpan
-from podscale.replay.fleet.usage import SizedContainer
+from podscale.replay.fleet.usage import FleetContainer
 from podscale.replay.price import PriceList
 from vpa.model.api.quantities import RESOURCES
 
@@ -49,7 +49,7 @@ class ResourceLine(Struct, frozen=True):
 class FleetLine(Struct, frozen=True):
     """One container of one workload."""
 
-    sized: SizedContainer
+    sized: FleetContainer
     pods: float  # now; of what comes and goes, the mean
     has_hpa: bool
     is_scaling: bool  # the HPA acts

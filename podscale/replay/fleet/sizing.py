@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from podscale.core.quantity import Quantity
 from podscale.replay.fleet.reading import Amounts, FleetPast
-from podscale.replay.fleet.usage import SizedContainer
+from podscale.replay.fleet.usage import FleetContainer
 from vpa.capping.limitranges import apply_container_range
 from vpa.model.api.objects import LimitRangeItem
 from vpa.model.api.quantities import RESOURCES, ResourceList, of_units, units
@@ -45,17 +45,17 @@ class SizedAmount(Struct, frozen=True):
 
 def recommended(
     past: FleetPast, choice: RequestChoice, percentiles: Mapping[tuple[int, str], float]
-) -> dict[SizedContainer, dict[str, SizedAmount]]:
+) -> dict[FleetContainer, dict[str, SizedAmount]]:
     """Return the amounts by container and resource; ``percentiles`` are those of all samples
     by column and resource, which the estimator ``percentile`` recommends.
     """
     settings = _settings(choice)
     shapes = _shapes(past.nodes)
-    by_workload: dict[tuple[str, str], list[SizedContainer]] = {}
+    by_workload: dict[tuple[str, str], list[FleetContainer]] = {}
     for sized in past.usage.containers:
         by_workload.setdefault(sized.vpa, []).append(sized)
     usages = dict(_usages(past, choice, settings, percentiles))
-    found: dict[SizedContainer, dict[str, SizedAmount]] = {}
+    found: dict[FleetContainer, dict[str, SizedAmount]] = {}
     for named in by_workload.values():
         trace = recommend([usages[each] for each in named], settings, shapes=shapes)
         for sized in named:
@@ -85,7 +85,7 @@ def _usages(
     choice: RequestChoice,
     settings: RecommenderSettings,
     percentiles: Mapping[tuple[int, str], float],
-) -> Iterator[tuple[SizedContainer, RecommendedUsage]]:
+) -> Iterator[tuple[FleetContainer, RecommendedUsage]]:
     usage = past.usage
     named = list(usage.containers)
     if usage.autopilot is not None:
@@ -121,7 +121,7 @@ def _shapes(nodes: Mapping[str, Amounts]) -> Sequence[NodeShape]:
 
 
 def _within(
-    sized: SizedContainer, resource: str, amount: Quantity, past: FleetPast
+    sized: FleetContainer, resource: str, amount: Quantity, past: FleetPast
 ) -> tuple[float, tuple[str, ...]]:
     # Within the LimitRange of containers, whose limits keep their ratio to the request.
     bounds = past.bounds.get((sized.workload.namespace, "Container"))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podscale.replay.fleet.blocks import Floats
-from podscale.replay.fleet.owners import Workload
+from podscale.replay.fleet.owners import FleetWorkload
 from vpa.model.api.policy import Windows
 from vpa.model.autopilot.recommender import Autopilot, AutopilotSettings
 from vpa.model.histograms.matrix import Columns
@@ -21,10 +21,10 @@ from vpa.model.samples.membership import VpaKey
 from vpa.model.samples.samples import Containers
 
 
-class SizedContainer(NamedTuple):
+class FleetContainer(NamedTuple):
     """A container of a workload: one line of a report."""
 
-    workload: Workload
+    workload: FleetWorkload
     container: str
 
     @property
@@ -39,7 +39,7 @@ class FleetUsage:
 
     def __init__(self, start_s: float, step_s: int, *, is_autopilot: bool = False) -> None:
         self.start_s, self.step_s = start_s, step_s
-        self.containers: dict[SizedContainer, int] = {}  # → column
+        self.containers: dict[FleetContainer, int] = {}  # → column
         self.aggregates = Aggregates()
         self.autopilot = Autopilot(AutopilotSettings()) if is_autopilot else None
         self._rows = Containers()
@@ -48,7 +48,7 @@ class FleetUsage:
         self._row_of: dict[tuple[str, str, str], int] = {}
         self._chunks: dict[tuple[int, str], list[tuple[int, NDArray[np.float32]]]] = {}
 
-    def row(self, sized: SizedContainer, pod: str) -> int:
+    def row(self, sized: FleetContainer, pod: str) -> int:
         """Return the row of a pod's container."""
         key = sized.workload.namespace, pod, sized.container
         found = self._row_of.get(key)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from podscale.replay.fleet.classes import shape_of
-from podscale.replay.fleet.owners import Workload, workload_of
+from podscale.replay.fleet.owners import FleetWorkload, workload_of
 
 HOUR = 12  # steps
 DAYS = 8
@@ -22,17 +22,17 @@ NOISE = np.random.default_rng(1).normal(1.0, 0.02, STEPS.size)
     ("by-hand", "Pod", "by-hand"),
 ])  # fmt: skip
 def test_a_pod_is_known_by_its_name_where_nobody_told(pod, kind, name):
-    assert workload_of("shop", pod, {}, {}) == Workload("shop", kind, name)
+    assert workload_of("shop", pod, {}, {}) == FleetWorkload("shop", kind, name)
 
 
 def test_owners_count_before_names():
     pods = {("shop", "db-0"): ("ReplicaSet", "db-6d4f9c5b7d"), ("shop", "x"): ("<none>", ""),
             ("shop", "w-1"): ("CloneSet", "w")}  # fmt: skip
     parents = {"ReplicaSet": {("shop", "db-6d4f9c5b7d"): ("Rollout", "db")}}
-    assert workload_of("shop", "db-0", pods, parents) == Workload("shop", "Rollout", "db")
-    assert workload_of("shop", "x", pods, parents) == Workload("shop", "Pod", "x")
-    assert workload_of("shop", "w-1", pods, parents) == Workload("shop", "CloneSet", "w")
-    assert workload_of("shop", "db-0", pods, {}) == Workload("shop", "Deployment", "db")
+    assert workload_of("shop", "db-0", pods, parents) == FleetWorkload("shop", "Rollout", "db")
+    assert workload_of("shop", "x", pods, parents) == FleetWorkload("shop", "Pod", "x")
+    assert workload_of("shop", "w-1", pods, parents) == FleetWorkload("shop", "CloneSet", "w")
+    assert workload_of("shop", "db-0", pods, {}) == FleetWorkload("shop", "Deployment", "db")
 
 
 @pytest.mark.parametrize(("values", "found"), [

@@ -10,13 +10,12 @@ rest of one at least.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec import Struct
 
-from podscale.feed.history import HistoryColumns, HistoryReader, HistorySlice
+from podscale.feed.history import HistoryColumns, HistoryReader, RangeReader
 from podscale.feed.options import PrometheusOptions
 from vpa.model.cluster import ClusterModel
 from vpa.model.histograms.matrix import Floats
@@ -74,14 +73,6 @@ class LoadedHistory(Struct, frozen=True):
     containers: int
     samples: int
     unknown: int  # containers of pods whose labels nobody knows any more
-
-
-class RangeReader(Protocol):
-    """Reads range queries (``HistoryReader``)."""
-
-    def read(
-        self, query: str, start_s: float, end_s: float, step_s: int, *, points: int
-    ) -> AsyncIterator[HistorySlice]: ...
 
 
 LabelsOf = Callable[[str, str], Labels | None]  # of a pod, by namespace and name
