@@ -58,6 +58,7 @@ class FeedBySource:
 
     def __init__(self, sources: ChoosesSource) -> None:
         self._sources = sources
+        self._beside: dict[Feed, asyncio.Task[list[Outcome]]] = {}  # of feeds in an outage
 
     @property
     def options(self) -> FeedOptions:
@@ -76,6 +77,13 @@ class FeedBySource:
                 outcomes[place] = found
         if len(places) == 1 and len(demands) == sum(map(len, places.values())):
             return await next(iter(places)).read(demands)
+        for feed in list(places):
+            # Whoever asks several at once does not wait for one that is known to be silent.
+            if (outage := feed.outage()) is not None:
+                own = places.pop(feed)
+                self._ask_beside(feed, [demands[place] for place in own])
+                for place in own:
+                    outcomes[place] = outage.failure
         async with asyncio.TaskGroup() as group:
             tasks = {
                 feed: group.create_task(feed.read([demands[place] for place in own]))
@@ -85,6 +93,12 @@ class FeedBySource:
             for place, outcome in zip(own, tasks[feed].result(), strict=True):
                 outcomes[place] = outcome
         return [outcome for outcome in outcomes if outcome is not None]
+
+    def _ask_beside(self, feed: Feed, demands: Sequence[Demand]) -> None:
+        if feed not in self._beside:
+            task = asyncio.create_task(feed.read(demands))
+            self._beside[feed] = task  # its answer ends the outage; it waits for no one
+            task.add_done_callback(lambda _: self._beside.pop(feed, None))
 
     def at_once(self, demand: Demand) -> Outcome | None:
         """Return what a snapshot of the demand's source answers."""

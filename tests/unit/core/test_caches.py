@@ -42,6 +42,7 @@ BOUNDED = {
     "adapter/discovery/relist.py:Relister._insisting": LIVE,
     "adapter/discovery/relist.py:Relister._leaving": RULES,
     "adapter/discovery/relist.py:Relister._slots": RULES,
+    "podscale/feed/by_source.py:FeedBySource._beside": LIVE,
     "adapter/sources/open_sources.py:OpenSources._failed": RULES,
     "adapter/sources/open_sources.py:OpenSources._open": RULES,
     "adapter/apis/response_cache.py:ResponseCache._entries": "counts its bytes",

@@ -1,0 +1,83 @@
+"""A batch over several sources: order, and who waits for a source that hangs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import structs
+
+from podscale.core.metrics import Failure, Unavailable
+from podscale.feed.by_source import FeedBySource
+from podscale.feed.feed import Feed
+from podscale.feed.outage import SILENT_S
+from tests.unit.feed.opened import Opened, held, served
+from tests.unit.feed.prometheus import FakePrometheus, pods_plan, serving, want
+
+
+class TwoSources:
+    """The default, and ``infra``."""
+
+    def __init__(self, default: Feed, infra: Feed) -> None:
+        self.default, self.infra = default, infra
+
+    def feeds(self) -> list[Feed]:
+        return [self.default, self.infra]
+
+    def feed_for(self, source: str, _namespace: str) -> Feed | Failure:
+        if source == "gone":
+            return Unavailable("SourceNotOpen", "there is no such source")
+        return self.infra if source else self.default
+
+
+@pytest.fixture
+async def infra() -> AsyncIterator[FakePrometheus]:
+    async with serving(FakePrometheus({("n1", "p0"): 77.0})) as server:
+        yield server
+
+
+@pytest.fixture
+async def infra_feed(infra, clock):
+    opened = Opened(infra, clock)
+    yield await opened({"deadline_s": 1.0})
+    await opened.close()
+
+
+def planned(source: str):
+    return structs.replace(pods_plan(), source=source, rule=f"rules[{source}]:x")
+
+
+async def test_every_demand_is_answered_by_its_source_in_order(opened, infra_feed) -> None:
+    reader = FeedBySource(TwoSources(await opened(), infra_feed))
+    asked = [want(planned(source), "n1", "p0") for source in ("", "infra", "gone", "infra", "")]
+    one, two, gone, three, four = await reader.read(asked)
+    assert [served(each)["p0"] for each in (one, two, three, four)] == [10.0, 77.0, 77.0, 10.0]
+    assert isinstance(gone, Unavailable)
+
+
+async def test_nobody_waits_for_a_source_in_an_outage_and_its_answer_ends_it(
+    opened, infra, infra_feed, clock
+) -> None:
+    reader = FeedBySource(TwoSources(await opened(), infra_feed))
+    demands = [want(planned(source), "n1", "p0") for source in ("", "infra")]
+    thaw = asyncio.Event()
+    infra.react = lambda _: held(thaw)
+    first = await reader.read(demands)  # nobody knows yet: its deadline is waited for
+    assert isinstance(first[1], Unavailable)
+    clock.now_s += SILENT_S + 1
+    asked = len(infra.asked)
+    for _ in range(5):
+        reading = asyncio.create_task(reader.read(demands))
+        done, _ = await asyncio.wait([reading], timeout=0.5)
+        assert done, "it waited for the silent one"
+        found = reading.result()
+        assert served(found[0])["p0"] == 10.0
+        assert isinstance(found[1], Unavailable)
+        assert "since" in found[1].message
+    assert len(infra.asked) <= asked + 1, "one question at a time looks whether it is back"
+    thaw.set()
+    for _ in range(100):
+        found = await reader.read(demands)
+        if not isinstance(found[1], Unavailable):
+            break
+        await asyncio.sleep(0.02)
+    assert served(found[1])["p0"] == 77.0
