@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 import structlog
 
+from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import Quantity
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.api import METADATA_LIST
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.resource import PODS
 from podscale.kube.client.wire import ListOf, PartialObjectMetadata, decode
-from podscale.kube.columns.pods import Phase
 from podscale.serving import status
 from podscale.serving.apis.api import Answered, ApiRequest, ApiResponse
 from podscale.serving.apis.decision_api import DecisionApi, not_decided_yet
@@ -227,7 +227,7 @@ class SizingApi(DecisionApi[KnownSizing]):
         if selector is None:
             return {}
         views = self._recommender.stores.pods.select(namespace, selector).views()
-        pod = next((pod_of(view) for view in views if view.phase == Phase.RUNNING), None)
+        pod = next((pod_of(view) for view in views if view.phase == PodPhase.RUNNING), None)
         return {
             (container, resource): amount
             for container, (_, resources) in (pod.present if pod is not None else {}).items()

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from podscale.core import quantity
+from podscale.core.pod_state import PodReadiness
 from podscale.core.quantity import Format, Quantity
 from podscale.kube.client.wire import ObjectMeta
 from podscale.kube.client.wire import OwnerReference as Owner
-from podscale.kube.columns.pods import Phase, PodView, Ready
+from podscale.kube.columns.pods import PodView
 from podscale.kube.objects.pod import ContainerState, PodCondition, TemplateContainer, Terminated
 from vpa.capping.limitranges import LimitRangeSpec
 from vpa.model.api import objects
@@ -25,12 +26,6 @@ from vpa.model.api.quantities import ResourceList
 
 _EMPTY = Raw(b"{}")
 _FORMATS: Mapping[str, Format] = {"cpu": "DecimalSI", "memory": "BinarySI"}
-_PHASES: Mapping[int, str] = {
-    Phase.PENDING: "Pending",
-    Phase.RUNNING: "Running",
-    Phase.SUCCEEDED: "Succeeded",
-    Phase.FAILED: "Failed",
-}
 _SPEC = msgspec.json.Decoder(VpaSpec, dec_hook=objects.decode_hook)
 _STATUS = msgspec.json.Decoder(VpaStatus, dec_hook=objects.decode_hook)
 _LIMITS = msgspec.json.Decoder(LimitRangeSpec, dec_hook=objects.decode_hook)
@@ -186,7 +181,7 @@ def pod_of(view: PodView) -> SizedPod:
             tuple(_container(each) for each in template.init_containers) or None,
         ),
         objects.SizedPodStatus(
-            _PHASES.get(view.phase, ""),
+            view.phase.text if view.phase else "",
             _time(view.started),
             (*_ready(view), *(_condition(each) for each in view.resize)),
             tuple(_status(each) for each in view.states if not each.is_init),
@@ -258,9 +253,9 @@ def _listed(milli: Mapping[str, int] | None) -> ResourceList | None:
 
 
 def _ready(view: PodView) -> tuple[objects.VpaCondition, ...]:
-    if view.ready == Ready.NONE:
+    if view.ready == PodReadiness.ABSENT:
         return ()
-    status = "True" if view.ready == Ready.TRUE else "False"
+    status = "True" if view.ready == PodReadiness.TRUE else "False"
     return (objects.VpaCondition("Ready", status, last_transition_time=_time(view.ready_since)),)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from podscale.core.pod_state import PodPhase
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.resource import NODES, PODS, Resource
 from podscale.kube.columns.cohorts import Version
 from podscale.kube.columns.metadata import DescribedObjects
 from podscale.kube.columns.on_demand import OnDemandMetadata
-from podscale.kube.columns.pods import Phase, PodStore
+from podscale.kube.columns.pods import PodStore
 
 
 class Names(Struct, frozen=True):
@@ -95,7 +96,7 @@ class WatchedObjects:
     def running(self, namespace: str, selector: Selector) -> Names:
         """Return the pods that match and run, as ``kubectl top`` and the HPA count them."""
         found = self.pods.select(namespace, selector)
-        running = found.phase == Phase.RUNNING
+        running = found.phase == PodPhase.RUNNING
         names = tuple(name for name, runs in zip(found.names, running, strict=True) if runs)
         return Names(names, self.pods.count(namespace))
 
@@ -106,7 +107,7 @@ class WatchedObjects:
     def pod_labels(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """Return the labels of a pod; ``None``: there is no such pod, or it does not run."""
         view = self.pods.get(namespace, name)
-        return view.labels if view is not None and view.phase == Phase.RUNNING else None
+        return view.labels if view is not None and view.phase == PodPhase.RUNNING else None
 
     async def nodes(self) -> DescribedObjects:
         """Return the nodes; raises ``KubeError``."""

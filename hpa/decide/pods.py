@@ -6,37 +6,18 @@ HPAs with ten pods each would otherwise make a hundred thousand objects a period
 
 import math
 from collections.abc import Mapping
-from enum import IntEnum
 
 from msgspec import Struct
 
 from hpa.decide.settings import Settings
 from podscale.core.metrics import Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 
 DEFAULT_WINDOW_S = 60.0  # of a sample whose rate window is not known
 
 
-class DecidedPhase(IntEnum):
-    """``status.phase``, numbered as in the pod store."""
-
-    UNKNOWN = 0
-    PENDING = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-
-
-_RUNNING = int(DecidedPhase.RUNNING)
-
-
-class DecidedReadiness(IntEnum):
-    """The Ready condition, numbered as in the pod store."""
-
-    ABSENT = 0
-    TRUE = 1
-    FALSE = 2
-    UNKNOWN = 3
+_RUNNING = int(PodPhase.RUNNING)
 
 
 class ContainerRequest(Struct, frozen=True, gc=False):
@@ -106,15 +87,13 @@ class Pods(Struct, frozen=True, gc=False):
         Follows getReadyPodsCount: a Value target multiplies by these.
         """
         return sum(
-            phase == DecidedPhase.RUNNING and ready == DecidedReadiness.TRUE
+            phase == PodPhase.RUNNING and ready == PodReadiness.TRUE
             for phase, ready in zip(self.phase, self.ready, strict=True)
         )
 
     def unfinished_count(self) -> int:
         """Return the pods that have not ended."""
-        return sum(
-            phase not in (DecidedPhase.SUCCEEDED, DecidedPhase.FAILED) for phase in self.phase
-        )
+        return sum(phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED) for phase in self.phase)
 
 
 class PodGroups(Struct, frozen=True, gc=False):
@@ -186,18 +165,16 @@ def _bucket(
     phase = pods.phase[row]
     if pods.deleted[row]:
         return "terminating"
-    if phase == DecidedPhase.FAILED or (
-        phase == DecidedPhase.SUCCEEDED and settings.ignores_succeeded
-    ):
+    if phase == PodPhase.FAILED or (phase == PodPhase.SUCCEEDED and settings.ignores_succeeded):
         return "finished"
-    if phase == DecidedPhase.PENDING:
+    if phase == PodPhase.PENDING:
         return "pending"
     if sample is None:
         return "missing"
     if resource != "cpu":
         return ""
     started, since = pods.started[row], pods.ready_since[row]
-    if pods.ready[row] == DecidedReadiness.ABSENT or started is None:
+    if pods.ready[row] == PodReadiness.ABSENT or started is None:
         return "never_ready"
     if since is None:
         since = -math.inf  # a null lastTransitionTime is Go's zero time, before every start
@@ -205,7 +182,7 @@ def _bucket(
         # The window of the sample must lie wholly after the last change of readiness.
         taken = asked_s if sample.time_s is None else sample.time_s
         window = DEFAULT_WINDOW_S if sample.window_s is None else sample.window_s
-        is_unready = pods.ready[row] == DecidedReadiness.FALSE or taken < since + window
+        is_unready = pods.ready[row] == PodReadiness.FALSE or taken < since + window
         return "initializing" if is_unready else ""
     has_not_been_ready = started + settings.initial_readiness_delay_s > since
-    return "never_ready" if pods.ready[row] == DecidedReadiness.FALSE and has_not_been_ready else ""
+    return "never_ready" if pods.ready[row] == PodReadiness.FALSE and has_not_been_ready else ""

@@ -13,11 +13,11 @@ from hpa.decide import Observation, decide
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.decide.steps import Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
 from hpa.explain.reading import ReadTrace, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples
+from podscale.core.pod_state import PodPhase, PodReadiness
 
 WhatIf = Callable[[ReadTrace], int | None]
 
@@ -65,10 +65,8 @@ def unready_pods(told: ReadTrace) -> list[str]:
     return [
         name
         for row, name in enumerate(pods.names)
-        if pods.phase[row] not in (DecidedPhase.SUCCEEDED, DecidedPhase.FAILED)
-        and not (
-            pods.phase[row] == DecidedPhase.RUNNING and pods.ready[row] == DecidedReadiness.TRUE
-        )
+        if pods.phase[row] not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        and not (pods.phase[row] == PodPhase.RUNNING and pods.ready[row] == PodReadiness.TRUE)
     ]
 
 
@@ -137,7 +135,7 @@ def without_rollout(told: ReadTrace) -> int | None:
 def with_all_pods_ready(told: ReadTrace) -> int | None:
     """Let a Value target multiply by every pod that has not ended."""
     pods = told.pods
-    if pods.phase.count(DecidedPhase.RUNNING) == pods.ready.count(DecidedReadiness.TRUE) == len(
+    if pods.phase.count(PodPhase.RUNNING) == pods.ready.count(PodReadiness.TRUE) == len(
         pods
     ) or not any(
         spec.type in ("Object", "External") and spec.value_milli for spec in told.hpa.metrics

@@ -24,13 +24,7 @@ from hpa.decide.api.reading import read
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.validation import validate
 from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent, UnreadableKind
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Gates, Release
 from hpa.decisions import decisions
 from hpa.explain import first_reason
@@ -49,6 +43,7 @@ from podscale.core.metrics import (
     Stale,
     Unavailable,
 )
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.times.duration import DurationError, parse_go
 
 Amount = str | int | float
@@ -263,13 +258,13 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
     at = {pod.name: f"pods[{index}]" for index, pod in enumerate(written)}
     owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
     ready = {
-        True: DecidedReadiness.TRUE,
-        False: DecidedReadiness.FALSE,
-        None: DecidedReadiness.ABSENT,
+        True: PodReadiness.TRUE,
+        False: PodReadiness.FALSE,
+        None: PodReadiness.ABSENT,
     }
     return Pods(
         names=tuple(pod.name for pod in pods),
-        phase=bytes(DecidedPhase[pod.phase.upper()] for pod in pods),
+        phase=bytes(PodPhase[pod.phase.upper()] for pod in pods),
         ready=bytes(ready[pod.ready] for pod in pods),
         deleted=bytes(pod.deleted for pod in pods),
         started=tuple(now - _age(pod.started, f"{at[pod.name]}.started") for pod in pods),

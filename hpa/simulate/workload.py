@@ -9,14 +9,9 @@ from struct import pack
 
 from msgspec import Struct
 
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 
 _LONG_AGO_S = 86400.0  # how old pods are that were there before the history begins
@@ -104,8 +99,8 @@ class SimulatedWorkload:
         self._columns_until = min(
             (pod.ready_s for pod in self._pods if pod.ready_s > now), default=float("inf")
         )
-        phases = DecidedPhase.PENDING, DecidedPhase.RUNNING
-        conditions = DecidedReadiness.FALSE, DecidedReadiness.TRUE
+        phases = PodPhase.PENDING, PodPhase.RUNNING
+        conditions = PodReadiness.FALSE, PodReadiness.TRUE
         self._columns = Pods(
             names=tuple(pod.name for pod in self._pods),
             phase=bytes(phases[each] for each in is_ready),

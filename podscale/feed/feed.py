@@ -7,7 +7,6 @@ by its own query (coalescing.md 3 and 4). One feed serves everybody in the proce
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 import structlog
@@ -63,12 +62,7 @@ class Feed:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop what is running; whoever waits is told to stop as well."""
         for task in self._running:
             task.cancel()

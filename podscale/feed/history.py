@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self, overload
 from urllib.parse import urlsplit, urlunsplit
 
@@ -156,12 +155,7 @@ class HistoryReader:
         await self._say(msgspec.json.encode(self._options, enc_hook=str))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the child, whatever it is doing."""
         if self._child is None:
             return

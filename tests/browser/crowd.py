@@ -7,10 +7,11 @@ from msgspec import structs
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import MetricObject
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
+from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import PodSamples, Sample, Unavailable
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.page.part import PagePart
 from podscale.page.state.sources import PageSources
 from tests.browser.scenes import SHOP, START
@@ -39,8 +40,8 @@ def crowd(count: int, *, passes: int = 1) -> Crowd:
         size = chance.randint(2, 6)
         names = tuple(f"{name}-{pod}" for pod in range(size))
         pods = Pods(
-            names, bytes([DecidedPhase.RUNNING] * size),
-            bytes([DecidedReadiness.TRUE] * size), bytes(size),
+            names, bytes([PodPhase.RUNNING] * size),
+            bytes([PodReadiness.TRUE] * size), bytes(size),
             (START - 9e3,) * size, (START - 8e3,) * size, (0,) * size,
         )  # fmt: skip
         for each in range(passes):

@@ -17,7 +17,7 @@ from hpa.decide import Observation, Outcome, Past, Scale, Settings, conclude, de
 from hpa.decide.api.reading import UP
 from hpa.decide.api.spec import HPA, Behavior, MetricObject, MetricSpec, Policy, Rules
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
+from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog
 from podscale.core.metrics import (
@@ -30,6 +30,7 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.feed.stats import FeedStats
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.pods import PodStore
@@ -104,8 +105,8 @@ class Autoscaled:
         hpa, size = self.hpa, self.size
         rows = len(self.names)
         pods = Pods(
-            self.names, bytes([DecidedPhase.RUNNING] * rows),
-            bytes([DecidedReadiness.TRUE] * rows), bytes(rows),
+            self.names, bytes([PodPhase.RUNNING] * rows),
+            bytes([PodReadiness.TRUE] * rows), bytes(rows),
             (now - 9e3,) * rows, (now - 8e3,) * rows, (0,) * rows,
         )  # fmt: skip
         scale = Scale(size, size, f"app={hpa.name}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors import selector
 from podscale.kube.client.api import MERGE_PATCH, Api
 from podscale.kube.client.connect import ApiServerTarget, connect
@@ -20,7 +21,7 @@ from podscale.kube.client.errors import (
 from podscale.kube.client.resource import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from podscale.kube.client.wire import decode, encode
 from podscale.kube.columns.on_demand import OnDemandMetadata
-from podscale.kube.columns.pods import Phase, PodStore, Ready
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.events.recorder import Recorder
 from podscale.kube.informer.list_watch import WatchSource, WatchTiming
@@ -76,10 +77,10 @@ async def test_the_pod_store_follows_a_real_deployment(plane: Plane) -> None:
                 web = selector.parse("app=web")
                 await until(
                     "five pods are ready",
-                    lambda: store.select(namespace, web).ready.tolist() == [Ready.TRUE] * 5,
+                    lambda: store.select(namespace, web).ready.tolist() == [PodReadiness.TRUE] * 5,
                 )
                 chosen = store.select(namespace, web)
-                assert set(chosen.phase.tolist()) == {Phase.RUNNING}
+                assert set(chosen.phase.tolist()) == {PodPhase.RUNNING}
                 (owner,) = chosen.owners.values()
                 assert owner.kind == "ReplicaSet"
                 assert len(store.owned_by(owner.uid)) == 5

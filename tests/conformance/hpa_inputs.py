@@ -32,15 +32,10 @@ from hpa.decide.observation import (
     ScaleEvent,
     ScaleUnreadable,
 )
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Gates, Settings
 from podscale.core import metrics as core
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import SelectorError, parse
 
 NOW = 1_750_000_000.0
@@ -48,10 +43,10 @@ ZERO_TIME = -62_135_596_800.0
 LABELS = {"name": "test-pod"}
 
 _READY = {
-    True: DecidedReadiness.TRUE,
-    False: DecidedReadiness.FALSE,
-    "unknown": DecidedReadiness.UNKNOWN,
-    "absent": DecidedReadiness.ABSENT,
+    True: PodReadiness.TRUE,
+    False: PodReadiness.FALSE,
+    "unknown": PodReadiness.UNKNOWN,
+    "absent": PodReadiness.ABSENT,
 }
 _GATES = {
     "HPAScaleToZero": "scale_to_zero",
@@ -148,7 +143,7 @@ def pods(listed: Sequence[Mapping[str, Any]], resources: Sequence[str], target: 
     owners = sorted({owner_of(pod, target) for pod in listed})
     return Pods(
         names=tuple(pod["name"] for pod in listed),
-        phase=bytes(DecidedPhase[pod.get("phase", "Running").upper()] for pod in listed),
+        phase=bytes(PodPhase[pod.get("phase", "Running").upper()] for pod in listed),
         ready=bytes(_READY[pod.get("ready", True)] for pod in listed),
         deleted=bytes(bool(pod.get("deleted")) for pod in listed),
         started=tuple(at(pod.get("start_age_s", "zero")) for pod in listed),

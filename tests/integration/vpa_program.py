@@ -14,8 +14,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from podscale.core.metrics import Answer, ContainerColumns, Question, Unavailable
+from podscale.core.pod_state import PodPhase
 from podscale.kube.client.connect import ApiServerTarget, connect
-from podscale.kube.columns.pods import Phase
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from tests.integration.vpa_stage import RHYTHM
 from vpa.model.checkpoint_selection import SaveBand
@@ -47,7 +47,7 @@ class Ripple:
     def _columns(self) -> Answer:
         if self._is_down:
             return Unavailable("Down", "nobody answers")
-        views = [v for v in self._stores.pods.select_all().views() if v.phase == Phase.RUNNING]
+        views = [v for v in self._stores.pods.select_all().views() if v.phase == PodPhase.RUNNING]
         now, count = self.now(), len(views)
         return ContainerColumns(
             [view.namespace for view in views],

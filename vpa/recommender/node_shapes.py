@@ -13,8 +13,8 @@ import yaml
 from msgspec import Struct
 
 from podscale.core import quantity
+from podscale.core.pod_state import PodPhase
 from podscale.core.quantity import QuantityError
-from podscale.kube.columns.pods import Phase
 from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.cluster import Node
 from vpa.model.estimation.nodes import NodeShape, largest
@@ -85,7 +85,7 @@ class NodeShapes:
         taken: dict[str, tuple[int, int]] = {}
         for daemon_set in self._stores.workloads.by_kind["DaemonSet"].values():
             for view in self._stores.pods.owned_by(daemon_set.metadata.uid).views():
-                if not view.node or view.phase in (Phase.SUCCEEDED, Phase.FAILED):
+                if not view.node or view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                     continue
                 cpu, memory = taken.get(view.node, (0, 0))
                 for container in view.template.containers:

@@ -6,7 +6,8 @@ of the pass, so that a late sample or kill still counts.
 
 from collections.abc import Callable
 
-from podscale.kube.columns.pods import Phase, PodStore, PodView
+from podscale.core.pod_state import PodPhase
+from podscale.kube.columns.pods import PodStore, PodView
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 from vpa.model.api.ooms import Oom, from_eviction, from_last_state, from_pod_update
@@ -54,7 +55,7 @@ class PodFeed:
         for (namespace, name), view in self._changed.items():
             if view is None:
                 gone.append((namespace, name))
-            elif view.phase != Phase.PENDING and wanted(view):
+            elif view.phase != PodPhase.PENDING and wanted(view):
                 put(cluster, view, now)
         self._changed.clear()
         return gone
@@ -97,7 +98,7 @@ class PodFeed:
 def put(cluster: ClusterModel, view: PodView, now: float) -> None:
     """Put one pod into the model: its containers, init containers left out."""
     names = [container.name for container in view.template.containers]
-    is_active = view.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+    is_active = view.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     cluster.put_pod(view.namespace, view.name, view.labels, names, now, is_active=is_active)
 
 

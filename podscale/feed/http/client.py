@@ -10,7 +10,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from types import TracebackType
 from typing import Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -173,12 +172,7 @@ class PrometheusClient:
         self._session = session(self.options.connections)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()

@@ -1,33 +1,14 @@
 """Pods as they are read: one as an object, a selection as columns."""
 
-import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import OwnerReference
 from podscale.kube.objects.pod import ContainerState, PodCondition, WirePodTemplate
-
-
-class Phase(enum.IntEnum):
-    """``status.phase``."""
-
-    UNKNOWN = 0
-    PENDING = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-
-
-class Ready(enum.IntEnum):
-    """The Ready condition; ``NONE``: the pod has no such condition."""
-
-    NONE = 0
-    TRUE = 1
-    FALSE = 2
-    UNKNOWN = 3
 
 
 class PodView(Struct, frozen=True):
@@ -41,8 +22,8 @@ class PodView(Struct, frozen=True):
     annotations: Mapping[str, str]  # only those the store was told to keep
     owner: OwnerReference | None  # the controller
     node: str
-    phase: Phase
-    ready: Ready
+    phase: PodPhase
+    ready: PodReadiness
     ready_since: float  # lastTransitionTime of the Ready condition
     started: float  # status.startTime
     created: float
@@ -74,7 +55,13 @@ class PodSet:
         self.version = version
         self.templates = templates  # the distinct ones, by number
         self.owners = owners  # the distinct controllers, by UID
-        self._table = table
+        self.phase: NDArray[np.uint8] = table["phase"]  # ``PodPhase`` numbers
+        self.ready: NDArray[np.uint8] = table["ready"]  # ``PodReadiness`` numbers
+        self.ready_since: NDArray[np.float64] = table["ready_since"]  # lastTransitionTime of Ready
+        self.started: NDArray[np.float64] = table["started"]  # status.startTime; NaN: not set
+        self.created: NDArray[np.float64] = table["created"]  # creationTimestamp
+        self.deleted: NDArray[np.float64] = table["deleted"]  # NaN: not being deleted
+        self.template: NDArray[np.int32] = table["template"]  # a key of ``templates``
         self._spans = spans
         self._get = get
 
@@ -90,48 +77,6 @@ class PodSet:
     def owner_uids(self) -> list[str]:
         """The UID of each pod's controller, a key of ``owners``; "": it has none."""
         return [uid for _, count, uid in self._spans for _ in range(count)]
-
-    @property
-    def phase(self) -> NDArray[np.uint8]:
-        """``Phase`` numbers."""
-        column: NDArray[np.uint8] = self._table["phase"]
-        return column
-
-    @property
-    def ready(self) -> NDArray[np.uint8]:
-        """``Ready`` numbers."""
-        column: NDArray[np.uint8] = self._table["ready"]
-        return column
-
-    @property
-    def ready_since(self) -> NDArray[np.float64]:
-        """lastTransitionTime of the Ready condition."""
-        column: NDArray[np.float64] = self._table["ready_since"]
-        return column
-
-    @property
-    def started(self) -> NDArray[np.float64]:
-        """status.startTime; NaN: not set."""
-        column: NDArray[np.float64] = self._table["started"]
-        return column
-
-    @property
-    def created(self) -> NDArray[np.float64]:
-        """creationTimestamp."""
-        column: NDArray[np.float64] = self._table["created"]
-        return column
-
-    @property
-    def deleted(self) -> NDArray[np.float64]:
-        """deletionTimestamp; NaN: not being deleted."""
-        column: NDArray[np.float64] = self._table["deleted"]
-        return column
-
-    @property
-    def template(self) -> NDArray[np.int32]:
-        """Number of each pod's template, a key of ``templates``."""
-        column: NDArray[np.int32] = self._table["template"]
-        return column
 
     def views(self) -> Iterator[PodView]:
         """Yield each pod as an object, as it is now; those that have gone are left out."""

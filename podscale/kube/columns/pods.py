@@ -13,18 +13,19 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import DTypeLike
 
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
 from podscale.kube.client.errors import Forbidden
 from podscale.kube.columns.cohorts import Cohort, Version
 from podscale.kube.columns.interned import InternedKeys
-from podscale.kube.columns.pod_set import Phase, PodSet, PodView, Ready
+from podscale.kube.columns.pod_set import PodSet, PodView
 from podscale.kube.columns.pod_shapes import StateShape, TemplateShape, states, template
 from podscale.kube.columns.rows import Rows
 from podscale.kube.columns.store import ColumnarStore
 from podscale.kube.informer.list_watch import Happening, WatchBroken
 from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate
 
-__all__ = ["Phase", "PodSet", "PodStore", "PodView", "Ready"]
+__all__ = ["PodSet", "PodStore", "PodView"]
 
 _FIELDS: list[tuple[str, DTypeLike]] = [
     ("ready_since", np.float64),
@@ -39,7 +40,7 @@ _FIELDS: list[tuple[str, DTypeLike]] = [
 ]
 _RESIZE = ("PodResizePending", "PodResizeInProgress")
 _NONE: Mapping[str, str] = {}
-_PHASES = {"Pending": 1, "Running": 2, "Succeeded": 3, "Failed": 4}
+_PHASES = {phase.text: phase for phase in PodPhase}
 _READY = {"True": 1, "False": 2}
 
 
@@ -238,8 +239,8 @@ class PodStore(ColumnarStore[Pod, PodView]):
             annotations=self._annotations.get(row, _NONE),
             owner=cohort.owner,
             node=self._nodes[int(record["node"])],
-            phase=Phase(int(record["phase"])),
-            ready=Ready(int(record["ready"])),
+            phase=PodPhase(int(record["phase"])),
+            ready=PodReadiness(int(record["ready"])),
             ready_since=float(record["ready_since"]),
             started=float(record["started"]),
             created=float(record["created"]),

@@ -17,13 +17,7 @@ from hpa.decide.api.reading import read_status
 from hpa.decide.api.wire import WireStatus
 from hpa.decide.decision import DONE
 from hpa.decide.numbers import INT32_MAX, INT64_MAX, INT64_MIN
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Settings
 from hpa.explain import explain
 from hpa.history.decision_log import shape_of
@@ -39,6 +33,7 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import decode
 from tests.property.hpa import worlds
 from tests.property.hpa.worlds import NOW
@@ -105,8 +100,8 @@ def _pods(requests: list[str]) -> Pods:
     )
     return Pods(
         tuple(f"web-{n}" for n in range(count)),
-        bytes([DecidedPhase.RUNNING] * count),
-        bytes([DecidedReadiness.TRUE] * count),
+        bytes([PodPhase.RUNNING] * count),
+        bytes([PodReadiness.TRUE] * count),
         bytes(count),
         (NOW - 3600.0,) * count,
         (NOW - 3600.0,) * count,

@@ -29,14 +29,9 @@ from hpa.decide.observation import (
     Recommendation,
     ScaleEvent,
 )
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core import metrics as core
+from podscale.core.pod_state import PodPhase, PodReadiness
 
 NOW = 1_750_000_000.0
 AGES = (0.0, 1.0, 14.0, 15.0, 16.0, 59.0, 60.0, 61.0, 299.0, 300.0, 301.0, 900.0, 4000.0)
@@ -118,16 +113,16 @@ def answer(draw: Random, spec: MetricSpec, names: Sequence[str], now: float) -> 
 
 def pods(draw: Random, count: int, now: float) -> Pods:
     is_quiet = draw.random() < 0.5
-    phases = (DecidedPhase.RUNNING,) * 6 + (
-        DecidedPhase.PENDING,
-        DecidedPhase.FAILED,
-        DecidedPhase.SUCCEEDED,
-        DecidedPhase.UNKNOWN,
+    phases = (PodPhase.RUNNING,) * 6 + (
+        PodPhase.PENDING,
+        PodPhase.FAILED,
+        PodPhase.SUCCEEDED,
+        PodPhase.UNKNOWN,
     )
-    readies = (DecidedReadiness.TRUE,) * 5 + (
-        DecidedReadiness.FALSE,
-        DecidedReadiness.UNKNOWN,
-        DecidedReadiness.ABSENT,
+    readies = (PodReadiness.TRUE,) * 5 + (
+        PodReadiness.FALSE,
+        PodReadiness.UNKNOWN,
+        PodReadiness.ABSENT,
     )
     requests = {"cpu": 200, "memory": 10**9}
     full = DecidedPodTemplate((ContainerRequest("app", requests),))
@@ -139,8 +134,8 @@ def pods(draw: Random, count: int, now: float) -> Pods:
     owners = ("Deployment/web", "Job/batch")
     return Pods(
         tuple(f"web-{row}" for row in rows),
-        bytes(DecidedPhase.RUNNING if is_quiet else draw.choice(phases) for _ in rows),
-        bytes(DecidedReadiness.TRUE if is_quiet else draw.choice(readies) for _ in rows),
+        bytes(PodPhase.RUNNING if is_quiet else draw.choice(phases) for _ in rows),
+        bytes(PodReadiness.TRUE if is_quiet else draw.choice(readies) for _ in rows),
         bytes(0 if is_quiet else draw.random() < 0.1 for _ in rows),
         tuple(draw.choice((None, now - draw.choice(AGES))) for _ in rows),
         tuple(draw.choice((None, now - draw.choice(AGES))) for _ in rows),

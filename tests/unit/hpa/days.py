@@ -9,14 +9,9 @@ from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
 
 NOW = 1_795_000_000.0
 METRICS = (
@@ -67,8 +62,8 @@ def _name(chance: random.Random) -> str:
 def _pods(born: dict[str, tuple[float, float]]) -> Pods:
     names, count = sorted(born), len(born)
     return Pods(
-        tuple(names), bytes([DecidedPhase.RUNNING] * count),
-        bytes([DecidedReadiness.TRUE] * count), bytes(count),
+        tuple(names), bytes([PodPhase.RUNNING] * count),
+        bytes([PodReadiness.TRUE] * count), bytes(count),
         tuple(born[name][0] for name in names), tuple(born[name][1] for name in names),
         (0,) * count, _TEMPLATES, (0,) * count, ("Deployment/web",),
     )  # fmt: skip

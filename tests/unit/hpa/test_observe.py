@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from hpa.decide import Scale, Settings
-from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.loop.observe import Look
 from hpa.machine.record import TargetScale
 from podscale.core.metrics import NotFound, ObjectMetric, PodMetric
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.resource import DEPLOYMENTS
 from podscale.kube.client.wire import decode, parse_time
 from podscale.kube.discovery.restmapper import Mapper
@@ -80,16 +80,16 @@ async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
     pods = look(cluster).pods
     assert pods.names == ("web-0", "web-1", "web-2", "web-3")
     assert list(pods.phase) == [
-        DecidedPhase.RUNNING,
-        DecidedPhase.RUNNING,
-        DecidedPhase.PENDING,
-        DecidedPhase.SUCCEEDED,
+        PodPhase.RUNNING,
+        PodPhase.RUNNING,
+        PodPhase.PENDING,
+        PodPhase.SUCCEEDED,
     ]
     assert list(pods.ready) == [
-        DecidedReadiness.TRUE,
-        DecidedReadiness.TRUE,
-        DecidedReadiness.ABSENT,
-        DecidedReadiness.TRUE,
+        PodReadiness.TRUE,
+        PodReadiness.TRUE,
+        PodReadiness.ABSENT,
+        PodReadiness.TRUE,
     ]
     assert list(pods.deleted) == [0, 1, 0, 0]
     assert pods.started[2] is None
@@ -118,7 +118,7 @@ async def test_what_did_not_change_is_the_same_object_and_what_did_is_not() -> N
     changed["metadata"]["resourceVersion"] = cluster.world.next_version()
     changed["status"]["phase"] = "Failed"
     cluster.put_pods(pod_object("web", 0), changed)
-    assert list(look(cluster).pods.phase) == [DecidedPhase.RUNNING, DecidedPhase.FAILED]
+    assert list(look(cluster).pods.phase) == [PodPhase.RUNNING, PodPhase.FAILED]
 
 
 async def test_an_hpa_that_selects_our_pods_too_is_a_rival_once_it_was_looked_at() -> None:

@@ -12,11 +12,12 @@ from hpa.decide import Observation, Past, Scale, Settings, decide, replay
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import ScaleEvent
-from hpa.decide.pods import DecidedPhase, DecidedReadiness, Pods
+from hpa.decide.pods import Pods
 from hpa.explain import first_reason
 from hpa.history.decision_log import DecisionLog, shape_of
 from podscale.core.change_ring import MOST, MOST_BYTES
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.samplecolumns import SampleColumns
 from tests.unit.hpa.days import day
 from tests.unit.hpa.hpas import PLAIN_HPA
@@ -25,7 +26,7 @@ KEY = ("shop", "web")
 NOW = 1_795_000_000.0
 NAMES = tuple(f"web-{n}" for n in range(4))
 PODS = Pods(
-    NAMES, bytes([DecidedPhase.RUNNING] * 4), bytes([DecidedReadiness.TRUE] * 4), bytes(4),
+    NAMES, bytes([PodPhase.RUNNING] * 4), bytes([PodReadiness.TRUE] * 4), bytes(4),
     (NOW - 9e3,) * 4, (NOW - 8e3,) * 4, (0,) * 4,
 )  # fmt: skip
 

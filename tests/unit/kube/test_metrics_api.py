@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hpa.decide.pods import DecidedPhase, DecidedPodTemplate, DecidedReadiness, Pods, group
+from hpa.decide.pods import DecidedPodTemplate, Pods, group
 from hpa.decide.settings import Settings
 from podscale.core.metrics import (
     ContainerColumns,
@@ -22,6 +22,7 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.client.wire import GO_ZERO_TIME_S, parse_time
 from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.metrics_apis.provider import ApiProvider
@@ -117,7 +118,7 @@ async def test_a_null_time_of_a_resource_sample_is_gos_zero_time(cluster, provid
     # A pod that started lately is not ready for it: no window lies after its readiness.
     now = 1_000_000_000.0
     pods = Pods(
-        ("web-1",), bytes([DecidedPhase.RUNNING]), bytes([DecidedReadiness.TRUE]), b"\0",
+        ("web-1",), bytes([PodPhase.RUNNING]), bytes([PodReadiness.TRUE]), b"\0",
         (now - 60.0,),
         (now - 50.0,), (0,), (DecidedPodTemplate(),),
     )  # fmt: skip

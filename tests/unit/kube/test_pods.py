@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors import selector
 from podscale.kube.client.errors import ApiUnreachable, Forbidden
 from podscale.kube.client.wire import decode, encode, parse_time
-from podscale.kube.columns.pods import Phase, PodStore, Ready
+from podscale.kube.columns.pods import PodStore
 from podscale.kube.informer.list_watch import (
     Changes,
     Kind,
@@ -103,7 +104,7 @@ def test_a_pod_comes_out_as_it_went_in():
     assert view.annotations == {"vpaUpdates": "Pod resources updated by web"}
     assert view.owner is not None
     assert (view.owner.kind, view.owner.uid) == ("ReplicaSet", "rs-1")
-    assert (view.node, view.phase, view.ready) == ("node-1", Phase.RUNNING, Ready.TRUE)
+    assert (view.node, view.phase, view.ready) == ("node-1", PodPhase.RUNNING, PodReadiness.TRUE)
     assert view.started == parse_time("2026-11-21T10:00:01Z")
     assert view.created == parse_time("2026-11-21T10:00:00Z")
     assert view.ready_since == parse_time("2026-11-21T10:00:09Z")
@@ -149,7 +150,7 @@ def test_a_selection_is_columns_of_the_pods_that_match():
     )
     chosen = kept.select("shop", selector.parse("app=web,tier!=back"))
     assert sorted(chosen.names) == ["web-1", "web-2"]
-    assert chosen.phase.tolist() == [Phase.RUNNING] * 2
+    assert chosen.phase.tolist() == [PodPhase.RUNNING] * 2
     assert len(chosen.templates) == 1
     assert list(chosen.owners) == ["rs-1"]
     assert set(chosen.template.tolist()) == set(chosen.templates)
@@ -171,7 +172,7 @@ def test_a_selection_is_a_snapshot_and_its_version_tells_change():
     assert kept.select("shop", selector.parse("app=web")).version != chosen.version
     feed(kept, ("DELETED", made("web-1", 5, app="web")))
     assert chosen.names == ["web-1"]
-    assert chosen.phase.tolist() == [Phase.RUNNING]
+    assert chosen.phase.tolist() == [PodPhase.RUNNING]
     assert list(chosen.views()) == []
 
 

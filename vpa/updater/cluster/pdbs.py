@@ -6,10 +6,11 @@ eviction subresource (``pkg/registry/core/pod/storage/eviction.go``, Kubernetes 
 
 from msgspec import Struct
 
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.wire import builtins
-from podscale.kube.columns.pods import Phase, PodView, Ready
+from podscale.kube.columns.pods import PodView
 from podscale.kube.informer.store import Store
 from podscale.kube.objects.cluster import PodDisruptionBudget
 from vpa.updater.decide.decision import Pdb
@@ -58,7 +59,7 @@ def refusal(pod: PodView, budgets: Store[PodDisruptionBudget]) -> Pdb | None:
     A watch that is not current says nothing: then the API server is asked.
     """
     # A pod that does not run yet may always go.
-    if pod.phase == Phase.PENDING or not budgets.is_synced or not budgets.is_current():
+    if pod.phase == PodPhase.PENDING or not budgets.is_synced or not budgets.is_current():
         return None
     covering = [budget for budget in budgets.values(pod.namespace) if _covers(budget, pod)]
     if not covering:
@@ -84,4 +85,4 @@ def _refuses(budget: PodDisruptionBudget, pod: PodView) -> bool:
         return False  # the status is of an older spec
     # A pod that is not ready may go while enough others are (unhealthyPodEvictionPolicy), which
     # is left to the API server.
-    return status.disruptions_allowed <= 0 and pod.ready == Ready.TRUE
+    return status.disruptions_allowed <= 0 and pod.ready == PodReadiness.TRUE

@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct
 
 from podscale.core import quantity
-from podscale.kube.columns.pods import Phase
+from podscale.core.pod_state import PodPhase
 from podscale.kube.columns.pods import PodView as StoredPod
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM
 from podscale.kube.informer.listeners import Change
@@ -288,7 +288,7 @@ def _is_live(view: StoredPod) -> bool:
 
 
 def _is_there(view: StoredPod) -> bool:
-    is_over = view.phase in (Phase.SUCCEEDED, Phase.FAILED)
+    is_over = view.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     return not is_over and view.deleted != view.deleted  # NaN: not deleted
 
 

@@ -5,7 +5,6 @@ The watch's own events count the losses, so that every act may ask for them.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from vpa.model.api.objects import SizedPod
@@ -35,12 +34,7 @@ class GroupStates:
         self._leave = self._observer.follow(self._changed)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
 
     async def begin(self, pods: Sequence[PodObservation]) -> None:

@@ -6,14 +6,9 @@ from typing import Any
 from hpa.decide import Observation, Past, Scale
 from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
 from hpa.decide.observation import MetricAnswer, Recommendation
-from hpa.decide.pods import (
-    ContainerRequest,
-    DecidedPhase,
-    DecidedPodTemplate,
-    DecidedReadiness,
-    Pods,
-)
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
 
 NOW = 1_750_000_000.0
 OLD = NOW - 86_400
@@ -34,8 +29,8 @@ def queue(target: int) -> MetricSpec:
 def pod(
     request: int | None = 1000,
     *,
-    phase: DecidedPhase = DecidedPhase.RUNNING,
-    ready: DecidedReadiness = DecidedReadiness.TRUE,
+    phase: PodPhase = PodPhase.RUNNING,
+    ready: PodReadiness = PodReadiness.TRUE,
     started: float | None = OLD,
     since: float | None = OLD,
     owner: str = "Deployment/web",

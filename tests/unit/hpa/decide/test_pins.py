@@ -24,10 +24,11 @@ from hpa.decide.behavior.scale_events import stored
 from hpa.decide.behavior.stabilization import stabilize_down
 from hpa.decide.decision import Conclusion, Decision, MetricLabels
 from hpa.decide.observation import Observation, Recommendation, ScaleEvent
-from hpa.decide.pods import DecidedPhase, DecidedReadiness, group
+from hpa.decide.pods import group
 from hpa.decide.settings import Release
 from hpa.decide.steps import Measured
 from podscale.core.metrics import NoData, Refused, Unavailable
+from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.kube.discovery.restmapper import Mapper
 from tests.unit.hpa.decide.situations import (
     NOW,
@@ -63,7 +64,7 @@ def reasons(status: HpaStatus) -> dict[str, str]:
 
 def test_1_unready_pods_are_filled_with_their_own_request() -> None:
     pods = listed(
-        pod(3000, ready=DecidedReadiness.FALSE, started=NOW - 60, since=NOW - 60), pod(), pod()
+        pod(3000, ready=PodReadiness.FALSE, started=NOW - 60, since=NOW - 60), pod(), pod()
     )
     decision = made(seen(web(cpu(30)), 3, pods, [usage(0, 500, 500)]))
     assert proposal(decision) == 3
@@ -83,7 +84,7 @@ def test_3_utilization_is_truncated_before_the_ratio() -> None:
 
 
 def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window() -> None:
-    young = pod(ready=DecidedReadiness.FALSE, started=NOW - 60, since=NOW - 50)
+    young = pod(ready=PodReadiness.FALSE, started=NOW - 60, since=NOW - 50)
     decision = made(seen(web(cpu(50)), 2, listed(pod(), young), [usage(500, 500)]))
     step = decision.trace.steps[0]
     assert isinstance(step, Measured)
@@ -93,20 +94,16 @@ def test_4_not_ready_in_the_initialization_period_is_unready_whatever_the_window
 @pytest.mark.parametrize(
     ("ready", "started", "since", "bucket"),
     [
-        pytest.param(
-            DecidedReadiness.TRUE, NOW - 60, None, "ready", id="long ready, of a young pod"
-        ),
-        pytest.param(
-            DecidedReadiness.FALSE, NOW - 60, None, "initializing", id="not ready and young"
-        ),
-        pytest.param(DecidedReadiness.TRUE, OLD, None, "ready", id="ready and old"),
-        pytest.param(DecidedReadiness.FALSE, OLD, None, "never_ready", id="not ready since ever"),
-        pytest.param(DecidedReadiness.ABSENT, OLD, None, "never_ready", id="no condition"),
-        pytest.param(DecidedReadiness.TRUE, None, NOW, "never_ready", id="no start"),
+        pytest.param(PodReadiness.TRUE, NOW - 60, None, "ready", id="long ready, of a young pod"),
+        pytest.param(PodReadiness.FALSE, NOW - 60, None, "initializing", id="not ready and young"),
+        pytest.param(PodReadiness.TRUE, OLD, None, "ready", id="ready and old"),
+        pytest.param(PodReadiness.FALSE, OLD, None, "never_ready", id="not ready since ever"),
+        pytest.param(PodReadiness.ABSENT, OLD, None, "never_ready", id="no condition"),
+        pytest.param(PodReadiness.TRUE, None, NOW, "never_ready", id="no start"),
     ],
 )
 def test_a_condition_without_a_time_is_one_of_the_zero_time(
-    ready: DecidedReadiness, started: float | None, since: float | None, bucket: str
+    ready: PodReadiness, started: float | None, since: float | None, bucket: str
 ) -> None:
     one = pod(ready=ready, started=started, since=since)
     found = group(listed(one), usage(500).pods, "cpu", UPSTREAM, NOW, NOW)
@@ -163,7 +160,7 @@ def test_9_missing_pods_are_not_filled_at_a_ratio_of_one() -> None:
 
 
 def test_10_requests_are_read_of_ignored_pods_too() -> None:
-    pods = listed(pod(), pod(None, phase=DecidedPhase.FAILED))
+    pods = listed(pod(), pod(None, phase=PodPhase.FAILED))
     decision = made(seen(web(cpu(50)), 2, pods, [usage(900)]))
     assert decision.replicas is None
     assert "missing request for cpu in container app of Pod web-1" in (decision.error or "")

@@ -28,7 +28,6 @@ from hpa.decide.api.spec import (
     Rules,
 )
 from hpa.decide.observation import Recommendation, ScaleEvent
-from hpa.decide.pods import DecidedPhase, DecidedReadiness
 from hpa.explain import Explanation, explain, first_reason, whatif
 from hpa.explain.change import PUT_OFF
 from hpa.explain.inputs import Inputs
@@ -41,6 +40,7 @@ from podscale.core.metrics import (
     Sample,
     Unavailable,
 )
+from podscale.core.pod_state import PodPhase, PodReadiness
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -213,7 +213,7 @@ def test_starting_pods_damp_the_rise() -> None:
 
 
 def test_never_ready_pods_damp_the_rise() -> None:
-    broken = pod(ready=DecidedReadiness.FALSE, started=NOW - 900, since=NOW - 900)
+    broken = pod(ready=PodReadiness.FALSE, started=NOW - 900, since=NOW - 900)
     observation = seen(
         web(cpu(50)), 4, listed(pod(), pod(), pod(), broken), [usage(1000, 1000, 1000, 0)]
     )
@@ -223,7 +223,7 @@ def test_never_ready_pods_damp_the_rise() -> None:
 
 
 def test_missing_pods_come_before_pending_ones() -> None:
-    pods = listed(*[pod()] * 4, pod(phase=DecidedPhase.PENDING, ready=DecidedReadiness.FALSE))
+    pods = listed(*[pod()] * 4, pod(phase=PodPhase.PENDING, ready=PodReadiness.FALSE))
     observation = seen(web(per_pod(500)), 5, pods, [usage(1000, 1000, 1000, None, None)])
     found = told(observation)
     assert found.first_reason == "MissingPodMetrics"

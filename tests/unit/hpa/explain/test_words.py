@@ -9,9 +9,10 @@ from hpa.decide import Observation, ScaleUnreadable, Settings, decide
 from hpa.decide.api.reading import DOWN, UP
 from hpa.decide.api.spec import Behavior, Condition, HpaStatus, MetricObject, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
-from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, DecidedReadiness
+from hpa.decide.pods import ContainerRequest, DecidedPodTemplate
 from hpa.explain import Explanation, explain
 from podscale.core.metrics import ObjectSample, Refused, Sample
+from podscale.core.pod_state import PodReadiness
 from tests.unit.hpa.decide.situations import (
     NOW,
     cpu,
@@ -37,9 +38,7 @@ ONE_FOREIGN = seen(web(cpu(50)), 2, listed(pod(), JOB), [usage(900, 90)])
 TWO_FOREIGN = seen(web(cpu(50)), 3, listed(pod(), JOB, JOB), [usage(900, 90, 90)])
 ONE_SILENT = seen(web(per_pod(1000)), 2, listed(pod(), pod()), [usage(1500, None)])
 TWO_SILENT = seen(web(per_pod(1000)), 3, listed(pod(), pod(), pod()), [usage(1500, None, None)])
-ONE_UNREADY = seen(
-    web(cpu(50)), 2, listed(pod(), pod(ready=DecidedReadiness.FALSE)), [usage(600, 900)]
-)
+ONE_UNREADY = seen(web(cpu(50)), 2, listed(pod(), pod(ready=PodReadiness.FALSE)), [usage(600, 900)])
 ONE_GONE = seen(web(per_pod(1000)), 1, listed(pod()), [usage(1500, 100)])
 
 
