@@ -1,14 +1,9 @@
 """Each candidate through the history, beside the oracle: the rows of a report.
 
-A run is work for one core; several share the cores as child processes, and come in their order.
+A run is work for one core; several are spread over all of them, and come in their order.
 """
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
 
 from msgspec import Struct
 
@@ -26,6 +21,7 @@ from hpa.simulate.verdict import (
     period_of,
 )
 from hpa.simulate.workload import Plant
+from podscale.replay import spread
 from podscale.replay.errors import ReplayError
 
 
@@ -108,45 +104,26 @@ def rows(
     *,
     is_drawn: bool,
     cores: int | None = None,
+    dask: str = "",
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Iterator[ReplayRow]:
     """Yield the rows in the order of ``candidates``, each as soon as it is done."""
-    count = min(cores or len(os.sched_getaffinity(0)), len(candidates))
-    if count <= 1:
-        for number, each in enumerate(candidates, 1):
-            yield run(asked, each, is_drawn=is_drawn)
-            progress(number, len(candidates), each.name)
-        return
-    # Forked: the history is megabytes, and nothing else runs in this process.
-    pool = ProcessPoolExecutor(count, get_context("fork"), _begin, (asked, is_drawn))
-    try:
-        # An interruption between a fork and its note would leave a child that nobody ends.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            made = [pool.submit(_run, each) for each in candidates]
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        for number, (each, future) in enumerate(zip(candidates, made, strict=True), 1):
-            yield future.result()
-            progress(number, len(candidates), each.name)
-    except BrokenProcessPool:
-        raise ReplayError(
-            "a child process that replays was ended: is there enough memory?"
-        ) from None
-    finally:
-        for child in active_children():  # of an interrupted replay some are still at it
-            child.terminate()
-        pool.shutdown()
+    count = min(cores or spread.cores(), len(candidates))
+    shared = asked, is_drawn
+    made: Iterator[ReplayRow | ReplayError]
+    if not candidates or (count == 1 and not dask):
+        made = (_run(shared, each) for each in candidates)
+    elif dask:
+        made = spread.over_dask(_run, shared, candidates, dask)
+    else:  # nothing else runs in this process, and the history is megabytes
+        made = spread.over_cores(_run, shared, candidates, count)
+    for number, (each, row) in enumerate(zip(candidates, made, strict=True), 1):
+        if isinstance(row, ReplayError):
+            raise row
+        yield row
+        progress(number, len(candidates), each.name)
 
 
-_shared: list[tuple[ReplayQuestion, bool]] = []  # of a child process
-
-
-def _begin(asked: ReplayQuestion, is_drawn: bool) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    _shared[:] = [(asked, is_drawn)]
-
-
-def _run(candidate: ReplayCandidate) -> ReplayRow:
-    asked, is_drawn = _shared[0]
+def _run(shared: tuple[ReplayQuestion, bool], candidate: ReplayCandidate) -> ReplayRow:
+    asked, is_drawn = shared
     return run(asked, candidate, is_drawn=is_drawn)

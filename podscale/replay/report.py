@@ -7,7 +7,9 @@ from msgspec import Struct
 
 from hpa.simulate.verdict import RunVerdict
 from podscale.replay.candidates import ReplayRow
+from podscale.replay.errors import ReplayError
 
+RECORDED = "recorded"  # the line of what there really was
 # What a line says, in the order of the columns of a table.
 COLUMNS = (
     "spec", "podHours", "cost", "unserved", "overTarget", "rescalesADay", "reversalsADay",
@@ -72,3 +74,39 @@ class ReplayReport(Struct, frozen=True, eq=False):
         if cost is None:
             del line["cost"]
         return line
+
+
+class NamedReplay(Struct, frozen=True, eq=False):
+    """The report of one of many HPAs, or why there is none."""
+
+    name: str  # namespace/name
+    report: ReplayReport | ReplayError
+
+    def lines(self) -> list[Mapping[str, object]]:
+        """Return a line for each spec, beside the pod-hours that it takes at least."""
+        if isinstance(self.report, ReplayError):
+            return [{"hpa": self.name, "failed": str(self.report)}]
+        lines = self.report.lines()
+        least = lines[-1]["podHours"]
+        return [{"hpa": self.name, **each, "oraclePodHours": least}
+                for each in lines[:-1] if each["spec"] != RECORDED]  # fmt: skip
+
+
+class AllReplays(Struct, frozen=True, eq=False):
+    """Many HPAs, by namespace and name."""
+
+    replays: Sequence[NamedReplay]
+    is_whole: bool
+
+    def body(self) -> Mapping[str, object]:
+        """Return everything as JSON and YAML show it."""
+        return {
+            "kind": "ReplayReportList",
+            "isWhole": self.is_whole,
+            "items": [
+                {"hpa": each.name, "failed": str(each.report)}
+                if isinstance(each.report, ReplayError)
+                else {"hpa": each.name, **each.report.body()}
+                for each in self.replays
+            ],
+        }

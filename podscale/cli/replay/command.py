@@ -13,7 +13,7 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command("replay")
-@click.argument("what", metavar="[hpa/NAME]", required=False, shell_complete=kind_and_name("hpa"))
+@click.argument("what", metavar="[hpa[/NAME]]", required=False, shell_complete=kind_and_name("hpa"))
 @click.option("--since", default="7d", show_default=True, metavar="DURATION", help="How far back.")
 @click.option(
     "--step", default="15s", show_default=True, metavar="DURATION", help="Of the history."
@@ -62,6 +62,11 @@ EXIT_INTERRUPTED = 130
     "--at-most-unserved", default="", metavar="SHARE",
     help="Print the cheapest spec of a sweep that leaves no more: 0.1%.",
 )  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="Processes; not given: as many as cores.")
+@click.option(
+    "--dask", default="", metavar="ADDRESS",
+    help="Let the workers of a Dask scheduler do it: tcp://HOST:8786 (podscale[dask]).",
+)  # fmt: skip
 @click.option("--html", default="", metavar="FILE", help="Write a report with charts, too.")
 @cluster_options
 @click.option(
@@ -77,6 +82,7 @@ def command(
     \b
     podscale replay hpa/web -n shop --since 14d --prometheus-url URL --hpa other.yaml
     podscale replay hpa/web -n shop --prometheus-url URL --sweep target=50..90:5
+    podscale replay hpa -A --prometheus-url URL
     podscale replay --trace load.csv --hpa today.yaml --hpa other.yaml
     podscale replay --trace load.csv --hpa today.yaml --price prices.yaml -o csv
 
@@ -90,10 +96,18 @@ def command(
     # Imported here: --help must not load numpy.
     import msgspec
 
-    from podscale.cli.replay.run import ReplayOptions, replayed
-    from podscale.cli.replay.shown import print_report
+    from podscale.cli.replay.run import ReplayOptions, all_replayed, replayed
+    from podscale.cli.replay.shown import print_all, print_report
 
-    report = replayed(cluster, msgspec.convert(options, ReplayOptions))
-    print_report(report, form)
-    if not report.is_whole:
+    given = msgspec.convert(options, ReplayOptions)
+    is_of_all = (given.what or "").lower() in ("hpa", "hpas", "horizontalpodautoscaler")
+    if is_of_all or (cluster.all_namespaces and not given.what and not given.trace):
+        found = all_replayed(cluster, given)
+        print_all(found, form)
+        is_whole = found.is_whole
+    else:
+        report = replayed(cluster, given)
+        print_report(report, form)
+        is_whole = report.is_whole
+    if not is_whole:
         ctx.exit(EXIT_INTERRUPTED)

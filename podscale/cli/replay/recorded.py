@@ -1,8 +1,9 @@
 """An HPA of a cluster, its rules, and what Prometheus remembers of both."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Self
 
 from msgspec import Struct, structs
 
@@ -16,19 +17,17 @@ from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.cluster import ClusterFailed, DoctorCluster
 from podscale.cli.doctor.command import rules_of
 from podscale.cli.doctor.given import Given, WrongUsage, prometheus
-from podscale.cli.output import progress, said
+from podscale.cli.output import Progress, progress, said
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.kube.client.errors import KubeError, NoMatch
+from podscale.kube.client.resource import HPAS
 from podscale.replay.errors import ReplayError
 from podscale.replay.history import HistoryWindow, PastReader, RecordedPast, requests_of_pods
 from podscale.replay.queries import load_queries
-
-if TYPE_CHECKING:
-    from podscale.feed.options import PrometheusOptions
 
 
 class RecordedHpa(Struct, frozen=True):
@@ -55,66 +54,145 @@ class PastOptions(Struct, frozen=True):
 
 def recorded(cluster: ClusterChoice, name: str, options: PastOptions) -> RecordedHpa:
     """Return the HPA; raises ``WrongInput`` and ``ReplayError``."""
-    given = Given(
-        config=options.config, config_map=options.config_map, timeout=30.0,
-        prometheus_url=options.prometheus_url, prometheus_header=options.prometheus_header,
-        prometheus_token_file=options.prometheus_token_file,
-        prometheus_ca_file=options.prometheus_ca_file,
-    )  # fmt: skip
+
+    async def read() -> RecordedHpa:
+        async with RecordedCluster(cluster, options) as found:
+            plain = await found.cluster.hpa(cluster.namespace, name)
+            return await found.past({**plain}, progress())
+
+    with errors_in_words():
+        return asyncio.run(read())
+
+
+def all_recorded(
+    cluster: ClusterChoice, options: PastOptions
+) -> Iterator[tuple[str, RecordedHpa | ReplayError]]:
+    """Yield the HPAs of the namespaces chosen, by namespace and name, each read when it is wanted.
+
+    Raises ``WrongInput`` and ``ReplayError`` where that concerns all of them.
+    """
+    path = HPAS.path("" if cluster.all_namespaces else cluster.namespace)
+    drawn = progress()
+    with asyncio.Runner() as runner, errors_in_words():
+        found = RecordedCluster(cluster, options)
+        runner.run(found.__aenter__())
+        try:
+            plain = runner.run(_listed(found.cluster, path))
+            for number, each in enumerate(plain, 1):
+                name = f"{each['metadata']['namespace']}/{each['metadata']['name']}"
+                try:
+                    with errors_in_words():
+                        past = runner.run(found.past(each, lambda *_: None))
+                except (ReplayError, WrongInput) as error:
+                    yield name, ReplayError(str(error))
+                else:
+                    yield name, past
+                drawn(number, len(plain), name)
+        finally:
+            runner.run(found.__aexit__())
+
+
+async def _listed(cluster: DoctorCluster, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async for page in cluster.listed(path, "HPAs"):
+        found += page
+    if not found and cluster.notes:
+        raise ReplayError(cluster.notes[-1])
+    typed = {"apiVersion": f"{HPAS.group}/{HPAS.version}", "kind": "HorizontalPodAutoscaler"}
+    found = [typed | each for each in found]  # items of a list do not say it
+    return sorted(found, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
+
+
+@contextmanager
+def errors_in_words() -> Iterator[None]:
+    """Raise as ``WrongInput`` or ``ReplayError`` what a cluster or Prometheus comes back with."""
     try:
-        source = prometheus(given)
-        if source is None:
-            raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
-        return asyncio.run(_recorded(cluster, name, options, given, source))
+        yield
     except WrongUsage as error:
         raise WrongInput(str(error)) from None
     except (ClusterFailed, KubeError, QueryError, OSError) as error:
         raise ReplayError(said(error)) from None
 
 
-async def _recorded(
-    choice: ClusterChoice,
-    name: str,
-    options: PastOptions,
-    given: Given,
-    source: "PrometheusOptions",
-) -> RecordedHpa:
-    async with choice.connect("replay") as api:
-        cluster = DoctorCluster(api)
-        await cluster.learn_resources()
-        plain = dict(await cluster.hpa(choice.namespace, name))
-        plain.pop("status", None)
-        hpa = structs.replace(read_hpa(files.written(plain)), namespace=choice.namespace)
-        text, _ = await rules_of(given, cluster)
+class RecordedCluster:
+    """A cluster, its rules and its Prometheus, as long as it is open."""
+
+    cluster: DoctorCluster
+
+    def __init__(self, choice: ClusterChoice, options: PastOptions) -> None:
+        self._choice = choice
+        self._options = options
+        self._open = AsyncExitStack()
+        self._reader: HistoryReader | None = None
+
+    async def __aenter__(self) -> Self:
+        """Read the rules and what metrics there are."""
         try:
-            _, rules = read_rules(text.text, text.file, cluster.mapper)
+            await self._learn(self._options)
+        except BaseException:
+            await self._open.aclose()
+            raise
+        return self
+
+    async def _learn(self, options: PastOptions) -> None:
+        given = Given(
+            config=options.config, config_map=options.config_map, timeout=30.0,
+            prometheus_url=options.prometheus_url, prometheus_header=options.prometheus_header,
+            prometheus_token_file=options.prometheus_token_file,
+            prometheus_ca_file=options.prometheus_ca_file,
+        )  # fmt: skip
+        source = prometheus(given)
+        if source is None:
+            raise WrongInput("say where the history is: --prometheus-url URL (or --trace FILE)")
+        self._source = source
+        api = await self._open.enter_async_context(self._choice.connect("replay"))
+        self.cluster = DoctorCluster(api)
+        await self.cluster.learn_resources()
+        text, _ = await rules_of(given, self.cluster)
+        try:
+            _, self._rules = read_rules(text.text, text.file, self.cluster.mapper)
         except ConfigInvalid as error:
             raise ReplayError(f"the rules: {error}") from None
-        template = await _template(cluster, hpa)
         async with PrometheusClient(source) as client:
             end_s = await client.clock_s()
             # Series that have ended since count, too: --since is how far the list looks back.
-            lister = Relister(
+            self._lister = Relister(
                 OneSource(client),
-                rules,
+                self._rules,
                 RelistOptions(interval_s=options.since_s),
                 clock=lambda: end_s,
             )
-            await lister.relist()
+            await self._lister.relist()
+        start_s = float(int(end_s - options.since_s))
+        most = options.most_samples
+        self._window = HistoryWindow(start_s, float(int(end_s)), options.step_s, most)
 
-        def resource_of(described: MetricObject) -> str:
-            group = described.api_version.rpartition("/")[0]
-            try:
-                return cluster.mapper.for_kind(described.kind, group)[0].group_resource
-            except NoMatch as error:
-                raise ReplayError(f"the object of a metric: {error}") from None
+    async def __aexit__(self, *_: object) -> None:
+        """Close connections and end the child that reads."""
+        await self._open.aclose()
 
-        queries = load_queries(hpa, rules, lister.custom, lister.external, resource_of)
-    start_s = float(int(end_s - options.since_s))
-    window = HistoryWindow(start_s, float(int(end_s)), options.step_s, options.most_samples)
-    async with HistoryReader(source) as reader:
-        past = await PastReader(reader, window, progress()).past(hpa, queries)
-    return RecordedHpa(plain, past, requests_of_pods(template))
+    async def past(self, plain: dict[str, Any], told: Progress) -> RecordedHpa:
+        """Return an object of the cluster with its past."""
+        plain.pop("status", None)
+        hpa = structs.replace(
+            read_hpa(files.written(plain)), namespace=plain["metadata"]["namespace"]
+        )
+        template = await _template(self.cluster, hpa)
+        lister = self._lister
+        queries = load_queries(hpa, self._rules, lister.custom, lister.external, self._resource_of)
+        if self._reader is None:
+            self._reader = await self._open.enter_async_context(HistoryReader(self._source))
+        reader, self._reader = self._reader, None  # one that was left early is of no use
+        past = await PastReader(reader, self._window, told).past(hpa, queries)
+        self._reader = reader
+        return RecordedHpa(plain, past, requests_of_pods(template))
+
+    def _resource_of(self, described: MetricObject) -> str:
+        group = described.api_version.rpartition("/")[0]
+        try:
+            return self.cluster.mapper.for_kind(described.kind, group)[0].group_resource
+        except NoMatch as error:
+            raise ReplayError(f"the object of a metric: {error}") from None
 
 
 async def _template(cluster: DoctorCluster, hpa: HPA) -> Mapping[str, object]:

@@ -15,14 +15,15 @@ from hpa.simulate.loop import SimulatedRun
 from hpa.simulate.verdict import judge, oracle
 from hpa.simulate.workload import Plant
 from podscale.cli.cluster import ClusterChoice
-from podscale.cli.output import progress
+from podscale.cli.output import Progress, progress
 from podscale.cli.replay import files
 from podscale.cli.replay.files import WrongInput
 from podscale.cli.replay.html import html_of
-from podscale.cli.replay.recorded import PastOptions, recorded
+from podscale.cli.replay.recorded import PastOptions, RecordedHpa, all_recorded, recorded
 from podscale.core.quantity import QuantityError
 from podscale.core.quantity import parse as parse_quantity
 from podscale.core.times.duration import DurationError, format_go, parse_go, parse_prometheus
+from podscale.replay import spread
 from podscale.replay.candidates import (
     ReplayCandidate,
     ReplayQuestion,
@@ -33,12 +34,11 @@ from podscale.replay.candidates import (
 )
 from podscale.replay.errors import ReplayError
 from podscale.replay.price import PriceList
-from podscale.replay.report import ReplayReport
+from podscale.replay.report import RECORDED, AllReplays, NamedReplay, ReplayReport
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
 from podscale.replay.trace_file import with_columns_of
 
 _READY_AFTER_S = 60.0  # where nobody measured it
-RECORDED = "recorded"
 
 
 class ReplayOptions(Struct, frozen=True):
@@ -68,10 +68,13 @@ class ReplayOptions(Struct, frozen=True):
     sweeps: tuple[str, ...] = ()
     at_most_unserved: str = ""
     html: str = ""
+    workers: int | None = None  # None: as many as there are cores
+    dask: str = ""
 
 
-class _Subject(Struct, frozen=True):
-    # What is replayed, wherever it comes from.
+class Subject(Struct, frozen=True):
+    """What is replayed, wherever it comes from."""
+
     specs: list[tuple[str, dict[str, Any]]]  # today's first
     load: LoadHistory
     requests: dict[str, dict[str, int]]
@@ -84,15 +87,70 @@ def replayed(cluster: ClusterChoice, given: ReplayOptions) -> ReplayReport:
 
     Interrupted by Ctrl-C it holds what was done until then.
     """
-    if given.at_most_unserved and not given.sweeps:
-        raise WrongInput("--at-most-unserved chooses among the specs of a --sweep")
+    _check(given)
+    prices = files.converted(given.price, PriceList) if given.price else None
     try:
-        return _report(given, _subject(cluster, given))
+        return _report(given, _subject(cluster, given), prices, progress())
     except ReplayError as error:
         raise WrongInput(str(error)) from None
 
 
-def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
+def all_replayed(cluster: ClusterChoice, given: ReplayOptions) -> AllReplays:
+    """Return the reports of all HPAs of the namespaces chosen; raises as ``replayed`` does."""
+    if given.trace or given.hpa_files or given.html or given.replicas is not None:
+        raise WrongInput("--trace, --hpa, --html and --replicas are of one HPA: say hpa/NAME")
+    _check(given)
+    prices = files.converted(given.price, PriceList) if given.price else None
+    options = _past_options(given)  # before anything is asked
+    names: list[str] = []
+    found: list[NamedReplay] = []
+
+    def subjects() -> Iterator[Subject | str]:
+        for name, one in all_recorded(cluster, options):
+            names.append(name)
+            yield str(one) if isinstance(one, ReplayError) else _recorded_subject(given, one, [])
+
+    is_whole = True
+    try:
+        jobs = subjects()
+        made = (
+            spread.over_dask(one_report, (given, prices), jobs, given.dask)
+            if given.dask
+            # Not forked: connections and a child that reads are open here.
+            else spread.over_cores(
+                one_report, (given, prices), jobs, given.workers or spread.cores(), "spawn"
+            )
+        )
+        for each in made:
+            report = ReplayError(each) if isinstance(each, str) else each
+            found.append(NamedReplay(names[len(found)], report))
+    except KeyboardInterrupt:
+        is_whole = False
+    except ReplayError as error:
+        raise WrongInput(str(error)) from None
+    return AllReplays(found, is_whole)
+
+
+def one_report(
+    shared: tuple[ReplayOptions, PriceList | None], subject: "Subject | str"
+) -> ReplayReport | str:
+    """Return what comes of one HPA: the work of one process. A text is why there is no report."""
+    if isinstance(subject, str):
+        return subject
+    try:
+        return _report(shared[0], subject, shared[1], lambda *_: None, cores=1)
+    except (ReplayError, WrongInput) as error:
+        return str(error)
+
+
+def _check(given: ReplayOptions) -> None:
+    if given.at_most_unserved and not given.sweeps:
+        raise WrongInput("--at-most-unserved chooses among the specs of a --sweep")
+    if given.at_most_unserved:
+        _share("--at-most-unserved", given.at_most_unserved)
+
+
+def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
     tried = [(file, files.plain_of_file(file)) for file in given.hpa_files]
     requests = files.requests_of(given.requests)
     if given.trace:
@@ -101,26 +159,41 @@ def _subject(cluster: ClusterChoice, given: ReplayOptions) -> _Subject:
         if not tried:
             raise WrongInput("say what is to be tried: --hpa FILE, today's first")
         load, notes = files.trace_of_file(given.trace, given.scale)
-        return _Subject(tried, load, requests, (), notes)
+        return Subject(tried, load, requests, (), notes)
     kind, _, name = (given.what or "").partition("/")
     if kind.lower() not in ("hpa", "horizontalpodautoscaler") or not name:
         raise WrongInput("say hpa/NAME, or where the load comes from: --trace FILE")
-    found = recorded(cluster, name, PastOptions(
+    return _recorded_subject(given, recorded(cluster, name, _past_options(given)), tried)
+
+
+def _past_options(given: ReplayOptions) -> PastOptions:
+    return PastOptions(
         since_s=seconds("--since", given.since),
         step_s=max(1, round(seconds("--step", given.step))),
         most_samples=given.max_samples, config=given.config, config_map=given.config_map,
         prometheus_url=given.prometheus_url, prometheus_header=given.prometheus_header,
         prometheus_token_file=given.prometheus_token_file,
         prometheus_ca_file=given.prometheus_ca_file,
-    ))  # fmt: skip
+    )  # fmt: skip
+
+
+def _recorded_subject(
+    given: ReplayOptions, found: RecordedHpa, tried: list[tuple[str, dict[str, Any]]]
+) -> Subject:
     past = found.past
+    requests = files.requests_of(given.requests) or found.requests
     specs = [("today", found.plain), *tried]
-    return _Subject(
-        specs, past.load, requests or found.requests, past.ready_after_s, list(past.notes)
-    )
+    return Subject(specs, past.load, requests, past.ready_after_s, list(past.notes))
 
 
-def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
+def _report(
+    given: ReplayOptions,
+    subject: Subject,
+    prices: PriceList | None,
+    told: Progress,
+    *,
+    cores: int | None = None,
+) -> ReplayReport:
     ready_after_s = subject.ready_after_s or (_READY_AFTER_S,)
     if given.ready_after:
         ready_after_s = (seconds("--ready-after", given.ready_after),)
@@ -147,10 +220,12 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
     asked, words = question(today, load, plant, Settings(), pod_capacity=capacity, replicas=first)
     found: list[ReplayRow] = []
     count = len(subject.specs)
+    cores, dask = (1, "") if cores == 1 else (given.workers, given.dask)
     made = chain(
-        rows(asked, candidates[:count], is_drawn=bool(given.html), progress=progress()),
-        rows(asked, candidates[count:], is_drawn=False, progress=progress()),
-    )
+        rows(asked, candidates[:count], is_drawn=bool(given.html), cores=cores, dask=dask,
+             progress=told),
+        rows(asked, candidates[count:], is_drawn=False, cores=cores, dask=dask, progress=told),
+    )  # fmt: skip
     is_whole = _collected(made, found)
     swept = [(row.name, row.verdict) for row in found[count:]]
     best = None
@@ -165,7 +240,6 @@ def _report(given: ReplayOptions, subject: _Subject) -> ReplayReport:
                          key=lambda row: row.verdict.pod_hours)]  # fmt: skip
         words.append(f"of {len(swept)} specs swept those are shown that no other beats")
     found += _beside(asked, today)
-    prices = files.converted(given.price, PriceList) if given.price else None
     middle_s = sorted(ready_after_s)[len(ready_after_s) // 2]
     measured = " as measured" if subject.ready_after_s and not given.ready_after else ""
     words.append(

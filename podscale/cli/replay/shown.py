@@ -8,7 +8,7 @@ import click
 from podscale.cli.output import count, emit, printable, table
 from podscale.cli.replay.command import ReplayForm
 from podscale.core.times.duration import format_prometheus
-from podscale.replay.report import COLUMNS, FURTHER, ReplayReport
+from podscale.replay.report import COLUMNS, FURTHER, AllReplays, ReplayReport
 
 _TITLES = {
     "spec": "spec", "podHours": "pod-hours", "cost": "cost", "unserved": "unserved",
@@ -36,6 +36,36 @@ def print_report(report: ReplayReport, form: ReplayForm) -> None:
     if report.chosen is not None:
         click.echo(f"\n# {printable(report.chosen_name)}")
         emit(report.chosen, "yaml")
+
+
+def print_all(found: AllReplays, form: ReplayForm) -> None:
+    """Print a line for each spec of each HPA, and why others have none."""
+    if form in ("json", "yaml"):
+        emit(found.body(), "json" if form == "json" else "yaml")
+        return
+    lines = [line for each in found.replays for line in each.lines()]
+    if form == "csv":
+        names = [each for each in ("hpa", *COLUMNS, *FURTHER, "oraclePodHours", "failed")
+                 if any(each in line for line in lines)]  # fmt: skip
+        rows = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(lines)
+        return
+    cells = []
+    for each in found.replays:
+        if isinstance(report := each.report, ReplayReport):
+            cells += [
+                {"hpa": each.name, "at least": f"{line['oraclePodHours']:.1f}"}
+                | {_TITLES[key]: _cell(key, line[key], report) for key in COLUMNS if key in line}
+                for line in each.lines()
+            ]
+    titles = [title for title in _TITLES.values() if any(title in line for line in cells)]
+    table(["hpa", *titles, "at least"], cells)
+    for each in found.replays:
+        if not isinstance(each.report, ReplayReport):
+            click.echo(printable(f"{each.name}: {each.report}"))
+    if not found.is_whole:
+        click.echo(f"interrupted: {count(len(found.replays), 'HPA')} of those asked for")
 
 
 def columns_of(report: ReplayReport) -> tuple[list[str], list[dict[str, str]]]:
