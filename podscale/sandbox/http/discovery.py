@@ -12,15 +12,6 @@ from podscale.sandbox.objects.storage import Object
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 _V2 = _AGGREGATED.format(version="v2")
-# Groups that answer reviews and hold no objects.
-_REVIEWS = {
-    "authentication.k8s.io": ("tokenreviews", "TokenReview"),
-    "authorization.k8s.io": ("subjectaccessreviews", "SubjectAccessReview"),
-}
-_SELF_REVIEWS = (
-    ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
-)
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
@@ -79,8 +70,6 @@ class SandboxDiscovery:
         for resource in self._registry:
             if resource.group == group and version in resource.served_versions:
                 entries += _legacy_entries(resource)
-        if group in _REVIEWS:
-            entries = [_legacy_review(*pair) for pair in _reviews(group)]
         if not entries:
             return None
         name = f"{group}/{version}" if group else version
@@ -96,8 +85,6 @@ class SandboxDiscovery:
         for resource in self._registry:
             if (resource.group == "") == core:
                 groups.setdefault(resource.group, []).append(resource)
-        if not core:
-            groups.update({name: [] for name in _REVIEWS})
         return list(groups.items())
 
     def _foreign_groups(self) -> dict[str, list[str]]:
@@ -110,7 +97,7 @@ class SandboxDiscovery:
 
     def _versions(self, resources: Sequence[SandboxResource]) -> list[str]:
         served = [version for resource in resources for version in resource.served_versions]
-        return list(dict.fromkeys(served)) or ["v1"]
+        return list(dict.fromkeys(served))
 
     def _legacy_group(self, name: str, versions: Sequence[str]) -> Object:
         entries = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
@@ -120,8 +107,6 @@ class SandboxDiscovery:
         versions = []
         for version in self._versions(resources):
             entries = [_entry(r, version) for r in resources if version in r.served_versions]
-            if group in _REVIEWS:
-                entries = [_review_entry(group, *pair) for pair in _reviews(group)]
             versions.append({"version": version, "resources": entries, "freshness": "Current"})
         return {"metadata": {"name": group} if group else {}, "versions": versions}
 
@@ -237,29 +222,3 @@ def _legacy_entries(resource: SandboxResource) -> list[dict[str, Any]]:
             for name, kind, verbs in _subresources(resource)
         ),
     ]
-
-
-def _reviews(group: str) -> list[tuple[str, str]]:
-    own = [_REVIEWS[group]]
-    return [*own, *_SELF_REVIEWS] if group == "authorization.k8s.io" else own
-
-
-def _legacy_review(plural: str, kind: str) -> dict[str, Any]:
-    namespaced = plural.startswith("local")
-    return {
-        "name": plural,
-        "singularName": kind.lower(),
-        "namespaced": namespaced,
-        "kind": kind,
-        "verbs": ["create"],
-    }
-
-
-def _review_entry(group: str, plural: str, kind: str) -> dict[str, Any]:
-    return {
-        "resource": plural,
-        "responseKind": {"group": group, "version": "v1", "kind": kind},
-        "scope": "Namespaced" if plural.startswith("local") else "Cluster",
-        "singularResource": kind.lower(),
-        "verbs": ["create"],
-    }

@@ -4,42 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from podscale.sandbox.auth.identity import SandboxTokens, SandboxUser
-from podscale.sandbox.errors import unknown_path
 from podscale.sandbox.http.gate import OpenGate
-from podscale.sandbox.http.request import RequestedObject
+from podscale.sandbox.objects.resources import SandboxResource
 from podscale.sandbox.objects.storage import Object
-
-_KINDS = {
-    "tokenreviews": "TokenReview",
-    "subjectaccessreviews": "SubjectAccessReview",
-    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
-    "localsubjectaccessreviews": "LocalSubjectAccessReview",
-}
-_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
-
-
-def is_review(group: str, plural: str) -> bool:
-    """Return whether a POST there asks for a verdict instead of storing an object."""
-    return group in _GROUPS and plural.endswith("reviews")
 
 
 def answer(
     gate: OpenGate,
     tokens: SandboxTokens,
     asker: SandboxUser,
-    target: RequestedObject,
+    resource: SandboxResource,
     body: Object,
 ) -> Object:
     """Return the review with its status."""
     spec = body.get("spec") or {}
-    kind = _KINDS.get(target.plural)
-    if kind is None:
-        raise unknown_path()
-    body = {**body, "kind": kind, "apiVersion": f"{target.group}/v1"}
-    if target.plural == "tokenreviews":
+    body = {**body, "kind": resource.kind, "apiVersion": resource.api_version()}
+    if resource.kind == "TokenReview":
         return {**body, "status": _token(tokens, spec)}
     user = SandboxUser(spec.get("user", ""), tuple(spec.get("groups") or ()))
-    if target.plural == "selfsubjectaccessreviews":
+    if resource.kind == "SelfSubjectAccessReview":
         user = asker
     return {**body, "status": _access(gate, user, spec)}
 

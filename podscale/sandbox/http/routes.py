@@ -83,10 +83,6 @@ class Routes:
         target = asked.target
         if (service := self._aggregator.find(target.group, target.version)) is not None:
             return await self._aggregator.forward(service, request, asked.user)
-        if asked.verb == "create" and reviews.is_review(target.group, target.plural):
-            body = await read_object(request)
-            review = reviews.answer(self._gate, self._tokens, asked.user, target, body)
-            return _json(review, 201)
         resource = self._objects.registry.find(target.group, target.version, target.plural)
         if resource is None:
             served = self._objects.registry.serves(target.group, target.version)
@@ -95,6 +91,10 @@ class Routes:
             raise unknown_path()
         if target.namespace and not resource.namespaced and resource.kind != "Namespace":
             raise unknown_path()
+        if resource.is_review and asked.verb == "create":
+            body = await read_object(request)
+            review = reviews.answer(self._gate, self._tokens, asked.user, resource, body)
+            return _json(review, 201)
         return await self._rest.answer(resource, asked, request)
 
     async def _plain(self, asked: Request, request: web.BaseRequest) -> web.StreamResponse:

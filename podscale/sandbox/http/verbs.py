@@ -60,6 +60,8 @@ class ResourceVerbs:
         target = asked.target
         if target.subresource:
             return await self._subresource(resource, asked, request)
+        if asked.verb not in resource.verbs:
+            raise method_not_allowed()
         match asked.verb:
             case "list":
                 return self._list(resource, asked, request)

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+_AUTHORIZATION = "authorization.k8s.io"
+
 
 class ScalePaths(Struct, frozen=True):
     """Where a resource keeps what its ``scale`` subresource shows (JSON paths, no leading dot)."""
@@ -40,7 +42,7 @@ class SandboxResource(Struct, frozen=True, eq=False):
     versions: tuple[str, ...] = ()  # all served; () is only ``version``
     schemas: dict[str, dict[str, Any]] = {}  # by version, for CRDs
     columns: dict[str, tuple[Column, ...]] = {}  # by version, for CRDs
-    verbs: tuple[str, ...] = (
+    verbs: tuple[str, ...] = (  # of a review only "create": it is answered, not stored
         *("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
     )
 
@@ -52,6 +54,11 @@ class SandboxResource(Struct, frozen=True, eq=False):
     @property
     def singular(self) -> str:
         return self.kind.lower()
+
+    @property
+    def is_review(self) -> bool:
+        """Whether a POST asks for a verdict."""
+        return self.verbs == ("create",)
 
     @property
     def served_versions(self) -> tuple[str, ...]:
@@ -136,6 +143,10 @@ def _rbac(plural: str, kind: str, *, namespaced: bool) -> SandboxResource:
     return SandboxResource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
 
 
+def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> SandboxResource:
+    return SandboxResource(group, "v1", plural, kind, namespaced=namespaced, verbs=("create",))
+
+
 def _spec_status(group: str, version: str, plural: str, kind: str, **more: Any) -> SandboxResource:
     return SandboxResource(
         group, version, plural, kind, has_status=True, has_generation=True, **more
@@ -216,6 +227,12 @@ BUILTIN: tuple[SandboxResource, ...] = (
         "PriorityClass",
         namespaced=False,
         short_names=("pc",),
+    ),
+    _review("authentication.k8s.io", "tokenreviews", "TokenReview"),
+    _review(_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
+    _review(_AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    _review(
+        _AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True
     ),
     _rbac("roles", "Role", namespaced=True),
     _rbac("rolebindings", "RoleBinding", namespaced=True),
