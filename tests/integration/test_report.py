@@ -4,12 +4,14 @@ import asyncio
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import yaml
 
 from podscale.feed.history import HistoryReader, HistorySlice
 from podscale.feed.options import PrometheusOptions
@@ -185,3 +187,23 @@ async def test_without_kube_state_metrics_usage_is_there_and_the_rest_is_named(t
         assert metric in missing
     # A saving of nobody knows what is none.
     assert report.totals()["freedCores"] == report.totals()["addedCores"] == 0.0
+
+
+def test_patches_and_page_are_written(prometheus: PrometheusServer, tmp_path) -> None:
+    out, page = tmp_path / "out", tmp_path / "report.html"
+    words = ("--prometheus-url", prometheus.url, "-A", "--since", "4d", "--html", str(page))
+    done = call(*words, "--patches", str(out), "--max-risk", "5%")
+    assert done.returncode == 0, done.stderr
+    listed = yaml.safe_load((out / "kustomization.yaml").read_text())["patches"]
+    assert [each["path"] for each in listed] == sorted(
+        file.name for file in out.iterdir() if file.name != "kustomization.yaml"
+    )
+    texts = [(out / each["path"]).read_text() for each in listed]
+    assert not any("name: new\n" in text for text in texts)  # nothing is known of its risk
+    of_web = next(text for text in texts if "name: web\n" in text)
+    assert "cpu" not in yaml.safe_load(of_web)["spec"]["template"]["spec"]["containers"][0][
+        "resources"]["requests"]  # fmt: skip
+    assert re.search(r"use an HPA at [4-8]0 % of the request", page.read_text())
+    again = call(*words, "--patches", str(out))
+    assert again.returncode == 2
+    assert "say an empty folder" in again.stderr

@@ -42,6 +42,11 @@ def html_of(report: ReplayReport, load: LoadHistory, need: NeededPods, title: st
         ],
         "chosen": _yaml(report.chosen) if report.chosen else "",
     }
+    return filled("podscale.cli.replay", data)
+
+
+def filled(package: str, data: object) -> str:
+    """Return a package's ``report.html`` with the page's colours and charts, and ``data``."""
     static = files("podscale.page").joinpath("static")
     parts = {
         "tokens": _tokens(static.joinpath("page.css").read_text("utf-8")),
@@ -50,7 +55,7 @@ def html_of(report: ReplayReport, load: LoadHistory, need: NeededPods, title: st
         # Names come from clusters: "</script>" in one of them must not end the data.
         "data": msgspec.json.encode(data).decode().replace("<", "\\u003c"),
     }
-    text = files("podscale.cli.replay").joinpath("report.html").read_text("utf-8")
+    text = files(package).joinpath("report.html").read_text("utf-8")
     for name, part in parts.items():
         text = text.replace(f"{{{{{name}}}}}", part, 1)
     return text

@@ -230,7 +230,7 @@ def _report(
     swept = [(row.name, row.verdict) for row in found[count:]]
     best = None
     if given.at_most_unserved:
-        best = chosen(swept, _share("--at-most-unserved", given.at_most_unserved))
+        best = chosen(swept, share("--at-most-unserved", given.at_most_unserved))
         if best is None:
             words.append(f"no spec of the sweep leaves at most {given.at_most_unserved} unserved")
     if swept:
@@ -323,7 +323,8 @@ def _amount(flag: str, text: str) -> float:
     return found
 
 
-def _share(flag: str, text: str) -> float:
+def share(flag: str, text: str) -> float:
+    """Return the share that 0.1% or 0.001 writes; raises ``WrongInput``."""
     try:
         found = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:

@@ -37,6 +37,18 @@ ESTIMATORS = ("vpa", "autopilot", "percentile")
     default=250.0, show_default=True,
 )  # fmt: skip
 @click.option("--price", default="", metavar="FILE", help="YAML: currency, coreHour, gibHour …")
+@click.option(
+    "--patches", default="", metavar="DIR",
+    help="Write a patch for each workload that saves at little risk.",
+)  # fmt: skip
+@click.option(
+    "--patches-form", type=click.Choice(("kustomize", "helm")), default="kustomize",
+    show_default=True, help="Patches of objects, or values for a chart.",
+)  # fmt: skip
+@click.option(
+    "--max-risk", default="1%", show_default=True, metavar="SHARE", help="The most in a patch."
+)
+@click.option("--html", default="", metavar="FILE", help="Write one page of everything, too.")
 @cluster_options
 @click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
@@ -48,7 +60,7 @@ def command(*, cluster: ClusterChoice, form: ReportForm, **options: object) -> N
     \b
     podscale report -A --prometheus-url URL
     podscale report -n shop --prometheus-url URL --since 14d --price prices.yaml
-    podscale report -A --prometheus-url URL -o csv
+    podscale report -A --prometheus-url URL --patches out --max-risk 0.5% --html report.html
 
     \b
     class      steady, daily, bursty, growing, idle or batch

@@ -8,14 +8,18 @@ from msgspec import Struct
 from podscale.cli.cluster import ClusterChoice
 from podscale.cli.doctor.given import Given, WrongUsage, prometheus
 from podscale.cli.output import progress, said
-from podscale.cli.replay.files import WrongInput, converted
-from podscale.cli.replay.run import seconds
+from podscale.cli.replay.files import WrongInput, converted, write
+from podscale.cli.replay.run import seconds, share
+from podscale.cli.report.files import write_patches
+from podscale.cli.report.html import html_of
 from podscale.feed.errors import QueryError
 from podscale.feed.history import HistoryReader
 from podscale.feed.http.client import PrometheusClient
 from podscale.replay.fleet.assembly import report_of
 from podscale.replay.fleet.blocks import BLOCK_S
+from podscale.replay.fleet.hpa_target import with_targets
 from podscale.replay.fleet.names import FleetNames
+from podscale.replay.fleet.patches import PatchForm, patches_of
 from podscale.replay.fleet.reading import FleetPast, FleetReader, FleetSpan
 from podscale.replay.fleet.report import FleetReport
 from podscale.replay.fleet.sizing import Estimator, RequestChoice
@@ -43,6 +47,10 @@ class ReportOptions(Struct, frozen=True):
     min_cpu_milli: float = 25.0
     min_memory_mb: float = 250.0
     price: str = ""
+    patches: str = ""
+    patches_form: PatchForm = "kustomize"
+    max_risk: str = "1%"
+    html: str = ""
 
 
 def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
@@ -55,6 +63,7 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     blocks = int(seconds("--since", given.since) // BLOCK_S)
     if not blocks:
         raise WrongInput(f"--since {given.since}: six hours are the least that says anything")
+    most_risk = share("--max-risk", given.max_risk)
     only = "" if cluster.all_namespaces else cluster.namespace
     source = _source(given)
     try:
@@ -70,7 +79,13 @@ def reported(cluster: ClusterChoice, given: ReportOptions) -> FleetReport:
     choice = RequestChoice(
         given.estimator, given.percentile, given.min_cpu_milli, given.min_memory_mb
     )
-    return report_of(past, span, choice, prices, progress())
+    report = with_targets(report_of(past, span, choice, prices, progress()), past, progress())
+    if given.patches:
+        patches = patches_of(report, most_risk, given.patches_form)
+        write_patches(given.patches, patches, given.patches_form)
+    if given.html:
+        write(given.html, html_of(report, only))
+    return report
 
 
 def _source(given: ReportOptions) -> "PrometheusOptions":
