@@ -147,7 +147,7 @@ def _check(given: ReplayOptions) -> None:
     if given.at_most_unserved and not given.sweeps:
         raise WrongInput("--at-most-unserved chooses among the specs of a --sweep")
     if given.at_most_unserved:
-        _share("--at-most-unserved", given.at_most_unserved)
+        share("--at-most-unserved", given.at_most_unserved)
 
 
 def _subject(cluster: ClusterChoice, given: ReplayOptions) -> Subject:
