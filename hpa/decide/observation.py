@@ -45,6 +45,23 @@ class ScaleUnreadable(Struct, frozen=True, gc=False, tag=True):
     kind: UnreadableKind = "Other"
 
 
+class ExpectedDemand(Struct, frozen=True, gc=False):
+    """The highest demand that is expected until pods made now would serve.
+
+    Demand is in pods at the targets of the spec, of the metric that asks for most.
+    """
+
+    pods: float
+    at: float  # when the demand was seen that this rests on
+    highest: float  # of the days that the candidate learnt from
+    candidate: str  # what it was made by
+    within_s: float  # how far it looks
+    day_before: float | None = None  # at this time of the day before
+    saved: float = 0.0  # share of unserved demand, at equal pod-hours, as the gate found
+    more: float = 0.0  # share of pod-hours beyond those of the metrics alone
+    days: int = 0  # that the gate replayed
+
+
 class Observation(Struct, frozen=True, gc=False):
     """One look at the cluster and at the metrics.
 
@@ -60,6 +77,7 @@ class Observation(Struct, frozen=True, gc=False):
     answers: tuple[MetricAnswer | None, ...] = ()
     rivals: tuple[str, ...] = ()  # other HPAs whose selector matches one of ``pods``
     same_target: tuple[str, ...] = ()  # other HPAs that name the same target
+    expected: ExpectedDemand | None = None  # None: nothing is, or no forecast is wanted
 
 
 class Recommendation(Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import structs
 
 from hpa.decide import conditions as words
+from hpa.decide import expectation
 from hpa.decide.api.spec import HPA, Condition, HpaStatus
 from hpa.decide.behavior.limits import RateLimit, down_limit, limit, limit_legacy, up_limit
 from hpa.decide.behavior.stabilization import Stabilized, stabilize, stabilize_down
@@ -25,6 +26,7 @@ from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
 from hpa.decide.steps import (
     Corrected,
+    ForecastApplied,
     KeptAtZero,
     LimitApplied,
     Paused,
@@ -233,6 +235,10 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         pass_.steps.append(ScaledFromZero(normalized, hpa.min_replicas))
         normalized = hpa.min_replicas
         reason = reason or words.BELOW_MIN
+    if normalized > current >= desired and any(
+        isinstance(step, ForecastApplied) for step in pass_.steps
+    ):
+        reason = words.FORECAST
     if normalized != current:
         return _rescaled(pass_, scale, normalized, reason)
     return pass_.kept(pass_.status(current, current), current)
@@ -289,6 +295,7 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
         text = words.HELD_DOWN if is_up else words.HELD_UP
         put(pass_.conditions, words.ABLE, "True", token, text, now)
         pass_.steps.append(WindowApplied(desired, stable, "up" if is_up else "down", held.held_by))
+    stable = _ahead(pass_, past, current, desired, stable)
     if behavior is None:
         bounded = limit_legacy(current, stable, hpa.min_replicas, hpa.max_replicas, variation)
     else:
@@ -312,6 +319,23 @@ def _normalized(pass_: _Pass, current: int, desired: int) -> int:
             LimitApplied(stable, bounded.replicas, bounded.reason, bounded.limit, bounded.policy)
         )
     return bounded.replicas
+
+
+def _ahead(pass_: _Pass, past: Past, current: int, desired: int, stable: int) -> int:
+    """Return ``stable``, or more where a forecast asks for it. The windows hold it as they hold
+    the metrics; what is remembered for them is only what the metrics ask for."""
+    hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
+    expected = pass_.observation.expected
+    if expected is None or not pass_.variation.forecast or pass_.measured.first_invalid:
+        return stable
+    asked = expectation.proposal(expected, current, tolerance_of(hpa, settings).up, now)
+    if asked <= stable:
+        return stable
+    held = _stabilized(hpa, past.recommendations or (), current, max(asked, desired), settings, now)
+    if held.replicas <= stable:
+        return stable
+    pass_.steps.append(ForecastApplied(stable, held.replicas))
+    return held.replicas
 
 
 def _stabilized(

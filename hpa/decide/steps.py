@@ -67,6 +67,13 @@ class Blocked(Struct, frozen=True, gc=False, tag=True):
     text: str
 
 
+class ForecastApplied(Struct, frozen=True, gc=False, tag=True):
+    """A forecast asks for more than the metrics, and windows let it."""
+
+    before: int  # what the metrics ask for, windows applied
+    replicas: int
+
+
 class WindowApplied(Struct, frozen=True, gc=False, tag=True):
     """The number before and after the stabilization window."""
 
@@ -102,6 +109,7 @@ Step = (
     | Measured
     | Chosen
     | Blocked
+    | ForecastApplied
     | WindowApplied
     | LimitApplied
     | ScaledFromZero

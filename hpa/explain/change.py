@@ -135,6 +135,9 @@ _FIXED: Mapping[str, str] = {
     "DirectionWouldFlip": "The silent pods report.",
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ForecastAboveMetrics": (
+        "The time that the forecast tells of passes, or podscale.io/forecast is removed."
+    ),
     "ScaleUpRateLimited": "The period of the policy passes, or the policy is widened.",
     "ScaleDownRateLimited": "The period of the policy passes, or the policy is widened.",
     "LegacyScaleUpLimit": "Nothing: the next pass goes on. behavior sets another limit.",

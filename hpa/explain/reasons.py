@@ -15,6 +15,7 @@ from hpa.decide.reconcile import wakes
 from hpa.decide.steps import (
     Conflict,
     Corrected,
+    ForecastApplied,
     KeptAtZero,
     Paused,
     ScaledFromZero,
@@ -23,6 +24,8 @@ from hpa.decide.steps import (
 from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
+
+FORECAST = "ForecastAboveMetrics"
 
 # In the order in which binding reasons are named.
 _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
@@ -146,6 +149,8 @@ def _rules(told: ReadTrace) -> list[tuple[str, whatif.WhatIf]]:
         found.append(("WithinTolerance", whatif.without_tolerance))
     if told.window is not None:
         found.append((_window(told), whatif.without_window))
+    if step_of(told.trace, ForecastApplied) is not None:
+        found.append((FORECAST, whatif.without_forecast))
     if told.limit is not None:
         is_rate = told.limit.reason in ("ScaleUpLimit", "ScaleDownLimit")
         found.append((limit_reason(told), whatif.without_rate if is_rate else whatif.without_bound))
@@ -157,6 +162,8 @@ def _steps(told: ReadTrace) -> list[str]:
     found = []
     if told.window is not None:
         found.append(_window(told))
+    if step_of(told.trace, ForecastApplied) is not None:
+        found.append(FORECAST)
     if told.limit is not None:
         found.append(limit_reason(told))
     if step_of(told.trace, ScaledFromZero) is not None:
@@ -190,6 +197,9 @@ def _plain(told: ReadTrace) -> list[str]:
     final, current = told.trace.decided, told.current
     if final is None or current is None:
         return []
+    is_by_forecast = step_of(told.trace, ForecastApplied) is not None
+    if is_by_forecast and told.chosen is not None and told.chosen.replicas <= current <= final:
+        return []  # the metrics alone ask for no more than there is
     if final > current:
         return ["MetricAboveTarget"]
     if final < current:

@@ -9,6 +9,7 @@ from hpa.decide.pods import PodGroups
 from hpa.decide.steps import (
     Conflict,
     Corrected,
+    ForecastApplied,
     KeptAtZero,
     Measured,
     Paused,
@@ -57,6 +58,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
         yield from _metric(told, measured)
     yield from _choice(told)
     yield from _window(told)
+    yield from _forecast(told)
     yield from _limit(told)
     yield from _woken(told)
     yield from _done(told)
@@ -231,6 +233,31 @@ def _window(told: ReadTrace) -> Iterator[str]:
         made = age(told.trace.now - step.held_by.at)
         text += f", because {step.held_by.replicas} was recommended {made} ago"
     yield f"{text}."
+
+
+def _forecast(told: ReadTrace) -> Iterator[str]:
+    step, expected = step_of(told.trace, ForecastApplied), told.observation.expected
+    if step is None or expected is None:
+        return
+    metrics = told.hpa.metrics
+    target = metrics[0].average_value_milli if len(metrics) == 1 else None
+
+    def demand(pods: float) -> str:
+        if target is None:
+            return f"{pods:.3g} pods at target"
+        return amount(round(pods * target), metrics[0].name)
+
+    before = ""
+    if expected.day_before is not None:
+        before = f"Yesterday at this hour {demand(expected.day_before)}; "
+    within = age(expected.within_s)
+    text = f"{before}forecast {demand(expected.pods)} within {within} asks for {step.replicas}"
+    if expected.days:
+        text += (
+            f" ({expected.candidate}; it has saved {expected.saved:.0%} of unserved demand in the "
+            f"last {count(expected.days, 'day')} at {expected.more:.0%} more pod-hours)"
+        )
+    yield f"{text[0].upper()}{text[1:]}."
 
 
 def _limit(told: ReadTrace) -> Iterator[str]:

@@ -13,9 +13,9 @@ from hpa.decide import Observation, decide
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.metrics.measuring import Valid
 from hpa.decide.observation import MetricAnswer
-from hpa.decide.steps import Measured
+from hpa.decide.steps import ForecastApplied, Measured
 from hpa.decide.variation import ACTUAL, Bucket, Variation
-from hpa.explain.reading import ReadTrace, tell
+from hpa.explain.reading import ReadTrace, step_of, tell
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples
 from podscale.core.pod_state import PodPhase, PodReadiness
 
@@ -189,6 +189,13 @@ def without_window(told: ReadTrace) -> int | None:
     if told.window is None:
         return None
     return number(told, Variation(window=False))
+
+
+def without_forecast(told: ReadTrace) -> int | None:
+    """Go by the metrics alone."""
+    if step_of(told.trace, ForecastApplied) is None:
+        return None
+    return number(told, Variation(forecast=False))
 
 
 def without_rate(told: ReadTrace) -> int | None:

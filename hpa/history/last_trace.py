@@ -10,6 +10,7 @@ from hpa.decide import decide
 from hpa.decide.api.spec import HPA
 from hpa.decide.decision import Outcome, Trace
 from hpa.decide.observation import (
+    ExpectedDemand,
     MetricAnswer,
     Observation,
     Past,
@@ -104,6 +105,7 @@ class LastTrace(Struct, frozen=True, gc=False):
     answers: bytes
     rivals: tuple[str, ...]
     same_target: tuple[str, ...]
+    expected: ExpectedDemand | None
     outcome: Outcome | None
     outcome_at: float | None
 
@@ -145,6 +147,7 @@ class LastTrace(Struct, frozen=True, gc=False):
             _encode(_Answers(tuple(columns), tuple(series), tuple(others))),
             seen.rivals,
             seen.same_target,
+            seen.expected,
             trace.outcome,
             trace.outcome_at,
         )
@@ -156,7 +159,9 @@ class LastTrace(Struct, frozen=True, gc=False):
             _samples(columns, self.pods.names) if columns else _external(one) if one else other
             for columns, one, other in zip(found.columns, found.series, found.others, strict=True)
         )
-        seen = Observation(self.hpa, self.scale, self.pods, answers, self.rivals, self.same_target)
+        seen = Observation(
+            self.hpa, self.scale, self.pods, answers, self.rivals, self.same_target, self.expected
+        )
         past = self.past
         if self.slot >= 0:
             past = structs.replace(past, recommendations=_without(past, self.slot, self.old))

@@ -80,12 +80,19 @@ _HELD_BY = {
 }
 
 
+# Of podscale's own decisions; those of cases/explain.yaml are Kubernetes' as well.
+_OWN = {
+    "ForecastAboveMetrics": "A forecast of the demand asks for more than the metrics do. Change: "
+    "the time that it tells of passes, or podscale.io/forecast is removed.",
+}
+
+
 def reasons() -> str:
     """Return docs/reasons.md."""
     known = yaml.safe_load(CASES.read_text(encoding="utf-8"))["reasons"]
     title = "# Reasons\n\nThe tokens that explanations, events, metrics and tests share.\n\n"
     more = _HELD_BY_INTRO + _meanings("held_by", _HELD_BY)
-    return _HEAD + title + _meanings("reason", known) + more
+    return _HEAD + title + _meanings("reason", known | _OWN) + more
 
 
 def _meanings(name: str, known: dict[str, str]) -> str:

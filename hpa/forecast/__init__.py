@@ -1,0 +1,1 @@
+"""Forecasts of demand that have to earn their place. Pure."""

@@ -1,0 +1,153 @@
+"""What a workload was asked to do, as pods at its targets, minute by minute; and what is known of
+it at each minute: lags and seasons. All forecasts are made of these.
+
+Days are of UTC: a change of the clocks moves a season by an hour, which the lags see.
+"""
+
+import math
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from hpa.decide.api.spec import HPA
+from hpa.simulate.load import Floats, LoadHistory, held, key_of
+from hpa.simulate.verdict import target_of
+from hpa.simulate.workload import Plant
+
+SLOT_S = 60.0
+DAY = 1440  # slots
+WEEK = 7 * DAY
+# Minutes after which a lag has forgotten all but 1/e: of means, then of the highest.
+MEANS, HIGHEST = (5.0, 15.0, 30.0, 120.0), (20.0, 120.0)
+LAGS = 1 + len(MEANS) + len(HIGHEST)
+FEATURES = (
+    "now", "mean5", "mean15", "mean30", "mean120", "highest20", "highest120", "season", "peak",
+    "peak2", "day", "week", "level", "trend", "ratio", "one",
+)  # fmt: skip
+_MOST_RATIO, _MOST_LEVEL = 4.0, 2.0
+
+
+class DemandHistory(Struct, frozen=True, eq=False):
+    """Pods that the load asks for at the spec's targets, a value a minute; NaN: not known."""
+
+    start_s: float  # a whole minute
+    pods: Floats
+
+    @property
+    def days(self) -> int:
+        """Whole days that there are."""
+        return len(self.pods) // DAY
+
+
+def demand_of(hpa: HPA, load: LoadHistory, plant: Plant) -> DemandHistory:
+    """Return the demand of ``hpa``: of the metric that asks for most, where all are known."""
+    start_s = math.ceil(load.time_s[0] / SLOT_S) * SLOT_S
+    count = max(0, math.ceil((load.end_s - start_s) / SLOT_S))
+    times = start_s + SLOT_S * np.arange(count)
+    most = np.zeros(count)
+    for metric in hpa.metrics:
+        most = np.maximum(most, held(load, load.columns[key_of(metric)], times)
+                          / target_of(metric, plant))  # fmt: skip
+    return DemandHistory(start_s, most)
+
+
+def peaks(pods: Floats, slots: int) -> Floats:
+    """Return the highest of each minute and the ``slots`` after it; the end looks less far."""
+    padded = np.concatenate((pods, np.full(slots, -np.inf)))
+    found: Floats = np.lib.stride_tricks.sliding_window_view(padded, slots + 1).max(axis=1)
+    return found
+
+
+def lags(pods: Floats, before: Floats | None = None) -> Floats:
+    """Return the lags after each minute, a row each; ``before`` those before the first.
+
+    A minute that is not known leaves them as they are.
+    """
+    known = np.maximum.accumulate(np.where(np.isnan(pods), -1, np.arange(len(pods))))
+    first = before[0] if before is not None else pods[np.argmin(np.isnan(pods))]
+    values = np.where(known >= 0, pods[known], first)
+    rows = np.empty((len(pods), LAGS))
+    rows[:, 0] = values
+    for place, minutes in enumerate(MEANS, 1):
+        rows[:, place] = _decayed_mean(values, minutes, first if before is None else before[place])
+    for place, minutes in enumerate(HIGHEST, 1 + len(MEANS)):
+        fall = np.arange(1, len(pods) + 1) / minutes
+        start = 0.0 if before is None else before[place]
+        highest = np.maximum.accumulate(np.log(np.maximum(values, 1e-12)) + fall)
+        if start > 0:
+            highest = np.maximum(highest, math.log(start))
+        rows[:, place] = np.exp(highest - fall)
+    return rows
+
+
+def _decayed_mean(values: Floats, minutes: float, start: float) -> Floats:
+    # In blocks: one product with a matrix for each, and what is carried into the next.
+    keep = math.exp(-1.0 / minutes)
+    size = 64
+    powers = keep ** np.arange(size)
+    weights = np.tril(powers[np.subtract.outer(np.arange(size), np.arange(size)) % size])
+    count = -(-len(values) // size)
+    padded = np.zeros(count * size)
+    padded[: len(values)] = values
+    found = (1.0 - keep) * (padded.reshape(count, size) @ weights.T)
+    carried = start
+    for block in found:
+        np.add(block, carried * keep * powers, out=block)
+        carried = float(block[-1])
+    result: Floats = found.reshape(-1)[: len(values)]
+    return result
+
+
+class Seasons(Struct, frozen=True, eq=False):
+    """What the days before say of each minute, a row a minute."""
+
+    curves: Floats  # season, peak, peak2, day, week, mean15 and mean30 of the season
+
+    @classmethod
+    def of(cls, pods: Floats, ahead: int, days: int) -> "Seasons":
+        """Return the seasons of all minutes of ``pods`` and of ``days`` after them.
+
+        ``pods`` begins with a day; ``ahead`` is how far peaks look.
+        """
+        whole = -(-len(pods) // DAY)
+        grid = np.full(((whole + days) * DAY,), np.nan)
+        grid[: len(pods)] = pods
+        now = grid.reshape(-1, DAY)
+        highest = peaks(np.where(np.isnan(grid), -np.inf, grid), ahead)
+        peak = np.where(np.isfinite(highest), highest, np.nan).reshape(-1, DAY)
+        season, mean = _before(now, 7), _before(peak, 7)
+        day = _before(peak, 1)
+        week = np.full_like(peak, np.nan)
+        week[7:] = peak[:-7]
+        week = np.where(np.isnan(week), mean, week)
+        first = pods[np.argmin(np.isnan(pods))]
+        flat = np.where(np.isnan(season), first, season).reshape(-1)
+        curves = [each.reshape(-1) for each in (season, mean, _before(peak, 2), day, week)]
+        smooth = [_decayed_mean(flat, minutes, flat[0]) for minutes in (15.0, 30.0)]
+        return cls(np.column_stack((*curves, *smooth)))
+
+
+def _before(grid: NDArray[np.float64], days: int) -> Floats:
+    # The mean of the same minute of up to ``days`` days before, of those that are known.
+    known = ~np.isnan(grid)
+    sums = np.cumsum(np.where(known, grid, 0.0), axis=0)
+    counts = np.cumsum(known, axis=0)
+    sums[days:] -= sums[:-days].copy()
+    counts[days:] -= counts[:-days].copy()
+    mean = np.full_like(grid, np.nan)
+    np.divide(sums[:-1], counts[:-1], out=mean[1:], where=counts[:-1] > 0)
+    return mean
+
+
+def features(lagged: Floats, curves: Floats) -> Floats:
+    """Return what forecasts are made of, a row for each of ``FEATURES``."""
+    season, peak, peak2, day, week, season15, season30 = curves.T
+    now, mean15, mean30 = lagged[:, 0], lagged[:, 2], lagged[:, 3]
+    tiny = 1e-9
+    level = peak * np.clip(mean15 / np.maximum(season15, tiny), 1 / _MOST_LEVEL, _MOST_LEVEL)
+    trend = np.maximum(peak + mean30 - season30, 0.0)
+    ratio = now * np.minimum(peak / np.maximum(season, tiny), _MOST_RATIO)
+    return np.column_stack(
+        (lagged, season, peak, peak2, day, week, level, trend, ratio, np.ones(len(lagged)))
+    )

@@ -1,0 +1,186 @@
+"""The gate: is any forecast worth having for this workload?
+
+Each candidate is replayed in closed loop over the workload's own last days, learning each day
+from the days before it alone, and beside it the loop without a forecast, at a row of targets. A
+candidate is taken only if it leaves a fifth less unserved than that loop does with as many pods.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from hpa.decide.expectation import MOST
+from hpa.forecast.demand import DAY, DemandHistory, Seasons, features, lags, peaks
+from hpa.forecast.lanes import LoopRules, run
+from hpa.forecast.models import NONE, Weights, candidates
+from hpa.simulate.load import Floats
+
+MOST_DAYS = 14  # that are learnt from, and that are replayed
+FEWEST_DAYS = 3  # of history before anything is taken
+_SMALL = 1e-4  # of the demand: less is not told apart
+_AT_MOST = 0.8  # of what the loop alone leaves unserved
+_HALF = 0.8  # in each half of the days as well
+_LAST = 1.05  # and no worse than it on the last day: regret ends what has begun
+# Parts of the target at which the loop alone is replayed.
+_TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
+
+
+class GateSubject(Struct, frozen=True, eq=False):
+    """One HPA for the gate; those of one call share their rules."""
+
+    demand: DemandHistory  # begins with a day of the seasons; the newest value last
+    capacity: float  # of a pod, in demand of a pod at target: 1 / 0.8 with target / 0.8
+    least: float = 1.0
+    most: float = 1e6
+
+
+class PastForecasts(Struct, frozen=True, eq=False):
+    """What each candidate would have said, minute by minute, never knowing what came."""
+
+    names: tuple[str, ...]
+    pods: Floats  # a row a minute, a column a candidate; NaN: nothing
+
+
+class DaySums(Struct, frozen=True, eq=False):
+    """Pod-minutes a day: a row a day; a column a candidate, then one for each of the targets."""
+
+    names: tuple[str, ...]
+    sizes: Floats
+    lacking: Floats
+    needed: Floats  # a number a day
+
+
+class GateRow(Struct, frozen=True):
+    """One candidate in the gate's table."""
+
+    name: str
+    pod_hours: float
+    unserved: float
+    reactive: float  # unserved by the metrics alone with as many pod-hours
+    more: float  # share of pod-hours beyond those of the metrics alone at the same target
+    is_taken: bool = False
+
+    @property
+    def saved(self) -> float:
+        """The share of what the metrics alone leave unserved."""
+        return 1.0 - (self.unserved + _SMALL) / (self.reactive + _SMALL)
+
+
+class GateVerdict(Struct, frozen=True):
+    """What the gate found; ``rows`` begin with the metrics alone."""
+
+    candidate: str
+    days: int
+    rows: tuple[GateRow, ...]
+
+    @property
+    def taken(self) -> GateRow | None:
+        return next((row for row in self.rows if row.is_taken), None)
+
+
+def slots_ahead(delay_s: float) -> int:
+    """Return how many minutes forecasts look ahead: until pods serve, and a pass more."""
+    return int(np.ceil((delay_s + 75.0) / 60.0))
+
+
+def past_forecasts(pods: Floats, ahead: int) -> PastForecasts:
+    """Return the forecasts of all days of ``pods`` after the first, each learnt before it."""
+    rows = known_rows(pods, ahead)
+    peak = peaks(np.where(np.isnan(pods), -np.inf, pods), ahead)
+    peak[~np.isfinite(peak)] = np.nan
+    found: dict[str, Floats] = {}
+    for start in range(DAY, len(pods), DAY):
+        day = slice(start, start + DAY)
+        for each in learnt(rows, peak, start, ahead):
+            made = found.setdefault(each.name, np.full(len(pods), np.nan))
+            made[day] = np.minimum(each.forecast(rows[day]), MOST * np.nanmax(pods[:start]))
+    names = tuple(found)
+    return PastForecasts(names, np.column_stack([found[name] for name in names]))
+
+
+def known_rows(pods: Floats, ahead: int) -> Floats:
+    """Return the features of each minute, as they are known a minute later."""
+    lagged = lags(pods)
+    return features(np.vstack((lagged[:1], lagged[:-1])), Seasons.of(pods, ahead, 0).curves)
+
+
+def learnt(rows: Floats, peak: Floats, until: int, ahead: int) -> list[Weights]:
+    """Return the candidates as of minute ``until``: of peaks that had been seen by then."""
+    first = max(min(DAY, until - DAY), until - MOST_DAYS * DAY)
+    return candidates(rows[first : until - ahead], peak[first : until - ahead])
+
+
+def day_sums(
+    rules: LoopRules, subjects: Sequence[GateSubject], forecasts: Sequence[PastForecasts],
+    days: int,
+) -> list[DaySums]:  # fmt: skip
+    """Return the sums of the last ``days`` days of each, all of them replayed side by side."""
+    steps = days * DAY
+    demand, ahead, need, least, most = [], [], [], [], []
+    for subject, each in zip(subjects, forecasts, strict=True):
+        pods = np.concatenate((subject.demand.pods[:1], subject.demand.pods))[-steps - 1 :]
+        width = len(each.names)
+        none = np.full((steps, len(_TARGETS)), np.nan)
+        demand.append(
+            np.column_stack([pods[:-1]] * width + [pods[:-1] / part for part in _TARGETS])
+        )
+        ahead.append(np.column_stack((each.pods[-steps:], none)))
+        need.append(np.ceil(pods[1:] / subject.capacity - 1e-9))
+        least.append(np.full(width + len(_TARGETS), subject.least))
+        most.append(np.full(width + len(_TARGETS), subject.most))
+    runs = run(rules, np.hstack(demand), np.hstack(ahead), np.concatenate(least),
+               np.concatenate(most))  # fmt: skip
+    found, start = [], 0
+    for each, wanted in zip(forecasts, need, strict=True):
+        end = start + len(each.names) + len(_TARGETS)
+        lanes, start = slice(start, end), end
+        known = ~np.isnan(wanted)
+        lacking = np.maximum(wanted[:, None] - runs.ready[:, lanes], 0.0)
+        sizes, lack, asked = (
+            np.where(known[:, None], part, 0.0).reshape(days, DAY, -1).sum(axis=1)
+            for part in (runs.sizes[:, lanes], lacking, wanted[:, None])
+        )
+        found.append(DaySums(each.names, sizes, lack, asked[:, 0]))
+    return found
+
+
+def verdict(sums: DaySums) -> GateVerdict:
+    """Return which candidate is taken, over all days of ``sums``."""
+    days, count = len(sums.needed), len(sums.names)
+    unserved, alone = _shares(sums, slice(0, days))
+    sizes = sums.sizes.sum(axis=0)
+    half = days // 2
+    worst = np.zeros(count)
+    parts = [(slice(days - 1, days), _LAST)]
+    if half:
+        parts += [(slice(0, half), _HALF), (slice(half, days), _HALF)]
+    for part, limit in parts:
+        one, other = _shares(sums, part)
+        worst = np.maximum(worst, _ratio(one, other) / limit)
+    ratios = _ratio(unserved, alone)
+    fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS)
+    best = int(np.argmin(np.where(fits, ratios, np.inf))) if fits.any() else -1
+    plain = sizes[count]
+    rows = [GateRow(NONE, plain / 60.0, float(sums.lacking[:, count].sum() / sums.needed.sum()),
+                    float(sums.lacking[:, count].sum() / sums.needed.sum()), 0.0)]  # fmt: skip
+    rows += [
+        GateRow(name, float(sizes[place]) / 60.0, float(unserved[place]), float(alone[place]),
+                float(sizes[place] / plain) - 1.0, place == best)
+        for place, name in enumerate(sums.names)
+    ]  # fmt: skip
+    return GateVerdict(NONE if best < 0 else sums.names[best], days, tuple(rows))
+
+
+def _shares(sums: DaySums, days: slice) -> tuple[Floats, Floats]:
+    # What each candidate leaves unserved, and what the loop alone with as many pods.
+    count = len(sums.names)
+    asked = max(float(sums.needed[days].sum()), 1.0)
+    unserved, sizes = sums.lacking[days].sum(axis=0) / asked, sums.sizes[days].sum(axis=0)
+    alone = np.interp(sizes[:count], sizes[count:], np.log(unserved[count:] + _SMALL))
+    return unserved[:count], np.exp(alone) - _SMALL
+
+
+def _ratio(one: Floats, other: Floats) -> NDArray[np.float64]:
+    return (one + _SMALL) / (other + _SMALL)

@@ -1,0 +1,45 @@
+"""Demands of many days, made up."""
+
+import numpy as np
+
+from hpa.decide import Settings
+from hpa.forecast.demand import DAY, DemandHistory
+from hpa.forecast.gate import (
+    GateSubject,
+    GateVerdict,
+    day_sums,
+    past_forecasts,
+    slots_ahead,
+    verdict,
+)
+from hpa.forecast.lanes import LoopRules
+from hpa.simulate.load import Floats
+from tests.unit.hpa.simulate.loads import web
+
+START_S = 1_700_000_040.0  # a whole minute
+
+DELAY_S = 600.0
+AHEAD = slots_ahead(DELAY_S)
+
+
+def jumps(days: int, seed: int = 1) -> Floats:
+    """Return a demand that doubles within minutes each morning, and a little noise."""
+    minutes = np.arange(days * DAY)
+    is_day = (minutes % DAY > DAY // 3) & (minutes % DAY < 3 * DAY // 4)
+    return np.where(is_day, 40.0, 10.0) * np.random.default_rng(seed).uniform(
+        0.97, 1.03, days * DAY
+    )
+
+
+def walk(days: int, seed: int = 1) -> Floats:
+    """Return a demand of which nothing tells what comes."""
+    steps = np.random.default_rng(seed).normal(0.0, 0.01, days * DAY)
+    return 20.0 * np.exp(np.cumsum(steps - 0.0005 * np.cumsum(steps)))
+
+
+def judged(pods: Floats, days: int) -> GateVerdict:
+    """Return what the gate makes of a demand."""
+    subject = GateSubject(DemandHistory(START_S, pods), 1.25)
+    rules = LoopRules.of(web(), Settings(), DELAY_S)
+    forecasts = past_forecasts(pods, AHEAD)
+    return verdict(day_sums(rules, [subject], [forecasts], days)[0])

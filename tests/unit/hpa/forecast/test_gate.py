@@ -1,0 +1,123 @@
+"""A forecast has to earn its place, and loses it."""
+
+import numpy as np
+import pytest
+
+from hpa.decide import Settings
+from hpa.forecast.demand import DAY, DemandHistory, lags
+from hpa.forecast.gate import known_rows, past_forecasts
+from hpa.forecast.lanes import LoopRules, run
+from hpa.forecast.models import NONE
+from hpa.forecast.plan import ForecastPlan, LiveForecast
+from hpa.simulate.loop import simulate
+from hpa.simulate.workload import Plant
+from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, START_S, judged, jumps, walk
+from tests.unit.hpa.simulate.loads import load, web
+
+
+def test_a_daily_jump_is_forecast() -> None:
+    found = judged(jumps(6), 5)
+    assert found.taken is not None
+    assert found.taken.saved > 0.5
+    assert found.taken.more < 0.2
+    assert found.rows[0].name == NONE
+    assert found.candidate == found.taken.name
+
+
+def test_a_random_walk_is_not_forecast() -> None:
+    found = judged(walk(6), 5)
+    assert found.candidate == NONE
+    assert found.taken is None
+
+
+def test_too_few_days_take_nothing() -> None:
+    assert judged(jumps(3), 2).candidate == NONE
+
+
+def test_a_last_day_that_was_worse_ends_it() -> None:
+    pods = jumps(9)
+    assert judged(pods, 8).candidate in ("day", "week")
+    # On the last day there is load when nobody expects it, and none when everybody does.
+    minutes = np.arange(DAY)
+    is_burst = (minutes % 120 > 20) & (minutes % 120 < 60) & (minutes < DAY // 3)
+    pods[-DAY:] = np.where(is_burst, 38.0, 10.0)
+    found = judged(pods, 8)
+    assert found.candidate not in ("day", "week")
+    week = next(row for row in found.rows if row.name == "week")
+    assert week.saved > 0.3, "it is the last day alone that ends it"
+
+
+def test_no_forecast_knows_what_comes() -> None:
+    pods = jumps(4)
+    changed = pods.copy()
+    changed[3 * DAY + 700 :] *= 5.0
+    one, other = past_forecasts(pods, AHEAD), past_forecasts(changed, AHEAD)
+    assert one.names == other.names
+    np.testing.assert_array_equal(one.pods[: 3 * DAY + 700], other.pods[: 3 * DAY + 700])
+    assert not np.array_equal(one.pods[3 * DAY + 701 :], other.pods[3 * DAY + 701 :])
+
+
+@pytest.mark.parametrize("cut", [1, 63, 64, 700])
+def test_lags_go_on_from_where_they_were(cut: int) -> None:
+    pods = walk(1)
+    pods[100:140] = np.nan
+    whole = lags(pods)
+    np.testing.assert_allclose(lags(pods[cut:], whole[cut - 1]), whole[cut:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["day", "level", "holt-winters", "ridge", "ridge 0.95"])
+def test_live_it_says_what_the_gate_had_seen(name: str) -> None:
+    """A day minute by minute through a plan is that day of the history, but for the seasons, of
+    which a plan keeps every fifth minute."""
+    pods = jumps(5)
+    row = judged(pods[: 4 * DAY], 3).rows[0]
+    plan = ForecastPlan.of(DemandHistory(START_S, pods[: 4 * DAY]), name, row, 3, DELAY_S, AHEAD)
+    assert plan is not None
+    live = LiveForecast(plan)
+    rows = known_rows(pods, AHEAD)[4 * DAY :]
+    wanted = plan.weights.forecast(rows)
+    start = plan.at_s - plan.at_s % 60 + 60
+    found = []
+    for minute in range(DAY):
+        # Known a minute later: what is seen in a minute is the value of the one before.
+        told = live.expected(pods[4 * DAY + minute], start + 60.0 * minute)
+        assert told is not None
+        found.append(told.pods)
+    shown = slice(10, DAY, 5)
+    np.testing.assert_allclose(np.array(found)[shown], wanted[shown], rtol=0.02)
+
+
+def test_without_demand_for_long_or_with_an_old_plan_nothing_is_expected() -> None:
+    pods = jumps(4)
+    row = judged(pods, 3).rows[0]
+    plan = ForecastPlan.of(DemandHistory(START_S, pods), "ridge", row, 3, DELAY_S, AHEAD)
+    assert plan is not None
+    live = LiveForecast(plan)
+    assert live.expected(np.nan, plan.at_s + 60) is None
+    assert live.expected(10.0, plan.at_s + 75) is not None
+    assert live.expected(10.0, plan.at_s - 600) is None, "a clock that was set back"
+    assert live.expected(10.0, plan.at_s + 3 * 86400) is None
+
+
+@pytest.mark.parametrize("spec", [
+    {},
+    {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 120}]}}},
+    {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 60, "policies": [
+        {"type": "Percent", "value": 10, "periodSeconds": 60}]}}},
+    {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 180}}},
+    {"behavior": {"scaleDown": {"selectPolicy": "Disabled"}}},
+], ids=["plain", "few-up", "few-down", "up-window", "never-down"])  # fmt: skip
+def test_lanes_come_to_what_the_loop_itself_comes_to(spec: dict[str, object]) -> None:
+    pods = jumps(2) + 4.0 * np.sin(np.arange(2 * DAY) / 90.0)
+    hpa = web("50", maxReplicas=60, **spec)
+    plant = Plant(ready_after_s=(DELAY_S,), metric_age_s=0.0)
+    plain = simulate(
+        hpa, load((50.0 * pods).tolist(), 60.0), plant, Settings(), int(np.ceil(pods[0]))
+    )
+    rules = LoopRules.of(hpa, Settings(), DELAY_S)
+    found = run(rules, pods[:, None], np.full((len(pods), 1), np.nan), np.ones(1), np.full(1, 60.0))
+    exact = plain.replicas[3::4][: len(pods)]
+    assert abs(found.sizes[:, 0].sum() / exact.sum() - 1.0) < 0.02
+    lacking = np.maximum(pods - found.ready[:, 0], 0).sum() / pods.sum()
+    missing = np.maximum(pods - plain.ready[3::4][: len(pods)], 0).sum() / pods.sum()
+    assert abs(lacking - missing) < 0.003
