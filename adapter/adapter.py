@@ -20,6 +20,7 @@ from adapter.apis.resource_api import ResourceApi
 from adapter.apis.response_cache import ResponseCache
 from adapter.apis.rules_api import RulesTold, WithRules, told
 from adapter.apis.sources import MetricSources
+from adapter.backends.backend import ExternalBackend
 from adapter.discovery.objects import WatchedObjects
 from adapter.discovery.registry import MetricRegistry
 from adapter.discovery.relist import Relister
@@ -97,12 +98,13 @@ class Adapter:
         ground: AdapterGround,
         *,
         others: Sequence[MetricsProvider] | None = None,
+        backends: Sequence[ExternalBackend] = (),
         told: Callable[[str, str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``others`` are providers of other packages (None: those installed); ``told``
-        takes reason and message of what should become an event (None: nothing does);
-        ``clock`` is that of the feed and of Prometheus.
+        """``others`` are providers of other packages (None: those installed), ``backends`` are
+        asked after them; ``told`` takes reason and message of what should become an event
+        (None: nothing does); ``clock`` is that of the feed and of Prometheus.
         """
         self._clock = clock
         self._flags = flags
@@ -130,7 +132,8 @@ class Adapter:
             custom=self._custom, external=self._external,
         )  # fmt: skip
         found = sources.load() if others is None else others
-        self.source = MetricSources(self.provider, found)
+        self._backends = backends
+        self.source = MetricSources(self.provider, [*found, *backends])
         freshness = ground.metrics.freshness
         self.groups: tuple[ApiGroup, ...] = (
             WithRules(
@@ -193,6 +196,8 @@ class Adapter:
             group.create_task(self.relister.run(), name="relist")
             interval_s = self._flags.seconds("config-poll-interval")
             group.create_task(self._file.follow(interval_s), name="rules file")
+            for backend in self._backends:
+                group.create_task(backend.run(), name=f"external backend {backend.config.name}")
             if self._sources_file is not None:
                 group.create_task(self._sources_file.follow(interval_s), name="sources file")
 

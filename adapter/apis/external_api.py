@@ -12,6 +12,7 @@ from adapter.apis import bodies, failures, schemas
 from adapter.apis import request_options as options
 from adapter.apis.response_cache import Key, ResponseCache
 from adapter.apis.sources import MetricSources
+from adapter.backends.backend import USER_AGENT
 from adapter.discovery import object_names
 from adapter.discovery.object_names import EVERY
 from adapter.discovery.registry import MetricRegistry
@@ -97,7 +98,11 @@ class ExternalApi:
             selector = options.list_options(request).labels
         except StatusError as error:
             return error.status
-        answer = await self._sources.external(namespace, metric, str(selector))
+        # What a backend of ours passes on must not come round to it again.
+        is_passed_on = request.headers.get("user-agent", "").startswith(USER_AGENT)
+        answer = await self._sources.external(
+            namespace, metric, str(selector), by_rules_only=is_passed_on
+        )
         if not isinstance(answer, ExternalSamples):
             if isinstance(answer, NoData | Stale):
                 # Known, asked, and nothing to show: upstream's empty list.

@@ -5,6 +5,7 @@ Prometheus failed. Texts name the class and the rule, and no PromQL: the reader 
 be allowed to see it.
 """
 
+from adapter.backends.backend import REASON as EXTERNAL_BACKEND
 from podscale.core.metrics import Failure, NoData, NotFound, Refused, Stale, Unavailable
 from podscale.serving import status
 from podscale.serving.status import Cause, Details, Status
@@ -26,7 +27,9 @@ def source_failed(failure: Failure) -> Status:
     cause = Cause(reason=failure.reason, message=_for_everybody(failure))
     if isinstance(failure, Unavailable):
         if failure.is_timeout:
-            return status.timeout(f"{_FETCH}: Prometheus did not answer in time", causes=(cause,))
+            said = "Prometheus did not answer in time"
+            said = cause.message if failure.reason == EXTERNAL_BACKEND else said
+            return status.timeout(f"{_FETCH}: {said}", causes=(cause,))
         retry_s = round(failure.retry_after_s) if failure.retry_after_s else 0
         return status.unavailable(
             f"{_FETCH}: {cause.message}", causes=(cause,), retry_after_s=retry_s
@@ -58,7 +61,7 @@ def is_unknown_metric(failure: Failure) -> bool:
 
 
 def _for_everybody(failure: Failure) -> str:
-    if isinstance(failure, Unavailable):
+    if isinstance(failure, Unavailable) and failure.reason != EXTERNAL_BACKEND:
         return "Prometheus cannot be read now; retrying"
     if isinstance(failure, Refused):
         return "the rule's query is refused; `podscale doctor` shows it"

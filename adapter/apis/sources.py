@@ -9,7 +9,7 @@ a callable without arguments; if its provider has a method ``listed()`` that ret
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
-from typing import get_args
+from typing import Protocol, get_args, runtime_checkable
 
 import structlog
 
@@ -41,6 +41,15 @@ GROUP = "podscale.metrics_providers"
 _AT_ONCE = 500  # samples that may be read in one turn of the loop
 
 
+@runtime_checkable
+class ClaimsQuestions(MetricsProvider, Protocol):
+    """A provider of which some questions are, whatever the rules have."""
+
+    def claims(self, question: Question) -> bool:
+        """Return whether this one is."""
+        ...
+
+
 class MetricSources:
     """The rules file and the providers of other packages. A ``MetricsProvider``."""
 
@@ -55,10 +64,39 @@ class MetricSources:
         self._patience_s = patience_s
         self.provider = provider
         self.others = tuple(others)
+        self._claimants = [each for each in others if isinstance(each, ClaimsQuestions)]
 
     async def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one answer per question, in order: by the rules, else of the first other provider
-        that knows more than that there is none."""
+        """Return one answer per question, in order: of the provider that claims it, by the rules,
+        else of the first other provider that knows more than that there is none."""
+        claimed = {
+            place: owner
+            for place, question in enumerate(questions)
+            if self._claimants and (owner := self._owner(question)) is not None
+        }
+        if not claimed:
+            return await self._unclaimed(questions)
+        rest = [question for place, question in enumerate(questions) if place not in claimed]
+        by_owner: dict[ClaimsQuestions, list[int]] = {}
+        for place, owner in claimed.items():
+            by_owner.setdefault(owner, []).append(place)
+        async with asyncio.TaskGroup() as group:
+            unclaimed = group.create_task(self._unclaimed(rest))
+            owned = {
+                owner: group.create_task(self._asked(owner, [questions[place] for place in own]))
+                for owner, own in by_owner.items()
+            }
+        places = (place for place in range(len(questions)) if place not in claimed)
+        answers = dict(zip(places, unclaimed.result(), strict=True))
+        for owner, own in by_owner.items():
+            for place, answer in zip(own, owned[owner].result(), strict=True):
+                answers[place] = answer if isinstance(answer, _ANSWERS) else _NO_ANSWER
+        return [answers[place] for place in range(len(questions))]
+
+    def _owner(self, question: Question) -> "ClaimsQuestions | None":
+        return next((each for each in self._claimants if each.claims(question)), None)
+
+    async def _unclaimed(self, questions: Sequence[Question]) -> list[Answer]:
         answers = await self.provider.answer(questions)
         if not self.others:
             return answers
@@ -149,14 +187,19 @@ class MetricSources:
         return answer
 
     async def external(
-        self, namespace: str, metric: str, metric_selector: str
+        self, namespace: str, metric: str, metric_selector: str, *, by_rules_only: bool = False
     ) -> ExternalSamples | Failure:
-        """Return the values of an external metric."""
+        """Return the values of an external metric. ``by_rules_only``: other providers are not
+        asked."""
+        question = ExternalMetric(namespace, metric, metric_selector)
+        if not by_rules_only and (owner := self._owner(question)) is not None:
+            (answer,) = await self._asked(owner, [question])
+            if isinstance(answer, ExternalSamples | Failure):
+                return answer
         inquiry = self.provider.external(namespace, metric, metric_selector)
         (answer,) = await ask(self.provider.feed, [inquiry])
-        if not self.others or not self._is_unknown(answer, "", metric):
+        if by_rules_only or not self.others or not self._is_unknown(answer, "", metric):
             return answer
-        question = ExternalMetric(namespace, metric, metric_selector)
         for answers in await self._elsewhere([question]):
             if isinstance(answers[0], ExternalSamples | Failure) and not isinstance(
                 answers[0], NotFound
@@ -217,27 +260,29 @@ class MetricSources:
         return unknown
 
     async def _elsewhere(self, questions: Sequence[Question]) -> list[Sequence[object]]:
-        found: list[Sequence[object]] = []
-        for provider in self.others:
-            try:
-                async with asyncio.timeout(self._patience_s):
-                    answers = await provider.answer(questions)
-                if len(answers) != len(questions):
-                    raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
-                found.append(answers)
-            except TimeoutError:
-                text = f"{type(provider).__name__} did not answer in time"
-                log.warning("provider too slow", provider=type(provider).__name__)
-                late = Unavailable("ProviderTimeout", text, is_timeout=True)
-                found.append([late] * len(questions))
-            except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
-                log.error("provider failed", provider=type(provider).__name__, error=repr(error))
-                text = f"{type(provider).__name__} failed"
-                found.append([Unavailable("ProviderFailed", text)] * len(questions))
-        return found
+        return [await self._asked(provider, questions) for provider in self.others]
+
+    async def _asked(
+        self, provider: MetricsProvider, questions: Sequence[Question]
+    ) -> Sequence[object]:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                answers = await provider.answer(questions)
+            if len(answers) != len(questions):
+                raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
+        except TimeoutError:
+            text = f"{type(provider).__name__} did not answer in time"
+            log.warning("provider too slow", provider=type(provider).__name__)
+            return [Unavailable("ProviderTimeout", text, is_timeout=True)] * len(questions)
+        except Exception as error:  # noqa: BLE001 - somebody else's code must not break ours
+            log.error("provider failed", provider=type(provider).__name__, error=repr(error))
+            text = f"{type(provider).__name__} failed"
+            return [Unavailable("ProviderFailed", text)] * len(questions)
+        return answers
 
 
 _ANSWERS = get_args(Answer)
+_NO_ANSWER = Unavailable("ProviderFailed", "a provider returned what is no answer")
 
 
 def _metric_of(question: Question) -> tuple[str, str] | None:

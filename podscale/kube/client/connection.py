@@ -43,7 +43,10 @@ class Connection:
         impersonate: str = "",
         impersonate_groups: tuple[str, ...] = (),
         limiter: Limiter | None = None,
+        most_bytes: int = 0,
     ) -> None:
+        """``most_bytes`` bounds the body of one answer; 0: whatever the server sends."""
+        self._most_bytes = most_bytes
         self._credentials = credentials
         self._user_agent = user_agent
         self._extra = [("Impersonate-Group", group) for group in impersonate_groups]
@@ -105,7 +108,7 @@ class Connection:
                     async with self._send(
                         identity, method, path, query, body, sent, guard
                     ) as answer:
-                        content = await answer.read()
+                        content = await self._body(answer, method, path)
                     if answer.status < 400:
                         lowered = {
                             ascii_lower(name): value for name, value in answer.headers.items()
@@ -123,6 +126,16 @@ class Connection:
                     if asyncio.get_running_loop().time() + pause_s >= deadline:
                         raise error
                     await asyncio.sleep(pause_s)
+
+    async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
+        if not self._most_bytes:
+            return await answer.read()
+        body = bytearray()
+        async for chunk in answer.content.iter_any():
+            body += chunk
+            if len(body) > self._most_bytes:
+                raise ApiUnreachable(f"{method} {path}: more than {self._most_bytes} bytes")
+        return bytes(body)
 
     def stream(
         self,

@@ -251,7 +251,7 @@ def test_a_ca_file_settles_the_connection():
 class OneSeries:
     """Sources with one series of every external metric."""
 
-    async def external(self, *_):
+    async def external(self, *_, **__):
         return ExternalSamples([ExternalSample({}, Sample(1, 997.0, None))], 1000.0)
 
 

@@ -1,0 +1,1 @@
+"""Other adapters behind us, for external metrics that no rule has (``--external-backends``)."""
