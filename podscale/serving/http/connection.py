@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol, cast
+from uuid import uuid4
 
 import structlog
 
 from podscale.serving import status
-from podscale.serving.http.head import AuditIds, reply_head
+from podscale.serving.http.head import reply_head
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.parser import BodyLimit, Parser
 from podscale.serving.http.peer import Peer, peer_of
@@ -51,7 +52,6 @@ class Host(Protocol):
     turned_away: int
     respond: Respond
     body_limit: BodyLimit
-    audit_ids: AuditIds
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -370,7 +370,7 @@ class HttpConnection(asyncio.Protocol):
     def _head(self, request: HttpRequest | None, reply: Reply, closes: bool) -> bytes:
         audit_id = request.headers.get("audit-id", "") if request is not None else ""
         if not audit_id or len(audit_id) > 64 or not _is_plain(audit_id):
-            audit_id = self._host.audit_ids.next()
+            audit_id = str(uuid4())
         headers = reply.headers
         if closes:
             headers = (*headers, _CLOSE)

@@ -1,7 +1,6 @@
 """The head of a reply: its status line and headers, and what stands in every one of them."""
 
 import re
-import secrets
 from collections.abc import Sequence
 from email.utils import formatdate
 from http import HTTPStatus
@@ -39,17 +38,3 @@ def reply_head(
 def http_date(unix_s: float) -> str:
     """Return the RFC 9110 form of a time."""
     return formatdate(unix_s, usegmt=True)
-
-
-class AuditIds:
-    """Version 4 UUIDs in form: random once, then counted up; a random one each costs 2 µs."""
-
-    def __init__(self) -> None:
-        bits = secrets.token_hex(10)
-        self._prefix = f"{bits[:8]}-{bits[8:12]}-4{bits[12:15]}-a{bits[15:18]}-"
-        self._last = secrets.randbits(44)
-
-    def next(self) -> str:
-        """Return one that this process has not given out."""
-        self._last += 1
-        return f"{self._prefix}{self._last:012x}"

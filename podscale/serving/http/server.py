@@ -19,7 +19,7 @@ import structlog
 from podscale.core import boundedcache
 from podscale.serving.http.connection import HttpConnection, Respond
 from podscale.serving.http.connection_slots import ConnectionSlots
-from podscale.serving.http.head import AuditIds, http_date
+from podscale.serving.http.head import http_date
 from podscale.serving.http.limits import ServerLimits
 from podscale.serving.http.listener import Listener
 from podscale.serving.http.parser import BodyLimit, small_only
@@ -54,7 +54,6 @@ class HttpServer:
         self.places = ConnectionSlots(self.limits.connections)
         self.turned_away = 0  # requests since the last sweep, for want of room
         self.failed_handshakes = 0
-        self.audit_ids = AuditIds()
         self.is_draining = False
         self._is_stopping = False
         self._believes = believes

@@ -50,7 +50,7 @@ class MovingWindows:
             inside = (self.layout.starts[buckets] + self.worth[buckets]) / 2.0
             weights = tick.counts[buckets, slots] * self.worth[buckets] / self.worth[1]
             at = np.full(slots.size, tick.end_s)
-            self._adjusted.add_weighted(slots, inside, weights, at)
+            self._adjusted.add(slots, inside, weights, at)
         hour = self._hourly[self._hour % _HOURS]
         np.maximum(hour, tick.peaks, out=hour)
 

@@ -91,47 +91,10 @@ class HistogramMatrix:
         self.lowest[columns] = self.layout.count - 1
         self.highest[columns] = 0
 
-    def add(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
-        """Add one sample per entry. A column may occur several times; ascending columns
-        that occur once are several times faster.
-        """
+    def add(self, columns: Columns, values: Floats, weights: float | Floats, times: Floats) -> None:
+        """Add one sample per entry. A column may occur several times."""
         if not columns.size:
             return
-        ascending = bool((columns[1:] > columns[:-1]).all())
-        for start in range(0, columns.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            if ascending:
-                self._add_once(columns[part], values[part], weights, times[part])
-            else:
-                self._add_any(columns[part], values[part], weights, times[part])
-
-    def add_weighted(
-        self, columns: Columns, values: Floats, weights: Floats, times: Floats
-    ) -> None:
-        """Add samples that weigh differently; a column may occur several times."""
-        if columns.size:
-            self._add_any(columns, values, weights, times)
-
-    def _add_once(self, columns: Columns, values: Floats, weights: float, times: Floats) -> None:
-        grown = self._decayed(columns, weights, times)
-        chosen = _as_slice(columns)
-        buckets = self.layout.find(values)
-        flat, where = self.weights.reshape(-1), buckets * self.total.size + columns
-        weight = flat[where] + grown
-        flat[where] = weight
-        total = self.total[chosen] + grown
-        self.total[chosen] = total
-        narrow = buckets.astype(self._index)
-        filled = weight >= self.layout.epsilon
-        if filled.all():
-            self.lowest[chosen] = np.minimum(self.lowest[chosen], narrow)
-            self.highest[chosen] = np.maximum(self.highest[chosen], narrow)
-        else:
-            self._widen(columns[filled], narrow[filled])
-
-    def _add_any(
-        self, columns: Columns, values: Floats, weights: float | Floats, times: Floats
-    ) -> None:
         grown = self._decayed(columns, weights, times)
         buckets = self.layout.find(values)
         np.add.at(self.weights, (buckets, columns), grown)
@@ -260,9 +223,8 @@ class HistogramMatrix:
         return np.where(lowest < highest, np.minimum(stepped, highest), lowest)
 
     def _decayed(self, columns: Columns, weights: float | Floats, times: Floats) -> Floats:
-        chosen = _as_slice(columns)
         while True:
-            ages = (times - self.reference[chosen]) / self.half_life[chosen]
+            ages = (times - self.reference[columns]) / self.half_life[columns]
             newest = ages.max()
             if newest <= _MAX_EXPONENT:
                 if newest == ages.min():  # samples of one pass mostly share their time
@@ -345,11 +307,3 @@ class HistogramMatrix:
         last = np.full(capacity - size, self.layout.count - 1, self._index)
         self.lowest = np.concatenate([self.lowest, last])
         self.highest = np.concatenate([self.highest, np.zeros(capacity - size, self._index)])
-
-
-def _as_slice(columns: Columns) -> slice | Columns:
-    # Ascending columns without a gap are a view, which numpy reads without copying.
-    first, size = int(columns[0]), columns.size
-    if int(columns[-1]) - first + 1 == size and bool((np.diff(columns) == 1).all()):
-        return slice(first, first + size)
-    return columns
