@@ -5,8 +5,7 @@ for a label lookup each.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 from prometheus_client.core import (
@@ -30,12 +29,6 @@ LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
 GAPS = (1.0, 2.0, 3.0, 5.0, 10.0, 14.0, 15.0, 15.5, 16.0, 17.0, 18.0, 20.0, 30.0, 60.0, 300.0)
 
 _Labels = tuple[str, ...]
-
-
-class Replicas(Protocol):
-    """Where the desired sizes are read from at scrape time."""
-
-    def __call__(self) -> Iterable[tuple[str, str, int]]: ...
 
 
 class PassTally:
@@ -84,7 +77,7 @@ class HpaCounts(Struct):
 class HpaReadings(Struct):
     """What is read from its owner at scrape time."""
 
-    replicas: Replicas = lambda: ()
+    replicas: Callable[[], Iterable[tuple[str, str, int]]] = lambda: ()  # namespace, name, size
     unsaved_s: Callable[[], float] = lambda: 0.0
     unread_s: Callable[[], float] = lambda: 0.0
     events_dropped: Callable[[], int] = lambda: 0
@@ -109,105 +102,76 @@ class HpaMetrics(Collector):
     def passed(self, labels: Labels, seconds: float) -> None:
         """Count a pass with its metrics."""
         key = (labels.action, labels.error)
-        self.passes[key] = self.passes.get(key, 0) + 1
+        _count(self.passes, key)
         bucket = bisect_left(DURATIONS, seconds)
         self.pass_seconds.add_to(bucket, key, seconds)
         for each in labels.metrics:
             metric = (each.action, each.error, each.type)
-            self.computations[metric] = self.computations.get(metric, 0) + 1
+            _count(self.computations, metric)
             self.computation_seconds.add_to(bucket, metric, seconds)
 
     def decided(self, reason: str) -> None:
         """Count a decision by its first reason."""
-        self.decisions[(reason,)] = self.decisions.get((reason,), 0) + 1
+        _count(self.decisions, (reason,))
 
     def wrote(self, kind: str, result: str) -> None:
         """Count one request that writes."""
-        self.writes[(kind, result)] = self.writes.get((kind, result), 0) + 1
+        _count(self.writes, (kind, result))
 
     def collect(self) -> Iterator[Metric]:
         """Yield everything as it stands."""
-        yield _counter(
-            PREFIX + "reconciliations", "Passes by what they did.", ("action", "error"), self.passes
-        )
-        yield self.pass_seconds.family(
-            PREFIX + "reconciliation_duration_seconds",
-            "From the look at an autoscaler to its last write.",
-            ("action", "error"),
-        )
-        names = ("action", "error", "metric_type")
-        yield _counter(
-            PREFIX + "metric_computation", "Metrics by what they asked for.", names,
-            self.computations,
-        )  # fmt: skip
-        yield self.computation_seconds.family(
-            PREFIX + "metric_computation_duration_seconds",
-            "The pass a metric was computed in: metrics are read in batches.",
-            names,
-        )
-        yield _gauge(
-            PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.", self.counts.autoscalers
-        )
-        yield from self._sizes()
-        yield _counter(
-            PREFIX + "stale_sync_skips", "Passes put off: an earlier write was under way.",
-            ("group", "resource"),
-            {("autoscaling", "horizontalpodautoscalers"): self.counts.skipped},
-        )  # fmt: skip
-        yield self.tick_lag.family(
-            OWN + "tick_lag_seconds", "How late a slot of the period began.", ()
-        )
-        yield self.gap.family(
-            OWN + "gap_seconds", "Time between two decisions on the same autoscaler.", ()
-        )
-        yield self.data_age.family(
-            OWN + "data_age_seconds", "Age of the oldest sample decided on.", ()
-        )
-        yield _counter(
-            OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions
-        )
-        yield _counter(OWN + "writes", "Requests that write.", ("kind", "result"), self.writes)
-        yield _counter(
-            OWN + "writes_saved", "Status writes put off by --status-deadband.", (),
-            {(): self.counts.saved},
-        )  # fmt: skip
-        yield _gauge(
-            OWN + "foreign_controllers",
-            "Autoscalers that another controller scales.",
-            self.counts.foreign,
-        )
-        yield _gauge(
-            OWN + "history_unsaved_seconds",
-            "Age of the oldest change of a history that is not stored yet; 0: all are.",
-            self.read.unsaved_s(),
-        )
-        yield _gauge(
-            OWN + "history_unread_seconds",
-            "For how long the stored histories could not be read in this term; 0: they were.",
-            self.read.unread_s(),
-        )
-        yield _counter(
-            OWN + "events_dropped", "Writes of Events lost.", (), {(): self.read.events_dropped()}
-        )
-        yield _gauge(OWN + "leader", "1 while this process acts.", self.counts.is_leader)
-
-    def _sizes(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
+        of_pass, of_metric = ("action", "error"), ("action", "error", "metric_type")
+        skipped = {("autoscaling", "horizontalpodautoscalers"): self.counts.skipped}
+        for name, text, labels, counted in (
+            (PREFIX + "reconciliations", "Passes by what they did.", of_pass, self.passes),
+            (PREFIX + "metric_computation", "Metrics by what they asked for.", of_metric,
+             self.computations),
+            (PREFIX + "stale_sync_skips", "Passes put off: an earlier write was under way.",
+             ("group", "resource"), skipped),
+            (OWN + "decisions", "Decisions by their first reason.", ("reason",), self.decisions),
+            (OWN + "writes", "Requests that write.", ("kind", "result"), self.writes),
+            (OWN + "writes_saved", "Status writes put off by --status-deadband.", (),
+             {(): self.counts.saved}),
+            (OWN + "events_dropped", "Writes of Events lost.", (),
+             {(): self.read.events_dropped()}),
+        ):  # fmt: skip
+            counter = CounterMetricFamily(name, text, labels=labels)
+            for values, times in counted.items():
+                counter.add_metric(values, times)
+            yield counter
+        for name, text, labels, tally in (
+            (PREFIX + "reconciliation_duration_seconds",
+             "From the look at an autoscaler to its last write.", of_pass, self.pass_seconds),
+            (PREFIX + "metric_computation_duration_seconds",
+             "The pass a metric was computed in: metrics are read in batches.", of_metric,
+             self.computation_seconds),
+            (OWN + "tick_lag_seconds", "How late a slot of the period began.", (), self.tick_lag),
+            (OWN + "gap_seconds", "Time between two decisions on the same autoscaler.", (),
+             self.gap),
+            (OWN + "data_age_seconds", "Age of the oldest sample decided on.", (), self.data_age),
+        ):  # fmt: skip
+            yield tally.family(name, text, labels)
+        for name, text, value in (
+            (PREFIX + "num_horizontal_pod_autoscalers", "Known autoscalers.",
+             self.counts.autoscalers),
+            (OWN + "foreign_controllers", "Autoscalers that another controller scales.",
+             self.counts.foreign),
+            (OWN + "history_unsaved_seconds",
+             "Age of the oldest change of a history that is not stored yet; 0: all are.",
+             self.read.unsaved_s()),
+            (OWN + "history_unread_seconds",
+             "For how long the stored histories could not be read in this term; 0: they were.",
+             self.read.unread_s()),
+            (OWN + "leader", "1 while this process acts.", self.counts.is_leader),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(name, text, value=value)
+        sizes = GaugeMetricFamily(
             PREFIX + "desired_replicas", "The size decided last.", labels=("namespace", "hpa_name")
         )
         for namespace, name, size in self.read.replicas():
-            family.add_metric((namespace, name), size)
-        yield family
+            sizes.add_metric((namespace, name), size)
+        yield sizes
 
 
-def _counter(
-    name: str, text: str, names: tuple[str, ...], values: Mapping[_Labels, int]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=names)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+def _count(counts: dict[_Labels, int], labels: _Labels) -> None:
+    counts[labels] = counts.get(labels, 0) + 1

@@ -26,11 +26,11 @@ from podscale.kube.client.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, builtins, decode
+from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, decode
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
-from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
+from podscale.kube.objects.scale import CronJob, ReplicationController, Workload, selector_of
 from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
 from vpa.model.api.objects import TargetRef
@@ -50,6 +50,7 @@ _DEEPEST = 10
 _PATIENCE_S = 0.5  # of a review, with what has been slow before
 
 Found = Workload | ReplicationController | CronJob
+_Written = LabelSelector | Mapping[str, str] | None
 
 
 class ResolvedTarget(Struct, frozen=True):
@@ -248,7 +249,7 @@ class Workloads:
 
     def _selector_of(self, found: Found) -> Selector | None:
         if isinstance(found, CronJob):
-            written: object = found.spec.job_template.spec.template.metadata.labels
+            written: _Written = found.spec.job_template.spec.template.metadata.labels
         else:
             written = found.spec.selector
         uid = found.metadata.uid
@@ -272,17 +273,13 @@ def _unreadable(reason: str, state: TargetState) -> ResolvedTarget:
     return ResolvedTarget(None, f"Cannot read targetRef. Reason: {reason}", state)
 
 
-def _made(written: object) -> Selector | None:
+def _made(written: _Written) -> Selector | None:
     if not written:
         return None
     try:
-        if isinstance(written, LabelSelector):
-            return selectors.from_wire(builtins(written))
-        if isinstance(written, Mapping):
-            return selectors.from_labels(written)
+        return selector_of(written)
     except SelectorError:
         return None
-    return None
 
 
 def _parsed(text: str) -> Selector | None:

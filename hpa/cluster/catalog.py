@@ -14,6 +14,7 @@ from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.wire import WireStatus
 from hpa.machine.objects import Autoscaler, TargetKey
 from hpa.machine.record import AutoscalerRecord, Key
+from podscale.core.value_index import ValueIndex
 from podscale.kube.informer.listeners import Change
 from podscale.kube.informer.store import Store
 
@@ -47,7 +48,7 @@ class Catalog:
         listener: CatalogListener,
     ) -> None:
         self._records: dict[str, dict[str, AutoscalerRecord]] = {}
-        self._by_target: dict[TargetKey, tuple[str, ...]] = {}  # nearly always one name
+        self._by_target: ValueIndex[TargetKey, str] = ValueIndex()
         self.targets_changed = 0  # how often ``same_target`` may have come to answer differently
         self._count = 0
         self._metrics: dict[tuple[MetricSpec, ...], tuple[MetricSpec, ...]] = {}
@@ -82,12 +83,12 @@ class Catalog:
 
     def targeting(self, target: TargetKey) -> list[AutoscalerRecord]:
         """Return the records that scale ``target``."""
-        found = (self.get((target[0], name)) for name in self._by_target.get(target, ()))
+        found = (self.get((target[0], name)) for name in self._by_target.get(target))
         return [record for record in found if record is not None]
 
     def same_target(self, record: AutoscalerRecord) -> tuple[str, ...]:
         """Return the names of the others that scale the same object, sorted."""
-        names = self._by_target.get(record.target, ())
+        names = self._by_target.get(record.target)
         if len(names) < 2:
             return ()
         return tuple(sorted(name for name in names if name != record.key[1]))
@@ -104,8 +105,9 @@ class Catalog:
         is_changed = record.read(change.new, before)
         self._thin(record)
         if record.target != target:
-            self._unindex(target, record.key[1])
-            self._index(record)
+            self._by_target.discard(target, record.key[1])
+            self._by_target.add(record.target, record.key[1])
+            self.targets_changed += 1
         if is_changed:
             _tell_problem(record)
             self._share_metrics(record)
@@ -118,7 +120,8 @@ class Catalog:
         self._thin(record)
         self._share_metrics(record)
         self._records.setdefault(record.key[0], {})[record.key[1]] = record
-        self._index(record)
+        self._by_target.add(record.target, record.key[1])
+        self.targets_changed += 1
         self._count += 1
         self._listener.changed(record, True)
 
@@ -148,24 +151,11 @@ class Catalog:
         is_last = not self._records[key[0]]
         if is_last:
             del self._records[key[0]]
-        self._unindex(record.target, key[1])
+        self._by_target.discard(record.target, key[1])
+        self.targets_changed += 1
         self._count -= 1
         record.observed.look = None  # they hold each other, out of the collector's sight
         self._listener.gone(record, is_last=is_last)
-
-    def _index(self, record: AutoscalerRecord) -> None:
-        self.targets_changed += 1
-        names, name = self._by_target.get(record.target, ()), record.key[1]
-        if name not in names:
-            self._by_target[record.target] = (*names, name)
-
-    def _unindex(self, target: TargetKey, name: str) -> None:
-        self.targets_changed += 1
-        names = tuple(each for each in self._by_target.get(target, ()) if each != name)
-        if names:
-            self._by_target[target] = names
-        else:
-            self._by_target.pop(target, None)
 
 
 def _tell_problem(record: AutoscalerRecord) -> None:

@@ -7,7 +7,8 @@ not set and an empty one both ask for every series.
 from collections.abc import Sequence
 from typing import cast
 
-from hpa.decide.api.spec import HPA, MetricSelector, MetricSpec
+from hpa.cluster.statuses import selector_fields
+from hpa.decide.api.spec import HPA, MetricSpec
 from hpa.decide.metrics.answers import BAD_SELECTOR
 from hpa.decide.observation import MetricAnswer
 from hpa.machine.record import AskedMetric
@@ -58,7 +59,8 @@ def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> As
         case "ContainerResource":
             return PodResource(namespace, selector, metric.name, metric.container)
     try:
-        wanted = _text(metric.selector)
+        written = None if metric.selector is None else selector_fields(metric.selector)
+        wanted = "" if written is None else str(selectors.from_wire(written))
     except selectors.SelectorError as error:
         return Refused(BAD_SELECTOR, since_1_36(str(error)))
     match metric.type:
@@ -84,16 +86,3 @@ def _object(metric: MetricSpec, namespace: str, wanted: str, mapper: Mapper) -> 
     except NoMatch as error:
         return NotFound("NoMatch", str(error))
     return ObjectMetric(namespace, resource.group_resource, described.name, metric.name, wanted)
-
-
-def _text(selector: MetricSelector | None) -> str:
-    if selector is None:
-        return ""
-    written: dict[str, object] = {
-        "matchLabels": dict(selector.match_labels),
-        "matchExpressions": [
-            {"key": each.key, "operator": each.operator, "values": list(each.values)}
-            for each in selector.match_expressions
-        ],
-    }
-    return str(selectors.from_wire(written))

@@ -9,7 +9,6 @@ from hpa.decide.api.spec import (
     HPA,
     Condition,
     HpaStatus,
-    MetricObject,
     MetricSelector,
     MetricSpec,
     MetricStatus,
@@ -40,11 +39,9 @@ def status_news(hpa: HPA, new: HpaStatus, *, deadband: float) -> StatusNews:
         or len(old.metrics) != len(new.metrics)
     ):
         return "more"
-    specs: tuple[MetricSpec | None, ...] = hpa.metrics
-    if len(specs) < len(new.metrics):
-        specs = (*specs, *[None] * (len(new.metrics) - len(specs)))
-    for before, after, spec in zip(old.metrics, new.metrics, specs, strict=False):
-        if _moved(before, after, spec, deadband):
+    for place, (before, after) in enumerate(zip(old.metrics, new.metrics, strict=True)):
+        spec = hpa.metrics[place] if place < len(hpa.metrics) else None
+        if before != after and _moved(before, after, spec, deadband):
             return "more"
     return "values"
 
@@ -83,8 +80,6 @@ def _condition(condition: Condition) -> dict[str, object]:
 def _moved(
     before: MetricStatus, after: MetricStatus, spec: MetricSpec | None, deadband: float
 ) -> bool:
-    if before == after:
-        return False
     if spec is None or before.type != after.type or before.name != after.name:
         return True
     pairs: list[tuple[int | None, int | None, int | None]] = [
@@ -106,31 +101,37 @@ def _metric(metric: MetricStatus) -> dict[str, object]:
     field = _FIELDS.get(metric.type)
     if field is None:
         return {"type": metric.type}
+    is_resource = metric.type in ("Resource", "ContainerResource")
     current: dict[str, object] = {}
     if metric.value_milli is not None:
         current["value"] = format_milli(metric.value_milli)
     if metric.average_value_milli is not None:
-        is_memory = metric.name == "memory" and metric.type in ("Resource", "ContainerResource")
+        is_memory = is_resource and metric.name == "memory"
         current["averageValue"] = format_milli(
             metric.average_value_milli, "BinarySI" if is_memory else "DecimalSI"
         )
     if metric.average_utilization is not None:
         current["averageUtilization"] = metric.average_utilization
     source: dict[str, object] = {"current": current}
-    if metric.type in ("Resource", "ContainerResource"):
+    if is_resource:
         source["name"] = metric.name
         if metric.container:
             source["container"] = metric.container
     else:
-        source["metric"] = _identifier(metric.name, metric.selector)
-        if metric.described is not None:
-            source["describedObject"] = _reference(metric.described)
+        identifier: dict[str, object] = {"name": metric.name}
+        source["metric"] = identifier
+        if metric.selector is not None:
+            identifier["selector"] = selector_fields(metric.selector)
+        if (described := metric.described) is not None:
+            written = {"kind": described.kind, "name": described.name}
+            if described.api_version:
+                written["apiVersion"] = described.api_version
+            source["describedObject"] = written
     return {"type": metric.type, field: source}
 
 
-def _identifier(name: str, selector: MetricSelector | None) -> dict[str, object]:
-    if selector is None:
-        return {"name": name}
+def selector_fields(selector: MetricSelector) -> dict[str, object]:
+    """Return a metric's selector as LabelSelector on the wire."""
     written: dict[str, object] = {}
     if selector.match_labels:
         written["matchLabels"] = dict(selector.match_labels)
@@ -139,11 +140,4 @@ def _identifier(name: str, selector: MetricSelector | None) -> dict[str, object]
             {"key": each.key, "operator": each.operator, "values": list(each.values)}
             for each in selector.match_expressions
         ]
-    return {"name": name, "selector": written}
-
-
-def _reference(reference: MetricObject) -> dict[str, object]:
-    written: dict[str, object] = {"kind": reference.kind, "name": reference.name}
-    if reference.api_version:
-        written["apiVersion"] = reference.api_version
     return written

@@ -10,13 +10,14 @@ from typing import Protocol, cast
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from hpa.cluster.scale_selector import NotConvertible, converted
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
 from hpa.machine.objects import is_part
 from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
-from podscale.core.selectors import selector as selectors
 from podscale.core.selectors.labels import since_1_36
+from podscale.core.selectors.selector import SelectorError
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import Forbidden, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import (
@@ -26,7 +27,7 @@ from podscale.kube.client.resource import (
     STATEFUL_SETS,
     Resource,
 )
-from podscale.kube.client.wire import LabelSelector, ObjectMeta, builtins, decode
+from podscale.kube.client.wire import decode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
 
@@ -156,13 +157,10 @@ class ScaleTargets:
         workload = watched[1].get(namespace, name) if watched is not None else None
         if watched is not None and workload is not None:
             store = cast("Store[Workload]", watched[1])  # a store gives what it takes
-            store.accept(
-                msgspec.structs.replace(
-                    workload,
-                    metadata=_versioned(workload, written.metadata.resource_version),
-                    spec=msgspec.structs.replace(workload.spec, replicas=written.spec.replicas),
-                )
-            )
+            version = written.metadata.resource_version
+            spec = replace(workload.spec, replicas=written.spec.replicas)
+            meta = replace(workload.metadata, resource_version=version)
+            store.accept(replace(workload, metadata=meta, spec=spec))
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> TargetScale:
         answer = await self._api.request(
@@ -184,39 +182,19 @@ def _seen(
     if found is None:
         text = f'{resource.group_resource} "{name}" not found'
         return TargetScale(ScaleUnreadable(text, "get", "NotFound"), resource)
-    meta = found.metadata
-    replicas = found.spec.replicas
+    meta, spec = found.metadata, found.spec
+    is_same = before is not None and before.workload.spec.selector == spec.selector
+    known = before.seen.scale if before is not None and is_same else None
     try:
-        selector = _selector_of(found, before)
-    except selectors.SelectorError as error:
+        if isinstance(known, Scale):
+            selector = known.selector  # the same text, not an equal one: it is kept in many places
+        else:
+            selector = "" if spec.selector is None else str(wire.selector_of(spec.selector))
+    except SelectorError as error:
         return TargetScale(ScaleUnreadable(since_1_36(str(error)), "get", "Selector"), resource)
-    return TargetScale(
-        Scale(1 if replicas is None else replicas, found.status.replicas, selector),
-        resource,
-        meta.resource_version,
-        meta.uid,
-    )
-
-
-def _selector_of(found: Workload, before: WatchedScale | None) -> str:
-    written = found.spec.selector
-    if before is not None and before.workload.spec.selector == written:
-        scale = before.seen.scale
-        if isinstance(scale, Scale):
-            return scale.selector  # the same text, not an equal one: it is kept in many places
-    return _text(written)
-
-
-def _text(written: LabelSelector | dict[str, str] | None) -> str:
-    if written is None:
-        return ""
-    if isinstance(written, LabelSelector):
-        return str(selectors.from_wire(builtins(written)))
-    return str(selectors.from_labels(written))
-
-
-def _versioned(found: Workload, version: str) -> ObjectMeta:
-    return msgspec.structs.replace(found.metadata, resource_version=version)
+    replicas = 1 if spec.replicas is None else spec.replicas
+    scale = Scale(replicas, found.status.replicas, selector)
+    return TargetScale(scale, resource, meta.resource_version, meta.uid)
 
 
 def _kind_of(error: Exception) -> UnreadableKind:

@@ -11,16 +11,15 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from podscale.core.selectors.selector import Selector
+from podscale.core.value_index import ValueIndex
 from podscale.kube.client.wire import OwnerReference
 
 _Key = tuple[str, tuple[tuple[str, str], ...], str]
-K = TypeVar("K")
 _EMPTY: dict[str, str] = {}
 
 
@@ -61,9 +60,9 @@ class Cohorts:
     def __init__(self) -> None:
         self._by_key: dict[_Key, Cohort] = {}
         self._by_number: dict[int, Cohort] = {}
-        self._by_namespace: _Index[str] = _Index()
-        self._by_pair: _Index[tuple[str, str, str]] = _Index()
-        self._by_owner: _Index[str] = _Index()
+        self._by_namespace: ValueIndex[str, Cohort] = ValueIndex()
+        self._by_pair: ValueIndex[tuple[str, str, str], Cohort] = ValueIndex()
+        self._by_owner: ValueIndex[str, Cohort] = ValueIndex()
         self._moves = 0  # how often a cohort came or went
         self._moved: dict[str, int] = {}  # by namespace: ``_moves`` at the last one in there
         self._free: list[int] = []
@@ -166,36 +165,3 @@ class Cohorts:
             if (smaller := sum(map(len, found))) < size:
                 best, size = found, smaller
         return chain.from_iterable(best)
-
-
-class _Index(Generic[K]):
-    """Cohorts by what they share. One alone, as most are, has no dict around it."""
-
-    def __init__(self) -> None:
-        self._found: dict[K, Cohort | dict[int, Cohort]] = {}
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def get(self, key: K) -> Collection[Cohort]:
-        found = self._found.get(key)
-        if found is None:
-            return ()
-        return (found,) if isinstance(found, Cohort) else found.values()
-
-    def add(self, key: K, cohort: Cohort) -> None:
-        found = self._found.get(key)
-        if found is None:
-            self._found[key] = cohort
-        elif isinstance(found, Cohort):
-            self._found[key] = {found.number: found, cohort.number: cohort}
-        else:
-            found[cohort.number] = cohort
-
-    def discard(self, key: K, cohort: Cohort) -> None:
-        found = self._found[key]
-        if not isinstance(found, Cohort):
-            del found[cohort.number]
-            if found:
-                return
-        del self._found[key]

@@ -1,8 +1,12 @@
 """The scale subresource, and of workloads what their pods and their size are told by."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
-from podscale.kube.client.wire import LabelSelector, ObjectMeta
+from podscale.core.selectors import selector as selectors
+from podscale.core.selectors.selector import Selector
+from podscale.kube.client.wire import LabelSelector, ObjectMeta, builtins
 
 
 class ScaleSpec(Struct, frozen=True, rename="camel"):
@@ -98,3 +102,10 @@ class CronJob(Struct, frozen=True, gc=False, rename="camel"):
 
     metadata: ObjectMeta
     spec: CronJobSpec = CronJobSpec()
+
+
+def selector_of(written: LabelSelector | Mapping[str, str]) -> Selector:
+    """Return the selector of a workload, whose form its kind decides; raises ``SelectorError``."""
+    if isinstance(written, LabelSelector):
+        return selectors.from_wire(builtins(written))
+    return selectors.from_labels(written)

@@ -100,4 +100,4 @@ def test_a_namespace_without_an_hpa_leaves_nothing_and_shows_no_version_twice() 
         assert not rivals.drop(namespace, "web")
         assert rivals.version(namespace) == 0
     assert len(set(seen)) == len(seen) == 200
-    assert not rivals._spaces
+    assert not rivals._selectors
