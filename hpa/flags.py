@@ -9,7 +9,6 @@ from typing import Literal, TypeVar, get_args
 from msgspec import Struct
 
 from hpa.decide.settings import Gates, Release, Settings
-from hpa.loop.controller import for_mode
 from hpa.loop.state import Options
 from podscale.core.selectors.selector import SelectorError, parse
 from podscale.kube.client.connect import ApiServerTarget
@@ -116,9 +115,8 @@ def problems(flags: Flags) -> list[str]:
 def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
     """Return the choices of flags that ``problems`` found nothing wrong with."""
     mode: Mode = _one_of(flags.text("mode"), "replace", "shadow", "own")
-    settings = settings_of(flags)
     return HpaChoice(
-        settings=for_mode(settings, mode),
+        settings=settings_of(flags),
         options=Options(
             resource=PODAUTOSCALERS if mode == "own" else HPAS,
             writes=max(flags.number("concurrent-horizontal-pod-autoscaler-syncs"), _FEWEST_WRITES),
@@ -137,10 +135,10 @@ def choice(flags: Flags, *, own_namespace: str) -> HpaChoice:
 def settings_of(flags: Flags) -> Settings:
     """Return what decisions are made by; gates follow the emulated release, features on."""
     release: Release = _one_of(flags.text("emulated-version"), "1.37", "1.36", "1.38")
-    is_new = release != "1.36"
     return Settings(
         release=release,
-        gates=Gates(generation=is_new, optimized_selector_store=is_new),
+        mode="shadow" if flags.text("mode") == "shadow" else "replace",  # own decides alike
+        gates=Gates.of(release),
         tolerance=flags.seconds("horizontal-pod-autoscaler-tolerance"),
         downscale_stabilization_s=flags.seconds(
             "horizontal-pod-autoscaler-downscale-stabilization"

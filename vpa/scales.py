@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -18,8 +17,8 @@ from msgspec import Struct
 
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
-from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.objects.scale import WireScale
 
 _log = structlog.get_logger()
@@ -35,12 +34,6 @@ _MOST = 20_000
 
 _Key = tuple[str, str, str, str]  # namespace, group, kind, name
 _Kind = tuple[str, str]
-
-
-class ScaleKinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.refreshed.Discovery``)."""
-
-    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
 class ScaleRequest(Struct, frozen=True):
@@ -74,7 +67,7 @@ class Scales:
     def __init__(
         self,
         api: Api,
-        kinds: ScaleKinds,
+        kinds: KindResources,
         *,
         timeout_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,

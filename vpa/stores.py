@@ -10,6 +10,7 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.resource import LIMIT_RANGES, NODES, PDBS, PODS, VPAS, Resource
 from podscale.kube.client.wire import HasMetadata
 from podscale.kube.columns.pods import PodStore
+from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.informer.fed_store import Sink
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.listeners import Change
@@ -21,7 +22,6 @@ from vpa.capping.limitranges import LimitRange, merged_of
 from vpa.capping.processor import LimitRanges
 from vpa.model.api.objects import ObjectError, Vpa
 from vpa.model.samples.membership import VpaKey
-from vpa.scales import ScaleKinds
 from vpa.stored import StoredLimitRange, StoredVpa, limits_of, vpa_of
 from vpa.targets import Workloads
 
@@ -38,7 +38,7 @@ class VpaStores:
     def __init__(
         self,
         api: Api,
-        kinds: ScaleKinds,
+        kinds: KindResources,
         *,
         namespaces: Sequence[str] = (),
         ignored: Sequence[str] = (),

@@ -27,6 +27,7 @@ from podscale.kube.client.resource import (
     Resource,
 )
 from podscale.kube.client.wire import HasMetadata, LabelSelector, OwnerReference, decode
+from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.informer.list_watch import DEFAULT_RHYTHM, WatchSource, WatchTiming
 from podscale.kube.informer.reflector import Reflector
 from podscale.kube.informer.store import Store
@@ -34,7 +35,7 @@ from podscale.kube.objects.scale import CronJob, ReplicationController, Workload
 from vpa.admission.matching import OwningController
 from vpa.explain.recommendation import TargetState
 from vpa.model.api.objects import TargetRef
-from vpa.scales import ScaleKinds, Scales
+from vpa.scales import Scales
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -73,7 +74,7 @@ class Workloads:
     def __init__(
         self,
         api: Api,
-        kinds: ScaleKinds,
+        kinds: KindResources,
         scopes: tuple[str, ...] = ("",),
         *,
         timeout_s: float = 5.0,

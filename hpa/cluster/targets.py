@@ -6,13 +6,14 @@ Texts of failures are the API server's, because they reach conditions and events
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
 from hpa.cluster.scale_selector import NotConvertible, converted
+from hpa.cluster.stores import HpaStores
 from hpa.decide.observation import Scale, ScaleUnreadable, UnreadableKind
 from hpa.machine.objects import is_part
 from hpa.machine.record import AutoscalerRecord, TargetScale, WatchedScale
@@ -28,13 +29,13 @@ from podscale.kube.client.resource import (
     Resource,
 )
 from podscale.kube.client.wire import decode
+from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
 
 _log = structlog.get_logger()
 
-WATCHED = (DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS, REPLICATION_CONTROLLERS)
-GET_TIMEOUT_S = 5.0
+_TIMEOUT_S = 5.0
 # A watch that is not to be believed for as long, while others are, may stay so: a right was taken
 # away, or etcd cannot read one object of the kind. What it told last is not waited on any longer.
 # A healthy one of a kind that never changes is doubted for half as long, between its silence and
@@ -45,36 +46,21 @@ Workload = wire.Workload | wire.ReplicationController
 _Store = Store[wire.Workload] | Store[wire.ReplicationController]
 
 
-class TargetKinds(Protocol):
-    """Which resources a kind has (``podscale.kube.discovery.refreshed.Discovery``)."""
-
-    async def for_kind(self, kind: str, group: str) -> tuple[Resource, ...]: ...
-
-
 class ScaleTargets:
-    """Reads scales. ``stores`` are those of ``WATCHED``, by kind."""
+    """Reads scales."""
 
-    def __init__(
-        self,
-        api: Api,
-        kinds: TargetKinds,
-        *,
-        deployments: Store[wire.Workload],
-        stateful_sets: Store[wire.Workload],
-        replica_sets: Store[wire.Workload],
-        replication_controllers: Store[wire.ReplicationController],
-        timeout_s: float = GET_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, api: Api, kinds: KindResources, stores: HpaStores) -> None:
         self._api = api
         self._kinds = kinds
-        self._timeout_s = timeout_s
-        self.replica_sets = replica_sets
         self._silent: frozenset[tuple[str, str]] = frozenset()  # kinds that are read by GET
         self._workloads: Mapping[tuple[str, str], tuple[Resource, _Store]] = {
-            ("apps", "Deployment"): (DEPLOYMENTS, deployments),
-            ("apps", "StatefulSet"): (STATEFUL_SETS, stateful_sets),
-            ("apps", "ReplicaSet"): (REPLICA_SETS, replica_sets),
-            ("", "ReplicationController"): (REPLICATION_CONTROLLERS, replication_controllers),
+            ("apps", "Deployment"): (DEPLOYMENTS, stores.deployments),
+            ("apps", "StatefulSet"): (STATEFUL_SETS, stores.stateful_sets),
+            ("apps", "ReplicaSet"): (REPLICA_SETS, stores.replica_sets),
+            ("", "ReplicationController"): (
+                REPLICATION_CONTROLLERS,
+                stores.replication_controllers,
+            ),
         }
 
     def at_hand(self, record: AutoscalerRecord) -> TargetScale | None:
@@ -132,7 +118,7 @@ class ScaleTargets:
         """
         namespace, group, kind, name = record.target
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(_TIMEOUT_S):
                 resources = await self._kinds.for_kind(kind, group)
         except NoMatch as error:
             return TargetScale(ScaleUnreadable(str(error), "mapping", "NotFound"))
@@ -141,14 +127,10 @@ class ScaleTargets:
         first: ScaleUnreadable | None = None
         for resource in resources:
             try:
-                return await self._get(resource, namespace, name)
+                return await self.get(resource, namespace, name)
             except (KubeError, msgspec.DecodeError) as error:
                 first = first or ScaleUnreadable(str(error), "get", _kind_of(error))
         return TargetScale(first or ScaleUnreadable("unrecognized resource", "get", "NotFound"))
-
-    async def reread(self, resource: Resource, namespace: str, name: str) -> TargetScale:
-        """Return the newest scale by GET, for a write that met a conflict; raises ``KubeError``."""
-        return await self._get(resource, namespace, name)
 
     def accept(self, record: AutoscalerRecord, written: wire.WireScale) -> None:
         """Make our own write visible at once: the answer carries the workload's version."""
@@ -162,9 +144,10 @@ class ScaleTargets:
             meta = replace(workload.metadata, resource_version=version)
             store.accept(replace(workload, metadata=meta, spec=spec))
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> TargetScale:
+    async def get(self, resource: Resource, namespace: str, name: str) -> TargetScale:
+        """Return the newest scale by GET; raises ``KubeError`` and ``DecodeError``."""
         answer = await self._api.request(
-            "GET", resource.path(namespace, name, "scale"), timeout_s=self._timeout_s
+            "GET", resource.path(namespace, name, "scale"), timeout_s=_TIMEOUT_S
         )
         scale = decode(answer.body, wire.WireScale)
         return TargetScale(

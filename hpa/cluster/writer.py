@@ -35,9 +35,9 @@ from podscale.kube.client.wire import decode, encode
 from podscale.kube.informer.store import Store
 from podscale.kube.objects import scale as wire
 
-ATTEMPTS = 5
+_ATTEMPTS = 5
 _PAUSE_S = 0.01
-WRITE_TIMEOUT_S = 10.0
+_TIMEOUT_S = 10.0
 # An API server that answers 5xx may have stored (etcd's answer came too late for it).
 _UNKNOWN = (ApiUnreachable, ServerFailed, msgspec.DecodeError)
 
@@ -69,7 +69,6 @@ class AutoscalerWriter:
         targets: ScaleTargets,
         *,
         note: Callable[[Kind, str], None],
-        timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         """``note`` is told of every request: its kind and ``ok``, ``conflict`` or ``error``."""
         self._api = api
@@ -77,7 +76,6 @@ class AutoscalerWriter:
         self._store = store
         self._targets = targets
         self._note = note
-        self._timeout_s = timeout_s
 
     async def rescale(
         self,
@@ -94,7 +92,7 @@ class AutoscalerWriter:
             return ScaleAnswer(Outcome("failed", "the target's resource is not known"))
         namespace, name = record.target[0], record.target[3]
         error = ""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             is_sent = False
             # The target's own controller writes its status while metrics are waited for.
             newest = None if attempt else self._targets.at_hand(record)
@@ -103,7 +101,7 @@ class AutoscalerWriter:
             try:
                 if attempt:
                     await asyncio.sleep(_PAUSE_S * random.uniform(1.0, 1.1))
-                    seen = await self._targets.reread(resource, namespace, name)
+                    seen = await self._targets.get(resource, namespace, name)
                     if not _is_same(decided_on, seen):
                         # Perhaps ours: a PUT whose connection broke is sent again below us,
                         # and the second meets a conflict with the first.
@@ -142,7 +140,7 @@ class AutoscalerWriter:
                 self._resource.path(*record.key, "status"),
                 body=encode(patch),
                 content_type=MERGE_PATCH,
-                timeout_s=self._timeout_s,
+                timeout_s=_TIMEOUT_S,
             )
             self._store.accept(decode(answer.body, Autoscaler))
         except NotLeading:
@@ -172,7 +170,7 @@ class AutoscalerWriter:
             "PUT",
             resource.path(namespace, name, "scale"),
             body=encode(body),
-            timeout_s=self._timeout_s,
+            timeout_s=_TIMEOUT_S,
         )
         return decode(answer.body, wire.WireScale)
 

@@ -17,6 +17,12 @@ class Gates(Struct, frozen=True):
     generation: bool = True
     optimized_selector_store: bool = True
 
+    @classmethod
+    def of(cls, release: Release) -> "Gates":
+        """Return the gates of a release, with the features on that it has."""
+        is_new = release != "1.36"
+        return cls(generation=is_new, optimized_selector_store=is_new)
+
 
 class Settings(Struct, frozen=True):
     """Flags with kube-controller-manager's defaults. Durations are seconds."""

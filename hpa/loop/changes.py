@@ -1,6 +1,6 @@
 """From what the watches tell to the records: who is new, changed, gone, and who else scales."""
 
-from collections.abc import Callable
+from functools import partial
 
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.foreign import ForeignControllers
@@ -14,6 +14,7 @@ from hpa.loop.machines import Machines
 from hpa.loop.schedule import Schedule
 from hpa.loop.state import ControllerPorts
 from hpa.loop.writes import record_event
+from hpa.machine.events import ChangedEvent, DeletedEvent
 from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
 from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import Resource
@@ -57,7 +58,7 @@ class AutoscalerChanges:
         if self._machines.is_leading:
             self.tell_problems(record)
             if acts_at_once(self._settings, 0, 1):
-                self._machines.change(record)
+                self._machines.handle(record, ChangedEvent())
 
     def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
         """Notice who wrote the status, and adopt a rescale that was not ours."""
@@ -72,7 +73,7 @@ class AutoscalerChanges:
 
     def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
         """Forget a deleted object, its history included."""
-        self._machines.delete(record)
+        self._machines.handle(record, DeletedEvent())
         self._ports.metrics.counts.autoscalers -= 1
         if is_last:
             self.schedule.drop(record.key[0])
@@ -84,8 +85,8 @@ class AutoscalerChanges:
     def follow_rescales(self, catalog: Catalog) -> None:
         """Listen to workloads for rescales that are not ours."""
         stores = self._ports.stores
-        stores.deployments.subscribe(self._scaled("Deployment", catalog))
-        stores.stateful_sets.subscribe(self._scaled("StatefulSet", catalog))
+        stores.deployments.subscribe(partial(self._scaled, catalog, "Deployment"))
+        stores.stateful_sets.subscribe(partial(self._scaled, catalog, "StatefulSet"))
 
     def foreign_controller(self, record: AutoscalerRecord) -> str | None:
         """Return who else scales this object: the ForeignController condition."""
@@ -104,19 +105,13 @@ class AutoscalerChanges:
                 event = warning("InvalidAnnotation", problem)
                 record_event(self._ports.recorder, self._resource, record, event)
 
-    def _scaled(self, kind: str, catalog: Catalog) -> Callable[[Change[Workload]], None]:
-        def note(change: Change[Workload]) -> None:
-            old, new = change.old, change.new
-            if not isinstance(old, TargetWorkload) or not isinstance(new, TargetWorkload):
-                return
-            sizes = (old.spec.replicas, new.spec.replicas)
-            writer = scale_writer(new)
-            if sizes[0] == sizes[1] or sizes[0] is None or sizes[1] is None:
-                return
-            if writer == scale_writer(old):
-                return  # by other means: applied, edited
-            now = self._clock.now()
-            for record in catalog.targeting((change.namespace, "apps", kind, change.name)):
-                self.foreign.note_rescale(record.foreign, writer, (sizes[0], sizes[1]), now)
-
-        return note
+    def _scaled(self, catalog: Catalog, kind: str, change: Change[Workload]) -> None:
+        old, new = change.old, change.new
+        if not isinstance(old, TargetWorkload) or not isinstance(new, TargetWorkload):
+            return
+        before, after, writer = old.spec.replicas, new.spec.replicas, scale_writer(new)
+        if before is None or after is None or before == after or writer == scale_writer(old):
+            return  # no rescale, or by other means: applied, edited
+        now = self._clock.now()
+        for record in catalog.targeting((change.namespace, "apps", kind, change.name)):
+            self.foreign.note_rescale(record.foreign, writer, (before, after), now)

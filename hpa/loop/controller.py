@@ -25,6 +25,7 @@ from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.passes import Passes
 from hpa.loop.state import ControllerPorts, ControllerState, Options
+from hpa.machine.events import ChangedEvent
 from hpa.machine.record import AutoscalerRecord, Key
 from hpa.machine.story import DumpedStory
 from podscale.kube.leadership.lease import Term
@@ -57,14 +58,7 @@ class Controller:
         self._changes = changes = AutoscalerChanges(
             ports, settings, options.resource, self._machines, memory, clock
         )
-        targets = ScaleTargets(
-            ports.api,
-            ports.kinds,
-            deployments=stores.deployments,
-            stateful_sets=stores.stateful_sets,
-            replica_sets=stores.replica_sets,
-            replication_controllers=stores.replication_controllers,
-        )
+        targets = ScaleTargets(ports.api, ports.kinds, stores)
         catalog = Catalog(stores.autoscalers, changes)
         changes.follow_rescales(catalog)
         claims = InTreeClaims(stores.claims)
@@ -74,7 +68,7 @@ class Controller:
             changes.foreign,
             memory,
             targets,
-            AutoscalerObserver(catalog, changes.rivals, claims, targets, stores.pods, settings),
+            AutoscalerObserver(catalog, changes.rivals, claims, stores, settings),
             AutoscalerWriter(
                 ports.api, options.resource, stores.autoscalers, targets, note=ports.metrics.wrote
             ),
@@ -130,7 +124,7 @@ class Controller:
             is_small = len(catalog) <= _AT_ONCE
             if is_small:
                 for record in catalog:
-                    self._machines.change(record)
+                    self._machines.handle(record, ChangedEvent())
             group.create_task(self._hurry(group), name="decide urgently")
             # Slot 0 has just had its turn where everything was decided at once.
             await self._tick(group, first=1 if is_small else 0)
@@ -223,8 +217,3 @@ def _settle() -> None:
     """Take what is there out of the collector's sight: it stays, and there is much of it."""
     gc.collect()
     gc.freeze()
-
-
-def for_mode(settings: Settings, mode: str) -> Settings:
-    """Return the settings of ``replace``, ``own`` (which decides alike) or ``shadow``."""
-    return structs.replace(settings, mode="shadow" if mode == "shadow" else "replace")

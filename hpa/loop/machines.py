@@ -8,8 +8,6 @@ import structlog
 
 from hpa.history.clock import SteadyClock
 from hpa.machine.events import (
-    ChangedEvent,
-    DeletedEvent,
     Event,
     GivenUpEvent,
     TermBeganEvent,
@@ -24,7 +22,7 @@ from hpa.selfmetrics import HpaMetrics
 _log = structlog.get_logger()
 
 _GATHER_S = 0.02  # changes that come together are decided together
-_CHANGED, _DELETED, _GIVEN_UP = ChangedEvent(), DeletedEvent(), GivenUpEvent()
+_GIVEN_UP = GivenUpEvent()
 _TERM_BEGAN, _TERM_ENDED = TermBeganEvent(), TermEndedEvent()
 
 
@@ -64,14 +62,6 @@ class Machines:
         """Take a new autoscaler in."""
         if self.is_leading:
             self.handle(record, _TERM_BEGAN)
-
-    def change(self, record: AutoscalerRecord) -> None:
-        """Give an autoscaler a pass at once, or after the one under way."""
-        self.handle(record, _CHANGED)
-
-    def delete(self, record: AutoscalerRecord) -> None:
-        """End whatever is under way for a deleted one."""
-        self.handle(record, _DELETED)
 
     def give_up(self, record: AutoscalerRecord) -> None:
         """End the pass under way, if there is one."""

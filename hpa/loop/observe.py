@@ -7,12 +7,14 @@ record until something they depend on changes.
 from contextlib import suppress
 from itertools import count
 
+from msgspec.structs import replace
+
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.claims import InTreeClaims
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import is_question, questions
-from hpa.cluster.targets import ScaleTargets
+from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import Scale
 from hpa.decide.pods import Pods
@@ -26,7 +28,6 @@ from hpa.machine.record import (
 )
 from podscale.core.selectors.selector import Selector, SelectorError, parse
 from podscale.kube.client.wire import OwnerReference
-from podscale.kube.columns.pods import PodStore
 from podscale.kube.discovery.restmapper import Mapper
 from podscale.kube.informer.listeners import Change
 from podscale.kube.objects.scale import Workload
@@ -40,15 +41,14 @@ class AutoscalerObserver:
         catalog: Catalog,
         rivals: OverlappingHpas,
         claims: InTreeClaims,
-        targets: ScaleTargets,
-        pods: PodStore,
+        stores: HpaStores,
         settings: Settings,
     ) -> None:
         self._catalog = catalog
         self._rivals = rivals
         self._claims = claims
-        self._targets = targets
-        self._pods = pods
+        self._pods = stores.pods
+        self._replica_sets = stores.replica_sets
         self._settings = settings
         self._columns = SelectedPods(self._topmost)
         self._states: dict[str, NamespaceState] = {}  # by namespace: the last one
@@ -57,7 +57,7 @@ class AutoscalerObserver:
         self._adoptions: dict[str, int] = {}
         # One for all: a namespace that went and came back shows no number that it had before.
         self._moments = count(1)
-        targets.replica_sets.subscribe(self._note_adoption)
+        self._replica_sets.subscribe(self._note_adoption)
 
     def look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
         """Return what is to be decided on, and what has to be asked for it: the very same as the
@@ -99,33 +99,29 @@ class AutoscalerObserver:
         return known
 
     def _look(self, record: AutoscalerRecord, hpa: HPA, seen: TargetScale, mapper: Mapper) -> Look:
-        scale, version = seen.scale, record.written.metadata.resource_version
+        scale, version, known = (
+            seen.scale,
+            record.written.metadata.resource_version,
+            record.observed,
+        )
+        found = Look(record, hpa, seen, Pods(), (), (), version=version)
         if hpa.options.is_paused or not isinstance(scale, Scale):
-            return Look(record, hpa, seen, Pods(), (), (), version=version)
+            return found
         selector = _selector(record, scale.selector)
         same = (*self._catalog.same_target(record), *self._claims.of(record.target))
         if selector is None:
-            return Look(record, hpa, seen, Pods(), (), same, version=version)
+            return replace(found, same_target=same)
         self._rivals.change(*record.key, selector)
         self._refresh(record, selector, by_owner=hpa.options.pods_by_owner)
-        known = record.observed
-        asked: tuple[AskedMetric, ...] = ()
-        is_plain = False
-        if not known.rivals and not same and _reads_metrics(hpa, scale, self._settings):
-            asked = self._questions(record, hpa, mapper)
-            is_plain = record.questions.is_plain
-        knows_owners = not hpa.options.pods_by_owner or self._knows_owners(record)
-        return Look(
-            record,
-            hpa,
-            seen,
-            known.pods,
-            known.rivals,
-            same,
-            asked,
-            version,
-            knows_owners,
-            is_plain,
+        is_asked = not known.rivals and not same and _reads_metrics(hpa, scale, self._settings)
+        return replace(
+            found,
+            pods=known.pods,
+            rivals=known.rivals,
+            same_target=same,
+            asked=self._questions(record, hpa, mapper) if is_asked else (),
+            knows_owners=not hpa.options.pods_by_owner or self._knows_owners(record),
+            is_plain=is_asked and record.questions.is_plain,
         )
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
@@ -162,14 +158,14 @@ class AutoscalerObserver:
         # owns is told by its own reference.
         if owner.kind != "ReplicaSet":
             return owner
-        found = self._targets.replica_sets.get(namespace, owner.name)
+        found = self._replica_sets.get(namespace, owner.name)
         above = found.metadata.controller if found is not None else None
         return above or owner
 
     def _knows_owners(self, record: AutoscalerRecord) -> bool:
         """Whether every pod's topmost controller could be told: a pod whose ReplicaSet is not
         known counts for nobody, and fewer pods would ask for fewer."""
-        sets = self._targets.replica_sets
+        sets = self._replica_sets
         if not sets.is_current(namespace=record.key[0]):
             return False
         names = (owner.partition("/") for owner in record.observed.pods.owners)

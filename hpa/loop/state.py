@@ -7,7 +7,7 @@ from msgspec import Struct
 from hpa.cluster.catalog import Catalog
 from hpa.cluster.foreign import ForeignControllers
 from hpa.cluster.stores import HpaStores
-from hpa.cluster.targets import ScaleTargets, TargetKinds
+from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
 from hpa.history.configmaps import HistoryConfigMaps
@@ -18,7 +18,7 @@ from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
 from podscale.kube.client.api import Api
 from podscale.kube.client.resource import HPAS, Resource
-from podscale.kube.discovery.restmapper import Mapper
+from podscale.kube.discovery.restmapper import KindResources, Mapper
 from podscale.kube.events.recorder import Recorder
 
 
@@ -37,7 +37,7 @@ class ControllerPorts(Struct, eq=False):
 
     api: Api  # fenced by the Lease
     stores: HpaStores
-    kinds: TargetKinds
+    kinds: KindResources
     provider: MetricsProvider
     mapper: Callable[[], Mapper]
     recorder: Recorder

@@ -9,7 +9,7 @@ The observation is YAML with Kubernetes' own words; amounts are quantities, time
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, get_args
 
@@ -23,7 +23,13 @@ from hpa.decide.api.conversion import ConversionError, to_v2
 from hpa.decide.api.reading import read
 from hpa.decide.api.spec import MetricSpec
 from hpa.decide.api.validation import validate
-from hpa.decide.observation import MetricAnswer, Recommendation, ScaleEvent, UnreadableKind
+from hpa.decide.observation import (
+    MetricAnswer,
+    MetricFailure,
+    Recommendation,
+    ScaleEvent,
+    UnreadableKind,
+)
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from hpa.decide.settings import Gates, Release
 from hpa.decisions import decisions
@@ -54,12 +60,8 @@ _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 T = TypeVar("T")
 
 
-class OfflineError(ValueError):
-    """A file cannot be read; the text names the field, and ``line`` its place where known."""
-
-    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(text)
-        self.line, self.column = line, column
+class OfflineError(WrittenError):
+    """A file cannot be read; the text names the field."""
 
 
 class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -178,9 +180,7 @@ def settings_for(release: str) -> Settings:
     known: dict[str, Release] = {each: each for each in get_args(Release)}
     if release not in known:
         raise OfflineError(f"release {release} is none of {', '.join(known)}")
-    is_new = release != "1.36"
-    gates = Gates(generation=is_new, optimized_selector_store=is_new)
-    return Settings(release=known[release], gates=gates)
+    return Settings(release=known[release], gates=Gates.of(known[release]))
 
 
 def plain_hpa(text: str) -> dict[str, Any]:
@@ -257,11 +257,7 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
             raise OfflineError(f"the observation: pods: {one.name} is there twice")
     at = {pod.name: f"pods[{index}]" for index, pod in enumerate(written)}
     owners = tuple(dict.fromkeys(pod.owner or target for pod in pods))
-    ready = {
-        True: PodReadiness.TRUE,
-        False: PodReadiness.FALSE,
-        None: PodReadiness.ABSENT,
-    }
+    ready = {True: PodReadiness.TRUE, False: PodReadiness.FALSE, None: PodReadiness.ABSENT}
     return Pods(
         names=tuple(pod.name for pod in pods),
         phase=bytes(PodPhase[pod.phase.upper()] for pod in pods),
@@ -279,18 +275,14 @@ def _pods(written: list[WrittenPod], target: str, now: float) -> Pods:
 
 
 def _template(pod: WrittenPod, field: str) -> DecidedPodTemplate:
-    return DecidedPodTemplate(
-        tuple(
-            ContainerRequest(
-                name,
-                {
-                    resource: _milli(amount, f"{field}.requests.{name}.{resource}")
-                    for resource, amount in requests.items()
-                },
-            )
-            for name, requests in pod.requests.items()
-        )
-    )
+    requests = (
+        (name, {
+            resource: _milli(amount, f"{field}.requests.{name}.{resource}")
+            for resource, amount in amounts.items()
+        })
+        for name, amounts in pod.requests.items()
+    )  # fmt: skip
+    return DecidedPodTemplate(tuple(ContainerRequest(*each) for each in requests))
 
 
 # Which word of the observation answers which type of spec.metrics.
@@ -322,20 +314,16 @@ def _answers(
     return tuple(_answer(each, f"metrics[{index}]", now) for index, each in enumerate(written))
 
 
+_FAILURES: Mapping[str, Callable[[str, str], MetricFailure]] = {
+    failure.__name__: failure for failure in (NotFound, NoData, Stale, Unavailable, Refused)
+}
+
+
 def _answer(written: WrittenMetric, field: str, now: float) -> MetricAnswer:
     at = now - _age(written.age, f"{field}.age")
     window_s = _age(written.window, f"{field}.window")
-    match written.error:
-        case "NotFound":
-            return NotFound("NotFound", written.message)
-        case "NoData":
-            return NoData("NoData", written.message)
-        case "Stale":
-            return Stale("Stale", written.message)
-        case "Unavailable":
-            return Unavailable("Unavailable", written.message)
-        case "Refused":
-            return Refused("Refused", written.message)
+    if written.error is not None:
+        return _FAILURES[written.error](written.error, written.message)
     if written.pods is not None:
         samples = {
             pod: Sample(_milli(amount, f"{field}.pods.{pod}"), at, window_s)

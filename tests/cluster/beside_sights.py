@@ -16,6 +16,7 @@ from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import admitted, questions
 from hpa.cluster.scale_selector import converted
+from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.decide import Observation, Past, Scale, ScaleUnreadable
 from hpa.decide.api.spec import HPA
@@ -232,13 +233,14 @@ class Sights:
 
     async def _scale(self, one: Pass, state: dict[str, Any]) -> Scale | ScaleUnreadable:
         """Return the scale as our own reader of targets has it."""
-        stores: dict[str, Store[Any]] = {}
-        for resource, kind in (
-            (DEPLOYMENTS, TargetWorkload),
-            (STATEFUL_SETS, TargetWorkload),
-            (REPLICA_SETS, Workload),
-            (REPLICATION_CONTROLLERS, ReplicationController),
-        ):
+        stores = HpaStores((), PodStore(keep_annotations=()))
+        watched: Sequence[tuple[Resource, type[Any], Store[Any]]] = (
+            (DEPLOYMENTS, TargetWorkload, stores.deployments),
+            (STATEFUL_SETS, TargetWorkload, stores.stateful_sets),
+            (REPLICA_SETS, Workload, stores.replica_sets),
+            (REPLICATION_CONTROLLERS, ReplicationController, stores.replication_controllers),
+        )
+        for resource, kind, store in watched:
             items = []
             if self._role.target[0] == resource.plural and one.scale and one.scale.code < 400:
                 version = one.scale.answer["metadata"]["resourceVersion"]
@@ -247,18 +249,9 @@ class Sights:
                     for _, found in self._world.targets[resource.plural].told[self._role.target[1]]
                     if found and found["metadata"]["resourceVersion"] == version
                 ]
-            store: Store[Any] = Store()
             for happening in (ListedState(), WatchPage(items, "1"), ListPage("1")):
                 store.apply(happening, scope="", now=0.0)
-            stores[resource.plural] = store
-        targets = ScaleTargets(
-            ScaleAnswer(one.scale),  # type: ignore[arg-type]
-            Discovered(),
-            deployments=stores["deployments"],
-            stateful_sets=stores["statefulsets"],
-            replica_sets=stores["replicasets"],
-            replication_controllers=stores["replicationcontrollers"],
-        )
+        targets = ScaleTargets(ScaleAnswer(one.scale), Discovered(), stores)  # type: ignore[arg-type]
         record = AutoscalerRecord.of(decode(json.dumps(state).encode(), Autoscaler))
         return (targets.at_hand(record) or await targets.fetch(record)).scale
 

@@ -8,9 +8,16 @@ several candidates the first group in discovery order wins, its preferred versio
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.client.resource import Resource
+
+
+class KindResources(Protocol):
+    """Which resources a kind has (``podscale.kube.discovery.refreshed.ApiDiscovery``)."""
+
+    async def for_kind(self, kind: str, group: str, version: str = "") -> tuple[Resource, ...]: ...
 
 
 class Mapper:

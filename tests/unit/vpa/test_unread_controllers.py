@@ -16,6 +16,7 @@ from podscale.kube.client.errors import (
 )
 from podscale.kube.client.resource import Resource
 from podscale.kube.client.wire import decode
+from podscale.kube.discovery.restmapper import KindResources
 from podscale.kube.informer.list_watch import WatchBroken
 from tests.unit.vpa.test_stores import NoKinds, heard
 from vpa.admission.patches.patch import BoostSettings
@@ -23,7 +24,6 @@ from vpa.admission.review import ReviewAnswer, ReviewedResource, ReviewRequest
 from vpa.admission.validation import VpaGates
 from vpa.admission.webhook import Webhook
 from vpa.model.api.objects import TargetRef
-from vpa.scales import ScaleKinds
 from vpa.stored import StoredVpa
 from vpa.stores import VpaStores
 
@@ -85,7 +85,7 @@ async def test_a_pod_of_a_scale_that_nobody_can_tell_counts_as_an_error(error: K
     assert (answer.outcome, reasons) == ("error", ["OwnerUnknown"])
 
 
-async def reviewed(api: Any, kinds: ScaleKinds, pod: bytes) -> tuple[ReviewAnswer, list[str]]:
+async def reviewed(api: Any, kinds: KindResources, pod: bytes) -> tuple[ReviewAnswer, list[str]]:
     """Return the answer to a pod, and the reasons that are logged."""
     stores = VpaStores(api, kinds, needs_pods=False)
     boost: Any = BoostSettings
