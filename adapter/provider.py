@@ -26,6 +26,7 @@ from podscale.core.metrics import (
     ExternalSamples,
     Failure,
     NoData,
+    NodeUsage,
     NotFound,
     ObjectMetric,
     ObjectSample,
@@ -150,6 +151,8 @@ class FeedProvider:
                     return self.usage.pod_resource(question)
                 case ContainerUsage():
                     return self.usage.containers(question.namespaces)
+                case NodeUsage():
+                    return self.usage.node_columns(question.names)
         except selectors.SelectorError as error:
             return Refused("BadSelector", str(error))
 

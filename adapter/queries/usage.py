@@ -23,6 +23,7 @@ from podscale.core.metrics import (
     ContainerColumns,
     Failure,
     NoData,
+    NodeUsageColumns,
     NotFound,
     PodResource,
     PodSamples,
@@ -76,6 +77,19 @@ class UsageByRules:
 
     def nodes(self, names: Sequence[str]) -> Inquiry[Mapping[str, Amounts] | Failure] | Failure:
         """Return how to ask for node -> amounts."""
+        demands = self._node_demands(names)
+        if not isinstance(demands, tuple):
+            return demands
+        return Inquiry(demands, lambda got: _per_node(got[0], got[1], names))
+
+    def node_columns(self, names: Sequence[str]) -> Inquiry[NodeUsageColumns | Failure] | Failure:
+        """Return how to ask for the same in columns."""
+        demands = self._node_demands(names)
+        if not isinstance(demands, tuple):
+            return demands
+        return Inquiry(demands, lambda got: _node_columns(got[0], got[1], names))
+
+    def _node_demands(self, names: Sequence[str]) -> tuple[Demand, ...] | Failure:
         rules = self._rules()
         if rules is None:
             return _no_rules()
@@ -83,8 +97,7 @@ class UsageByRules:
             plans = [self._plans.nodes(rule) for rule in (rules.cpu, rules.memory)]
         except RuleQueryError as error:
             return _invalid(rules, error)
-        demands = tuple(Demand(plan, "", tuple(sorted(names)), len(names)) for plan in plans)
-        return Inquiry(demands, lambda got: _per_node(got[0], got[1], names))
+        return tuple(Demand(plan, "", tuple(sorted(names)), len(names)) for plan in plans)
 
     def pod_resource(self, question: PodResource) -> Inquiry[PodSamples | Failure] | Failure:
         """Return how to ask for one resource of the running pods that match."""
@@ -218,6 +231,23 @@ def _per_node(
     return nodes
 
 
+def _node_columns(
+    cpu: Outcome, memory: Outcome, names: Sequence[str]
+) -> NodeUsageColumns | Failure:
+    if not isinstance(cpu, Reading):
+        return cpu
+    if not isinstance(memory, Reading):
+        return memory
+    pairs = [(_float(cpu, cpu.row(name)), _float(memory, memory.row(name))) for name in names]
+    found = np.array(pairs, np.float64).reshape(len(names), 2, 2)
+    return NodeUsageColumns(
+        found[:, 0, 0],
+        found[:, 1, 0],
+        np.fmin(found[:, 0, 1], found[:, 1, 1]),
+        min(cpu.asked_s, memory.asked_s),
+    )
+
+
 def _amounts(cpu: Reading, cpu_row: int, memory: Reading, memory_row: int) -> Amounts | None:
     times: list[float | None] = []
     found: list[int | None] = []
@@ -281,8 +311,9 @@ async def _columns(
                 await asyncio.sleep(0)
             if pod not in wanted:
                 continue
-            cores, cpu_time = _float(cpu, (pod, container))
-            used, memory_time = _float(memory, (pod, container))
+            key = pod, container
+            cores, cpu_time = _float(cpu, cpu.containers.get(key, NO_ROW))
+            used, memory_time = _float(memory, memory.containers.get(key, NO_ROW))
             if not (math.isnan(cores) and math.isnan(used)):
                 time_s = float(np.fmin(cpu_time, memory_time))
                 rows.append((namespace, pod, container, cores, used, time_s))
@@ -299,8 +330,7 @@ async def _columns(
     )
 
 
-def _float(reading: Reading, key: tuple[str, str]) -> tuple[float, float]:
-    row = reading.containers.get(key, NO_ROW)
+def _float(reading: Reading, row: int) -> tuple[float, float]:
     if row == NO_ROW:
         return math.nan, math.nan
     value = float(reading.values[row])

@@ -16,6 +16,7 @@ from podscale.core.metrics import (
     Answer,
     ContainerColumns,
     ExternalMetric,
+    NodeUsageColumns,
     NotFound,
     ObjectMetric,
     PodMetric,
@@ -45,10 +46,12 @@ def is_question(asked: AskedMetric) -> bool:
 
 def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:
     """Return the answers as decisions take them."""
-    if ContainerColumns not in set(map(type, answers)):
+    if {ContainerColumns, NodeUsageColumns}.isdisjoint(map(type, answers)):
         return cast("Sequence[MetricAnswer]", answers)
     other = Unavailable("WrongAnswer", "the provider answered another question")
-    return [other if isinstance(each, ContainerColumns) else each for each in answers]
+    return [
+        other if isinstance(each, ContainerColumns | NodeUsageColumns) else each for each in answers
+    ]
 
 
 def _question(metric: MetricSpec, hpa: HPA, selector: str, mapper: Mapper) -> AskedMetric:

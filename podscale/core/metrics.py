@@ -56,7 +56,13 @@ class ContainerUsage(Struct, frozen=True, gc=False, tag=True):
     namespaces: tuple[str, ...] = ()
 
 
-Question = PodResource | PodMetric | ObjectMetric | ExternalMetric | ContainerUsage
+class NodeUsage(Struct, frozen=True, gc=False, tag=True):
+    """CPU and memory of the nodes called ``names``."""
+
+    names: tuple[str, ...]
+
+
+Question = PodResource | PodMetric | ObjectMetric | ExternalMetric | ContainerUsage | NodeUsage
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -113,6 +119,18 @@ class ContainerColumns(Struct, frozen=True, tag=True):
     asked_s: float
 
 
+class NodeUsageColumns(Struct, frozen=True, tag=True):
+    """Usage of nodes, one row for each name of the question, in its order.
+
+    NaN: not measured, or no amount (negative, infinite); ``time_s`` NaN: not known.
+    """
+
+    cpu_cores: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    time_s: NDArray[np.float64]
+    asked_s: float
+
+
 class NotFound(Struct, frozen=True, tag=True):
     """No rule, series or object of that name is known."""
 
@@ -152,7 +170,7 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 Failure = NotFound | NoData | Stale | Unavailable | Refused
-Answer = PodSamples | ObjectSample | ExternalSamples | ContainerColumns | Failure
+Answer = PodSamples | ObjectSample | ExternalSamples | ContainerColumns | NodeUsageColumns | Failure
 
 
 class MetricsProvider(Protocol):

@@ -1,6 +1,6 @@
 """Values that many rows share, kept once and counted. Pure."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -49,6 +49,12 @@ class InternedKeys(Generic[V]):
         if value is None:
             raise KeyError(number)
         return value
+
+    def items(self) -> Iterator[tuple[int, V]]:
+        """Yield the numbers in use and their values."""
+        for number, value in enumerate(self._values):
+            if value is not None:
+                yield number, value
 
     def replace(self, number: int, value: V) -> None:
         """Keep ``value`` for ``number`` from now on (a cheaper or derived form of the same)."""

@@ -25,6 +25,7 @@ class TemplateShape(Struct, frozen=True, array_like=True):
     overhead: dict[str, Quantity] | None
     node_selector: dict[str, str] | None
     qos_class: str
+    priority: int
 
 
 class StateShape(Struct, frozen=True, array_like=True):
@@ -45,6 +46,7 @@ def template(shape: TemplateShape) -> WirePodTemplate:
         overhead_milli=amounts(shape.overhead),
         node_selector=shape.node_selector or {},
         qos_class=shape.qos_class,
+        priority=shape.priority,
     )
 
 

@@ -6,12 +6,12 @@ columns, ``PodView`` one pod as an object, made on demand.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from podscale.core.pod_state import PodPhase, PodReadiness
 from podscale.core.selectors.selector import Selector
@@ -25,7 +25,19 @@ from podscale.kube.columns.store import ColumnarStore
 from podscale.kube.informer.list_watch import Happening, WatchBroken
 from podscale.kube.objects.pod import ContainerState, Pod, PodCondition, WirePodTemplate
 
-__all__ = ["PodSet", "PodStore", "PodView"]
+__all__ = ["PlacedPods", "PodSet", "PodStore", "PodView"]
+
+
+class PlacedPods(Struct, frozen=True, eq=False):
+    """Pods in columns of one length; those that are gone look as if they had succeeded."""
+
+    node: NDArray[np.int32]  # a key of ``nodes``, or not bound
+    template: NDArray[np.int32]
+    phase: NDArray[np.uint8]
+    started: NDArray[np.float64]  # NaN: the kubelet has not taken it yet
+    nodes: Mapping[int, str]
+    templates: Mapping[int, WirePodTemplate]
+
 
 _FIELDS: list[tuple[str, DTypeLike]] = [
     ("ready_since", np.float64),
@@ -120,6 +132,37 @@ class PodStore(ColumnarStore[Pod, PodView]):
             get=self.get,
         )
 
+    def placed(self) -> PlacedPods:
+        """Return all pods as columns, with their nodes: for sums over nodes."""
+        rows = self._rows
+        count = len(rows.names)
+        table = rows.table[:count].copy()
+        # What is left of a removed pod names nobody's node and template any more.
+        gone = np.fromiter((not name for name in rows.names), np.bool_, count)
+        table["phase"][gone] = PodPhase.SUCCEEDED
+        numbers = np.flatnonzero(np.bincount(table["template"][~gone])) if count else ()
+        return PlacedPods(
+            table["node"],
+            table["template"],
+            table["phase"],
+            table["started"],
+            {number: name for number, name in self._nodes.items() if name},
+            {int(number): self.template(int(number)) for number in numbers},
+        )
+
+    def rows(self, namespace: str, selector: Selector) -> NDArray[np.int32]:
+        """Return where in the columns of ``placed`` the pods that match are."""
+        return self._rows.rows_of(self._rows.cohorts.find(namespace, selector))
+
+    def at(self, rows: Iterable[int]) -> list[PodView]:
+        """Return the pods in these rows, places in the columns of ``placed``, as they are now."""
+        cohorts = ((row, self._rows.cohort(row)) for row in rows if self._rows.names[row])
+        return [self._view(cohort.namespace, row) for row, cohort in cohorts]
+
+    def resizing(self) -> list[PodView]:
+        """Return the pods that have a condition about a resize."""
+        return self.at(self._resizes)
+
     def template(self, number: int) -> WirePodTemplate:
         """Return a template by its number; derived from the wire form at the first call."""
         kept = self._templates[number]
@@ -149,6 +192,7 @@ class PodStore(ColumnarStore[Pod, PodView]):
             spec.overhead,
             spec.node_selector,
             status.qos_class,
+            spec.priority,
         )
         state = StateShape(status.init_container_statuses, status.container_statuses)
         column["template"][row] = self._templates.take(self._encoded(shape), shape)

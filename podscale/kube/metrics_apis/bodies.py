@@ -25,6 +25,14 @@ class PodMetrics(Struct, frozen=True, gc=False):
     containers: tuple[ContainerMetrics, ...] | None = None
 
 
+class NodeMetrics(Struct, frozen=True, gc=False):
+    """Usage of one node."""
+
+    metadata: ObjectMeta
+    timestamp: Time | None = None
+    usage: dict[str, Quantity] = {}
+
+
 class DescribedObject(Struct, frozen=True, gc=False):
     """What a custom metric is about."""
 

@@ -26,6 +26,8 @@ from podscale.core.metrics import (
     ExternalSamples,
     Failure,
     NoData,
+    NodeUsage,
+    NodeUsageColumns,
     ObjectMetric,
     ObjectSample,
     PodMetric,
@@ -40,12 +42,18 @@ from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 from podscale.kube.client.wire import GO_ZERO_TIME_S, ListOf, Quantity, Time, decode
 from podscale.kube.discovery.refreshed import ApiDiscovery
-from podscale.kube.metrics_apis.bodies import LEFT_OUT, CustomValue, ExternalValue, PodMetrics
+from podscale.kube.metrics_apis.bodies import (
+    LEFT_OUT,
+    CustomValue,
+    ExternalValue,
+    NodeMetrics,
+    PodMetrics,
+)
 from podscale.kube.metrics_apis.failures import failure_of
 
 T = TypeVar("T")
 
-_Item = PodMetrics | CustomValue | ExternalValue
+_Item = PodMetrics | NodeMetrics | CustomValue | ExternalValue
 _Family = Literal["resource", "custom", "external"]
 _GROUPS: dict[_Family, tuple[str, str]] = {
     "resource": ("metrics.k8s.io", "v1beta1"),
@@ -63,7 +71,7 @@ class _Call(Struct, frozen=True):
 
     family: _Family
     path: str  # behind /apis/GROUP/VERSION
-    type: type[PodMetrics] | type[CustomValue] | type[ExternalValue]
+    type: type[PodMetrics] | type[NodeMetrics] | type[CustomValue] | type[ExternalValue]
     query: tuple[tuple[str, str], ...] = ()
 
 
@@ -143,6 +151,8 @@ def _calls(
         case ContainerUsage(namespaces=namespaces):
             paths = [f"/namespaces/{_segment(namespace)}/pods" for namespace in namespaces]
             return [_Call("resource", path, PodMetrics) for path in paths or ["/pods"]]
+        case NodeUsage():
+            return [_Call("resource", "/nodes", NodeMetrics)]
         case PodMetric():
             path = f"/namespaces/{_segment(question.namespace)}/pods/*/{_segment(question.metric)}"
             selectors = _query(
@@ -180,6 +190,8 @@ def _answer(question: Question, fetched: Sequence[_Items | Failure]) -> Answer:
                 return _pod_resources(_only(PodMetrics, items), resource, container, asked_s)
             case ContainerUsage():
                 return _columns(_only(PodMetrics, items), asked_s)
+            case NodeUsage(names=names):
+                return _node_columns(_only(NodeMetrics, items), names, asked_s)
             case PodMetric():
                 if not items:
                     return _nothing("custom")
@@ -259,6 +271,23 @@ def _columns(pods: Iterable[PodMetrics], asked_s: float) -> ContainerColumns:
         time_s=np.array(columns[5], np.float64),
         asked_s=asked_s,
     )
+
+
+def _node_columns(
+    nodes: Iterable[NodeMetrics], names: Sequence[str], asked_s: float
+) -> NodeUsageColumns:
+    rows = {
+        node.metadata.name: (
+            _rounded_up(node.usage.get("cpu"), 1000),
+            _rounded_up(node.usage.get("memory"), 1),
+            np.nan if node.timestamp is None else node.timestamp,
+        )
+        for node in nodes
+    }
+    unmeasured = (np.nan, np.nan, np.nan)
+    found = np.array([rows.get(name, unmeasured) for name in names], np.float64).reshape(-1, 3)
+    found[:, :2][found[:, :2] < 0] = np.nan
+    return NodeUsageColumns(found[:, 0], found[:, 1], found[:, 2], asked_s)
 
 
 def _pod_values(values: Iterable[CustomValue], asked_s: float) -> PodSamples:

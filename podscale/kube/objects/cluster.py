@@ -5,16 +5,41 @@ from msgspec import Struct
 from podscale.kube.client.wire import LabelSelector, ObjectMeta, Quantity, Time
 
 
+class Taint(Struct, frozen=True, gc=False, rename="camel"):
+    """One of ``spec.taints``."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """``spec``, as far as whether pods may come."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Struct, frozen=True, gc=False, rename="camel"):
+    """One of ``status.conditions``, without its heartbeat."""
+
+    type: str
+    status: str
+
+
 class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):
     """``status``."""
 
     allocatable: dict[str, Quantity] | None = None
+    capacity: dict[str, Quantity] | None = None
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(Struct, frozen=True, gc=False, rename="camel"):
     """A node."""
 
     metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 

@@ -39,6 +39,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     overhead: dict[str, Quantity] | None = None
     node_name: str = ""
     node_selector: dict[str, str] | None = None
+    priority: int = 0
 
 
 class Terminated(Struct, frozen=True, gc=False, rename="camel"):
@@ -130,6 +131,7 @@ class WirePodTemplate(Struct, frozen=True):
     overhead_milli: Mapping[str, int] = {}
     node_selector: Mapping[str, str] = {}
     qos_class: str = ""
+    priority: int = 0
 
 
 class ContainerState(Struct, frozen=True):

@@ -17,6 +17,8 @@ from podscale.core.metrics import (
     ExternalMetric,
     ExternalSamples,
     NoData,
+    NodeUsage,
+    NodeUsageColumns,
     NotFound,
     ObjectMetric,
     ObjectSample,
@@ -275,6 +277,19 @@ async def test_columns_keep_what_one_resource_lacks_as_nan():
     assert [str(v) for v in answer.memory_bytes] == ["128.0", "64.0", "nan"]
 
 
+async def test_usage_of_nodes_is_one_row_for_each_name_asked():
+    cpu = reading({"a": 1.5, "b": -1.0, "gone": 9.0})
+    memory = reading({"a": 64.0, "b": math.inf, "c": 32.0})
+    feed = RecordingFeed({"resourceRules.cpu": cpu, "resourceRules.memory": memory})
+    made = await provider(feed)
+    (answer,) = await made.answer([NodeUsage(("c", "a", "b"))])
+    assert isinstance(answer, NodeUsageColumns)
+    assert [str(v) for v in answer.cpu_cores] == ["nan", "1.5", "nan"]
+    assert [str(v) for v in answer.memory_bytes] == ["32.0", "64.0", "nan"]
+    (none,) = await made.answer([NodeUsage(())])
+    assert len(none.cpu_cores) == 0
+
+
 async def test_a_failing_namespace_does_not_take_the_others_with_it():
     class Half(RecordingFeed):
         def _one(self, demand):
@@ -291,7 +306,7 @@ async def test_a_failing_namespace_does_not_take_the_others_with_it():
 
 async def test_without_resource_rules_usage_is_not_found():
     made = await provider(RecordingFeed(), text="rules: []")
-    for question in (PodResource("shop", "", "cpu"), ContainerUsage()):
+    for question in (PodResource("shop", "", "cpu"), ContainerUsage(), NodeUsage(("a",))):
         (answer,) = await made.answer([question])
         assert isinstance(answer, NotFound)
 

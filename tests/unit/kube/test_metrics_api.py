@@ -12,6 +12,8 @@ from podscale.core.metrics import (
     ExternalMetric,
     ExternalSamples,
     NoData,
+    NodeUsage,
+    NodeUsageColumns,
     NotFound,
     ObjectMetric,
     ObjectSample,
@@ -251,6 +253,21 @@ async def test_usage_of_all_containers_is_columns_with_nan_for_what_is_missing(c
     assert answer.cpu_cores.tolist() == [0.25, 0.25]
     assert all(math.isnan(amount) for amount in answer.memory_bytes)
     assert answer.time_s.tolist() == [TIME, TIME]
+
+
+async def test_usage_of_nodes_is_one_row_for_each_name_asked(cluster, provider):
+    cluster.answers[f"{RESOURCE}/nodes"] = {
+        "items": [
+            {"metadata": {"name": "a"}, "timestamp": STAMP, "usage": {"cpu": "1500m"}},
+            {"metadata": {"name": "gone"}, "timestamp": STAMP, "usage": {"cpu": "1"}},
+            {"metadata": {"name": "b"}, "timestamp": STAMP, "usage": {"cpu": "-1", "memory": "7"}},
+        ]
+    }
+    answer = await one(provider, NodeUsage(("b", "a", "c")))
+    assert isinstance(answer, NodeUsageColumns)
+    assert [str(v) for v in answer.cpu_cores] == ["nan", "1.5", "nan"]
+    assert [str(v) for v in answer.memory_bytes] == ["7.0", "nan", "nan"]
+    assert [str(v) for v in answer.time_s] == [str(TIME), str(TIME), "nan"]
 
 
 @pytest.mark.parametrize(
