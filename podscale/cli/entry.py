@@ -72,6 +72,10 @@ COMMANDS = {
     "admission": CommandEntry(
         _PROCESSES, "Set the requests of new pods (VPA webhook).", "admission"
     ),
+    "nodes": CommandEntry(
+        "podscale.cli.commands.nodes",
+        "Fill nodes by what pods really use; `nodes off` takes it back.",
+    ),
     "config-gen": CommandEntry(
         "podscale.cli.commands.config_gen", "Print the default rules of the adapter."
     ),

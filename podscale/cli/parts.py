@@ -16,6 +16,7 @@ from adapter.queries.past import past_queries
 from adapter.rules import precheck
 from hpa import part as hpa_part
 from podscale.core.metrics import MetricsProvider
+from podscale.nodes import part as nodes_part
 from podscale.process.part import Flagged, Kinds, PartKind
 from podscale.serving import flag_table
 from podscale.serving.flags import Flags
@@ -59,6 +60,7 @@ KINDS: Kinds = {
     "recommender": _with_feed(recommender_part.kind(_past_of)),
     "updater": updater_part.KIND,
     "admission": admission_part.KIND,
+    "nodes": _with_feed(nodes_part.KIND),
 }
 
 

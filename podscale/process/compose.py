@@ -128,7 +128,11 @@ async def composed(
                 await enter(monitored(address, shared.metrics.registry, health))
                 for address in _addresses(inside)
             ]
-            routes = await enter(beside(shared)) if beside is not None else ()
+            routes = [
+                route for name, part in shared.parts.items() for route in chosen[name].routes(part)
+            ]
+            if beside is not None:
+                routes += await enter(beside(shared))
             server: RunningServer | None = None
             served = _server_flags(inside)
             is_served = groups or routes

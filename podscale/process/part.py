@@ -17,7 +17,7 @@ from podscale.kube.discovery.refreshed import ApiDiscovery
 from podscale.kube.metrics_apis.provider import ApiProvider
 from podscale.process.clusters import Targets
 from podscale.process.rights import Right
-from podscale.serving.apis.api import ApiGroup
+from podscale.serving.apis.api import ApiGroup, Route
 from podscale.serving.flags import Flag, Flags
 from podscale.serving.monitoring.health import Health
 from podscale.serving.monitoring.logs import Verbosity
@@ -104,6 +104,7 @@ class PartKind(Struct, frozen=True):
     needs_annotations: bool = False  # of pods
     reads_prometheus: Callable[[Flags], bool] = lambda _flags: False
     api_services: Sequence[str] = ()  # that may route to it
+    routes: Callable[[Part], Sequence[Route]] = lambda _part: ()  # what it serves outside of them
     has_lease: bool = True  # it acts under one
     rights: Sequence[Right] = ()  # whose absence is told at the start
 

@@ -14,7 +14,9 @@ from podscale.cli.entry import COMMANDS
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 CASES = ROOT / "tests" / "conformance" / "cases" / "explain.yaml"
-PROGRAMS = ("serve", "control", "run", "adapter", "hpa", "recommender", "updater", "admission")
+PROGRAMS = (
+    "serve", "control", "run", "adapter", "hpa", "recommender", "updater", "admission", "nodes",
+)  # fmt: skip
 _FLAG = re.compile(
     r"^ {6}(?:-\w, )?--(?P<name>\S+)(?: (?P<kind>\S+))?\n {10}(?P<help>.*?)"
     r"(?: \(default (?P<default>.*)\))?$",

@@ -38,7 +38,7 @@ class NodeColumns(Struct, frozen=True, eq=False):
 
     capacity: Floats
     allocatable: Floats
-    usage: Floats  # mean over the window; NaN: not known now
+    usage: Floats  # mean over the window; NaN: never measured
     young: Floats  # of pods younger than the window: requests beyond their own usage
     requested: Floats  # by all pods but ballast, as the scheduler counts them
 
@@ -46,10 +46,11 @@ class NodeColumns(Struct, frozen=True, eq=False):
 class NodeStates(Struct, frozen=True, eq=False):
     """What else decides over n nodes: arrays of length n."""
 
+    is_excluded: Bools  # by the node selector or by its label
     is_pressed: Bools  # a condition of pressure, or not Ready
     is_cordoned: Bools
     is_draining: Bools  # being deleted or emptied by a node autoscaler
-    measured_s: Floats  # unix time of the newest usage; -inf: never
+    measured_s: Floats  # unix time of the newest usage that is whole; -inf: never
 
 
 class HeldBallast(Struct, frozen=True, eq=False):
@@ -64,12 +65,12 @@ class Reason(enum.IntEnum):
 
     NO_BALLAST = 0  # nothing there to resize
     UNREADABLE = 1  # capacity or allocatable make no sense: left alone
-    LOWER_PRIORITY = 2  # a user's pod could be preempted for one that ballast keeps out
-    DRAINING = 3
-    CORDONED = 4
-    PRESSURE = 5
-    STALE_USAGE = 6  # nothing measured for two windows
-    UNKNOWN_USAGE = 7  # nothing measured now: left as it is
+    EXCLUDED = 2
+    LOWER_PRIORITY = 3  # a user's pod could be preempted for one that ballast keeps out
+    DRAINING = 4
+    CORDONED = 5
+    PRESSURE = 6
+    STALE_USAGE = 7  # of CPU or memory: nothing measured for two windows
     LOW_USAGE = 8  # used less than is worth holding anything
     WITHIN_STEP = 9
     TOO_SOON = 10  # written less than a write interval ago
@@ -82,8 +83,8 @@ class Reason(enum.IntEnum):
 
 
 # Let go at once, whatever was written a moment ago.
-_RELEASING = (Reason.LOWER_PRIORITY, Reason.DRAINING, Reason.CORDONED, Reason.PRESSURE,
-              Reason.STALE_USAGE)  # fmt: skip
+_RELEASING = (Reason.EXCLUDED, Reason.LOWER_PRIORITY, Reason.DRAINING, Reason.CORDONED,
+              Reason.PRESSURE, Reason.STALE_USAGE)  # fmt: skip
 
 
 class BallastPlan(Struct, frozen=True, eq=False):
@@ -92,7 +93,6 @@ class BallastPlan(Struct, frozen=True, eq=False):
     requests: Floats  # (2, n), whole units
     is_due: Bools  # (n,) whether it is to be written now
     reason: NDArray[np.uint8]  # (n,) ``Reason``
-    is_open: Bools  # (2, n) nothing is held: pods are admitted by requests alone
 
 
 def plan(
@@ -124,7 +124,6 @@ def plan(
         is_releasing = np.isin(reason, _RELEASING)
         wanted = np.where(is_releasing, LEAST, wanted)
         wanted = np.where(reason <= Reason.UNREADABLE, np.nan, wanted)
-        wanted = np.where(reason == Reason.UNKNOWN_USAGE, held.requests, wanted)
         change = np.abs(wanted - held.requests)
         # The last bit of a release is worth a write as well, the last bit of a load is not.
         is_let_go = (wanted == LEAST) & (change > 0)
@@ -134,9 +133,7 @@ def plan(
     too_soon = (now - held.written_s < settings.write_interval_s) & is_deciding & is_worth
     reason = np.where(too_soon, Reason.TOO_SOON, reason)
     is_due = is_worth & (is_releasing | (is_deciding & ~too_soon))
-    is_empty = (reason == Reason.UNKNOWN_USAGE) & ~is_held.any(axis=0)
-    is_open = is_releasing | (reason <= Reason.UNREADABLE) | is_empty | is_low
-    return BallastPlan(wanted, is_due, reason.astype(np.uint8), is_open)
+    return BallastPlan(wanted, is_due, reason.astype(np.uint8))
 
 
 def needed(nodes: NodeColumns, thresholds: Floats) -> Floats:
@@ -147,18 +144,6 @@ def needed(nodes: NodeColumns, thresholds: Floats) -> Floats:
     # Rounded up: of two sizes next to each other the one that refuses.
     wanted = np.ceil((load + room) / _UNIT) * _UNIT
     return np.asarray(np.maximum(np.minimum(wanted, np.floor(room / _UNIT) * _UNIT), LEAST))
-
-
-def admits(nodes: NodeColumns, thresholds: Floats, is_open: Bools, request: Floats) -> Bools:
-    """Return (n,) whether each node has room for a pod of ``request`` (2,): what the fit check
-    answers where ballast is; a resource that is not requested is not looked at. ``is_open`` is
-    that of ``BallastPlan``."""
-    asked = request[:, None]
-    with np.errstate(invalid="ignore"):
-        by_usage = nodes.usage + nodes.young + asked <= thresholds * nodes.capacity
-        by_requests = nodes.requested + asked <= nodes.allocatable
-    fits: Bools = (by_requests & (by_usage | is_open)) | (asked <= 0)
-    return np.asarray(fits.all(axis=0))
 
 
 def _reasons(
@@ -175,12 +160,12 @@ def _reasons(
     looked_at = (
         (Reason.NO_BALLAST, np.isnan(held.requests).any(axis=0)),
         (Reason.UNREADABLE, ~readable),
+        (Reason.EXCLUDED, states.is_excluded),
         (Reason.LOWER_PRIORITY, np.full(unknown.shape, has_lower_priority)),
         (Reason.DRAINING, states.is_draining),
         (Reason.CORDONED, states.is_cordoned),
         (Reason.PRESSURE, states.is_pressed),
-        (Reason.STALE_USAGE, now - states.measured_s > 2 * settings.window_s),
-        (Reason.UNKNOWN_USAGE, unknown),
+        (Reason.STALE_USAGE, unknown | (now - states.measured_s > 2 * settings.window_s)),
     )
     return np.select([holds for _, holds in looked_at], [int(r) for r, _ in looked_at],
                      int(Reason.LOADED))  # fmt: skip

@@ -185,7 +185,17 @@ def test_a_prometheus_that_is_no_url_is_refused_before_a_cluster_is_asked(
     assert f"--prometheus-url {shown}: not an http or https URL" in done.stderr
 
 
-PROGRAMS = ["adapter", "serve", "control", "run", "hpa", "recommender", "updater", "admission"]
+PROGRAMS = [
+    "adapter",
+    "serve",
+    "control",
+    "run",
+    "hpa",
+    "recommender",
+    "updater",
+    "admission",
+    "nodes",
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

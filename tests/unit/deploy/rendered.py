@@ -51,3 +51,8 @@ def containers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:
     """Yield the containers of all Deployments."""
     for each in of_kind(manifests, "Deployment"):
         yield from each["spec"]["template"]["spec"]["containers"]
+
+
+def servers(manifests: list[Manifest]) -> Iterator[Mapping[str, Any]]:
+    """Yield those that serve something: all but the watchdog."""
+    return (each for each in containers(manifests) if each["args"] != ["nodes", "watchdog"])

@@ -11,6 +11,7 @@ from adapter import flags as adapter_flags
 from adapter.rules import config_gen
 from hpa import flags as hpa_flags
 from podscale.core import quantity
+from podscale.nodes import flags as nodes_flags
 from podscale.serving import flag_table, flags
 from tests.tools.deploy_copies import copies
 from tests.unit.deploy.rendered import (
@@ -20,6 +21,7 @@ from tests.unit.deploy.rendered import (
     containers,
     of_kind,
     rendered,
+    servers,
     verbs_on_decisions,
 )
 from vpa.admission import flags as admission_flags
@@ -34,6 +36,7 @@ TABLES = {
     "recommender": (recommender_flags.TABLE, recommender_flags.problems),
     "updater": (updater_flags.TABLE, updater_flags.problems),
     "admission": (admission_flags.TABLE, admission_flags.problems),
+    "nodes": (nodes_flags.TABLE, nodes_flags.problems),
 }
 # Which flag says the first port that a container names, where it is not --secure-port.
 PORTS = {"updater": "address", "admission": "port"}
@@ -42,13 +45,13 @@ PORTS = {"updater": "address", "admission": "port"}
 def test_every_overlay_of_the_issue_is_there() -> None:
     assert {
         "external", "resource", "monitoring", "hpa-replace", "hpa-shadow", "hpa-own", "ha",
-        "cert-manager", "vpa", "all-in-one", "serve-control",
+        "cert-manager", "vpa", "nodes", "all-in-one", "serve-control",
     } <= set(OVERLAYS)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in COMBINED])
 def test_each_container_starts_with_arguments_that_its_program_accepts(name: str) -> None:
-    found = list(containers(rendered(name)))
+    found = list(servers(rendered(name)))
     assert found
     for container in found:
         part, *arguments = container["args"]
@@ -129,11 +132,13 @@ def test_every_container_has_a_limit_of_memory_with_room_for_what_docs_say(name:
     any_part = 80 + 0.5 * 100_000 / 1024
     needed = {
         "adapter": any_part + 400, "hpa": any_part + 200, "recommender": any_part + 1500,
-        "updater": any_part, "admission": any_part, "serve": any_part + 400,
+        "updater": any_part, "admission": any_part, "nodes": any_part, "serve": any_part + 400,
         "control": any_part + 200 + 1500, "run": any_part + 400 + 200 + 1500,
     }  # fmt: skip
     for container in containers(rendered(name)):
         limits = container["resources"]["limits"]
+        if container["args"] == ["nodes", "watchdog"]:
+            continue  # it holds no pods
         assert limits.keys() == {"memory"}  # a limit of CPU would slow what others wait for
         mebibytes = quantity.parse(limits["memory"]).milli / 1000 / 2**20
         assert mebibytes >= 1.3 * needed[container["args"][0]]
@@ -152,7 +157,7 @@ def test_the_network_policy_opens_the_ports_of_the_containers_and_no_others() ->
     listened = {
         port["containerPort"]
         for name in ALL
-        for container in containers(rendered(name))
+        for container in servers(rendered(name))
         for port in container["ports"]
     }
     assert opened == listened
@@ -243,7 +248,7 @@ def test_decisions_are_read_by_who_may_look_at_a_namespace(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_is_restarted_for_what_it_waits_for(name: str) -> None:
     # A replica waits for Prometheus, for CRDs, for the lists of a large cluster.
-    for container in containers(rendered(name)):
+    for container in servers(rendered(name)):
         for probe in ("startupProbe", "livenessProbe"):
             assert container[probe]["httpGet"]["path"] in {"/livez", "/health-check"}
 

@@ -40,7 +40,11 @@ def states(count: int, **said: bool) -> NodeStates:
         return np.full(count, said.get(name, False))
 
     return NodeStates(
-        flag("is_pressed"), flag("is_cordoned"), flag("is_draining"), np.full(count, 1000.0)
+        flag("is_excluded"),
+        flag("is_pressed"),
+        flag("is_cordoned"),
+        flag("is_draining"),
+        np.full(count, 1000.0),
     )
 
 

@@ -12,7 +12,6 @@ from podscale.nodes.decide.ballast import (
     BallastSettings,
     HeldBallast,
     Reason,
-    admits,
     plan,
 )
 from tests.unit.nodes.columns import held, nodes, states
@@ -38,9 +37,9 @@ def planned(usage: float, ballast: HeldBallast, **said: bool) -> BallastPlan:
     pytest.param(4300, 1, 2100, "Loaded", True, id="taken-up"),
     pytest.param(4100, 1900, 1900, "WithinStep", False, id="kept-down-to-the-edge"),
     pytest.param(3900, 1700, 1, "LowUsage", True, id="let-go-below-the-edge"),
-    pytest.param(math.nan, 1700, 1700, "UnknownUsage", False, id="unknown-is-left-as-it-is"),
-    pytest.param(-5, 1700, 1700, "UnknownUsage", False, id="negative-is-unknown"),
-    pytest.param(math.inf, 1700, 1700, "UnknownUsage", False, id="infinite-is-unknown"),
+    pytest.param(math.nan, 1700, 1, "StaleUsage", True, id="what-was-never-measured-is-open"),
+    pytest.param(-5, 1700, 1, "StaleUsage", True, id="negative-is-not-measured"),
+    pytest.param(math.inf, 1700, 1, "StaleUsage", True, id="infinite-is-not-measured"),
 ])  # fmt: skip
 def test_plan(usage: float, cpu: float, now_cpu: float, reason: str, is_due: bool) -> None:
     got = planned(usage, held(cpu))
@@ -49,14 +48,14 @@ def test_plan(usage: float, cpu: float, now_cpu: float, reason: str, is_due: boo
 
 
 @pytest.mark.parametrize(("said", "reason"), [
-    ("is_pressed", "Pressure"), ("is_cordoned", "Cordoned"), ("is_draining", "Draining"),
+    ("is_excluded", "Excluded"), ("is_pressed", "Pressure"), ("is_cordoned", "Cordoned"),
+    ("is_draining", "Draining"),
 ])  # fmt: skip
 def test_what_releases_does_so_at_once(said: str, reason: str) -> None:
     got = planned(6000, held(LOADED, written_s=999.0), **{said: True})
     assert Reason(got.reason[0]).token == reason
     assert got.is_due[0]
     assert (got.requests == LEAST).all()
-    assert got.is_open.all()
     # Released already: there is nothing to write, whatever the load says.
     assert not planned(6000, held(1.0), **{said: True}).is_due[0]
 
@@ -66,14 +65,12 @@ def test_a_silent_feed_lets_go_after_two_windows() -> None:
         got = plan(nodes([6000]), states(1), held(LOADED), THETA, now, SETTINGS)
         assert Reason(got.reason[0]).token == token
         assert got.is_due[0] == (token == "StaleUsage")
-        assert got.is_open[0, 0] == (token == "StaleUsage")
 
 
 def test_a_pod_of_lower_priority_anywhere_opens_every_node() -> None:
     got = plan(nodes([6000, 9000]), states(2), held(LOADED, 5800), THETA, 1000.0, SETTINGS,
                has_lower_priority=True)  # fmt: skip
     assert got.is_due.all()
-    assert got.is_open.all()
     assert (got.requests == LEAST).all()
 
 
@@ -97,7 +94,6 @@ def test_nonsense_about_one_node_leaves_that_node_alone(field: str, bad: float) 
 def test_a_node_without_ballast_is_not_written_and_is_open() -> None:
     got = planned(6000, held(math.nan))
     assert (Reason(got.reason[0]).token, bool(got.is_due[0])) == ("NoBallast", False)
-    assert got.is_open.all()
 
 
 def test_a_node_full_by_requests_keeps_the_least() -> None:
@@ -129,11 +125,3 @@ def test_noise_of_five_percent_writes_hardly_any_node() -> None:
     print(f"nodes written: first round {written[0]:.1%}, then at most {max(written[1:]):.2%}")
     assert written[0] > 0.5
     assert max(written[4:]) <= 0.05
-
-
-def test_what_is_not_requested_is_not_looked_at() -> None:
-    closed = np.zeros((2, 1), bool)
-    hot = nodes([9000])
-    assert admits(hot, THETA, closed, np.array([0.0, 2.0**20]))[0]
-    assert not admits(hot, THETA, closed, np.array([1.0, 2.0**20]))[0]
-    assert admits(hot, THETA, ~closed, np.array([1.0, 2.0**20]))[0]

@@ -1,0 +1,166 @@
+"""``podscale nodes``: the part with its flags; ``off`` and ``watchdog`` beside it."""
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+import click
+import click.shell_completion
+
+from podscale.cli.cluster import EXIT_FAILED, ClusterChoice, cluster_options
+from podscale.cli.commands.processes import nodes as _serve
+from podscale.cli.output import note, said
+
+if TYPE_CHECKING:
+    from podscale.nodes.watchdog import WatchdogChoice
+
+_NAMESPACE = click.option(
+    "--ballast-namespace", default="podscale-ballast", show_default=True, metavar="NAME"
+)
+
+
+@click.command("off")
+@_NAMESPACE
+@click.option("--timeout", "timeout_s", default=120, show_default=True, help="Seconds to wait.")
+@cluster_options
+@click.pass_context
+def off(ctx: click.Context, cluster: ClusterChoice, ballast_namespace: str, timeout_s: int) -> None:
+    """Take all ballast away: its DaemonSet, its namespace and its priority class.
+
+    A part that still runs finds no ballast and writes nothing.
+    """
+    from podscale.kube.client.errors import KubeError
+
+    try:
+        left = asyncio.run(_off(cluster, ballast_namespace, timeout_s))
+    except KubeError as error:
+        raise click.ClickException(said(error)) from None
+    if left:
+        note(f"not gone after {timeout_s} s: {', '.join(left)}")
+        ctx.exit(EXIT_FAILED)
+    click.echo(f"no ballast is left; namespace {ballast_namespace} is gone")
+
+
+@click.command("watchdog")
+@_NAMESPACE
+@click.option("--lease", default="podscale-nodes", show_default=True, metavar="NAME")
+@click.option("--lease-namespace", default="podscale", show_default=True, metavar="NAME")
+@click.option(
+    "--patience",
+    "patience_s",
+    default=300.0,
+    show_default=True,
+    help="Seconds without a renewal after which ballast is let go.",
+)
+@click.option(
+    "--interval", "interval_s", default=15.0, show_default=True, help="Seconds between two looks."
+)
+@cluster_options
+def watchdog(
+    cluster: ClusterChoice,
+    ballast_namespace: str,
+    lease: str,
+    lease_namespace: str,
+    patience_s: float,
+    interval_s: float,
+) -> None:
+    """Let all ballast go when no leader has renewed its Lease for the patience."""
+    from podscale.nodes.watchdog import WatchdogChoice
+
+    if patience_s <= 0 or interval_s <= 0:
+        raise click.UsageError("--patience and --interval must be greater than 0")
+    choice = WatchdogChoice(ballast_namespace, lease, lease_namespace, patience_s, interval_s)
+    asyncio.run(_watch(cluster, choice))
+
+
+_SUBCOMMANDS = {"off": off, "watchdog": watchdog}
+
+
+class _WithSubcommands(click.Command):
+    """Completes the subcommands with their options, and the flags of the part."""
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        words = tuple(ctx.params.get("words") or ())
+        chosen = _SUBCOMMANDS.get(words[0]) if words else None
+        return (chosen or _serve).shell_complete(ctx, incomplete)
+
+
+def _first_word(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[click.shell_completion.CompletionItem]:
+    if ctx.params.get("words"):
+        return []
+    item = click.shell_completion.CompletionItem
+    return [item(name, help=each.get_short_help_str())
+            for name, each in _SUBCOMMANDS.items() if name.startswith(incomplete)]  # fmt: skip
+
+
+@click.command(
+    "nodes",
+    cls=_WithSubcommands,
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=_first_word)
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Fill nodes by what pods really use; ``nodes off`` takes it back."""
+    chosen = _SUBCOMMANDS.get(words[0]) if words else None
+    if chosen is None:
+        ctx.invoke(_serve, words=words)
+        return
+    # Errors go up: podscale.cli.entry says them in one line.
+    done = chosen.main(
+        args=list(words[1:]), prog_name=f"podscale nodes {words[0]}", standalone_mode=False
+    )
+    ctx.exit(done or 0)
+
+
+async def _off(cluster: ClusterChoice, namespace: str, timeout_s: int) -> list[str]:
+    """Delete, and return what is still there at the end."""
+    from podscale.kube.client.errors import ObjectNotFound
+    from podscale.kube.client.resource import NAMESPACES
+    from podscale.kube.client.wire import PartialObjectMetadata, decode
+
+    paths = {
+        NAMESPACES.path("", namespace): f"namespace {namespace}",
+        "/apis/scheduling.k8s.io/v1/priorityclasses/podscale-ballast": "the priority class",
+    }
+    async with cluster.connect("nodes-off") as api:
+        for _ in range(timeout_s):
+            left = []
+            for path, what in paths.items():
+                try:
+                    found = decode((await api.request("GET", path)).body, PartialObjectMetadata)
+                    labels = found.metadata.labels or {}
+                    if labels.get("app.kubernetes.io/component") != "ballast":
+                        raise click.ClickException(
+                            f"{what} is not ballast's (it lacks the label "
+                            "app.kubernetes.io/component=ballast): nothing is deleted"
+                        )
+                    if found.metadata.deletion_timestamp is None:
+                        await api.request("DELETE", path)
+                    left.append(what)
+                except ObjectNotFound:
+                    continue
+            if not left:
+                return []
+            await asyncio.sleep(1)
+    return left
+
+
+async def _watch(cluster: ClusterChoice, choice: "WatchdogChoice") -> None:
+    from podscale.nodes.watchdog import watch
+    from podscale.serving.monitoring import logs
+    from podscale.serving.monitoring.logs import Verbosity
+
+    logs.configure("console", Verbosity(0))
+    async with cluster.connect("nodes-watchdog") as api:
+        watching = asyncio.ensure_future(watch(api, choice))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching

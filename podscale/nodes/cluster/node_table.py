@@ -1,0 +1,127 @@
+"""Nodes as arrays: sizes, thresholds and states, kept current by the store's changes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import structlog
+from msgspec import Struct
+
+from podscale.core import quantity
+from podscale.core.quantity import QuantityError
+from podscale.core.selectors.selector import Selector
+from podscale.kube.informer.listeners import Change
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Node
+from podscale.nodes.decide.ballast import BallastSettings, Bools, Floats
+
+_log = structlog.get_logger(__name__)
+
+# Labels, since those are what pools of nodes and node autoscalers hand down.
+BALLAST_LABEL = "nodes.podscale.io/ballast"  # "off": this node has none
+THRESHOLD_LABELS = ("nodes.podscale.io/cpu-threshold", "nodes.podscale.io/memory-threshold")
+# Taints that say that the node is about to go.
+_LEAVING = frozenset({
+    "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption",
+    "node.kubernetes.io/out-of-service",
+})  # fmt: skip
+_PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
+
+
+class NodeArrays(Struct, frozen=True, eq=False):
+    """All nodes, in the order of ``names``; sizes are (2, n), NaN where they cannot be read."""
+
+    names: tuple[str, ...]
+    places: Mapping[str, int]
+    capacity: Floats
+    allocatable: Floats
+    thresholds: Floats
+    is_excluded: Bools
+    is_pressed: Bools
+    is_cordoned: Bools
+    is_draining: Bools
+
+
+class _Row(Struct, frozen=True, array_like=True):
+    sizes: tuple[float, float, float, float, float, float]
+    states: tuple[bool, bool, bool, bool]
+
+
+class NodeTable:
+    """What ``nodes`` holds, in arrays that are made anew when something changed."""
+
+    def __init__(self, nodes: Store[Node], settings: BallastSettings, selector: Selector) -> None:
+        self._settings = settings
+        self._selector = selector
+        self._rows: dict[str, _Row] = {}
+        self._made: NodeArrays | None = None
+        self._warned: set[str] = set()
+        nodes.subscribe(self._changed)
+
+    def arrays(self) -> NodeArrays:
+        """Return the nodes as they are now."""
+        if self._made is None:
+            names = tuple(self._rows)
+            rows = list(self._rows.values())
+            sizes = np.array([row.sizes for row in rows], np.float64).reshape(-1, 3, 2)
+            states = np.array([row.states for row in rows], np.bool_).reshape(-1, 4).T
+            self._made = NodeArrays(
+                names, {name: place for place, name in enumerate(names)},
+                *np.ascontiguousarray(sizes.transpose(1, 2, 0)), *states,
+            )  # fmt: skip
+        return self._made
+
+    def _changed(self, change: Change[Node]) -> None:
+        row = None if change.new is None else self._row(change.new)
+        if row == self._rows.get(change.name):
+            return
+        self._made = None
+        if row is None:
+            self._rows.pop(change.name, None)
+            self._warned.discard(change.name)
+        else:
+            self._rows[change.name] = row
+
+    def _row(self, node: Node) -> _Row:
+        labels = node.metadata.labels or {}
+        defaults = self._settings.cpu_threshold, self._settings.memory_threshold
+        cpu, memory = (
+            self._threshold(node, label, default)
+            for label, default in zip(THRESHOLD_LABELS, defaults, strict=True)
+        )
+        conditions = {each.type: each.status for each in node.status.conditions}
+        return _Row(
+            (*_sizes(node.status.capacity), *_sizes(node.status.allocatable), cpu, memory),
+            (
+                labels.get(BALLAST_LABEL) == "off" or not self._selector.matches(labels),
+                conditions.get("Ready", "True") != "True"
+                or any(conditions.get(each) == "True" for each in _PRESSURES),
+                node.spec.unschedulable,
+                node.metadata.deletion_timestamp is not None
+                or any(taint.key in _LEAVING for taint in node.spec.taints),
+            ),
+        )
+
+    def _threshold(self, node: Node, label: str, default: float) -> float:
+        text = (node.metadata.labels or {}).get(label)
+        if text is None:
+            return default
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0.0
+        if 0 < share <= 1:
+            return share
+        if node.metadata.name not in self._warned:
+            self._warned.add(node.metadata.name)
+            _log.warning("label of a node not used: no share above 0 and up to 1",
+                         node=node.metadata.name, label=label, value=text)  # fmt: skip
+        return default
+
+
+def _sizes(amounts: Mapping[str, str | int | float] | None) -> tuple[float, float]:
+    has = amounts or {}
+    try:
+        cpu, memory = (quantity.from_wire(has[name]) for name in ("cpu", "memory"))
+    except (KeyError, QuantityError):
+        return np.nan, np.nan
+    return float(cpu.milli), float(memory.value)

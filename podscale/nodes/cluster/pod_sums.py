@@ -1,0 +1,157 @@
+"""What the pods of each node request, what they do not use yet, and where ballast is."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from podscale.core.metrics import ContainerColumns
+from podscale.core.pod_state import PodPhase
+from podscale.core.selectors import selector as selectors
+from podscale.kube.columns.pods import PlacedPods, PodStore, PodView
+from podscale.kube.objects.pod import TemplateContainer, WirePodTemplate
+from podscale.nodes.cluster.node_table import NodeArrays
+from podscale.nodes.decide.ballast import Bools, Floats
+from podscale.nodes.decide.requests import ContainerAmounts, pod_request
+
+BALLAST_LABELS = selectors.parse("app.kubernetes.io/component=ballast")
+# Thousandths of the store to the units of decisions: thousandths of a core, bytes.
+_UNITS = (("cpu", 1), ("memory", 1000))
+
+
+class PodSums(Struct, frozen=True, eq=False):
+    """Pods summed over nodes, arrays of shape (2, n)."""
+
+    requested: Floats  # by all but ballast
+    held: Floats  # by ballast; NaN: there is none
+    ballast_rows: NDArray[np.int32]  # (n,) of the pod store; -1: none
+    young_rows: Sequence[int]  # of pods younger than the window
+    has_lower_priority: bool  # than ballast's, among the pods that are bound
+
+
+class PodTotals:
+    """Sums over the pods of a store; what a template requests is computed once."""
+
+    def __init__(self, pods: PodStore, namespace: str) -> None:
+        """``namespace`` is that of ballast."""
+        self._pods = pods
+        self._namespace = namespace
+        self._requests: dict[int, tuple[WirePodTemplate, tuple[float, float]]] = {}
+
+    def sums(self, nodes: NodeArrays, young_since: float) -> PodSums:
+        """Return the sums over ``nodes``; pods are young that started after ``young_since``."""
+        placed, count = self._pods.placed(), len(nodes.names)
+        amounts, priorities = self._by_template(placed.templates)
+        place = _places(placed, nodes)
+        is_ballast = np.zeros(len(place), np.bool_)
+        is_ballast[self._pods.rows(self._namespace, BALLAST_LABELS)] = True
+        ours = np.flatnonzero(is_ballast & (place >= 0))
+        users = np.flatnonzero(~is_ballast & (place >= 0))
+        held, rows = np.full((2, count), np.nan), np.full(count, -1, np.int32)
+        held[:, place[ours]] = amounts[:, placed.template[ours]]
+        rows[place[ours]] = ours
+        requested = _summed(amounts[:, placed.template[users]], place[users], count)
+        self._correct(requested, nodes)
+        young = users[~(placed.started[users] <= young_since)]
+        lowest = priorities[placed.template[users]].min(initial=np.inf)
+        highest = priorities[placed.template[ours]].max(initial=-np.inf)
+        return PodSums(requested, held, rows, young.tolist(), bool(lowest < highest))
+
+    def ballast(self, sums: PodSums, place: int) -> PodView | None:
+        """Return the ballast pod of the node at ``place``, as it is now."""
+        return next(iter(self._pods.at([int(sums.ballast_rows[place])])), None)
+
+    def young_pods(self, sums: PodSums) -> list[PodView]:
+        """Return the pods younger than the window."""
+        return self._pods.at(sums.young_rows)
+
+    def _by_template(self, templates: Mapping[int, WirePodTemplate]) -> tuple[Floats, Floats]:
+        most = max(templates, default=-1) + 1
+        amounts, priorities = np.zeros((2, most)), np.zeros(most)
+        found = {}
+        for number, template in templates.items():
+            known = self._requests.get(number)
+            if known is None or known[0] is not template:
+                known = template, requests_of(template)
+            found[number] = known
+            amounts[:, number] = known[1]
+            priorities[number] = template.priority
+        self._requests = found
+        return amounts, priorities
+
+    def _correct(self, requested: Floats, nodes: NodeArrays) -> None:
+        # Until a resize is done the scheduler counts the larger of what is wanted and what is.
+        for pod in self._pods.resizing():
+            place = nodes.places.get(pod.node)
+            if place is None or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+                continue
+            if pod.namespace == self._namespace and BALLAST_LABELS.matches(pod.labels):
+                continue
+            now = requests_of(_actual(pod))
+            is_infeasible = any(condition.reason == "Infeasible" for condition in pod.resize)
+            for row, (wanted, actual) in enumerate(
+                zip(requests_of(pod.template), now, strict=True)
+            ):
+                counted = actual if is_infeasible else max(wanted, actual)
+                requested[row, place] += counted - wanted
+
+
+def unused(pods: Sequence[PodView], usage: ContainerColumns | None, nodes: NodeArrays) -> Floats:
+    """Return (2, n): what ``pods`` request beyond what they use, in sum over nodes; a pod that
+    was not measured uses nothing yet."""
+    used: dict[tuple[str, str], list[float]] = {}
+    if usage is not None:
+        columns = zip(usage.namespace, usage.pod, usage.cpu_cores.tolist(),
+                      usage.memory_bytes.tolist(), strict=True)  # fmt: skip
+        for namespace, pod, cores, memory in columns:
+            sums = used.setdefault((namespace, pod), [0.0, 0.0])
+            sums[0] += 0.0 if cores != cores else cores * 1000
+            sums[1] += 0.0 if memory != memory else memory
+    found = np.zeros((2, len(nodes.names)))
+    for view in pods:
+        place = nodes.places.get(view.node)
+        if place is not None:
+            own = used.get((view.namespace, view.name), (0.0, 0.0))
+            for row, wanted in enumerate(requests_of(view.template)):
+                found[row, place] += max(0.0, wanted - own[row])
+    return found
+
+
+def requests_of(template: WirePodTemplate) -> tuple[float, float]:
+    """Return thousandths of a core and bytes, rounded up."""
+    containers, init = (
+        [ContainerAmounts(each.requests_milli, each.is_sidecar) for each in some]
+        for some in (template.containers, template.init_containers)
+    )
+    cpu, memory = (
+        -(-pod_request(name, containers, init, pod_level=template.pod_requests_milli,
+                       overhead=template.overhead_milli) // unit)
+        for name, unit in _UNITS
+    )  # fmt: skip
+    return float(cpu), float(memory)
+
+
+def _actual(pod: PodView) -> WirePodTemplate:
+    # The template with the requests that the containers run with, where the status tells.
+    actual = {state.name: state.requests_milli for state in pod.states if not state.is_init}
+    containers = tuple(
+        TemplateContainer(each.name, actual.get(each.name) or each.requests_milli, {}, {})
+        for each in pod.template.containers
+    )
+    return WirePodTemplate(containers, pod.template.init_containers,
+                           overhead_milli=pod.template.overhead_milli)  # fmt: skip
+
+
+def _places(placed: PlacedPods, nodes: NodeArrays) -> NDArray[np.int32]:
+    # Of each pod: the place of its node; -1 for what has ended or runs nowhere we know.
+    by_number = np.full(max(placed.nodes, default=-1) + 2, -1, np.int32)
+    for number, name in placed.nodes.items():
+        by_number[number] = nodes.places.get(name, -1)
+    has_ended: Bools = (placed.phase == PodPhase.SUCCEEDED) | (placed.phase == PodPhase.FAILED)
+    known = np.minimum(placed.node, len(by_number) - 1)
+    return np.where(has_ended, np.int32(-1), by_number[known])
+
+
+def _summed(amounts: Floats, place: NDArray[np.int32], count: int) -> Floats:
+    return np.stack([np.bincount(place, row, minlength=count) for row in amounts])

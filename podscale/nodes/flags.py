@@ -1,0 +1,126 @@
+"""The command line of the nodes part."""
+
+from typing import get_args
+
+from podscale.core.selectors.selector import SelectorError, parse
+from podscale.kube.client.connect import ApiServerTarget
+from podscale.kube.leadership.leading import LeaseChoice
+from podscale.kube.leadership.lease import LeaseTimes
+from podscale.kube.leadership.own_pod import identity
+from podscale.nodes.decide.ballast import BallastSettings
+from podscale.nodes.decide.usage_windows import LONGEST_S
+from podscale.nodes.settings import Mode, NodesChoice
+from podscale.process.clusters import Targets
+from podscale.serving.flag_table import API_SERVER
+from podscale.serving.flags import Flag, Flags
+
+LEASE = "podscale-nodes"
+
+OWN: tuple[Flag, ...] = (
+    Flag("kubeconfig", help="Kubeconfig of the cluster; in-cluster when empty."),
+    Flag("mode", default="shadow",
+         help="shadow: decide and write nothing; ballast: resize the ballast pods."),
+    Flag("node-selector", help="Only nodes with these labels; others have no ballast."),
+    Flag("cpu-threshold", "float", 0.8, "Share of a node's CPU that pods may use; the label "
+         "nodes.podscale.io/cpu-threshold sets it per node."),
+    Flag("memory-threshold", "float", 0.85, "The same of memory, and "
+         "nodes.podscale.io/memory-threshold."),
+    Flag("usage-window", "duration", 300.0, "Usage is averaged over it, pods younger than it "
+         "count with their requests; after two without a measurement a node is let go."),
+    Flag("ballast-step", "float", 0.02, "Least change that is written, of allocatable."),
+    Flag("ballast-release", "float", 0.5, "Below this share of the threshold a node is let go."),
+    Flag("ballast-write-interval", "duration", 60.0, "Between two writes of one node."),
+    Flag("ballast-namespace", default="podscale-ballast", help="Where the ballast pods are."),
+    Flag("nodes-interval", "duration", 15.0, "Between two rounds over all nodes."),
+    Flag("metrics-source", default="feed",
+         help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
+              "cluster's metrics API, whoever serves it."),
+    Flag("metrics-timeout", "duration", 10.0, "How long one batch of metrics is waited for."),
+    Flag("leader-elect", "bool", True, "Write only while holding the Lease."),
+    Flag("leader-elect-lease-duration", "duration", 15.0,
+         "How long others wait after the last renewal."),
+    Flag("leader-elect-renew-deadline", "duration", 10.0,
+         "How long after its last renewal a leader still writes."),
+    Flag("leader-elect-retry-period", "duration", 2.0, "Between two attempts."),
+    Flag("leader-elect-resource-name", default=LEASE, help="Name of the Lease."),
+    Flag("leader-elect-resource-namespace", help="Its namespace; empty: the pod's own."),
+)  # fmt: skip
+
+TABLE: tuple[Flag, ...] = (*API_SERVER, *OWN)
+
+
+def problems(flags: Flags) -> list[str]:
+    """Return what makes these flags invalid, all at once."""
+    found = [
+        f"--{name} must be one of {', '.join(allowed)}"
+        for name, allowed in (("mode", get_args(Mode)), ("metrics-source", ("feed", "api")))
+        if flags.text(name) not in allowed
+    ]
+    found += [
+        f"--{name} must be above 0 and at most 1"
+        for name in ("cpu-threshold", "memory-threshold")
+        if not 0 < flags.seconds(name) <= 1
+    ]
+    found += [
+        f"--{name} must be at least 0 and below 1"
+        for name in ("ballast-step", "ballast-release")
+        if not 0 <= flags.seconds(name) < 1
+    ]
+    found += [
+        f"--{name} must be greater than 0"
+        for name in ("nodes-interval", "metrics-timeout")
+        if flags.seconds(name) <= 0
+    ]
+    if flags.seconds("ballast-write-interval") < 0:
+        found.append("--ballast-write-interval must not be negative")
+    if not 0 < flags.seconds("usage-window") <= LONGEST_S:
+        found.append(f"--usage-window must be above 0 and at most {LONGEST_S / 60:.0f}m")
+    if not flags.text("ballast-namespace"):
+        found.append("--ballast-namespace must not be empty")
+    try:
+        parse(flags.text("node-selector"))
+    except SelectorError as error:
+        found.append(f"--node-selector: {error}")
+    try:
+        _lease_times(flags)
+    except ValueError as error:
+        found.append(f"--leader-elect-*: {error}")
+    return found
+
+
+def choice(flags: Flags, *, own_namespace: str) -> NodesChoice:
+    """Return the choices of flags that ``problems`` found nothing wrong with."""
+    mode: Mode = next(each for each in get_args(Mode) if each == flags.text("mode"))
+    namespace = flags.text("leader-elect-resource-namespace") or own_namespace
+    lease = LeaseChoice(
+        namespace, flags.text("leader-elect-resource-name"), identity(), _lease_times(flags)
+    )
+    return NodesChoice(
+        mode=mode,
+        ballast=BallastSettings(
+            cpu_threshold=flags.seconds("cpu-threshold"),
+            memory_threshold=flags.seconds("memory-threshold"),
+            window_s=flags.seconds("usage-window"),
+            step=flags.seconds("ballast-step"),
+            release=flags.seconds("ballast-release"),
+            write_interval_s=flags.seconds("ballast-write-interval"),
+        ),
+        interval_s=flags.seconds("nodes-interval"),
+        timeout_s=flags.seconds("metrics-timeout"),
+        namespace=flags.text("ballast-namespace"),
+        selector=parse(flags.text("node-selector")),
+        lease=lease if flags.switch("leader-elect") else None,
+    )
+
+
+def targets(flags: Flags) -> Targets:
+    """Return how to reach the cluster."""
+    return Targets.one(ApiServerTarget(kubeconfig=flags.text("kubeconfig")))
+
+
+def _lease_times(flags: Flags) -> LeaseTimes:
+    return LeaseTimes(
+        flags.seconds("leader-elect-lease-duration"),
+        flags.seconds("leader-elect-renew-deadline"),
+        flags.seconds("leader-elect-retry-period"),
+    )

@@ -1,0 +1,123 @@
+"""The nodes part of a process: watches, Lease, rounds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from podscale.kube.client.resource import NODES
+from podscale.kube.events.recorder import FLUSH_S, Recorder
+from podscale.kube.informer.list_watch import WatchSource
+from podscale.kube.informer.reflector import Reflector
+from podscale.kube.informer.store import Store
+from podscale.kube.leadership.leading import Leadership, for_ever
+from podscale.kube.leadership.lease import Term
+from podscale.kube.leadership.own_pod import identity, leader_label_of, own_namespace
+from podscale.kube.objects.cluster import Node
+from podscale.nodes import flags as flags_
+from podscale.nodes.load_watcher import LoadWatcher
+from podscale.nodes.rounds import NodeRounds
+from podscale.nodes.selfmetrics import NodesMetrics
+from podscale.nodes.settings import NodesChoice
+from podscale.process.part import Part, PartKind, Shared, Work
+from podscale.process.rights import Right
+from podscale.serving.apis.api import ApiGroup, Route
+from podscale.serving.flags import Flags
+from podscale.serving.monitoring.health import Health, HealthVerdict
+
+COMPONENT = "podscale-nodes"  # in events
+NEEDED: Sequence[Right] = (
+    Right("list", "", "nodes", "nothing is decided"),
+    Right("watch", "", "nodes", "nodes are listed every half minute instead"),
+    Right("list", "", "pods", "nothing is decided"),
+)
+
+
+class NodesPart:
+    """One nodes part. ``run`` it, ``stop`` it before the connection closes."""
+
+    def __init__(self, shared: Shared, choice: NodesChoice, *, is_feed: bool) -> None:
+        self._api = shared.api
+        self._nodes: Store[Node] = Store()
+        self._pods = shared.pods
+        label = leader_label_of(shared.api, "nodes")
+        self._leading = Leadership(shared.api, choice.lease, label)
+        fenced = self._leading.api
+        self._recorder = Recorder(fenced, COMPONENT, instance=identity(), clock=shared.wall)
+        self.rounds = NodeRounds(
+            fenced,
+            shared.source(is_feed=is_feed),
+            self._nodes,
+            shared.pods,
+            choice,
+            NodesMetrics(shared.metrics.registry),
+            self._recorder,
+            is_leader=self.is_leader,
+            wall=shared.wall,
+        )
+
+        self.load_watcher = LoadWatcher(self.rounds, shared.wall)
+
+    @property
+    def groups(self) -> Sequence[ApiGroup]:
+        """None."""
+        return ()
+
+    def works(self) -> Sequence[Work]:
+        """Return the watch of nodes, the rounds and the Lease."""
+        return (("nodes", self.run),)
+
+    async def run(self) -> None:
+        """Watch, look and, while leading, write until cancelled or stopped."""
+        watching = Reflector(self._api, WatchSource(NODES, Node), self._nodes).run()
+        await self._leading.run(self._lead, [watching, self._recorder.run(), self.rounds.run()])
+
+    async def stop(self) -> None:
+        """Give the Lease back."""
+        await self._leading.stop()
+
+    async def _lead(self, term: Term) -> None:
+        try:
+            await for_ever(term)
+        finally:
+            await self._recorder.flush(FLUSH_S)  # still ours to tell
+
+    def is_leader(self) -> bool:
+        """Whether this process may write now."""
+        return self._leading.is_leader
+
+    def register(self, health: Health) -> None:
+        """Make readiness wait for the first lists, and tell of rounds that hang."""
+        health.add_liveness("nodes-rounds", self.rounds.heartbeat)
+        health.add_readiness("nodes-synced", self._synced)
+
+    def _synced(self) -> HealthVerdict:
+        if self._nodes.is_synced and self._pods.is_synced:
+            return HealthVerdict()
+        return HealthVerdict(False, "nodes and pods are not listed yet")
+
+
+def _is_feed(flags: Flags) -> bool:
+    return flags.text("metrics-source") == "feed"
+
+
+def _routes(part: Part) -> Sequence[Route]:
+    return part.load_watcher.routes() if isinstance(part, NodesPart) else ()
+
+
+@asynccontextmanager
+async def _open(flags: Flags, shared: Shared) -> AsyncIterator[NodesPart]:
+    namespace = await asyncio.to_thread(own_namespace, "podscale")
+    choice = flags_.choice(flags, own_namespace=namespace)
+    yield NodesPart(shared, choice, is_feed=_is_feed(flags))
+
+
+KIND = PartKind(
+    name="nodes",
+    table=flags_.TABLE,
+    problems=flags_.problems,
+    targets=flags_.targets,
+    open=_open,
+    reads_prometheus=_is_feed,
+    routes=_routes,
+    rights=NEEDED,
+)

@@ -1,0 +1,261 @@
+"""The rounds over all nodes: read usage, decide, write what is due.
+
+Every replica decides, so that each can answer for the load watcher; only the leader writes, and
+only in mode ``ballast``.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import numpy as np
+import structlog
+from msgspec import Struct
+
+from podscale.core.metrics import (
+    ContainerColumns,
+    ContainerUsage,
+    MetricsProvider,
+    NodeUsage,
+    NodeUsageColumns,
+)
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import NotLeading
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.events.recorder import Recorder
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Node, ObjectReference
+from podscale.nodes.cluster.node_table import NodeArrays, NodeTable
+from podscale.nodes.cluster.pod_sums import PodSums, PodTotals, unused
+from podscale.nodes.cluster.resizer import resize
+from podscale.nodes.decide.ballast import (
+    CPU,
+    LEAST,
+    MEMORY,
+    BallastPlan,
+    Floats,
+    HeldBallast,
+    NodeColumns,
+    NodeStates,
+    Reason,
+    plan,
+)
+from podscale.nodes.decide.usage_windows import UsageWindows
+from podscale.nodes.selfmetrics import NodesMetrics
+from podscale.nodes.settings import NodesChoice
+from podscale.serving.monitoring.liveness import Heartbeat
+
+_log = structlog.get_logger(__name__)
+
+_TOGETHER = 8  # writes at once
+# What is told of when it begins: it opens many nodes, and somebody can mend it.
+_TOLD = {
+    Reason.STALE_USAGE: "no usage of {count} nodes was measured for two windows: pods are "
+    "admitted to them by requests alone",
+    Reason.LOWER_PRIORITY: "a pod of lower priority than ballast runs: all of {count} nodes are "
+    "open, since ballast could cause its preemption",
+}
+
+
+class DecidedNodes(Struct, frozen=True, eq=False):
+    """One round's view of all nodes, and what came of it."""
+
+    nodes: NodeArrays
+    columns: NodeColumns
+    sums: PodSums
+    plan: BallastPlan
+
+
+class NodeRounds:
+    """``run`` it on every replica; ``decided`` is the newest round."""
+
+    def __init__(
+        self,
+        api: Api,
+        provider: MetricsProvider,
+        nodes: Store[Node],
+        pods: PodStore,
+        choice: NodesChoice,
+        metrics: NodesMetrics,
+        recorder: Recorder,
+        *,
+        is_leader: Callable[[], bool],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``api`` is fenced by the Lease."""
+        self._api = api
+        self._provider = provider
+        self._nodes = nodes
+        self._pods = pods
+        self._choice = choice
+        self._metrics = metrics
+        self._recorder = recorder
+        self._is_leader = is_leader
+        self._wall = wall
+        self._table = NodeTable(nodes, choice.ballast, choice.selector)
+        self._totals = PodTotals(pods, choice.namespace)
+        self.windows = UsageWindows(choice.interval_s)
+        self._memory = _Memory()
+        self._told: set[Reason] = set()
+        self.decided: DecidedNodes | None = None
+        self.heartbeat = Heartbeat(5 * max(choice.interval_s, choice.timeout_s))
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        await self._nodes.wait_synced()
+        await self._pods.wait_synced()
+        try:
+            while True:
+                self.heartbeat.beat()
+                try:
+                    await self.once()
+                except NotLeading:
+                    _log.info("round ended: another replica leads")
+                except Exception:  # noqa: BLE001 - the next round is another try
+                    _log.exception("round failed")
+                await asyncio.sleep(self._choice.interval_s)
+        finally:
+            self.heartbeat.rest()
+
+    async def once(self) -> None:
+        """Run one round."""
+        await self._measure()
+        # A watch that is behind may lack pods: what they request would be given away twice.
+        if not (self._nodes.is_current() and self._pods.is_current()):
+            _log.warning("nothing decided: the watches are not current")
+            return
+        now = self._wall()
+        decided = await self._decide(now)
+        self.decided = decided
+        self._tell(decided)
+        if self._choice.mode != "ballast":
+            self._memory.keep(decided, now)
+        elif self._is_leader():
+            await self._write(decided, now)
+
+    async def _measure(self) -> None:
+        names = self._table.arrays().names
+        self.windows.keep(names)
+        if not names:
+            return
+        try:
+            async with asyncio.timeout(self._choice.timeout_s):
+                (answer,) = await self._provider.answer([NodeUsage(names)])
+        except TimeoutError:
+            self._metrics.failures.labels("Timeout").inc()
+            return
+        if not isinstance(answer, NodeUsageColumns):
+            self._metrics.failures.labels(getattr(answer, "reason", "WrongAnswer")).inc()
+            return
+        usage = np.stack([answer.cpu_cores * 1000, answer.memory_bytes])
+        time_s = np.where(np.isnan(answer.time_s), answer.asked_s, answer.time_s)
+        self.windows.add(usage, time_s)
+
+    async def _decide(self, now: float) -> DecidedNodes:
+        settings = self._choice.ballast
+        nodes = self._table.arrays()
+        self.windows.keep(nodes.names)
+        sums = self._totals.sums(nodes, now - settings.window_s)
+        columns = NodeColumns(
+            nodes.capacity,
+            nodes.allocatable,
+            self.windows.within(settings.window_s).mean,
+            await self._unused(sums, nodes),
+            sums.requested,
+        )
+        states = NodeStates(
+            nodes.is_excluded,
+            nodes.is_pressed,
+            nodes.is_cordoned,
+            nodes.is_draining,
+            self.windows.measured_s(),
+        )
+        held = sums.held if self._choice.mode == "ballast" else self._memory.held(nodes)
+        made = plan(
+            columns, states, HeldBallast(held, self._memory.written_s(nodes)),
+            nodes.thresholds, now, settings, has_lower_priority=sums.has_lower_priority,
+        )  # fmt: skip
+        return DecidedNodes(nodes, columns, sums, made)
+
+    async def _unused(self, sums: PodSums, nodes: NodeArrays) -> Floats:
+        young = self._totals.young_pods(sums)
+        if not young:
+            return np.zeros((2, len(nodes.names)))
+        namespaces = tuple(sorted({view.namespace for view in young}))
+        usage = None
+        try:
+            async with asyncio.timeout(self._choice.timeout_s):
+                (usage,) = await self._provider.answer([ContainerUsage(namespaces)])
+        except TimeoutError:
+            self._metrics.failures.labels("Timeout").inc()
+        # What is not measured counts as requested: the cautious way for a young pod.
+        return unused(young, usage if isinstance(usage, ContainerColumns) else None, nodes)
+
+    async def _write(self, decided: DecidedNodes, now: float) -> None:
+        due = iter(np.flatnonzero(decided.plan.is_due).tolist())
+
+        async def some() -> None:
+            for place in due:
+                pod = self._totals.ballast(decided.sums, place)
+                if pod is None or pod.node != decided.nodes.names[place]:
+                    continue
+                # Noted whatever comes of it: one that is refused is not tried every round.
+                self._memory.note_write(decided.nodes.names[place], now)
+                result = await resize(
+                    self._api, self._pods, pod.namespace, pod.name, pod.uid,
+                    decided.plan.requests[:, place].tolist(),
+                )  # fmt: skip
+                self._metrics.writes.labels(result).inc()
+
+        # Not in a task group, whose errors come wrapped: whoever stops leading stops quietly.
+        await asyncio.gather(*(some() for _ in range(_TOGETHER)))
+        self._memory.forget(decided.nodes)
+
+    def _tell(self, decided: DecidedNodes) -> None:
+        counts = np.bincount(decided.plan.reason, minlength=len(Reason))
+        for reason in Reason:
+            self._metrics.reasons.labels(reason.token).set(int(counts[reason]))
+        held = np.nansum(decided.sums.held, axis=1)
+        self._metrics.held.labels("cpu").set(held[CPU] / 1000)
+        self._metrics.held.labels("memory").set(held[MEMORY])
+        for reason, text in _TOLD.items():
+            if not counts[reason]:
+                self._told.discard(reason)
+            elif reason not in self._told:
+                self._told.add(reason)
+                message = text.format(count=int(counts[reason]))
+                _log.warning(message, reason=reason.token)
+                if self._choice.mode == "ballast" and self._is_leader():
+                    about = ObjectReference("DaemonSet", self._choice.namespace,
+                                            "podscale-ballast", api_version="apps/v1")  # fmt: skip
+                    self._recorder.event(about, "Warning", reason.token, message)
+
+
+class _Memory:
+    """What earlier rounds did: when nodes were written, and in modes that write nothing, what
+    they would hold."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, float] = {}
+        self._held: dict[str, Floats] = {}
+
+    def written_s(self, nodes: NodeArrays) -> Floats:
+        return np.array([self._written.get(name, -np.inf) for name in nodes.names])
+
+    def held(self, nodes: NodeArrays) -> Floats:
+        rows = [self._held.get(name, LEAST[:, 0]) for name in nodes.names]
+        return np.array(rows).reshape(-1, 2).T
+
+    def note_write(self, name: str, now: float) -> None:
+        self._written[name] = now
+
+    def keep(self, decided: DecidedNodes, now: float) -> None:
+        for place in np.flatnonzero(decided.plan.is_due).tolist():
+            name = decided.nodes.names[place]
+            self._written[name], self._held[name] = now, decided.plan.requests[:, place]
+        self.forget(decided.nodes)
+
+    def forget(self, nodes: NodeArrays) -> None:
+        for name in [name for name in self._written if name not in nodes.places]:
+            self._written.pop(name)
+            self._held.pop(name, None)

@@ -1,0 +1,27 @@
+"""What the nodes part says about itself."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+PREFIX = "podscale_nodes_"
+
+
+class NodesMetrics:
+    """The metrics of one nodes part, in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reasons = Gauge(
+            PREFIX + "ballast", "Nodes by the reason for what their ballast is.", ("reason",),
+            registry=registry,
+        )  # fmt: skip
+        self.held = Gauge(
+            PREFIX + "ballast_requests", "What all ballast requests: cores, bytes.", ("resource",),
+            registry=registry,
+        )  # fmt: skip
+        self.writes = Counter(
+            PREFIX + "ballast_writes", "Resizes of ballast by what became of them.", ("result",),
+            registry=registry,
+        )  # fmt: skip
+        self.failures = Counter(
+            PREFIX + "usage_failures", "Rounds that usage could not be read in.", ("reason",),
+            registry=registry,
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Lets all ballast go when nobody leads: a process beside the nodes part, with an account that
+may only resize and delete ballast.
+
+Ballast that nobody looks after keeps pods out by a load that has long gone.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from podscale.kube.client.api import Api
+from podscale.kube.client.errors import KubeError, ObjectNotFound
+from podscale.kube.client.resource import LEASES, PODS
+from podscale.kube.client.wire import ListOf, decode
+from podscale.kube.columns.pod_shapes import amounts
+from podscale.kube.objects.cluster import Lease, LeaseSpec
+from podscale.kube.objects.pod import Pod
+from podscale.nodes.cluster.pod_sums import BALLAST_LABELS
+from podscale.nodes.cluster.resizer import LEAST_REQUESTS, resize
+
+log = structlog.get_logger(__name__)
+
+_TOGETHER = 8
+
+
+class WatchdogChoice(Struct, frozen=True):
+    """Which Lease is watched, and which ballast is let go."""
+
+    namespace: str = "podscale-ballast"
+    lease: str = "podscale-nodes"
+    lease_namespace: str = "podscale"
+    patience_s: float = 300.0
+    interval_s: float = 15.0
+
+
+class RenewalAge:
+    """How long ago a Lease was renewed: counted here from when it was seen to change, so that
+    clocks that differ do not matter after the first look."""
+
+    def __init__(self) -> None:
+        self._seen: LeaseSpec | None = None
+        self._changed = float("-inf")
+
+    def note(self, spec: LeaseSpec, *, now: float, wall_s: float) -> float:
+        """Return its age at ``now`` (monotonic)."""
+        if spec != self._seen:
+            is_first = self._seen is None
+            self._seen = spec
+            renewed = spec.renew_time
+            # Before the first look only the writer's clock can tell.
+            ago = max(0.0, wall_s - renewed) if is_first and renewed is not None else 0.0
+            self._changed = now - ago
+        return now - self._changed
+
+
+async def watch(
+    api: Api,
+    choice: WatchdogChoice,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+) -> None:
+    """Look at the Lease for ever; while nobody has renewed it for the patience, keep all ballast
+    at its least."""
+    age, was_led = RenewalAge(), True
+    while True:
+        try:
+            age_s = age.note(await _lease(api, choice), now=clock(), wall_s=wall())
+            is_led = age_s <= choice.patience_s
+            if is_led != was_led:
+                log.warning("nobody leads: ballast is let go" if not is_led else "led again",
+                            lease=choice.lease, renewed_s_ago=round(age_s))  # fmt: skip
+            was_led = is_led
+            if not is_led:
+                await let_go(api, choice.namespace)
+        except (KubeError, msgspec.DecodeError) as error:
+            log.warning("not looked at", error=str(error))
+        await asyncio.sleep(choice.interval_s)
+
+
+async def let_go(api: Api, namespace: str) -> int:
+    """Bring all ballast to its least; returns how many pods were resized."""
+    answer = await api.request(
+        "GET", PODS.path(namespace), query={"labelSelector": str(BALLAST_LABELS)}
+    )
+    pods = iter([pod for pod in decode(answer.body, ListOf[Pod]).items or () if _is_held(pod)])
+    done = 0
+
+    async def some() -> None:
+        nonlocal done
+        for pod in pods:
+            meta = pod.metadata
+            result = await resize(api, None, namespace, meta.name, meta.uid, LEAST_REQUESTS)
+            done += result == "done"
+
+    await asyncio.gather(*(some() for _ in range(_TOGETHER)))
+    if done:
+        log.info("ballast let go", pods=done)
+    return done
+
+
+async def _lease(api: Api, choice: WatchdogChoice) -> LeaseSpec:
+    try:
+        path = LEASES.path(choice.lease_namespace, choice.lease)
+        return decode((await api.request("GET", path)).body, Lease).spec
+    except ObjectNotFound:
+        return LeaseSpec()  # nobody has ever led, or somebody deleted it
+
+
+def _is_held(pod: Pod) -> bool:
+    has = [amounts(container.resources.requests) for container in pod.spec.containers]
+    least = {"cpu": LEAST_REQUESTS[0], "memory": 1000 * LEAST_REQUESTS[1]}
+    return any(each.get(name, 0) > amount for each in has for name, amount in least.items())

@@ -1,0 +1,164 @@
+"""Nodes, pods and usage in memory, and the API server's side of a resize."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from podscale.core.metrics import (
+    Answer,
+    ContainerColumns,
+    NodeUsage,
+    NodeUsageColumns,
+    Question,
+    Unavailable,
+)
+from podscale.kube.client.api import Method, Response
+from podscale.kube.client.errors import ApiUnreachable, ObjectNotFound
+from podscale.kube.client.wire import decode
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.informer.list_watch import ListedState, ListPage, WatchAlive, WatchPage
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.cluster import Node
+from podscale.kube.objects.pod import Pod
+
+GI = 2**30
+BALLAST = {"app.kubernetes.io/component": "ballast"}
+
+
+class Fleet:
+    """An ``Api`` and a ``MetricsProvider`` over objects in dicts."""
+
+    user_agent = "podscale-nodes/test"
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.lease: dict[str, Any] | None = None
+        self.usage: dict[str, tuple[float, float]] = {}  # cores, bytes
+        self.pod_usage: list[tuple[str, str, float, float]] = []
+        self.taken_s = 0.0  # when usage was measured
+        self.is_silent = False  # nothing answers about metrics
+        self.is_down = False  # nor does the API server
+        self.patches: list[tuple[str, Any]] = []
+        self.events: list[str] = []  # reasons
+        self.node_store: Store[Node] = Store()
+        self.pod_store = PodStore()
+        self._version = 1
+
+    def node(self, name: str, cores: float = 10.0, **metadata: Any) -> dict[str, Any]:
+        amounts = {"cpu": str(cores), "memory": "32Gi"}
+        self.nodes[name] = {
+            "metadata": {"name": name, **metadata},
+            "status": {"capacity": amounts, "allocatable": dict(amounts)},
+        }
+        return self.nodes[name]
+
+    def pod(
+        self,
+        name: str,
+        node: str,
+        cpu: str = "",
+        *,
+        started: str = "2026-11-24T00:00:00Z",
+        labels: Mapping[str, str] | None = None,
+        namespace: str = "shop",
+        container: str = "app",
+        **spec: Any,
+    ) -> dict[str, Any]:
+        requests = {"cpu": cpu, "memory": "1Mi"} if cpu else {}
+        self.pods[name] = {
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}",
+                         "labels": dict(labels or {})},
+            "spec": {"nodeName": node, **spec,
+                     "containers": [{"name": container, "resources": {"requests": requests}}]},
+            "status": {"phase": "Running", "startTime": started},
+        }  # fmt: skip
+        return self.pods[name]
+
+    def ballast(self, node: str, cpu: str = "1m", **spec: Any) -> dict[str, Any]:
+        return self.pod(f"ballast-{node}", node, cpu, labels=BALLAST, container="pause",
+                        namespace="podscale-ballast", **spec)  # fmt: skip
+
+    def held(self, node: str) -> str:
+        """Return what the ballast of a node requests of CPU."""
+        container = self.pods[f"ballast-{node}"]["spec"]["containers"][0]
+        return str(container["resources"]["requests"]["cpu"])
+
+    def feed(self) -> None:
+        """Bring the stores to what there is."""
+        self._version += 1
+        for objects, kind, store in (
+            (self.nodes, Node, self.node_store), (self.pods, Pod, self.pod_store),
+        ):  # fmt: skip
+            for each in objects.values():
+                each["metadata"]["resourceVersion"] = str(self._version)
+            items = [decode(msgspec.json.encode(each), kind) for each in objects.values()]
+            version = str(self._version)
+            for happening in (ListedState(), WatchPage(items, version), ListPage(version),
+                              WatchAlive(version, 1e9)):  # fmt: skip
+                store.apply(happening, scope="", now=time.monotonic())  # type: ignore[attr-defined]
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+        accept: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        guard: Callable[[], None] | None = None,
+    ) -> Response:
+        if self.is_down:
+            raise ApiUnreachable("connection refused")
+        if method == "PATCH" and path.endswith("/resize"):
+            return self._resize(path.split("/")[-2], msgspec.json.decode(body or b""))
+        if method == "POST" and path.endswith("/events"):
+            event = msgspec.json.decode(body or b"")
+            self.events.append(event["reason"])
+            return Response(200, {}, msgspec.json.encode({"metadata": event["metadata"]}))
+        if path.endswith("/pods"):
+            assert query == {"labelSelector": "app.kubernetes.io/component=ballast"}
+            items = [each for each in self.pods.values() if each["metadata"]["labels"] == BALLAST]
+            return Response(200, {}, msgspec.json.encode({"items": items}))
+        if "/leases/" in path and self.lease is not None:
+            return Response(200, {}, msgspec.json.encode(self.lease))
+        raise ObjectNotFound(404, "NotFound", path)
+
+    def stream(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    def _resize(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Response:
+        pod = self.pods.get(name)
+        if pod is None:
+            raise ObjectNotFound(404, "NotFound", name)
+        uid, container, requests = (each["value"] for each in patch)
+        assert uid == pod["metadata"]["uid"]
+        assert container == pod["spec"]["containers"][0]["name"]
+        self._version += 1
+        pod["metadata"]["resourceVersion"] = str(self._version)
+        pod["spec"]["containers"][0]["resources"]["requests"] = requests
+        self.patches.append((name, requests))
+        return Response(200, {}, msgspec.json.encode(pod))
+
+    async def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        if self.is_silent:
+            return [Unavailable("Down", "nobody answers")] * len(questions)
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: Question) -> Answer:
+        if isinstance(question, NodeUsage):
+            rows = [self.usage.get(name, (np.nan, np.nan)) for name in question.names]
+            cores, bytes_ = np.array(rows, np.float64).reshape(-1, 2).T
+            return NodeUsageColumns(cores, bytes_, np.full(len(rows), self.taken_s), self.taken_s)
+        columns = [[row[place] for row in self.pod_usage] for place in range(4)]
+        return ContainerColumns(
+            columns[0], columns[1], ["app"] * len(self.pod_usage),
+            np.array(columns[2], np.float64), np.array(columns[3], np.float64),
+            np.full(len(self.pod_usage), self.taken_s), self.taken_s,
+        )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Usage of nodes as load-watcher tells it."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import pytest
+
+from podscale.nodes.load_watcher import LoadWatcher
+from podscale.serving.apis.api import ApiRequest, ApiResponse, Media
+from podscale.serving.auth.user import ANONYMOUS_USER
+from podscale.serving.request_info import request_info
+from podscale.serving.status import Status
+from tests.unit.nodes.fleet import GI, Fleet
+from tests.unit.nodes.test_rounds import NOW, Rounds
+
+
+async def get(watcher: LoadWatcher, path: str, **query: str) -> Any:
+    values = {key: [value] for key, value in query.items()}
+    request = ApiRequest("GET", path, request_info("GET", path, values), values, {}, b"",
+                         ANONYMOUS_USER, Media(), 0.0)  # fmt: skip
+    route = watcher.routes()[path.startswith("/watcher/")]
+    answer = route.handler(request)
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    if isinstance(answer, Status):
+        return answer
+    assert isinstance(answer, ApiResponse)
+    return msgspec.json.decode(answer.body)
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    fleet = Fleet()
+    for name in ("a", "b", "silent"):
+        fleet.node(name)
+    fleet.usage = {"a": (2.0, 8 * GI), "b": (5.0, GI)}
+    return Rounds(fleet)
+
+
+async def test_percent_of_capacity_in_windows(rounds: Rounds) -> None:
+    await rounds.at(0)
+    rounds.fleet.usage["a"] = (4.0, 8 * GI)
+    await rounds.at(400)
+    watcher = LoadWatcher(rounds.rounds, lambda: NOW + 400)
+    got = await get(watcher, "/watcher")
+    assert got["window"] == {"duration": "15m", "start": NOW - 500, "end": NOW + 400}
+    assert (got["timestamp"], got["source"]) == (NOW + 400, "podscale")
+    nodes = got["data"]["NodeMetricsMap"]
+    assert nodes.keys() == {"a", "b"}  # what was not measured is not told as 0
+    assert [(m["type"], m["operator"], m["rollup"], m["value"]) for m in nodes["a"]["metrics"]] == [
+        ("CPU", "AVG", "15m", 30.0), ("CPU", "STD", "15m", 10.0), ("CPU", "Latest", "15m", 40.0),
+        ("Memory", "AVG", "15m", 25.0), ("Memory", "STD", "15m", 0.0),
+        ("Memory", "Latest", "15m", 25.0),
+    ]  # fmt: skip
+    recent = await get(watcher, "/watcher", window="5m")
+    assert recent["data"]["NodeMetricsMap"]["a"]["metrics"][0]["value"] == 40.0
+
+
+async def test_one_node_in_either_way_of_asking(rounds: Rounds) -> None:
+    await rounds.at(0)
+    watcher = LoadWatcher(rounds.rounds, lambda: NOW)
+    for got in (await get(watcher, "/watcher/b"), await get(watcher, "/watcher", host="b")):
+        assert got["data"]["NodeMetricsMap"].keys() == {"b"}
+    assert (await get(watcher, "/watcher/silent"))["data"]["NodeMetricsMap"] == {}
+    assert (await get(watcher, "/watcher/gone")).code == 404
+
+
+async def test_what_cannot_be_answered(rounds: Rounds) -> None:
+    watcher = LoadWatcher(rounds.rounds, lambda: NOW)
+    assert (await get(watcher, "/watcher")).code == 503
+    assert (await get(watcher, "/watcher", window="1h")).code == 400
+
+
+async def test_an_answer_is_made_once_for_each_round(rounds: Rounds) -> None:
+    await rounds.at(0)
+    watcher = LoadWatcher(rounds.rounds, lambda: rounds.now)
+    first = await get(watcher, "/watcher")
+    rounds.now += 5
+    assert await get(watcher, "/watcher") == first
+    await rounds.at(60)
+    assert (await get(watcher, "/watcher"))["timestamp"] == NOW + 60

@@ -1,0 +1,227 @@
+"""A round over all nodes: what is read, summed, decided and written."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from podscale.core.selectors.selector import parse
+from podscale.kube.columns.pods import PodStore
+from podscale.kube.events.recorder import Recorder
+from podscale.nodes.decide.ballast import Reason
+from podscale.nodes.rounds import NodeRounds
+from podscale.nodes.selfmetrics import NodesMetrics
+from podscale.nodes.settings import NodesChoice
+from tests.unit.nodes.fleet import GI, Fleet
+
+NOW = 1_795_000_000.0  # 2026-11-18
+OLD, YOUNG = "2026-11-17T00:00:00Z", "2026-11-18T11:06:35Z"  # 5 s before NOW
+
+
+class Rounds:
+    """Rounds over a fleet, at a clock of their own."""
+
+    def __init__(self, fleet: Fleet, **choice: Any) -> None:
+        self.fleet, self.now, self.leads = fleet, NOW, True
+        self.registry = CollectorRegistry()
+        self.recorder = Recorder(fleet, "test", clock=lambda: self.now)
+        self.rounds = NodeRounds(
+            fleet, fleet, fleet.node_store, fleet.pod_store,
+            NodesChoice(**{"mode": "ballast", **choice}), NodesMetrics(self.registry),
+            self.recorder, is_leader=lambda: self.leads, wall=lambda: self.now,
+        )  # fmt: skip
+
+    async def told(self) -> list[str]:
+        """Return the reasons of the events so far."""
+        writing = asyncio.ensure_future(self.recorder.run())
+        await self.recorder.flush(1.0)
+        writing.cancel()
+        return self.fleet.events
+
+    async def at(self, seconds: float) -> dict[str, str]:
+        """Run one round so long after the start; returns the reason for each node."""
+        self.now = NOW + seconds
+        self.fleet.taken_s = self.now
+        self.fleet.feed()
+        await self.rounds.once()
+        decided = self.rounds.decided
+        assert decided is not None
+        return {name: Reason(int(reason)).token for name, reason in
+                zip(decided.nodes.names, decided.plan.reason, strict=True)}  # fmt: skip
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    for name in ("a", "b"):
+        made.node(name)
+        made.ballast(name)
+        made.pod(f"web-{name}", name, "2", started=OLD)
+        made.usage[name] = (6.0, GI)
+    return made
+
+
+async def test_every_ballast_is_resized_to_what_its_node_needs(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    assert await rounds.at(0) == {"a": "Loaded", "b": "Loaded"}
+    assert {fleet.held(name) for name in "ab"} == {"6"}  # 6 + 10 - 8 - 2
+    assert await rounds.at(61) == {"a": "WithinStep", "b": "WithinStep"}
+    assert len(fleet.patches) == 2
+    written = rounds.registry.get_sample_value(
+        "podscale_nodes_ballast_writes_total", {"result": "done"}
+    )
+    assert written == 2
+
+
+@pytest.mark.parametrize(("mode", "leads"), [("shadow", True), ("ballast", False)])
+async def test_who_may_not_write_decides_and_writes_nothing(
+    fleet: Fleet, mode: str, leads: bool
+) -> None:
+    rounds = Rounds(fleet, mode=mode)
+    rounds.leads = leads
+    assert await rounds.at(0) == {"a": "Loaded", "b": "Loaded"}
+    assert fleet.patches == []
+    # What would be held is remembered where nothing can hold it.
+    again = "WithinStep" if mode != "ballast" else "Loaded"
+    assert await rounds.at(61) == {"a": again, "b": again}
+
+
+async def test_requests_are_counted_as_the_scheduler_counts_them(fleet: Fleet) -> None:
+    fleet.pod("done", "a", "3", started=OLD)["status"]["phase"] = "Succeeded"
+    fleet.pod("waiting", "", "3")
+    fleet.pod("elsewhere", "gone", "3")
+    fleet.pod("bare", "a", started=OLD)  # no requests at all
+    init = {"name": "init", "resources": {"requests": {"cpu": "4"}}}
+    fleet.pod("init", "b", "1", started=OLD, initContainers=[init], overhead={"cpu": "250m"})
+    growing = fleet.pod("growing", "b", "500m", started=OLD)
+    growing["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
+    growing["status"]["containerStatuses"] = [
+        {"name": "app", "resources": {"requests": {"cpu": "750m"}}}
+    ]
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    decided = rounds.rounds.decided
+    assert decided is not None
+    assert decided.columns.requested[0].tolist() == [2000.0, 2000.0 + 4250.0 + 750.0]
+
+
+async def test_young_pods_count_with_what_they_do_not_use_yet(fleet: Fleet) -> None:
+    fleet.pod("new", "a", "1", started=YOUNG)
+    fleet.pod("newer", "a", "500m", started=YOUNG)
+    fleet.pod_usage = [("shop", "new", 0.25, 0.0)]
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    decided = rounds.rounds.decided
+    assert decided is not None
+    assert decided.columns.young[0].tolist() == [750.0 + 500.0, 0.0]
+
+
+async def test_a_silent_feed_lets_go_after_two_windows_and_says_so_once(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.is_silent = True
+    assert await rounds.at(599) == {"a": "WithinStep", "b": "WithinStep"}
+    assert await rounds.at(601) == {"a": "StaleUsage", "b": "StaleUsage"}
+    assert {fleet.held(name) for name in "ab"} == {"1m"}
+    await rounds.at(620)
+    assert await rounds.told() == ["StaleUsage"]
+    failed = rounds.registry.get_sample_value(
+        "podscale_nodes_usage_failures_total", {"reason": "Down"}
+    )
+    assert failed == 3
+    fleet.is_silent = False
+    assert await rounds.at(700) == {"a": "Loaded", "b": "Loaded"}
+
+
+async def test_metrics_of_half_of_the_nodes_decide_over_those(fleet: Fleet) -> None:
+    del fleet.usage["b"]
+    fleet.usage["gone"] = (99.0, 99.0)
+    rounds = Rounds(fleet)
+    assert await rounds.at(0) == {"a": "Loaded", "b": "StaleUsage"}
+    assert (fleet.held("a"), fleet.held("b")) == ("6", "1m")
+
+
+async def test_a_pod_of_lower_priority_opens_all_nodes(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    fleet.pod("batch", "b", "1", started=OLD, priority=-5)
+    assert await rounds.at(1) == {"a": "LowerPriority", "b": "LowerPriority"}
+    assert {fleet.held(name) for name in "ab"} == {"1m"}
+    assert await rounds.told() == ["LowerPriority"]
+    # It has ended: a minute after the last write both are held again.
+    del fleet.pods["batch"]
+    assert await rounds.at(62) == {"a": "Loaded", "b": "Loaded"}
+
+
+async def test_ballast_that_is_deleted_again_and_again_is_written_once_a_minute(
+    fleet: Fleet,
+) -> None:
+    rounds = Rounds(fleet)
+    for second in range(0, 120, 15):
+        fleet.pods["ballast-a"]["metadata"]["uid"] = f"uid-{second}"
+        fleet.pods["ballast-a"]["spec"]["containers"][0]["resources"]["requests"] = {
+            "cpu": "1m", "memory": "1Mi"
+        }  # fmt: skip
+        await rounds.at(second)
+    assert [name for name, _ in fleet.patches].count("ballast-a") == 2
+
+
+async def test_selected_and_excluded_nodes_and_their_own_thresholds(fleet: Fleet) -> None:
+    fleet.nodes["a"]["metadata"]["labels"] = {
+        "pool": "web", "nodes.podscale.io/cpu-threshold": "0.7",
+        "nodes.podscale.io/memory-threshold": "lots",
+    }  # fmt: skip
+    fleet.node("c", labels={"pool": "web", "nodes.podscale.io/ballast": "off"})
+    fleet.ballast("c", "3")
+    rounds = Rounds(fleet, selector=parse("pool=web"))
+    assert await rounds.at(0) == {"a": "Loaded", "b": "Excluded", "c": "Excluded"}
+    assert (fleet.held("a"), fleet.held("b"), fleet.held("c")) == ("7", "1m", "1m")
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"spec": {"unschedulable": True}}, "Cordoned"),
+    ({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}},
+     "Draining"),
+    ({"conditions": [{"type": "DiskPressure", "status": "True"}]}, "Pressure"),
+    ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, "Pressure"),
+    ({"conditions": [{"type": "Ready", "status": "True"}]}, "WithinStep"),
+    ({"allocatable": {"cpu": "lots", "memory": "1Gi"}}, "Unreadable"),
+    ({"allocatable": {"cpu": "6", "memory": "31Gi"}}, "TooSoon"),
+])  # fmt: skip
+async def test_what_happens_to_a_node(fleet: Fleet, change: dict[str, Any], reason: str) -> None:
+    rounds = Rounds(fleet)
+    await rounds.at(0)
+    spec = change.pop("spec", {})
+    fleet.nodes["a"]["spec"] = spec
+    fleet.nodes["a"]["status"] |= change
+    assert (await rounds.at(5))["a"] == reason
+    let_go = reason in ("Cordoned", "Draining", "Pressure")
+    assert (fleet.held("a") == "1m") == let_go
+
+
+async def test_nothing_is_decided_on_watches_that_are_behind(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    fleet.feed()
+    rounds.rounds._pods = PodStore()  # never listed
+    await rounds.rounds.once()
+    assert rounds.rounds.decided is None
+
+
+async def test_a_refused_resize_is_counted_and_tried_a_minute_later(fleet: Fleet) -> None:
+    rounds = Rounds(fleet)
+    fleet.feed()
+    fleet.is_down = True
+    await rounds.at(0)
+    failed = {"result": "failed"}
+    name = "podscale_nodes_ballast_writes_total"
+    assert rounds.registry.get_sample_value(name, failed) == 2
+    fleet.is_down = False
+    await rounds.at(30)
+    assert fleet.patches == []
+    await rounds.at(61)
+    assert len(fleet.patches) == 2
+
+
+async def test_an_empty_cluster_is_no_error() -> None:
+    assert await Rounds(Fleet()).at(0) == {}

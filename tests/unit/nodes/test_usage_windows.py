@@ -1,0 +1,62 @@
+"""Usage of nodes over time."""
+
+import math
+
+import numpy as np
+
+from podscale.nodes.decide.usage_windows import UsageWindows
+
+
+def taken(*cpu: float) -> np.ndarray:
+    return np.array([cpu, cpu], np.float64)
+
+
+def test_the_mean_is_over_the_window_before_each_nodes_newest_sample() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a", "b"])
+    for second, a, b in ((0, 100, 8), (100, 1, 8), (200, 2, 8), (300, 3, math.nan)):
+        windows.add(taken(a, b), np.full(2, float(second)))
+    within = windows.within(300.0)
+    assert within.mean[0].tolist() == [2.0, 8.0]
+    assert within.latest[0].tolist() == [3.0, 8.0]
+    assert within.deviation[0].tolist() == [math.sqrt(2 / 3), 0.0]
+    assert windows.measured_s().tolist() == [300.0, 200.0]
+
+
+def test_a_sample_that_is_served_twice_counts_once() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a"])
+    for value, second in ((1.0, 10.0), (1.0, 10.0), (4.0, 20.0)):
+        windows.add(taken(value), np.array([second]))
+    assert windows.within(300.0).mean[0].tolist() == [2.5]
+
+
+def test_what_is_no_amount_is_no_sample() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a"])
+    windows.add(np.full((2, 1), np.nan), np.array([10.0]))
+    assert windows.measured_s().tolist() == [-math.inf]
+    for bad in (-1.0, math.inf, math.nan):
+        windows.add(np.array([[bad], [7.0]]), np.array([20.0]))
+    assert np.isnan(windows.within(300.0).mean[0]).all()
+    assert windows.within(300.0).mean[1].tolist() == [7.0]
+    assert windows.measured_s().tolist() == [-math.inf]  # half of it is not it
+
+
+def test_nodes_come_and_go_and_keep_their_own_samples() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a", "b"])
+    windows.add(taken(1.0, 2.0), np.array([10.0, 10.0]))
+    windows.keep(["c", "b"])
+    assert windows.within(300.0).mean[0][1] == 2.0
+    assert np.isnan(windows.within(300.0).mean[0][0])
+    windows.keep([])
+    assert windows.measured_s().tolist() == []
+
+
+def test_no_more_is_kept_than_the_longest_window_needs() -> None:
+    windows = UsageWindows(15.0)
+    windows.keep(["a"])
+    for second in range(0, 15_000, 15):
+        windows.add(taken(1.0), np.array([float(second)]))
+    assert len(windows._times) == 62
