@@ -53,6 +53,9 @@ OWN: tuple[Flag, ...] = (
     Flag("selector", help="Only autoscalers with these labels."),
     Flag("emulated-version", default="1.37",
          help="Kubernetes release whose decisions are followed: 1.36, 1.37 or 1.38."),
+    Flag("coordinate", "bool", False,
+         "Hold a utilization of CPU to the anchor of a VPA on the same target; per object: "
+         "podscale.io/coordinate: on or off. Not in shadow mode."),
     Flag("metrics-source", default="feed",
          help="feed: Prometheus, read by this process (--config, --prometheus-url); api: the "
               "cluster's metrics APIs, whoever serves them."),
@@ -148,6 +151,7 @@ def settings_of(flags: Flags) -> Settings:
             "horizontal-pod-autoscaler-initial-readiness-delay"
         ),
         sync_period_s=flags.seconds("horizontal-pod-autoscaler-sync-period"),
+        coordinates=flags.switch("coordinate"),
         metric_max_age_s=flags.seconds("metric-max-age") or None,
     )
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import structlog
 
+from hpa.cluster.anchors import VpaAnchors
 from hpa.cluster.sharing import SharedValues
 from hpa.machine.objects import Autoscaler, Claim, TargetWorkload
 from podscale.kube.client.api import Api
@@ -47,6 +48,7 @@ class HpaStores:
         self.replication_controllers: Store[ReplicationController] = Store(self.scopes)
         self.claims: Store[Claim] = Store(self.scopes)  # fed where ours is another resource
         self._has_claims = False
+        self.anchors = VpaAnchors(self.scopes)
 
     async def run(
         self,
@@ -66,6 +68,7 @@ class HpaStores:
         async with asyncio.TaskGroup() as group:
             if self._has_claims:
                 watch(HPAS, Claim, self.claims)
+            group.create_task(self.anchors.run(api, rhythm))
             watch(resource, Autoscaler, self.autoscalers, selector)
             watch(DEPLOYMENTS, TargetWorkload, self.deployments)
             watch(STATEFUL_SETS, TargetWorkload, self.stateful_sets)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hpa.decide.api.spec import HPA
 from hpa.decide.pods import Pods
+from podscale.coordinate.anchor import Anchor
 from podscale.core.metrics import (
     ExternalSamples,
     NoData,
@@ -62,6 +63,16 @@ class ExpectedDemand(Struct, frozen=True, gc=False):
     days: int = 0  # that the gate replayed
 
 
+class HeldTarget(Struct, frozen=True, gc=False):
+    """Whose share a utilization of CPU is, where the HPA wants a VPA beside it."""
+
+    reason: str  # of the condition Coordinated
+    text: str
+    container: str = ""  # "": of the whole pod
+    anchor: Anchor | None = None  # None: a share of what pods request today
+    may_shrink: bool = True  # False: the anchor may be there, and is not known
+
+
 class Observation(Struct, frozen=True, gc=False):
     """One look at the cluster and at the metrics.
 
@@ -78,6 +89,7 @@ class Observation(Struct, frozen=True, gc=False):
     rivals: tuple[str, ...] = ()  # other HPAs whose selector matches one of ``pods``
     same_target: tuple[str, ...] = ()  # other HPAs that name the same target
     expected: ExpectedDemand | None = None  # None: nothing is, or no forecast is wanted
+    held: HeldTarget | None = None  # None: of what pods request, as upstream
 
 
 class Recommendation(Struct, frozen=True, gc=False):

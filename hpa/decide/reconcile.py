@@ -31,6 +31,7 @@ from hpa.decide.steps import (
     LimitApplied,
     Paused,
     ScaledFromZero,
+    ShrinkWaits,
     Step,
     TargetUnreadable,
     WindowApplied,
@@ -48,6 +49,9 @@ def decide(
     variation: Variation = ACTUAL,
 ) -> Decision:
     """Return what to do about one HPA, and why. ``variation`` is for explanations only."""
+    if settings.mode == "shadow" and observation.held is not None:
+        # Who acts knows no anchor.
+        observation = structs.replace(observation, held=None)
     pass_ = _Pass(observation, past, settings, now, variation)
     if observation.hpa.options.is_paused:
         pass_.steps.append(Paused())
@@ -164,6 +168,7 @@ def _with_scale(pass_: _Pass, scale: Scale) -> Decision:
     hpa, settings, now = pass_.observation.hpa, pass_.settings, pass_.now
     current = scale.spec_replicas
     put(pass_.conditions, words.ABLE, "True", "SucceededGetScale", words.GOT_SCALE, now)
+    _tell_held(pass_)
     if pass_.past.recommendations is None:
         seed = (Recommendation(current, now),)
         pass_.past = structs.replace(pass_.past, recommendations=seed)
@@ -224,7 +229,7 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
         return _nothing(pass_, current, found.error or "", label)
     put(pass_.conditions, words.ACTIVE, "True", "ValidMetricFound", words.FOUND + found.name, now)
     pass_.error, pass_.error_label = found.error, label
-    desired = max(found.replicas, 0)
+    desired = _not_below(pass_, current, max(found.replicas, 0))
     reason = ""
     if desired > current:
         reason = f"{found.name} above target"
@@ -242,6 +247,23 @@ def _by_metrics(pass_: _Pass, scale: Scale, *, went_to_zero: bool) -> Decision:
     if normalized != current:
         return _rescaled(pass_, scale, normalized, reason)
     return pass_.kept(pass_.status(current, current), current)
+
+
+def _tell_held(pass_: _Pass) -> None:
+    held = pass_.observation.held
+    if held is None:
+        words.drop(pass_.conditions, words.COORDINATED)
+        return
+    status: Literal["True", "False"] = "False" if held.anchor is None else "True"
+    put(pass_.conditions, words.COORDINATED, status, held.reason, held.text, pass_.now)
+
+
+def _not_below(pass_: _Pass, current: int, desired: int) -> int:
+    held = pass_.observation.held
+    if held is None or held.may_shrink or desired >= current:
+        return desired
+    pass_.steps.append(ShrinkWaits(desired, current))
+    return current
 
 
 def _counted_pods(observation: Observation) -> Pods:

@@ -35,6 +35,7 @@ class Settings(Struct, frozen=True):
     cpu_initialization_s: float = 300.0
     initial_readiness_delay_s: float = 30.0
     sync_period_s: float = 15.0
+    coordinates: bool = False  # with VPAs, where an object does not say
     metric_max_age_s: float | None = None  # None: a provider's own limit is the only one
 
     @property

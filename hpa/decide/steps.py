@@ -60,6 +60,14 @@ class Chosen(Struct, frozen=True, gc=False, tag=True):
     index: int | None
 
 
+class ShrinkWaits(Struct, frozen=True, gc=False, tag=True):
+    """Fewer replicas would be right for what pods request today; whether they are for the anchor
+    nobody knows."""
+
+    before: int
+    replicas: int
+
+
 class Blocked(Struct, frozen=True, gc=False, tag=True):
     """Metrics that cannot be used decide: the size is kept. ``best`` of the others, if any."""
 
@@ -108,6 +116,7 @@ Step = (
     | Conflict
     | Measured
     | Chosen
+    | ShrinkWaits
     | Blocked
     | ForecastApplied
     | WindowApplied

@@ -122,6 +122,8 @@ _FIXED: Mapping[str, str] = {
     "AboveMaxCorrected": "maxReplicas is raised to keep more.",
     "NoPodsMatched": "Pods with the labels of the selector come into being.",
     "AllMetricsInvalid": "At least one metric can be read.",
+    "AnchorMissing": "The recommender writes the anchor into the VPA, or podscale.io/coordinate "
+    "is removed.",
     "ScaleDownBlockedByInvalidMetric": "The unreadable metric is repaired, removed, or given a "
     "fallback.",
     "InvalidMetricIgnored": "Nothing for now; the metric is repaired before the load falls.",

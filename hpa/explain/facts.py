@@ -67,6 +67,9 @@ def _always(told: ReadTrace) -> Facts:
         found["selector"] = scale.selector
         if told.knows_pods:
             found["pods_matched"] = len(told.pods)
+    held = told.observation.held
+    if held is not None and held.anchor is not None:
+        found["anchor_milli"], found["anchor_size"] = held.anchor.milli, held.anchor.size
     if told.trace.decided is not None:
         found["decided"] = told.trace.decided
     if told.measured:

@@ -19,6 +19,7 @@ from hpa.decide.steps import (
     KeptAtZero,
     Paused,
     ScaledFromZero,
+    ShrinkWaits,
     TargetUnreadable,
 )
 from hpa.explain import whatif
@@ -160,6 +161,8 @@ def _rules(told: ReadTrace) -> list[tuple[str, whatif.WhatIf]]:
 def _steps(told: ReadTrace) -> list[str]:
     # The steps that changed the number, in order.
     found = []
+    if step_of(told.trace, ShrinkWaits) is not None:
+        found.append("AnchorMissing")
     if told.window is not None:
         found.append(_window(told))
     if step_of(told.trace, ForecastApplied) is not None:

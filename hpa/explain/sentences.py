@@ -14,6 +14,7 @@ from hpa.decide.steps import (
     Measured,
     Paused,
     ScaledFromZero,
+    ShrinkWaits,
     TargetUnreadable,
 )
 from hpa.explain.amounts import age, amount, count, listed, share, verb
@@ -57,6 +58,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     for measured in told.measured:
         yield from _metric(told, measured)
     yield from _choice(told)
+    yield from _held(told)
     yield from _window(told)
     yield from _forecast(told)
     yield from _limit(told)
@@ -219,6 +221,15 @@ def _choice(told: ReadTrace) -> Iterator[str]:
     if winner is not None and len(told.measured) > 1 and told.chosen is not None:
         name = _name(told.spec(winner))
         yield f"The largest proposal counts: {told.chosen.replicas}, of {name}."
+
+
+def _held(told: ReadTrace) -> Iterator[str]:
+    held = told.observation.held
+    if held is not None:
+        yield f"{held.text[:1].upper()}{held.text[1:]}."
+    step = step_of(told.trace, ShrinkWaits)
+    if step is not None:
+        yield f"Until the anchor is known nothing shrinks: {step.before} becomes {step.replicas}."
 
 
 def _window(told: ReadTrace) -> Iterator[str]:

@@ -16,7 +16,7 @@ from hpa.cluster.podcolumns import SelectedPods
 from hpa.cluster.questions import is_question, questions
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
-from hpa.decide.observation import Scale
+from hpa.decide.observation import HeldTarget, Scale
 from hpa.decide.pods import Pods
 from hpa.decide.settings import Settings
 from hpa.machine.record import (
@@ -44,6 +44,7 @@ class AutoscalerObserver:
         stores: HpaStores,
         settings: Settings,
     ) -> None:
+        self._anchors = stores.anchors
         self._catalog = catalog
         self._rivals = rivals
         self._claims = claims
@@ -73,6 +74,7 @@ class AutoscalerObserver:
             # These depend on what is known of owners at the time, and of kinds.
             and not hpa.options.pods_by_owner
             and not record.questions.describes_objects
+            and kept.held is None  # which depends on how fresh a watch is, too
         ):
             return kept
         known.look = known.look_state = None
@@ -90,6 +92,7 @@ class AutoscalerObserver:
             self._rivals.version(namespace),
             self._catalog.targets_changed,
             self._claims.changed,
+            self._anchors.changed,
         )
         if len(self._states) > 2 * len(self._catalog) + 1000:
             self._states.clear()  # of namespaces that went
@@ -122,7 +125,15 @@ class AutoscalerObserver:
             asked=self._questions(record, hpa, mapper) if is_asked else (),
             knows_owners=not hpa.options.pods_by_owner or self._knows_owners(record),
             is_plain=is_asked and record.questions.is_plain,
+            held=self._held(hpa, seen),
         )
+
+    def _held(self, hpa: HPA, seen: TargetScale) -> HeldTarget | None:
+        if self._settings.mode == "shadow":
+            return None  # whoever acts knows no anchor
+        asked = hpa.options.coordinates
+        is_asked = self._settings.coordinates if asked is None else asked
+        return self._anchors.held(hpa, seen.uid, is_asked=is_asked)
 
     def _refresh(self, record: AutoscalerRecord, selector: Selector, *, by_owner: bool) -> None:
         """Bring pods and rivals up to date; looked for anew only where something changed."""
@@ -198,6 +209,7 @@ def _are_alike(one: Look, other: Look) -> bool:
         and one.rivals == other.rivals
         and one.same_target == other.same_target
         and one.knows_owners == other.knows_owners
+        and one.held == other.held
     )
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct, field, structs
 from hpa.decide.api.reading import read_status
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import (
+    HeldTarget,
     MetricAnswer,
     Observation,
     Past,
@@ -32,8 +33,8 @@ from podscale.kube.objects import scale as wire
 Key = tuple[str, str]  # namespace, name
 AskedMetric = Question | NotFound | Refused | None
 # How often each of these has changed: the pods and the selectors of a namespace, targets of
-# autoscalers anywhere, and those of in-tree ones.
-NamespaceState = tuple[int, int, int, int]
+# autoscalers anywhere, those of in-tree ones, and VPAs.
+NamespaceState = tuple[int, int, int, int, int]
 
 
 class TargetScale(Struct, frozen=True, gc=False):
@@ -68,6 +69,7 @@ class Look(Struct, frozen=True, eq=False, gc=False):
     version: str = ""  # resourceVersion of the autoscaler: what its status is written against
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
     is_plain: bool = False  # every one of ``asked`` is a question
+    held: HeldTarget | None = None
 
     @property
     def size(self) -> int | None:
@@ -80,7 +82,13 @@ class Look(Struct, frozen=True, eq=False, gc=False):
     def observation(self, answers: tuple[MetricAnswer | None, ...]) -> Observation:
         """Return the observation with the answers to ``asked``, in order."""
         return Observation(
-            self.hpa, self.seen.scale, self.pods, answers, self.rivals, self.same_target
+            self.hpa,
+            self.seen.scale,
+            self.pods,
+            answers,
+            self.rivals,
+            self.same_target,
+            held=self.held,
         )
 
 

@@ -5,6 +5,7 @@ those that change nothing many are settled at once (``hpa.simulate.steady``).
 """
 
 import math
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct, structs
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import MetricAnswer
+from hpa.decide.observation import HeldTarget, MetricAnswer
 from hpa.simulate.load import Floats, LoadAt, LoadHistory, key_of
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Plant, SimulatedWorkload
@@ -45,6 +46,15 @@ def pass_times(load: LoadHistory, period_s: float) -> Floats:
     return start_s + period_s * np.arange(count, dtype=np.float64)
 
 
+class Beside(Protocol):
+    """What else sizes the workload while time goes on: a VPA."""
+
+    def step(
+        self, workload: SimulatedWorkload, status: HpaStatus, load: float, now: float
+    ) -> HeldTarget | None:
+        """Act before a pass of the HPA, as of its first metric; return what holds its target."""
+
+
 def simulate(
     hpa: HPA,
     load: LoadHistory,
@@ -53,6 +63,7 @@ def simulate(
     replicas: int,
     *,
     is_plain: bool = False,
+    beside: Beside | None = None,
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
@@ -63,7 +74,7 @@ def simulate(
     sources = [LoadAt(load, load.columns[key_of(each)]) for each in hpa.metrics]
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
     steady = None
-    if not is_plain and covers(hpa, load, plant, settings):
+    if beside is None and not is_plain and covers(hpa, load, plant, settings):
         steady = SteadyPasses(hpa, load, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
@@ -84,8 +95,13 @@ def simulate(
             _answer(metric, source(at), workload, now)
             for metric, source in zip(hpa.metrics, sources, strict=True)
         )
+        held = None
+        if beside is not None:
+            held = beside.step(workload, hpa.status, sources[0](now), now)
         size = len(workload)
-        seen = Observation(hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers)
+        seen = Observation(
+            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=held
+        )
         decision = decide(seen, past, settings, now)
         past = decision.past
         if steady is not None:

@@ -7,7 +7,7 @@ ready. Names ascend with the time of creation, so that columns stay sorted.
 from collections.abc import Mapping, Sequence
 from struct import pack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpa.decide.pods import ContainerRequest, DecidedPodTemplate, Pods
 from podscale.core.metrics import Sample
@@ -61,9 +61,7 @@ class SimulatedWorkload:
         self._plant = plant
         self._name = name
         self._count = 0  # pods ever created
-        self._template = DecidedPodTemplate(
-            tuple(ContainerRequest(each, amounts) for each, amounts in plant.requests.items())
-        )
+        self._template = _template(plant)
         self._pods: list[_SimulatedPod] = []
         self._gone: list[tuple[float, float]] = []  # ready and deleted, of pods looked at still
         self._columns: Pods | None = None
@@ -86,6 +84,12 @@ class SimulatedWorkload:
             if pod.ready_s <= now:
                 self._gone.append((pod.ready_s, now))
             self._pods.remove(pod)
+
+    def resize_pods(self, requests: Mapping[str, Mapping[str, int]]) -> None:
+        """Give every pod, and those to come, other requests, in place."""
+        self._plant = structs.replace(self._plant, requests=requests)
+        self._template = _template(self._plant)
+        self._columns = None
 
     def ready(self, now: float) -> int:
         """Return how many pods serve."""
@@ -185,3 +189,9 @@ class SimulatedWorkload:
             self._pods.append(_SimulatedPod(f"{self._name}-{self._count:09d}", now, at))
             self._count += 1
         self._columns = None
+
+
+def _template(plant: Plant) -> DecidedPodTemplate:
+    return DecidedPodTemplate(
+        tuple(ContainerRequest(each, amounts) for each, amounts in plant.requests.items())
+    )

@@ -9,8 +9,10 @@ SYNC_PERIOD = PREFIX + "sync-period"
 FALLBACK = PREFIX + "fallback"
 MAY_LOWER = PREFIX + "fallback-may-lower"
 PODS_BY = PREFIX + "pods-by"
+COORDINATE = PREFIX + "coordinate"
+COMFORT = PREFIX + "comfort-replicas"
 
-HPA_SETTINGS = (PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY)
+HPA_SETTINGS = (PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, COORDINATE, COMFORT)
 
 
 def unknown_settings(annotations: Iterable[str]) -> list[str]:

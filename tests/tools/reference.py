@@ -86,6 +86,8 @@ _HELD_BY = {
 _OWN = {
     "ForecastAboveMetrics": "A forecast of the demand asks for more than the metrics do. Change: "
     "the time that it tells of passes, or podscale.io/forecast is removed.",
+    "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
+    "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
 }
 
 

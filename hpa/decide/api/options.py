@@ -10,7 +10,10 @@ from collections.abc import Mapping
 import msgspec
 
 from hpa.decide.api.spec import Fallback, Options
+from podscale.coordinate.comfort import ComfortError, parse_comfort
 from podscale.core.settings import (
+    COMFORT,
+    COORDINATE,
     FALLBACK,
     MAY_LOWER,
     PAUSED,
@@ -44,6 +47,7 @@ def read_options(annotations: Mapping[str, str]) -> Options:
         fallbacks=_fallbacks(annotations, problems),
         may_lower=_flag(annotations, MAY_LOWER, problems),
         pods_by_owner=_by_owner(annotations, problems),
+        coordinates=_coordinates(annotations, problems),
         problems=_shown([*problems, *unknown_settings(annotations)]),
     )
 
@@ -69,6 +73,17 @@ def _by_owner(annotations: Mapping[str, str], problems: list[str]) -> bool:
     if text not in ("owner", "labels"):
         problems.append(f"{PODS_BY}: {text!r} is neither owner nor labels")
     return text == "owner"
+
+
+def _coordinates(annotations: Mapping[str, str], problems: list[str]) -> bool | None:
+    try:
+        parse_comfort(annotations.get(COMFORT))
+    except ComfortError as error:
+        problems.append(f"{COMFORT}: {error}")
+    text = annotations.get(COORDINATE)
+    if text not in (None, "on", "off"):
+        problems.append(f"{COORDINATE}: {text!r} is neither on nor off")
+    return {"on": True, "off": False}.get(text or "")
 
 
 def _period(annotations: Mapping[str, str], problems: list[str]) -> float | None:

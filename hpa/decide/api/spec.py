@@ -115,6 +115,7 @@ class Options(Struct, frozen=True, gc=False):
     fallbacks: tuple[tuple[str, Fallback], ...] = ()  # sorted by metric name
     may_lower: bool = False
     pods_by_owner: bool = False
+    coordinates: bool | None = None  # with a VPA; None: as --coordinate says
     problems: tuple[str, ...] = ()  # annotations that could not be read, for a person
 
 

@@ -35,6 +35,7 @@ from hpa.decide.observation import MetricAnswer, MetricFailure, Observation, Sca
 from hpa.decide.pods import PodGroups, Pods, group
 from hpa.decide.settings import Settings
 from hpa.decide.variation import Variation
+from podscale.coordinate.anchor import counted_requests
 from podscale.core.metrics import (
     ExternalSamples,
     ObjectSample,
@@ -111,6 +112,15 @@ def name_of(spec: MetricSpec) -> str:
             return f"{spec.described.kind if spec.described else ''} metric {spec.name}"
     # Upstream says so of an Object metric with an AverageValue target, too.
     return f"external metric {spec.name}({'nil' if spec.selector is None else spec.selector})"
+
+
+def is_utilization_of_cpu(spec: MetricSpec) -> bool:
+    """Return whether a metric is a share of requests of CPU: one that an anchor can hold."""
+    return (
+        spec.name == "cpu"
+        and spec.type in ("Resource", "ContainerResource")
+        and spec.average_utilization is not None
+    )
 
 
 class MetricEvaluation(Struct, frozen=True, gc=False):
@@ -197,6 +207,10 @@ def _resource_calculation(
     )
     if isinstance(requests, RequestProblem):
         return _Unusable(requests.text, "Request", problem=requests, groups=groups)
+    held = pass_.observation.held
+    is_held = spec.name == "cpu" and held is not None and spec.container == held.container
+    if is_held and held is not None and held.anchor is not None:
+        requests = counted_requests(requests, held.anchor)
     percent = spec.average_utilization or 0
     found = by_utilization(current, percent, usage, requests, groups, pass_.tolerance, variation)
     return _Unusable(NO_MATCH, "NoMatch", groups=groups) if found is None else found

@@ -1,0 +1,114 @@
+"""A target that hangs on an anchor: what pods request today moves no replicas."""
+
+import pytest
+from msgspec import structs
+
+from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.api.spec import HPA, HpaStatus, MetricObject, MetricSpec
+from hpa.decide.observation import HeldTarget
+from hpa.decide.pods import (
+    ContainerRequest,
+    DecidedPodTemplate,
+    Pods,
+)
+from hpa.explain import explain
+from podscale.coordinate.anchor import Anchor
+from podscale.core.metrics import PodSamples, Sample
+from podscale.core.pod_state import PodPhase, PodReadiness
+
+NOW = 1.7e9
+SETTINGS = Settings()
+CPU = MetricSpec("Resource", "cpu", average_utilization=50)
+HELD = HeldTarget("AnchorHeld", "VPA web holds it", "", Anchor(1000, 700, "u"))
+LOST = HeldTarget("NoAnchor", "VPA web has no anchor", "", may_shrink=False)
+
+
+def observed(
+    used: int, request: int, held: HeldTarget | None, *metrics: MetricSpec, count: int = 10
+) -> Observation:
+    names = tuple(f"web-{number}" for number in range(count))
+    template = DecidedPodTemplate((ContainerRequest("app", {"cpu": request}),))
+    pods = Pods(
+        names,
+        bytes([PodPhase.RUNNING]) * count,
+        bytes([PodReadiness.TRUE]) * count,
+        bytes(count),
+        (NOW - 9e4,) * count,
+        (NOW - 9e4,) * count,
+        (0,) * count,
+        (template,),
+    )
+    hpa = HPA(
+        "shop", "web", MetricObject("Deployment", "web", "apps/v1"), 100, metrics or (CPU,), 1,
+        status=HpaStatus(count, count),
+    )  # fmt: skip
+    answer = PodSamples({name: Sample(used, NOW, 60.0) for name in names}, NOW)
+    return Observation(hpa, Scale(count, count, "app=web"), pods, (answer,), held=held)
+
+
+def decided(observation: Observation, settings: Settings = SETTINGS) -> int | None:
+    return decide(observation, Past(recommendations=()), settings, NOW).trace.decided
+
+
+def test_a_smaller_request_moves_no_replicas():
+    assert decided(observed(500, 1000, HELD)) == 10
+    assert decided(observed(500, 700, HELD)) == 10
+    assert decided(observed(500, 700, None)) == 15
+
+
+def test_a_larger_request_moves_no_replicas_either():
+    assert decided(observed(500, 2000, HELD)) == 10
+    assert decided(observed(500, 2000, None)) == 5
+
+
+def test_pods_that_wait_to_grow_carry_their_share():
+    waiting = structs.replace(HELD, anchor=Anchor(2000, 1400, "u"))
+    assert decided(observed(500, 700, waiting)) == 10
+    assert decided(observed(500, 1400, waiting)) == 5
+
+
+@pytest.mark.parametrize("request_milli", [100, 700, 1000, 5000])
+def test_without_an_anchor_nothing_shrinks(request_milli):
+    assert decided(observed(10, request_milli, LOST)) == 10
+    assert decided(observed(6000, request_milli, LOST)) > 10
+
+
+def test_a_lost_anchor_is_told():
+    decision = decide(observed(10, 1000, LOST), Past(), SETTINGS, NOW)
+    told = explain(decision.trace)
+    assert told.first_reason == "AnchorMissing"
+    assert any("nothing shrinks" in sentence for sentence in told.sentences)
+
+
+def test_the_condition_comes_and_goes_with_the_wish():
+    def conditions(held: HeldTarget | None, status: HpaStatus) -> dict[str, tuple[str, str]]:
+        seen = observed(500, 1000, held)
+        seen = structs.replace(seen, hpa=structs.replace(seen.hpa, status=status))
+        found = decide(seen, Past(), SETTINGS, NOW).status
+        return {each.type: (each.status, each.reason) for each in found.conditions}
+
+    first = decide(observed(500, 1000, HELD), Past(), SETTINGS, NOW).status
+    assert conditions(HELD, first)["Coordinated"] == ("True", "AnchorHeld")
+    assert conditions(LOST, first)["Coordinated"] == ("False", "NoAnchor")
+    assert "Coordinated" not in conditions(None, first)
+
+
+def test_another_metric_and_another_container_are_of_what_pods_request():
+    memory = MetricSpec("Resource", "memory", average_utilization=50)
+    assert decided(observed(500, 700, HELD, memory)) is None  # no pod requests memory
+    app = MetricSpec("ContainerResource", "cpu", container="app", average_utilization=50)
+    assert decided(observed(500, 700, HELD, app)) == 15
+    assert decided(observed(500, 700, structs.replace(HELD, container="app"), app)) == 10
+
+
+def test_a_shadow_knows_no_anchor():
+    shadow = Settings(mode="shadow")
+    assert decided(observed(500, 700, HELD), shadow) == decided(observed(500, 700, None), shadow)
+
+
+def test_pods_without_a_request_stay_an_error():
+    seen = observed(500, 700, HELD)
+    bare = structs.replace(
+        seen.pods, templates=(DecidedPodTemplate((ContainerRequest("app", {}),)),)
+    )
+    assert decided(structs.replace(seen, pods=bare)) is None

@@ -1,0 +1,165 @@
+"""Which anchor an autoscaler's target hangs on, and what is said where there is none."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpa.cluster.anchors import VpaAnchors, WatchedVpa
+from hpa.decide.api.options import read_options
+from hpa.decide.api.spec import HPA, MetricObject, MetricSpec
+from hpa.decide.observation import HeldTarget
+from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor
+from podscale.core.settings import COMFORT, COORDINATE
+from podscale.kube.client.errors import ApiUnreachable, KubeError, ObjectNotFound
+from podscale.kube.client.wire import decode
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
+
+CPU = MetricSpec("Resource", "cpu", average_utilization=60)
+APP = MetricSpec("ContainerResource", "cpu", container="app", average_utilization=60)
+ANCHOR = Anchor(1000, 700, "u-web")
+
+
+def vpa(name: str = "web", anchor: Anchor | None = ANCHOR, **spec: Any) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1beta2", "kind": "Deployment", "name": "web"}
+    notes = {ANNOTATION: format_anchor(anchor)} if anchor is not None else {}
+    meta = {"name": name, "namespace": "shop", "resourceVersion": "1", "annotations": notes}
+    return {"metadata": meta, "spec": {"targetRef": target, **spec}}
+
+
+def policies(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"resourcePolicy": {"containerPolicies": list(found)}}
+
+
+def fed(*vpas: dict[str, Any]) -> VpaAnchors:
+    anchors = VpaAnchors(("",))
+    listed = [decode(msgspec.json.encode(each), WatchedVpa) for each in vpas]
+    for happening in (
+        ListedState(), WatchPage(listed, "1"), ListPage("1"), WatchAlive("1", 1e12),
+    ):  # fmt: skip
+        anchors.store.apply(happening, scope="", now=0.0)
+    return anchors
+
+
+def held(anchors: VpaAnchors, *metrics: MetricSpec, uid: str = "u-web") -> HeldTarget:
+    target = MetricObject("Deployment", "web", "apps/v1")
+    found = anchors.held(HPA("shop", "web", target, 9, metrics or (CPU,)), uid, is_asked=True)
+    assert found is not None
+    return found
+
+
+def test_the_anchor_of_the_vpa_with_the_same_target_holds():
+    found = held(fed(vpa(), vpa("other") | {"spec": {"targetRef": {"kind": "Job", "name": "web"}}}))
+    assert (found.reason, found.anchor, found.container) == ("AnchorHeld", ANCHOR, "")
+
+
+def test_who_does_not_ask_is_as_upstream_has_it():
+    target = MetricObject("Deployment", "web", "apps/v1")
+    assert fed(vpa()).held(HPA("shop", "web", target, 9, (CPU,)), "u-web", is_asked=False) is None
+
+
+@pytest.mark.parametrize(
+    ("vpas", "metrics", "reason"),
+    [
+        pytest.param((), (CPU,), "NoVpa", id="none"),
+        pytest.param((vpa(), vpa("twin")), (CPU,), "TwoVpas", id="two"),
+        pytest.param((vpa(updatePolicy={"updateMode": "Off"}),), (CPU,), "VpaOff", id="off"),
+        pytest.param(
+            (vpa(updatePolicy={"updateMode": "Initial"}),), (CPU,), "VpaOff", id="initial"
+        ),
+        pytest.param(
+            (vpa(),), (MetricSpec("Resource", "cpu", average_value_milli=500),),
+            "NoUtilizationTarget", id="average-value",
+        ),
+        pytest.param(
+            (vpa(),), (MetricSpec("Resource", "memory", average_utilization=50),),
+            "NoUtilizationTarget", id="memory-is-the-vpas",
+        ),
+        pytest.param(
+            (vpa(**policies({"containerName": "app", "mode": "Off"})),), (APP,), "CpuNotSized",
+            id="another-container",
+        ),
+        pytest.param(
+            (vpa(**policies({"containerName": "*", "controlledResources": ["memory"]})),), (CPU,),
+            "CpuNotSized", id="memory-only",
+        ),
+    ],
+)  # fmt: skip
+def test_without_a_pair_pods_count_as_they_request_and_may_shrink(vpas, metrics, reason):
+    found = held(fed(*vpas), *metrics)
+    assert (found.reason, found.anchor, found.may_shrink) == (reason, None, True)
+    assert found.text
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        policies({"containerName": "sidecar", "mode": "Off"}),
+        policies({"containerName": "*", "mode": "Off"}, {"containerName": "app"}),
+        policies({"containerName": "app", "controlledResources": ["cpu"]}),
+    ],
+)
+def test_a_vpa_that_sizes_the_container_holds_its_target(spec):
+    assert held(fed(vpa(**spec)), APP).reason == "AnchorHeld"
+    assert held(fed(vpa(**spec))).reason == "AnchorHeld"
+
+
+@pytest.mark.parametrize(
+    ("anchors", "uid", "reason"),
+    [
+        pytest.param(fed(vpa(anchor=None)), "u-web", "NoAnchor", id="not-written-yet"),
+        pytest.param(fed(vpa()), "u-made-anew", "NoAnchor", id="of-another-workload"),
+        pytest.param(fed(vpa()), "", "NoAnchor", id="of-an-unknown-workload"),
+        pytest.param(VpaAnchors(("",)), "u-web", "VpasUnknown", id="not-listed"),
+    ],
+)
+def test_what_is_not_known_shrinks_nothing(anchors, uid, reason):
+    found = held(anchors, uid=uid)
+    assert (found.reason, found.anchor, found.may_shrink) == (reason, None, False)
+
+
+def broken(error: KubeError) -> VpaAnchors:
+    anchors = VpaAnchors(("",))
+    anchors.store.apply(WatchBroken(str(error), error), scope="", now=0.0)
+    return anchors
+
+
+def test_a_cluster_without_vpas_has_none():
+    assert held(broken(ObjectNotFound(404, "NotFound", "no such resource"))).reason == "NoVpa"
+    assert held(broken(ApiUnreachable("away"))).reason == "VpasUnknown"
+
+
+def test_a_vpa_that_cannot_be_read_is_none():
+    assert held(fed(vpa() | {"spec": {"targetRef": 5}})).reason == "NoVpa"
+
+
+def test_a_vpa_that_leaves_holds_nothing():
+    anchors = fed(vpa())
+    before = anchors.changed
+    for happening in (ListedState(), WatchPage([], "2"), ListPage("2"), WatchAlive("2", 1e12)):
+        anchors.store.apply(happening, scope="", now=0.0)
+    assert held(anchors).reason == "NoVpa"
+    assert anchors.changed > before
+
+
+@pytest.mark.parametrize(
+    ("written", "coordinates", "problems"),
+    [
+        ({}, None, 0),
+        ({COORDINATE: "on"}, True, 0),
+        ({COORDINATE: "off", COMFORT: "3-30"}, False, 0),
+        ({COORDINATE: "yes"}, None, 1),
+        ({COORDINATE: "on", COMFORT: "30-3"}, True, 1),
+        ({COORDINATE: "on", COMFORT: "0-3"}, True, 1),
+        ({COORDINATE: "on", COMFORT: "many"}, True, 1),
+    ],
+)
+def test_the_annotations_are_read(written, coordinates, problems):
+    found = read_options(written)
+    assert (found.coordinates, len(found.problems)) == (coordinates, problems)
