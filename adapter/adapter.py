@@ -135,17 +135,11 @@ class Adapter:
         self._backends = backends
         self.source = MetricSources(self.provider, [*found, *backends])
         freshness = ground.metrics.freshness
+        custom = CustomApi(self.source, self._custom, self._reuse, freshness, clock)
+        external = ExternalApi(self.source, self._external, self._reuse, freshness, clock)
         self.groups: tuple[ApiGroup, ...] = (
-            WithRules(
-                CustomApi(self.source, self._custom, self._reuse, freshness, clock),
-                ground.api,
-                self._rules_told,
-            ),
-            WithRules(
-                ExternalApi(self.source, self._external, self._reuse, freshness, clock),
-                ground.api,
-                self._rules_told,
-            ),
+            WithRules(custom, self._rules_told),
+            WithRules(external, self._rules_told),
             ResourceApi(feed, self.usage, self.objects, freshness, clock=clock),
         )
         self._relister: Relister | None = None

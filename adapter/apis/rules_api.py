@@ -6,23 +6,18 @@ not therefore read PromQL, so it takes a right of its own beside: get on the pat
 ``/podscale/rules`` (``nonResourceURLs`` of a ClusterRole).
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from adapter.discovery.registry import RuleState
-from podscale.kube.client.api import Api
-from podscale.kube.client.errors import KubeError
 from podscale.serving import status
-from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResource, ApiResponse
-from podscale.serving.auth.user import MASTERS, User
+from podscale.serving.apis.api import Answered, ApiGroup, ApiRequest, ApiResponse
+from podscale.serving.auth.authorization import Permission
+from podscale.serving.request_info import RequestInfo
 
 RESOURCE = "podscale-rules"
 RIGHT = "/podscale/rules"
-_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_TIMEOUT_S = 10.0
 
 
 class RuleTold(Struct, frozen=True, rename="camel"):
@@ -50,14 +45,6 @@ class RulesTold(Struct, frozen=True, rename="camel"):
     kind: str = "PodscaleRules"
 
 
-class _Allowed(Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(Struct, frozen=True):
-    status: _Allowed = _Allowed()
-
-
 def told(state: RuleState) -> RuleTold:
     """Return what is told of one rule."""
     exposed = state.listing.exposed if state.listing is not None else ()
@@ -69,41 +56,13 @@ def told(state: RuleState) -> RuleTold:
 class WithRules:
     """An API group, and the rules behind it."""
 
-    def __init__(self, group: ApiGroup, api: Api, tell: Callable[[], RulesTold]) -> None:
-        self._group, self._api, self._tell = group, api, tell
+    def __init__(self, group: ApiGroup, tell: Callable[[], RulesTold]) -> None:
+        self._tell = tell
+        self.name, self.versions, self.offers_table = group.name, group.versions, group.offers_table
+        self.revision, self.resources = group.revision, group.resources  # its lists: metrics only
+        self.schemas, self.paths = group.schemas, group.paths
         # Once here and not per request: nearly all are for the group.
         self._handle = group.handle
-
-    @property
-    def name(self) -> str:
-        """The group's."""
-        return self._group.name
-
-    @property
-    def versions(self) -> Sequence[str]:
-        """The group's."""
-        return self._group.versions
-
-    @property
-    def offers_table(self) -> bool:
-        """The group's."""
-        return self._group.offers_table
-
-    def revision(self) -> Hashable:
-        """Return the group's."""
-        return self._group.revision()
-
-    def resources(self, version: str) -> Sequence[ApiResource]:
-        """Return the group's: its lists hold metrics only."""
-        return self._group.resources(version)
-
-    def schemas(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the group's."""
-        return self._group.schemas(version)
-
-    def paths(self, version: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the group's."""
-        return self._group.paths(version)
 
     def handle(self, request: ApiRequest) -> Answered | Awaitable[Answered]:
         """Answer for the group, or tell the rules."""
@@ -111,32 +70,15 @@ class WithRules:
             return self._handle(request)
         if request.method != "GET":
             return status.method_not_allowed()
-        return self._rules(request.user)
+        return self._rules(request)
 
-    async def _rules(self, user: User) -> Answered:
-        if MASTERS not in user.groups and not await self._may_read(user):
+    async def _rules(self, request: ApiRequest) -> Answered:
+        permission = request.review(RequestInfo(False, RIGHT, "get"))
+        if not isinstance(permission, Permission):
+            permission = await permission
+        if not permission.is_allowed:
             return status.forbidden(
-                f'forbidden: User "{user.name}" cannot get path "{RIGHT}": rules hold PromQL, and '
-                f"take a ClusterRole with nonResourceURLs: [{RIGHT}], verbs: [get]"
+                f'forbidden: User "{request.user.name}" cannot get path "{RIGHT}": rules hold '
+                f"PromQL, and take a ClusterRole with nonResourceURLs: [{RIGHT}], verbs: [get]"
             )
         return ApiResponse(value=self._tell())
-
-    async def _may_read(self, user: User) -> bool:
-        body = {
-            "kind": "SubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "spec": {
-                "user": user.name,
-                "groups": user.groups,
-                "uid": user.uid,
-                "extra": dict(user.extra),
-                "nonResourceAttributes": {"path": RIGHT, "verb": "get"},
-            },
-        }
-        try:
-            answer = await self._api.request(
-                "POST", _REVIEWS, body=msgspec.json.encode(body), timeout_s=_TIMEOUT_S
-            )
-            return msgspec.json.decode(answer.body, type=_Review).status.allowed
-        except (KubeError, msgspec.MsgspecError):
-            return False  # who cannot be asked about may not

@@ -9,12 +9,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import KubeError
 
 log = structlog.get_logger(__name__)
-
-_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Right(Struct, frozen=True):
@@ -26,31 +25,19 @@ class Right(Struct, frozen=True):
     without: str
 
 
-class _ReviewStatus(Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Answer(Struct, frozen=True):
-    status: _ReviewStatus = _ReviewStatus()
-
-
 async def warn_of_missing(api: Api, needed: Sequence[Right]) -> list[Right]:
     """Log each missing right and return them; a server that cannot be asked is logged once."""
     missing: list[Right] = []
     for right in needed:
         attributes = {"verb": right.verb, "group": right.group, "resource": right.resource}
-        review = {
-            "kind": "SelfSubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "spec": {"resourceAttributes": attributes},
-        }
         try:
-            response = await api.request("POST", _PATH, body=msgspec.json.encode(review))
-            answer = msgspec.json.decode(response.body, type=_Answer)
+            verdict = await reviewed(
+                api, {"resourceAttributes": attributes}, "SelfSubjectAccessReview"
+            )
         except (KubeError, msgspec.MsgspecError) as error:
             log.warning("rights not checked", error=str(error))
             return missing
-        if not answer.status.allowed:
+        if not verdict.allowed:
             missing.append(right)
             resource = f"{right.resource}.{right.group}" if right.group else right.resource
             log.warning("right missing", right=f"{right.verb} {resource}", without=right.without)

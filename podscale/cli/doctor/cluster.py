@@ -10,6 +10,7 @@ from msgspec import Struct
 from adapter.doctor.diagnosis import API_GROUPS
 from adapter.doctor.evidence import Access, AskedEvidence
 from adapter.doctor.objects import Hpa
+from podscale.kube.client.access_review import reviewed
 from podscale.kube.client.api import Api
 from podscale.kube.client.errors import ApiUnreachable, KubeError, NoMatch, ObjectNotFound
 from podscale.kube.client.resource import API_SERVICES, CONFIG_MAPS, HPAS, Resource
@@ -82,15 +83,6 @@ class _ServiceStatus(Struct, frozen=True):
 class _ApiService(Struct, frozen=True):
     spec: _ServiceSpec = _ServiceSpec()
     status: _ServiceStatus = _ServiceStatus()
-
-
-class _ReviewStatus(Struct, frozen=True):
-    allowed: bool = False
-    reason: str = ""
-
-
-class _Review(Struct, frozen=True):
-    status: _ReviewStatus = _ReviewStatus()
 
 
 class _ScaleStatus(Struct, frozen=True):
@@ -277,33 +269,22 @@ class DoctorCluster:
         groups = ["system:authenticated"]
         if user.startswith("system:serviceaccount:"):
             groups += ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
-        review = {
-            "kind": "SubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "spec": {
-                "user": user,
-                "groups": groups,
-                "resourceAttributes": {
-                    "namespace": asked.namespace,
-                    "verb": verb,
-                    "group": API_GROUPS[asked.api],
-                    "resource": resource,
-                    "subresource": subresource,
-                },
-            },
+        attributes = {
+            "namespace": asked.namespace,
+            "verb": verb,
+            "group": API_GROUPS[asked.api],
+            "resource": resource,
+            "subresource": subresource,
         }
         self.requests += 1
         try:
-            answer = await self._api.request(
-                "POST",
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-                body=msgspec.json.encode(review),
+            verdict = await reviewed(
+                self._api, {"user": user, "groups": groups, "resourceAttributes": attributes}
             )
-            status = msgspec.json.decode(answer.body, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self.notes.append(f"Whether {user} may read the metric is not known: {error}")
             return None
-        return Access(user, status.allowed, status.reason)
+        return Access(user, verdict.allowed, verdict.reason)
 
     async def read(self, path: str) -> bytes:
         """Return the body below ``path``; raises ``KubeError``."""
