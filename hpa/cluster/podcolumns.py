@@ -41,14 +41,14 @@ class SelectedPods:
         numbers = found.template[order].tolist()
         position = {number: place for place, number in enumerate(dict.fromkeys(numbers))}
         owner, owners = self._owners(namespace, found, order)
-        times = _Times()  # pods that were born together share theirs
+        known: dict[float, float] = {}  # pods that were born together share their times
         return Pods(
             names=tuple([names[row] for row in order]),
             phase=found.phase[order].tobytes(),
             ready=found.ready[order].tobytes(),
             deleted=(~np.isnan(found.deleted[order])).tobytes(),
-            started=times.of(found.started[order]),
-            ready_since=times.of(found.ready_since[order]),
+            started=_times(found.started[order], known),
+            ready_since=_times(found.ready_since[order], known),
             template=self._shared(tuple([position[number] for number in numbers])),
             templates=tuple([self._template(found.templates[number]) for number in position]),
             owner=owner,
@@ -106,13 +106,7 @@ def _saturated(amounts: Mapping[str, int]) -> Mapping[str, int]:
     return {name: min(milli, INT64_MAX) for name, milli in amounts.items()}
 
 
-class _Times:
-    """Makes columns of times; equal ones are one object."""
-
-    def __init__(self) -> None:
-        self._known: dict[float, float] = {}
-
-    def of(self, column: NDArray[np.float64]) -> tuple[float | None, ...]:
-        """Return the column; None: not set."""
-        known = self._known.setdefault
-        return tuple([None if math.isnan(each) else known(each, each) for each in column.tolist()])
+def _times(column: NDArray[np.float64], known: dict[float, float]) -> tuple[float | None, ...]:
+    """Return the column, equal times as one object; None: not set."""
+    shared = known.setdefault
+    return tuple([None if math.isnan(at) else shared(at, at) for at in column.tolist()])

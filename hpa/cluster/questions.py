@@ -5,6 +5,7 @@ not set and an empty one both ask for every series.
 """
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import cast
 
 from hpa.cluster.statuses import selector_fields
@@ -29,6 +30,8 @@ from podscale.core.selectors.labels import since_1_36
 from podscale.kube.client.errors import NoMatch
 from podscale.kube.discovery.restmapper import Mapper
 
+UNASKED = (NotFound, Refused, NoneType)  # what stands for a question that cannot be asked
+
 
 def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...]:
     """Return one question per metric; a failure where it cannot even be asked, None for a
@@ -37,11 +40,6 @@ def questions(hpa: HPA, selector: str, mapper: Mapper) -> tuple[AskedMetric, ...
     ``selector`` is the canonical text of the scale's selector.
     """
     return tuple(_question(metric, hpa, selector, mapper) for metric in hpa.metrics)
-
-
-def is_question(asked: AskedMetric) -> bool:
-    """Whether the provider is to be asked."""
-    return asked is not None and not isinstance(asked, NotFound | Refused)
 
 
 def admitted(answers: Sequence[Answer]) -> Sequence[MetricAnswer]:

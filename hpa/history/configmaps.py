@@ -48,7 +48,6 @@ _TOGETHER = 8  # one by one they would cost the API server twice as much
 _TIMEOUT_S = 10.0
 _PAUSE_S = 1.0  # after a write that was refused, doubled ...
 _PAUSE_MAX_S = 30.0  # ... up to this, whatever a Retry-After asks for
-_HISTORY = msgspec.json.Decoder(dict[str, HistoryRecord])
 _LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RECORD = msgspec.json.Decoder(HistoryRecord)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -71,9 +70,15 @@ class _Shard(Struct, eq=False):
     written_at: float = float("-inf")
     size: int = 0  # bytes of text, as last written
     refusal: _Refusal | None = None
-    # Since when it has had changes that are not stored: not sent, and on their way.
-    unsaved_since: float | None = None
-    sending_since: float | None = None
+    unsaved_since: float | None = None  # since when it has had changes that are not stored ...
+    unsent_since: float | None = None  # ... and that the write under way does not hold
+
+    def note_change(self, now: float) -> None:
+        """Note that there is something to be stored."""
+        if self.unsaved_since is None:
+            self.unsaved_since = now
+        if self.unsent_since is None:
+            self.unsent_since = now
 
 
 class HistoryConfigMaps:
@@ -153,20 +158,15 @@ class HistoryConfigMaps:
             shard.lines[text] = line
         elif shard.lines.pop(text, None) is None:
             return
-        if shard.unsaved_since is None:
-            shard.unsaved_since = asyncio.get_running_loop().time()
+        shard.note_change(asyncio.get_running_loop().time())
         # Those that it was split off from hold it as well, until it is stored.
         self._soil(number, *(() if shard.version else _ancestors(number)))
 
     def unsaved_s(self, now: float) -> float:
         """Return the age of the oldest change that is not stored yet, 0 where all are, at
         ``now`` (the loop's time)."""
-        since = [
-            at
-            for shard in list(self._shards.values())
-            for at in (shard.unsaved_since, shard.sending_since)
-            if at is not None
-        ]
+        shards = list(self._shards.values())  # a scrape runs in another thread
+        since = [at for shard in shards if (at := shard.unsaved_since) is not None]
         return max(now - min(since, default=now), 0.0)
 
     async def run(self) -> None:
@@ -227,26 +227,22 @@ class HistoryConfigMaps:
             for each in guests:
                 lines |= each.lines
             body = _body(lines)
-        since = [each.unsaved_since for each in sent]
         for each in sent:
-            each.unsaved_since = None
-        shard.sending_since = min((at for at in since if at is not None), default=None)
+            each.unsent_since = None
         is_written = False
         try:
             await self._write(number, body)
             is_written = True
             shard.refusal = None
+            for each in sent:
+                each.unsaved_since = each.unsent_since
         except NotLeading:
             raise
         except (KubeError, msgspec.DecodeError) as error:
             self._refused(number, error)
         finally:
-            shard.sending_since = None
             # Cancelled in the middle, too: the end of the term writes what waits.
-            if not is_written:
-                shard.is_dirty = True
-                for each, at in zip(sent, since, strict=True):
-                    each.unsaved_since = each.unsaved_since if at is None else at
+            shard.is_dirty = shard.is_dirty or not is_written
 
     def _refused(self, number: int, error: Exception) -> None:
         shard = self._shard(number)
@@ -389,17 +385,9 @@ def history_records(stored: ConfigMap) -> dict[str, HistoryRecord]:
     packed, name = (stored.binary_data or {}).get(_FIELD, b""), stored.metadata.name
     found: dict[str, HistoryRecord] = {}
     try:
-        text = _unpacked(packed)
-        return _HISTORY.decode(text)
-    except zlib.error as error:
+        lines = _LINES.decode(_unpacked(packed))
+    except (zlib.error, *_UNREADABLE) as error:
         _log.warning("history not readable", name=name, error=str(error))
-        return found
-    except _UNREADABLE as error:
-        first = error
-    try:
-        lines = _LINES.decode(text)
-    except _UNREADABLE:
-        _log.warning("history not readable", name=name, error=str(first))
         return found
     for key, line in lines.items():
         try:

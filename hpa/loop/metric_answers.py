@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from hpa.cluster.questions import admitted, is_question
+from hpa.cluster.questions import UNASKED, admitted
 from hpa.decide.api.spec import MOST_METRICS_TOGETHER
 from hpa.decide.numbers import INT64_MAX, INT64_MIN
 from hpa.decide.observation import MetricAnswer
@@ -68,28 +68,16 @@ class Asking:
 
     async def about(self, looks: Sequence[Look]) -> list[Given]:
         """Return the answers for each look. One that is to be read apart comes alone."""
-        asked: list[Question] = []
-        for look in looks:
-            asked += look.asked if look.is_plain else filter(is_question, look.asked)  # type: ignore[arg-type]
+        asked: list[Question] = [
+            each for look in looks for each in look.asked if not isinstance(each, UNASKED)
+        ]
         is_apart = len(looks) == 1 and looks[0].hpa.is_read_apart
         read = self._in_parts if is_apart else self._together
-        answers = admitted(await read(asked)) if asked else ()
-        found: list[Given] = []
-        place = 0
-        for look in looks:
-            if look.is_plain:
-                end = place + len(look.asked)
-                found.append(tuple(answers[place:end]))
-                place = end
-                continue
-            given: list[MetricAnswer | None] = []
-            for each in look.asked:
-                if each is None or isinstance(each, NotFound | Refused):
-                    given.append(each)
-                else:
-                    given.append(answers[place])
-                    place += 1
-            found.append(tuple(given))
+        answers = iter(admitted(await read(asked)) if asked else ())
+        found = [
+            tuple([each if isinstance(each, UNASKED) else next(answers) for each in look.asked])
+            for look in looks
+        ]
         self._note_ages(found)
         return found
 

@@ -13,7 +13,7 @@ from hpa.cluster.catalog import Catalog
 from hpa.cluster.claims import InTreeClaims
 from hpa.cluster.overlapping_hpas import OverlappingHpas
 from hpa.cluster.podcolumns import SelectedPods
-from hpa.cluster.questions import is_question, questions
+from hpa.cluster.questions import questions
 from hpa.cluster.stores import HpaStores
 from hpa.decide.api.spec import HPA
 from hpa.decide.observation import HeldTarget, Scale
@@ -124,7 +124,6 @@ class AutoscalerObserver:
             same_target=same,
             asked=self._questions(record, hpa, mapper) if is_asked else (),
             knows_owners=not hpa.options.pods_by_owner or self._knows_owners(record),
-            is_plain=is_asked and record.questions.is_plain,
             held=self._held(hpa, seen),
         )
 
@@ -160,7 +159,6 @@ class AutoscalerObserver:
         derived_from = (text, mapper) if known.describes_objects else text
         if known.derived_from != derived_from:
             known.asked = questions(hpa, text, mapper)
-            known.is_plain = all(map(is_question, known.asked))
             known.derived_from = derived_from
         return known.asked
 

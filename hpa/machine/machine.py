@@ -47,7 +47,7 @@ def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
     step = _TABLE[progress.phase].get(type(event))
     if step is None:
         raise UnexpectedEvent(progress, event)
-    return step(progress, event, now)
+    return step if isinstance(step, tuple) else step(progress, event, now)
 
 
 def objection(guards: ev.WriteGuards, write: ScaleWrite) -> str:
@@ -95,14 +95,6 @@ def _start(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
         raise UnexpectedEvent(progress, event)
     progress.phase, progress.is_urgent = PassPhase.OBSERVING, False
     return _OBSERVE
-
-
-def _skip(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    return _SKIP
-
-
-def _read_scale(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    return _READ_SCALE
 
 
 def _ask(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
@@ -161,10 +153,6 @@ def _attempt(progress: Progress, event: ev.AttemptEvent, now: float) -> ins.Inst
         return _REFUSE
     progress.sent_at = now
     return _PROCEED
-
-
-def _refuse(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    return _REFUSE
 
 
 def _take_answer(progress: Progress, event: ev.ScaleAnsweredEvent, now: float) -> ins.Instructions:
@@ -227,22 +215,19 @@ def _end_pass(progress: Progress) -> ins.Instructions:
     return _RUN_AGAIN if progress.is_urgent else NOTHING
 
 
-def _ignore(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
-    return NOTHING
-
-
-_Steps = Mapping[type[ev.Event], Callable[..., ins.Instructions]]
+# What never depends on anything stands in the table as it is.
+_Steps = Mapping[type[ev.Event], ins.Instructions | Callable[..., ins.Instructions]]
 
 _EVER: _Steps = {ev.ChangedEvent: _change, ev.DeletedEvent: _delete, ev.TermEndedEvent: _end_term}
-_BUSY: _Steps = {**_EVER, ev.DueEvent: _skip, ev.GivenUpEvent: _give_up}
+_BUSY: _Steps = {**_EVER, ev.DueEvent: _SKIP, ev.GivenUpEvent: _give_up}
 # Whatever is under way may still come to its end; nothing is done for it any more.
 _GONE: _Steps = {
-    **dict.fromkeys(ev.KINDS, _ignore),
-    ev.AttemptEvent: _refuse,
+    **dict.fromkeys(ev.KINDS, NOTHING),
+    ev.AttemptEvent: _REFUSE,
 }
 _TABLE: Mapping[PassPhase, _Steps] = {
     PassPhase.IDLE: {**_EVER, ev.TermBeganEvent: _begin_term, ev.DueEvent: _start},
-    PassPhase.OBSERVING: {**_BUSY, ev.ScaleMissingEvent: _read_scale, ev.ObservedEvent: _ask},
+    PassPhase.OBSERVING: {**_BUSY, ev.ScaleMissingEvent: _READ_SCALE, ev.ObservedEvent: _ask},
     PassPhase.ASKING: {**_BUSY, ev.AnsweredEvent: _decide},
     PassPhase.DECIDING: {
         **_BUSY,

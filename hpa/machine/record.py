@@ -68,7 +68,6 @@ class Look(Struct, frozen=True, eq=False, gc=False):
     asked: tuple[AskedMetric, ...] = ()  # empty: metrics are not read in this pass
     version: str = ""  # resourceVersion of the autoscaler: what its status is written against
     knows_owners: bool = True  # False: pods may be left out because their owner is not known
-    is_plain: bool = False  # every one of ``asked`` is a question
     held: HeldTarget | None = None
 
     @property
@@ -113,7 +112,6 @@ class MetricQuestions(Struct, eq=False, gc=False):
 
     asked: tuple[AskedMetric, ...] = ()
     derived_from: str | tuple[str, Mapper] | None = None
-    is_plain: bool = False  # every one of ``asked`` is a question
     describes_objects: bool = False  # a metric is of an object, whose kind is mapped
 
 
