@@ -4,7 +4,7 @@ Metrics, texts of conditions and labels repeat from object to object, and the an
 ``kubectl apply`` repeats the object itself: several KB an autoscaler.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -18,6 +18,8 @@ from podscale.kube.client.wire import ObjectMeta, OwnerReference
 from podscale.kube.objects.scale import Workload
 
 _MOST = 50_000  # remembered; then all are forgotten, which costs memory and nothing else
+
+_SOURCES = ("resource", "container_resource", "pods", "object", "external")
 
 P = TypeVar("P", bound=Struct)
 M = TypeVar("M", bound=ObjectMeta)
@@ -35,34 +37,26 @@ class SharedValues:
         """Return an equal autoscaler, but for annotations of others."""
         meta, spec, status = written.metadata, written.spec, written.status
         target = spec.scale_target_ref
-        name = meta.name if target.name == meta.name else target.name  # nearly always the first
+        owners = tuple(map(self._owner, meta.owner_references))
         return Autoscaler(
             replace(
-                self._meta(
-                    meta, _ours(meta.annotations), tuple(map(self._owner, meta.owner_references))
-                ),
+                self._meta(meta, _ours(meta.annotations), owners),
                 managed_fields=tuple(map(self._managed, meta.managed_fields)),
             ),
             replace(
                 spec,
                 scale_target_ref=wire.WireReference(
-                    self._text(target.kind), name, self._text(target.api_version)
+                    self._text(target.kind),
+                    meta.name if target.name == meta.name else target.name,  # nearly always
+                    self._text(target.api_version),
                 ),
-                metrics=None if spec.metrics is None else tuple(map(self._part, spec.metrics)),
+                metrics=_each(self._part, spec.metrics),
                 behavior=None if spec.behavior is None else self._part(spec.behavior),
             ),
             replace(
                 status,
-                conditions=(
-                    None
-                    if status.conditions is None
-                    else tuple(map(self._condition, status.conditions))
-                ),
-                current_metrics=(
-                    None
-                    if status.current_metrics is None
-                    else tuple(map(self._current, status.current_metrics))
-                ),
+                conditions=_each(self._condition, status.conditions),
+                current_metrics=_each(self._current, status.current_metrics),
             ),
         )
 
@@ -97,37 +91,24 @@ class SharedValues:
 
     def _condition(self, condition: wire.WireCondition) -> wire.WireCondition:
         text, at = self._text, condition.last_transition_time
-        return wire.WireCondition(
-            text(condition.type),
-            text(condition.status),
-            text(condition.reason),
-            text(condition.message),
-            None if at is None else text(at),
+        return replace(
+            condition,
+            type=text(condition.type),
+            status=text(condition.status),
+            reason=text(condition.reason),
+            message=text(condition.message),
+            last_transition_time=None if at is None else text(at),
         )
 
     def _current(self, metric: wire.CurrentMetric) -> wire.CurrentMetric:
-        text = self._text
-        return wire.CurrentMetric(
-            text(metric.type),
-            *(
-                None
-                if source is None
-                else wire.SourceStatus(
-                    text(source.name),
-                    text(source.container),
-                    self._part(source.metric),
-                    source.described_object,
-                    source.current,
-                )
-                for source in (
-                    metric.resource,
-                    metric.container_resource,
-                    metric.pods,
-                    metric.object,
-                    metric.external,
-                )
-            ),
-        )
+        sources = {field: self._source(getattr(metric, field)) for field in _SOURCES}
+        return wire.CurrentMetric(self._text(metric.type), **sources)
+
+    def _source(self, source: wire.SourceStatus | None) -> wire.SourceStatus | None:
+        if source is None:
+            return None
+        name, container = self._text(source.name), self._text(source.container)
+        return replace(source, name=name, container=container, metric=self._part(source.metric))
 
     def _text(self, text: str) -> str:
         if len(self._texts) >= _MOST:
@@ -148,3 +129,7 @@ def _ours(annotations: Mapping[str, str] | None) -> dict[str, str] | None:
     if not annotations:
         return None
     return {key: value for key, value in annotations.items() if key.startswith(PREFIX)} or None
+
+
+def _each(share: Callable[[P], P], parts: tuple[P, ...] | None) -> tuple[P, ...] | None:
+    return None if parts is None else tuple(map(share, parts))

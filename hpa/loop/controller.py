@@ -48,22 +48,23 @@ class Controller:
     ) -> None:
         if settings.mode == "shadow":
             ports = structs.replace(ports, shards=None)
-        stores = ports.stores
-        self._ports = ports
-        self._options = options
-        self._clock = clock
-        self._machines = Machines(clock, ports.metrics)
+        machines = Machines(clock, ports.metrics)
         memory = HistoryMemory(ports.shards, clock)
         self._keeping = HistoryKeeper(memory, ports.shards, ports.metrics)
         self._changes = changes = AutoscalerChanges(
-            ports, settings, options.resource, self._machines, memory, clock
+            ports, settings, options.resource, machines, memory, clock
         )
+        stores = ports.stores
         targets = ScaleTargets(ports.api, ports.kinds, stores)
         catalog = Catalog(stores.autoscalers, changes)
         changes.follow_rescales(catalog)
         claims = InTreeClaims(stores.claims)
         self.state = ControllerState(
+            ports,
             settings,
+            options,
+            clock,
+            machines,
             catalog,
             changes.foreign,
             memory,
@@ -76,6 +77,7 @@ class Controller:
         self.heartbeat = Heartbeat(max(_MISSED * settings.sync_period_s, _LEAST_ALLOWED_S))
         self.rounds = OverlappingRounds(max(_HUNG * settings.sync_period_s, _LEAST_HUNG_S))
         self._passes: Passes | None = None
+        self._metrics = ports.metrics
         ports.metrics.read.replicas = self._sizes
         ports.metrics.read.events_dropped = lambda: ports.recorder.dropped
 
@@ -87,7 +89,7 @@ class Controller:
     @property
     def traces(self) -> DecisionLog:
         """The decisions about them."""
-        return self._ports.traces
+        return self.state.ports.traces
 
     async def run(self, term: Term) -> None:
         """Reconcile until cancelled; for ``Elector.run``. Starts from what is stored, and without
@@ -97,34 +99,32 @@ class Controller:
         self.state.memory.begin(set_s if behind_s is None else behind_s)
         self.traces.clear()  # of a term before: another one led since, and all may have changed
         try:
-            await self._ports.stores.wait_synced()
+            await self.state.ports.stores.wait_synced()
             await self._keeping.read_in_time(term)
             await self._reconcile(term)
         finally:
             self._passes = None
-            self._machines.end_term(self.catalog)
+            self.state.machines.end_term(self.catalog)
             self.heartbeat.rest()
             # Who leads next says how these stand; ours would be added to what it says.
-            self._ports.metrics.counts.is_leader = self._ports.metrics.counts.foreign = 0
+            self._metrics.counts.is_leader = self._metrics.counts.foreign = 0
             await self._keeping.end()
 
     async def _reconcile(self, term: Term) -> None:
         catalog = self.catalog
-        self._machines.begin_term(catalog)
+        self.state.machines.begin_term(catalog)
         for record in catalog:
             self._changes.tell_problems(record)
         _settle()
         _log.info("reconciling", autoscalers=len(catalog), mode=self.state.settings.mode)
-        self._ports.metrics.counts.is_leader = 1
+        self._metrics.counts.is_leader = 1
         async with asyncio.TaskGroup() as group:
-            self._passes = Passes(
-                group, self._ports, self.state, self._machines, self._options, self._clock
-            )
+            self._passes = Passes(group, self.state)
             group.create_task(self._keeping.keep(term), name="store histories")
             is_small = len(catalog) <= _AT_ONCE
             if is_small:
                 for record in catalog:
-                    self._machines.handle(record, ChangedEvent())
+                    self.state.machines.handle(record, ChangedEvent())
             group.create_task(self._hurry(group), name="decide urgently")
             # Slot 0 has just had its turn where everything was decided at once.
             await self._tick(group, first=1 if is_small else 0)
@@ -136,11 +136,11 @@ class Controller:
 
     def story(self, record: AutoscalerRecord) -> DumpedStory:
         """Return what happened to one autoscaler lately."""
-        return DumpedStory(*record.key, self._clock.now(), self._machines.story(record))
+        return DumpedStory(*record.key, self.state.clock.now(), self.state.machines.story(record))
 
     async def _tick(self, group: asyncio.TaskGroup, *, first: int) -> None:
         loop = asyncio.get_running_loop()
-        schedule, catalog, stores = self._changes.schedule, self.catalog, self._ports.stores
+        schedule, catalog, stores = self._changes.schedule, self.catalog, self.state.ports.stores
         schedule.spread(catalog.sizes())
         tick, at = first, loop.time() + first * schedule.tick_s
         has_left = True
@@ -151,7 +151,7 @@ class Controller:
             self.heartbeat.beat()
             self._follow_clock()
             self.state.targets.note_silence(loop.time(), is_other_heard=stores.is_current())
-            self._ports.metrics.tick_lag.add((), max(loop.time() - at, 0.0))
+            self._metrics.tick_lag.add((), max(loop.time() - at, 0.0))
             if has_left:
                 # What one slot left, in two milliseconds. By itself the collector would not come,
                 # since each pass frees as many objects as it makes, and then meet a whole round.
@@ -168,18 +168,18 @@ class Controller:
                 for record in catalog.in_namespace(namespace)
                 if record.period is None
             ]
-            records += schedule.due(self._clock.now())
+            records += schedule.due(self.state.clock.now())
             has_left = bool(records)
             if records:
                 group.create_task(self._run(records), name=f"slot {tick % schedule.slots}")
-            self._ports.metrics.counts.foreign = self._count_foreign()
+            self._metrics.counts.foreign = self._count_foreign()
             tick += 1
             # A loop that was held up (a frozen process) goes on from now, without a burst.
             at = max(at + schedule.tick_s, loop.time() - schedule.tick_s)
 
     async def _hurry(self, group: asyncio.TaskGroup) -> None:
         while True:
-            if records := await self._machines.urgent():
+            if records := await self.state.machines.urgent():
                 group.create_task(self._run(records), name="urgent")
 
     async def _run(self, records: list[AutoscalerRecord]) -> None:
@@ -193,13 +193,13 @@ class Controller:
 
     def _follow_clock(self) -> float:
         """Notice a clock that was set; returns by how much it was."""
-        by_s = self._clock.look()
+        by_s = self.state.clock.look()
         if by_s:
             _log.warning("the clock was set", by_s=round(by_s, 1))
         return by_s
 
     def _count_foreign(self) -> int:
-        if not self.state.foreign.is_anyone_active(self._clock.now()):
+        if not self.state.foreign.is_anyone_active(self.state.clock.now()):
             return 0
         counted = self._changes.foreign_controller
         return sum(counted(record) is not None for record in self.catalog)

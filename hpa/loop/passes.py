@@ -8,11 +8,9 @@ import structlog
 from msgspec import structs
 
 from hpa.decide import decide
-from hpa.history.clock import SteadyClock
-from hpa.loop.machines import Machines
 from hpa.loop.metric_answers import Asking, Given
 from hpa.loop.scale_reader import PAGE, ScaleReader
-from hpa.loop.state import ControllerPorts, ControllerState, Options
+from hpa.loop.state import ControllerState
 from hpa.loop.writes import DecisionWrites
 from hpa.machine.events import AnsweredEvent, DueEvent
 from hpa.machine.instructions import Decide, Observe
@@ -27,31 +25,26 @@ _OBSERVE, _WATCH = Observe(), Decide(is_bystander=True)
 class Passes:
     """Runs passes for one term of leadership."""
 
-    def __init__(
-        self,
-        group: asyncio.TaskGroup,
-        ports: ControllerPorts,
-        state: ControllerState,
-        machines: Machines,
-        options: Options,
-        clock: SteadyClock,
-    ) -> None:
+    def __init__(self, group: asyncio.TaskGroup, state: ControllerState) -> None:
+        ports, options = state.ports, state.options
         self._group = group
-        self._ports = ports
         self._state = state
-        self._machines = machines
-        self._clock = clock
+        self._machines = state.machines
+        self._clock = state.clock
         self._shadow = structs.replace(state.settings, mode="shadow")
-        self._reader = ScaleReader(group, state, machines, reads=options.reads)
-        self._writes = DecisionWrites(group, ports, state, machines, options, clock)
+        self._reader = ScaleReader(group, state)
+        self._writes = DecisionWrites(group, state)
         self._asking = Asking(
-            ports.provider, ports.metrics, timeout_s=options.answer_timeout_s, wall=clock.unix
+            ports.provider,
+            ports.metrics,
+            timeout_s=options.answer_timeout_s,
+            wall=state.clock.unix,
         )
 
     async def run(self, records: Sequence[AutoscalerRecord]) -> None:
         """Take every record through one pass; those still in an earlier one are left out."""
         started = self._clock.watch()
-        mapper = self._ports.mapper()
+        mapper = self._state.ports.mapper()
         now = self._clock.now()
         free = [each for each in records if self._begins(each, now)]
         decide_late = partial(self._decide_late, started=started)
@@ -118,7 +111,7 @@ class Passes:
             lambda: state.targets.is_current(record, look.seen, since=started),
         )
         if before is not None:
-            self._ports.metrics.gap.add((), max(now - before, 0.0))
+            self._state.ports.metrics.gap.add((), max(now - before, 0.0))
         settings = self._shadow if _WATCH in told else state.settings
         decision = decide(look.observation(answers), past, settings, unix)
         self._writes.begin(look, started, decision, now)

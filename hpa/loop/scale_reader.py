@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from hpa.decide import Scale, ScaleUnreadable
-from hpa.loop.machines import Machines
 from hpa.loop.state import ControllerState
 from hpa.machine.events import ObservedEvent, ScaleMissingEvent
 from hpa.machine.objects import TargetKey
@@ -31,14 +30,11 @@ _Decide = Callable[[Sequence[Look]], Awaitable[None]]
 class ScaleReader:
     """Looks at autoscalers for one term; whom there is nothing to decide about gives up."""
 
-    def __init__(
-        self, group: asyncio.TaskGroup, state: ControllerState, machines: Machines, *, reads: int
-    ) -> None:
-        """``reads`` scales are asked for at once."""
+    def __init__(self, group: asyncio.TaskGroup, state: ControllerState) -> None:
         self._group = group
         self._state = state
-        self._machines = machines
-        self._reading = asyncio.Semaphore(reads)
+        self._machines = state.machines
+        self._reading = asyncio.Semaphore(state.options.reads)
 
     async def looks(
         self, records: Sequence[AutoscalerRecord], mapper: Mapper, now: float, decide: _Decide

@@ -10,9 +10,11 @@ from hpa.cluster.stores import HpaStores
 from hpa.cluster.targets import ScaleTargets
 from hpa.cluster.writer import AutoscalerWriter
 from hpa.decide import Settings
+from hpa.history.clock import SteadyClock
 from hpa.history.configmaps import HistoryConfigMaps
 from hpa.history.decision_log import DecisionLog
 from hpa.history.memory import HistoryMemory
+from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.selfmetrics import HpaMetrics
 from podscale.core.metrics import MetricsProvider
@@ -47,9 +49,13 @@ class ControllerPorts(Struct, eq=False):
 
 
 class ControllerState(Struct, eq=False):
-    """What a controller knows, beside the record of each autoscaler."""
+    """What a controller stands on and knows, beside the record of each autoscaler."""
 
+    ports: ControllerPorts
     settings: Settings
+    options: Options
+    clock: SteadyClock
+    machines: Machines
     catalog: Catalog
     foreign: ForeignControllers
     memory: HistoryMemory

@@ -18,9 +18,7 @@ from hpa.decide.conditions import DecisionEvent
 from hpa.decide.decision import DONE
 from hpa.decide.steps import Corrected
 from hpa.history import history
-from hpa.history.clock import SteadyClock
-from hpa.loop.machines import Machines
-from hpa.loop.state import ControllerPorts, ControllerState, Options
+from hpa.loop.state import ControllerState
 from hpa.machine import events as ev
 from hpa.machine import instructions as ins
 from hpa.machine.record import AutoscalerRecord, Look, SentSize
@@ -51,22 +49,12 @@ class PassUnderWay(Struct, eq=False):
 class DecisionWrites:
     """Carries decisions out for one term of leadership."""
 
-    def __init__(
-        self,
-        group: asyncio.TaskGroup,
-        ports: ControllerPorts,
-        state: ControllerState,
-        machines: Machines,
-        options: Options,
-        clock: SteadyClock,
-    ) -> None:
+    def __init__(self, group: asyncio.TaskGroup, state: ControllerState) -> None:
         self._group = group
-        self._ports = ports
         self._state = state
-        self._machines = machines
-        self._options = options
-        self._clock = clock
-        self._turns = WriteTurns(options.writes)
+        self._machines = state.machines
+        self._clock = state.clock
+        self._turns = WriteTurns(state.options.writes)
 
     def begin(self, look: Look, started: float, decision: Decision, now: float) -> None:
         """Finish a pass at once where nothing is to be written, and otherwise later."""
@@ -171,7 +159,7 @@ class DecisionWrites:
             return "who owns its pods is not known"
         # A silent watch may hide the pods or the spec that speak against it; and may have then.
         if not (
-            self._ports.stores.is_current(since=since, namespace=look.record.key[0])
+            self._state.ports.stores.is_current(since=since, namespace=look.record.key[0])
             and self._state.targets.is_current(look.record, look.seen, since=since)
         ):
             return "the API server does not tell what changes, so that nothing may shrink"
@@ -182,12 +170,12 @@ class DecisionWrites:
         if not conclusion.is_status_changed or conclusion.trace.settings.mode == "shadow":
             return _NO_NEWS if is_same else ev.ConcludedEvent(is_same=False)
         news = statuses.status_news(
-            made.look.hpa, conclusion.status, deadband=self._options.status_deadband
+            made.look.hpa, conclusion.status, deadband=self._state.options.status_deadband
         )
         return ev.ConcludedEvent(news, is_same)
 
     def _finish(self, made: PassUnderWay) -> None:
-        record, conclusion, ports = made.look.record, made.conclusion, self._ports
+        record, conclusion, ports = made.look.record, made.conclusion, self._state.ports
         trace = conclusion.trace
         is_ours = trace.settings.mode != "shadow"
         self._state.memory.put(
@@ -196,7 +184,7 @@ class DecisionWrites:
         ports.metrics.decided(ports.traces.put(record.key, trace, conclusion.past))
         ports.metrics.passed(conclusion.labels, self._clock.watch() - made.started)
         for event in conclusion.events:
-            record_event(ports.recorder, self._options.resource, record, event)
+            record_event(ports.recorder, self._state.options.resource, record, event)
 
 
 def record_event(

@@ -177,7 +177,7 @@ async def test_answers_that_do_not_fit_the_questions_fail_every_metric_of_the_ba
     cluster = Cluster(settings=SETTINGS)
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
-    cluster.controller._ports.provider = Short()
+    cluster.controller.state.ports.provider = Short()
     await cluster.run_for(31.0)
     trace = cluster.controller.traces.last((NS, "web"))
     assert trace is not None
@@ -202,7 +202,7 @@ async def test_a_slot_that_fails_leaves_a_pass_alone_that_is_still_under_way() -
             raise RuntimeError("a bug")
         return mapper
 
-    cluster.controller._ports.mapper = broken
+    cluster.controller.state.ports.mapper = broken
     started: list[str] = []
     actor = cluster.controller.state.writer
     write = actor.rescale
@@ -230,7 +230,7 @@ class Counting(Machines):
 async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> None:
     cluster = Cluster(settings=SETTINGS)
     controller = cluster.controller
-    controller._machines.__class__ = Counting
+    controller.state.machines.__class__ = Counting
     cluster.put(hpa_object("web"), deployment_object("web", 2))
     cluster.put_pods(pod_object("web", 0), pod_object("web", 1))
     cluster.provider.delay_s = 20.0
@@ -246,6 +246,6 @@ async def test_a_change_during_a_long_pass_is_waited_for_without_spinning() -> N
     assert cluster.scales() == []
     await asyncio.sleep(1.0)
     assert cluster.scales() == [("web", 5)]  # at once when the pass has ended
-    assert controller._machines.looked < 40  # type: ignore[attr-defined]
+    assert controller.state.machines.looked < 40  # type: ignore[attr-defined]
     leading.cancel()
     await asyncio.wait({leading})

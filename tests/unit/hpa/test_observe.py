@@ -47,7 +47,7 @@ def look(cluster: Cluster, name: str = "web") -> Look:
     assert entry.hpa is not None
     seen = controller.state.targets.at_hand(entry)
     assert isinstance(seen, TargetScale)
-    return controller.state.observer.look(entry, entry.hpa, seen, controller._ports.mapper())
+    return controller.state.observer.look(entry, entry.hpa, seen, controller.state.ports.mapper())
 
 
 async def test_pods_are_sorted_with_their_phases_owners_and_requests() -> None:
@@ -247,7 +247,7 @@ async def test_after_a_discovery_only_questions_about_objects_are_made_anew() ->
     before = [look(cluster, name).asked for name in ("web", "plain")]
     controller = cluster.controller
     found = Mapper([DEPLOYMENTS])
-    controller._ports.mapper = lambda: found
+    controller.state.ports.mapper = lambda: found
     described, plain = (look(cluster, name).asked for name in ("web", "plain"))
     assert isinstance(before[0][0], NotFound)
     assert isinstance(described[0], ObjectMetric)
@@ -338,10 +338,10 @@ async def test_a_look_is_the_same_one_until_something_it_depends_on_changes(metr
     if metric is POD_METRIC:
         return
     assert isinstance(looks[-1].asked[0], NotFound), "no mapper knows the kind"
-    cluster.controller._ports.mapper = lambda: Mapper((DEPLOYMENTS,))
+    cluster.controller.state.ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert differs()
     assert isinstance(looks[-1].asked[0], ObjectMetric)
-    cluster.controller._ports.mapper = lambda: Mapper((DEPLOYMENTS,))
+    cluster.controller.state.ports.mapper = lambda: Mapper((DEPLOYMENTS,))
     assert not differs(), "a new mapper that says the same"
 
 
