@@ -8,6 +8,7 @@ from tests.bench.figures import goals
 BENCHES = {
     "adapter": ("bench_requests", "bench_prometheus", "bench_relist", "bench_store"),
     "hpa": ("bench_decide", "bench_hpa", "bench_hpa_plane"),
+    "nodes": ("bench_nodes",),
     "replay": ("bench_replay",),
     "vpa": ("bench_vpa_model", "bench_vpa", "vpa_beside"),
 }

@@ -137,10 +137,8 @@ class PodStore(ColumnarStore[Pod, PodView]):
         rows = self._rows
         count = len(rows.names)
         table = rows.table[:count].copy()
-        # What is left of a removed pod names nobody's node and template any more.
-        gone = np.fromiter((not name for name in rows.names), np.bool_, count)
-        table["phase"][gone] = PodPhase.SUCCEEDED
-        numbers = np.flatnonzero(np.bincount(table["template"][~gone])) if count else ()
+        known = table["template"][table["template"] >= 0]
+        numbers = np.flatnonzero(np.bincount(known)) if len(known) else ()
         return PlacedPods(
             table["node"],
             table["template"],
@@ -246,6 +244,9 @@ class PodStore(ColumnarStore[Pod, PodView]):
 
     def _release(self, row: int) -> None:
         self._leave_interned(row)
+        # What is left of a removed pod names nobody's node and template any more.
+        self._rows.column["template"][row] = -1
+        self._rows.column["phase"][row] = PodPhase.SUCCEEDED
         self._odd_uids.pop(row, None)
         self._annotations.pop(row, None)
         self._resizes.pop(row, None)

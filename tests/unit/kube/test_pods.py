@@ -134,6 +134,22 @@ def test_any_uid_comes_out_as_it_went_in(uid):
     assert view.uid == uid
 
 
+def test_pods_are_placed_on_their_nodes_in_columns():
+    kept = store(made("web-1"), made("web-2", 2))
+    placed = kept.placed()
+    assert [placed.nodes[number] for number in placed.node] == ["node-1", "node-1"]
+    assert placed.templates[int(placed.template[0])].containers[0].name == "app"
+    feed(kept, ("DELETED", made("web-1", 3)))
+    placed = kept.placed()
+    live = placed.phase == PodPhase.RUNNING
+    assert live.sum() == 1  # what is left of the other looks as if it had succeeded
+    (row,) = live.nonzero()[0].tolist()
+    assert [view.name for view in kept.at([row])] == ["web-2"]
+    feed(kept, ("DELETED", made("web-2", 4)))
+    assert kept.placed().templates == {}
+    assert kept.at(range(2)) == []
+
+
 def test_a_bare_pod_has_no_times_and_no_condition():
     view = store(decode(b'{"metadata":{"name":"p","namespace":"n"}}', Pod)).get("n", "p")
     assert view is not None

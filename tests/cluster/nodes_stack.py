@@ -1,0 +1,135 @@
+"""The nodes part on the real plane: its manifests, its rights, real Prometheus, pretended usage."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from tests.cluster.plane import Plane
+from tests.integration.exporter import Exporter, Target, gauge
+from tests.integration.prometheus import PrometheusServer
+from tests.tools.process import LOOPBACK, NotReadyError, Program, free_port, wait_until
+from tests.tools.required import require
+
+ROOT = Path(__file__).parent.parent.parent
+NAMESPACE, BALLAST = "podscale", "podscale-ballast"
+RULES = """\
+resourceRules:
+  cpu:
+    containerQuery: 'sum(container_cpu{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    nodeQuery: 'sum(node_cpu{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    resources: {template: "<<.Resource>>"}
+    containerLabel: container
+  memory:
+    containerQuery: 'sum(container_memory{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    nodeQuery: 'sum(node_memory{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+    resources: {template: "<<.Resource>>"}
+    containerLabel: container
+  window: 1m
+"""
+
+
+class NodesStack:
+    """Ballast's manifests applied, and the part beside ``plane``; a context manager."""
+
+    def __init__(
+        self, plane: Plane, exporter: Exporter, prometheus: PrometheusServer, directory: Path
+    ) -> None:
+        self.plane, self.exporter, self.directory = plane, exporter, directory
+        self.rules = directory / "rules.yaml"
+        self.rules.write_text(RULES)
+        self._prometheus = prometheus
+        self.running: list[Program] = []
+        self.port = 0  # of the part that was started last
+
+    def __enter__(self) -> Self:
+        text = subprocess.run(
+            [str(require("kubectl")), "kustomize", str(ROOT / "deploy/kustomize/overlays/nodes")],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        wanted = [
+            each
+            for each in yaml.safe_load_all(text)
+            if each["kind"] not in ("Deployment", "APIService", "PodDisruptionBudget", "Service")
+        ]
+        # Namespaces first: kubectl applies in the order it is given.
+        for each in sorted(wanted, key=lambda each: each["kind"] != "Namespace"):
+            self.plane.apply(each)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self.running:
+            program.stop(grace_s=10.0)
+
+    def use(self, usage: Mapping[str, tuple[float, float]]) -> None:
+        """Pretend that nodes use so many cores and bytes."""
+        for name, (cores, bytes_) in usage.items():
+            samples = (gauge("node_cpu", cores), gauge("node_memory", bytes_))
+            self.exporter.set((f"node.{name}", Target({"node": name}, samples)))
+
+    def stop(self, program: Program) -> None:
+        """End one program."""
+        self.running.remove(program)
+        program.stop(grace_s=10.0)
+
+    def start(self, *arguments: str) -> Program:
+        """Start the part with its own account, in short rhythms."""
+        self.port = free_port()
+        return self._start(
+            f"nodes-{len(self.running)}",
+            "podscale-nodes",
+            "--metrics-source=feed",
+            f"--config={self.rules}",
+            f"--prometheus-url={self._prometheus.url}",
+            "--nodes-interval=500ms",
+            "--ballast-write-interval=1s",
+            "--usage-window=3s",
+            "--leader-elect-lease-duration=6s",
+            "--leader-elect-renew-deadline=4s",
+            "--leader-elect-retry-period=1s",
+            f"--secure-port={self.port}",
+            f"--bind-address={LOOPBACK}",
+            f"--cert-dir={self.directory}/certificates",
+            *arguments,
+        )
+
+    def start_watchdog(self, *arguments: str) -> Program:
+        """Start the watchdog with its own account."""
+        return self._start("watchdog", "podscale-nodes-watchdog", "watchdog", *arguments)
+
+    def requests(self) -> dict[str, tuple[str, str]]:
+        """Return CPU and memory that the ballast of each node requests, as written."""
+        found = {}
+        for pod in self.plane.pods(BALLAST):
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            found[pod["spec"].get("nodeName", "")] = requests["cpu"], requests["memory"]
+        return found
+
+    def wait_requests(self, wanted: Mapping[str, str], deadline_s: float = 30.0) -> None:
+        """Return when ballast requests these amounts of CPU."""
+
+        def are_there() -> bool:
+            return {name: cpu for name, (cpu, _) in self.requests().items()} == wanted
+
+        try:
+            wait_until(f"ballast is {wanted}", are_there, deadline_s, self.running)
+        except NotReadyError as late:
+            raise AssertionError(f"{late}\n{self.requests()}") from None
+
+    def _start(self, name: str, account: str, *arguments: str) -> Program:
+        kubeconfig = self.plane.kubeconfig_for(NAMESPACE, account)
+        words = [f"--kubeconfig={kubeconfig}", *arguments]
+        if arguments[:1] == ("watchdog",):
+            words = ["watchdog", f"--kubeconfig={kubeconfig}", *arguments[1:]]
+        program = Program(
+            name,
+            [sys.executable, "-m", "podscale", "nodes", *words],
+            self.directory / f"{name}.log",
+            {"POD_NAMESPACE": NAMESPACE},
+        )
+        program.start()
+        self.running.append(program)
+        return program

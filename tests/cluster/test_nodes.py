@@ -1,0 +1,138 @@
+"""Ballast with the real scheduler: who is admitted, who is not, and how it is let go."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.kubelet import kubelet
+from tests.cluster.nodes_stack import BALLAST, NodesStack
+from tests.cluster.plane import Plane
+from tests.cluster.settings import PlaneSettings
+from tests.integration.exporter import Exporter
+from tests.integration.prometheus import PrometheusServer
+from tests.tools.process import wait_until
+
+CORES = 10.0
+THETA = 0.8
+# Usage and requests of each node, in cores. All are 10 cores large.
+USAGE = {"node-0": 6.0, "node-1": 4.5, "node-2": 9.5, "node-3": 1.0}
+REQUESTED = {"node-0": 2.0, "node-1": 6.0, "node-2": 2.0, "node-3": 3.0}
+# R = U + A - θ·C - Σ, at most A - Σ; node-3 is used less than half of θ.
+HELD = {"node-0": "6", "node-1": "500m", "node-2": "8", "node-3": "1m"}
+LET_GO = dict.fromkeys(USAGE, "1m")
+MEMORY = 8 * 2.0**30
+SIZES = (0.5, 1.0, 2.0, 2.01, 3.5, 3.51, 4.0, 4.01, 6.0)
+
+
+@pytest.fixture
+def stack(
+    private_plane: Callable[[PlaneSettings], Plane],
+    exporter: Exporter,
+    prometheus: PrometheusServer,
+    tmp_path: Path,
+) -> Iterator[NodesStack]:
+    plane = private_plane(PlaneSettings(nodes=4, node_cpu="10", node_memory="64Gi"))
+    with NodesStack(plane, exporter, prometheus, tmp_path) as made, kubelet(plane, BALLAST):
+        made.use({name: (cores, MEMORY) for name, cores in USAGE.items()})
+        plane.apply(*(pod(f"filler-{name}", cpu, name) for name, cpu in REQUESTED.items()))
+        made.wait_requests(LET_GO)
+        yield made
+
+
+def pod(name: str, cores: float, node: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": f"{round(cores * 1000)}m", "memory": "16Mi"}}
+    container = {"name": "app", "image": "pretend", "resources": resources}
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_admitted(plane: Plane, name: str, cores: float, node: str) -> bool:
+    """Return whether the scheduler binds such a pod; it is gone afterwards."""
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    verdict: list[bool] = []
+
+    def is_decided() -> bool:
+        found = plane.admin.get(path)
+        conditions = {each["type"]: each for each in found["status"].get("conditions", ())}
+        scheduled = conditions.get("PodScheduled")
+        if scheduled is None:
+            return False
+        assert scheduled["status"] == "True" or scheduled["reason"] == "Unschedulable"
+        verdict[:] = [scheduled["status"] == "True"]
+        return True
+
+    plane.apply(pod(name, cores, node))
+    wait_until(f"{name} is decided on", is_decided, 20.0)
+    plane.admin.request("DELETE", path)
+    wait_until(f"{name} is gone", lambda: plane.admin.request("GET", path).status == 404, 20.0)
+    return verdict[0]
+
+
+def test_pods_are_admitted_by_load_and_ballast_is_let_go_without_a_leader(
+    stack: NodesStack,
+) -> None:
+    plane = stack.plane
+    # As shipped nothing is written.
+    shadow = stack.start()
+    wait_until("the part runs", lambda: "leading" in shadow.tail(), 30.0, (shadow,))
+    time.sleep(2.0)  # of rounds every half second
+    assert {cpu for cpu, _ in stack.requests().values()} == {"1m"}
+    stack.stop(shadow)
+
+    part = stack.start("--mode=ballast")
+    stack.wait_requests(HELD)
+    probes = 0
+    for node, usage in USAGE.items():
+        for size in SIZES:
+            by_load = usage + size <= THETA * CORES or HELD[node] == "1m"
+            expected = by_load and REQUESTED[node] + size <= CORES
+            name = f"probe-{node}-{round(size * 1000)}"
+            assert is_admitted(plane, name, size, node) == expected, (node, size)
+            probes += 1
+    print(f"{probes} of {probes} placements as the predicate says")
+
+    # Room that comes lets a waiting pod in: a resize makes the scheduler try again.
+    plane.apply(pod("waiting", 3.0, "node-0"))
+    time.sleep(1.0)
+    assert "waiting" not in plane.ready_pods("default")
+    stack.use({"node-0": (4.5, MEMORY)})
+    wait_until("it is bound", lambda: "waiting" in plane.ready_pods("default"), 20.0, (part,))
+
+    # A cordoned node is let go at once.
+    plane.kubectl("cordon", "node-2")
+    wait_until("node-2 is let go", lambda: stack.requests()["node-2"][0] == "1m", 20.0, (part,))
+    plane.kubectl("uncordon", "node-2")
+    wait_until("node-2 is held", lambda: stack.requests()["node-2"][0] == "8", 20.0, (part,))
+
+    # Nobody leads: the watchdog, which may do nothing else, lets go.
+    part.kill()
+    stack.stop(part)
+    killed = time.monotonic()
+    watchdog = stack.start_watchdog("--patience=3", "--interval=0.5")
+    stack.wait_requests(LET_GO)
+    print(f"all replicas killed: {len(LET_GO)} nodes let go after "
+          f"{time.monotonic() - killed:.1f} s with a patience of 3 s")  # fmt: skip
+    stack.stop(watchdog)
+    assert watchdog.exit_code == 0
+
+    # And `off` leaves nothing behind.
+    done = subprocess.run(
+        [sys.executable, "-m", "podscale", "nodes", "off",
+         f"--kubeconfig={plane.admin_kubeconfig}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for path in (f"/api/v1/namespaces/{BALLAST}",
+                 "/apis/scheduling.k8s.io/v1/priorityclasses/podscale-ballast"):  # fmt: skip
+        assert plane.admin.request("GET", path).status == 404
+    assert plane.pods(BALLAST) == []
