@@ -22,6 +22,7 @@ from hpa.decide.metrics.proposals import Proposals, action_of, propose
 from hpa.decide.metrics.ratios import Tolerance
 from hpa.decide.observation import Observation, Past, Recommendation, Scale, ScaleUnreadable
 from hpa.decide.pods import Pods
+from hpa.decide.schedules import scheduled
 from hpa.decide.selection import check, condition_of, event_reason
 from hpa.decide.settings import Settings
 from hpa.decide.steps import (
@@ -31,6 +32,7 @@ from hpa.decide.steps import (
     LimitApplied,
     Paused,
     ScaledFromZero,
+    Scheduled,
     ShrinkWaits,
     Step,
     TargetUnreadable,
@@ -53,6 +55,8 @@ def decide(
         # Who acts knows no anchor.
         observation = structs.replace(observation, held=None)
     pass_ = _Pass(observation, past, settings, now, variation)
+    if observation.hpa.options.schedules and variation.schedule:
+        pass_.schedule()
     if observation.hpa.options.is_paused:
         pass_.steps.append(Paused())
         return pass_.kept(observation.hpa.status)
@@ -78,7 +82,7 @@ class _Pass:
 
     __slots__ = (
         "conditions", "error", "error_label", "events", "measured", "now", "observation", "past",
-        "settings", "started_with", "steps", "variation",
+        "seen", "settings", "started_with", "steps", "variation",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +93,7 @@ class _Pass:
         now: float,
         variation: Variation,
     ) -> None:
-        self.observation = observation
+        self.seen = self.observation = observation
         self.started_with = self.past = past
         self.settings = settings
         self.now = now
@@ -103,8 +107,15 @@ class _Pass:
 
     def trace(self, decided: int | None) -> Trace:
         return Trace(
-            self.observation, self.started_with, self.settings, self.now, tuple(self.steps), decided
+            self.seen, self.started_with, self.settings, self.now, tuple(self.steps), decided
         )
+
+    def schedule(self) -> None:
+        """Take a schedule's minimum for minReplicas, where one is in force."""
+        hpa, found = scheduled(self.seen.hpa, self.now)
+        if found is not None and not hpa.options.is_paused:
+            self.observation = structs.replace(self.seen, hpa=hpa)
+            self.steps.append(Scheduled(found))
 
     def kept(
         self, status: HpaStatus, decided: int | None = None, closing: tuple[DecisionEvent, ...] = ()

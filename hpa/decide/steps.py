@@ -8,6 +8,7 @@ from hpa.decide.api.spec import Policy
 from hpa.decide.behavior.limits import LimitReason
 from hpa.decide.metrics.measuring import Invalid, Valid
 from hpa.decide.observation import Recommendation, UnreadableKind
+from hpa.decide.schedules import ScheduledMinimum
 
 
 class Paused(Struct, frozen=True, gc=False, tag=True):
@@ -23,6 +24,12 @@ class TargetUnreadable(Struct, frozen=True, gc=False, tag=True):
 
 class KeptAtZero(Struct, frozen=True, gc=False, tag=True):
     """The target is at zero and not ours to wake."""
+
+
+class Scheduled(Struct, frozen=True, gc=False, tag=True):
+    """A schedule raises minReplicas for now."""
+
+    minimum: ScheduledMinimum
 
 
 class Corrected(Struct, frozen=True, gc=False, tag=True):
@@ -112,6 +119,7 @@ Step = (
     Paused
     | TargetUnreadable
     | KeptAtZero
+    | Scheduled
     | Corrected
     | Conflict
     | Measured

@@ -19,6 +19,7 @@ class Variation(Struct, frozen=True):
     rate: bool = True
     bound: bool = True
     forecast: bool = True
+    schedule: bool = True
     ready_only: bool = True  # a Value target multiplies by ready pods only
     averaged: Bucket | None = None  # pods of this bucket count as the average of the others
 

@@ -137,6 +137,7 @@ _FIXED: Mapping[str, str] = {
     "DirectionWouldFlip": "The silent pods report.",
     "ScaleUpStabilized": "Earlier recommendations leave the window, or the window is shortened.",
     "ScaleDownStabilized": "Earlier recommendations leave the window, or the window is shortened.",
+    "ScheduledMinimumReached": "The schedule ends, or podscale.io/schedule asks for less.",
     "ForecastAboveMetrics": (
         "The time that the forecast tells of passes, or podscale.io/forecast is removed."
     ),

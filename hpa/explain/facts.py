@@ -57,7 +57,7 @@ def _always(told: ReadTrace) -> Facts:
     found: Facts = {
         "hpa": f"{hpa.namespace}/{hpa.name}",
         "target": told.target,
-        "min": hpa.min_replicas,
+        "min": told.minimum,
         "max": hpa.max_replicas,
         "mode": told.trace.settings.mode,
     }

@@ -15,6 +15,7 @@ from hpa.decide.steps import (
     LimitApplied,
     Measured,
     Paused,
+    Scheduled,
     Step,
     WindowApplied,
 )
@@ -41,6 +42,12 @@ class ReadTrace(Struct, frozen=True):
     @property
     def hpa(self) -> HPA:
         return self.trace.observation.hpa
+
+    @property
+    def minimum(self) -> int:
+        """minReplicas as of the pass: a schedule may have raised it."""
+        scheduled = step_of(self.trace, Scheduled)
+        return self.hpa.min_replicas if scheduled is None else scheduled.minimum.replicas
 
     @property
     def scale(self) -> Scale | None:

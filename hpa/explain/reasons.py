@@ -19,6 +19,7 @@ from hpa.decide.steps import (
     KeptAtZero,
     Paused,
     ScaledFromZero,
+    Scheduled,
     ShrinkWaits,
     TargetUnreadable,
 )
@@ -26,7 +27,7 @@ from hpa.explain import whatif
 from hpa.explain.failures import kinds_of
 from hpa.explain.reading import ReadTrace, step_of
 
-FORECAST = "ForecastAboveMetrics"
+FORECAST, SCHEDULED = "ForecastAboveMetrics", "ScheduledMinimumReached"
 
 # In the order in which binding reasons are named.
 _DATA: tuple[tuple[str, whatif.WhatIf], ...] = (
@@ -84,6 +85,8 @@ def _named(told: ReadTrace) -> list[str]:
                 return [_unreadable(step)]
             case KeptAtZero():
                 return [_at_zero(told)]
+            case Corrected(reason="BelowMinCorrected") if step_of(told.trace, Scheduled):
+                return [SCHEDULED]
             case Corrected():
                 return [step.reason]
             case Conflict(is_same_target=True):
@@ -170,7 +173,8 @@ def _steps(told: ReadTrace) -> list[str]:
     if told.limit is not None:
         found.append(limit_reason(told))
     if step_of(told.trace, ScaledFromZero) is not None:
-        found.append("MinReplicasReached")
+        is_scheduled = step_of(told.trace, Scheduled) is not None
+        found.append(SCHEDULED if is_scheduled else "MinReplicasReached")
     return found
 
 
@@ -184,6 +188,8 @@ def limit_reason(told: ReadTrace) -> str:
     hpa, reason = told.hpa, "" if told.limit is None else told.limit.reason
     match reason:
         case "TooManyReplicas" | "TooFewReplicas":
+            if reason == "TooFewReplicas" and step_of(told.trace, Scheduled) is not None:
+                return SCHEDULED
             if hpa.min_replicas == hpa.max_replicas:
                 return "MinEqualsMax"
             return "MaxReplicasReached" if reason == "TooManyReplicas" else "MinReplicasReached"

@@ -14,6 +14,7 @@ from hpa.decide.steps import (
     Measured,
     Paused,
     ScaledFromZero,
+    Scheduled,
     ShrinkWaits,
     TargetUnreadable,
 )
@@ -39,7 +40,7 @@ def sentences(told: ReadTrace, reasons: Sequence[str]) -> Iterator[str]:
     """Yield the sentences; which ones there are depends on how far the pass got."""
     hpa, scale = told.hpa, told.scale
     if scale is not None:
-        bounds = f"between {hpa.min_replicas} and {hpa.max_replicas}"
+        bounds = f"between {told.minimum} and {hpa.max_replicas}"
         pods = ""
         if told.knows_pods:
             matches = "matches" if len(told.pods) == 1 else "match"
@@ -73,6 +74,15 @@ def _before_metrics(told: ReadTrace) -> Iterator[str]:
         match step:
             case Paused():
                 yield "The annotation podscale.io/paused is set: nothing is read and nothing done."
+            case Scheduled():
+                found, of = step.minimum, step.minimum.schedule
+                when = f"{of.start} to {of.end}"
+                zone = f" {of.zone}" if of.start_s is None else ""
+                way = ", on the way up to it" if found.is_ramp else ""
+                yield (
+                    f"A schedule ({when}{zone}, minReplicas {of.min_replicas}) raises minReplicas "
+                    f"from {told.hpa.min_replicas} to {found.replicas}{way}."
+                )
             case TargetUnreadable():
                 yield f"The scale of {told.target} cannot be read: {step.text}."
                 if step.kind == "Other":

@@ -162,12 +162,12 @@ class SteadyPasses:
 def covers(hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings) -> bool:
     """Return whether ``SteadyPasses`` knows all that ``decide`` would look at.
 
-    It does not know zero replicas, the fallbacks and pauses of annotations, limits to the age of
-    a sample, shadow mode, metrics without a target or a request, and loads below 0 or of more than
-    2^50 thousandths.
+    It does not know zero replicas, the fallbacks, schedules and pauses of annotations, limits to
+    the age of a sample, shadow mode, metrics without a target or a request, and loads below 0 or
+    of more than 2^50 thousandths.
     """
     options = hpa.options
-    if hpa.min_replicas < 1 or options.is_paused or options.fallbacks:
+    if hpa.min_replicas < 1 or options.is_paused or options.fallbacks or options.schedules:
         return False
     if settings.metric_max_age_s is not None or settings.mode != "replace":
         return False

@@ -12,7 +12,11 @@ PODS_BY = PREFIX + "pods-by"
 COORDINATE = PREFIX + "coordinate"
 COMFORT = PREFIX + "comfort-replicas"
 
-HPA_SETTINGS = (PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, COORDINATE, COMFORT)
+SCHEDULE = PREFIX + "schedule"
+
+HPA_SETTINGS = (
+    PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, COORDINATE, COMFORT, SCHEDULE,
+)  # fmt: skip
 
 
 def unknown_settings(annotations: Iterable[str]) -> list[str]:

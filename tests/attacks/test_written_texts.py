@@ -28,7 +28,7 @@ from hpa.decide.api.options import MOST_PROBLEMS, read_options
 from hpa.history.configmaps import MOST_READ_BYTES, history_records
 from hpa.machine.objects import Autoscaler, to_decide
 from podscale.core.quantity import QuantityError
-from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SYNC_PERIOD
+from podscale.core.settings import FALLBACK, MAY_LOWER, PAUSED, PODS_BY, SCHEDULE, SYNC_PERIOD
 from podscale.kube.client.wire import ObjectMeta, decode
 from podscale.kube.objects.cluster import ConfigMap
 from vpa.admission.patches.boost import ANNOTATION_PREFIX, read_original
@@ -105,7 +105,7 @@ anything = st.one_of(
 
 
 def _options(text: str) -> None:
-    for key in (PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, "podscale.io/other"):
+    for key in (PAUSED, SYNC_PERIOD, FALLBACK, MAY_LOWER, PODS_BY, SCHEDULE, "podscale.io/other"):
         found = read_options({key: text})
         assert len(found.problems) <= MOST_PROBLEMS + 1
         assert all(len(each) < 500 for each in found.problems)

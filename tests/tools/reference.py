@@ -88,6 +88,8 @@ _OWN = {
     "the time that it tells of passes, or podscale.io/forecast is removed.",
     "AnchorMissing": "An HPA that is coordinated with a VPA finds no anchor that is of its target, "
     "and removes no pod by what pods request today. Change: the recommender writes the anchor.",
+    "ScheduledMinimumReached": "A schedule raises minReplicas for now, and the metrics ask for "
+    "less. Change: the schedule ends, or podscale.io/schedule asks for less.",
 }
 
 

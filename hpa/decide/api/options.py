@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hpa.decide.api.schedules import read_schedules
 from hpa.decide.api.spec import Fallback, Options
 from podscale.coordinate.comfort import ComfortError, parse_comfort
 from podscale.core.settings import (
@@ -19,6 +20,7 @@ from podscale.core.settings import (
     PAUSED,
     PODS_BY,
     PREFIX,
+    SCHEDULE,
     SYNC_PERIOD,
     unknown_settings,
 )
@@ -36,8 +38,8 @@ _TEXT = msgspec.json.Decoder(str)
 _FALLBACK = re.compile(r"(hold)|last:(.+)|replicas:([0-9]{1,9})")
 
 
-def read_options(annotations: Mapping[str, str]) -> Options:
-    """Return the settings that ``annotations`` write down."""
+def read_options(annotations: Mapping[str, str], max_replicas: int | None = None) -> Options:
+    """Return the settings that ``annotations`` write down, of an object with ``max_replicas``."""
     if not any(key.startswith(PREFIX) for key in annotations):
         return _DEFAULTS
     problems: list[str] = []
@@ -48,6 +50,7 @@ def read_options(annotations: Mapping[str, str]) -> Options:
         may_lower=_flag(annotations, MAY_LOWER, problems),
         pods_by_owner=_by_owner(annotations, problems),
         coordinates=_coordinates(annotations, problems),
+        schedules=read_schedules(annotations.get(SCHEDULE), max_replicas, problems),
         problems=_shown([*problems, *unknown_settings(annotations)]),
     )
 

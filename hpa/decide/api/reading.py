@@ -46,7 +46,7 @@ def read(written: wire.WireAutoscaler) -> HPA:
         behavior=read_behavior(spec.behavior),
         status=read_status(written.status),
         generation=written.metadata.generation,
-        options=read_options(written.metadata.annotations or {}),
+        options=read_options(written.metadata.annotations or {}, spec.max_replicas),
     )
 
 

@@ -107,6 +107,18 @@ class Fallback(Struct, frozen=True, gc=False):
     max_age_s: float = 0.0  # kind last: how old the last good proposal may be
 
 
+class MinimumSchedule(Struct, frozen=True, gc=False):
+    """One entry of ``podscale.io/schedule``, whose words can be read."""
+
+    start: str  # as written: cron of five fields, or RFC 3339
+    end: str
+    zone: str
+    min_replicas: int
+    ramp_s: float = 0.0
+    start_s: float | None = None  # None: cron
+    end_s: float | None = None
+
+
 class Options(Struct, frozen=True, gc=False):
     """The ``podscale.io/`` annotations of one object."""
 
@@ -116,6 +128,7 @@ class Options(Struct, frozen=True, gc=False):
     may_lower: bool = False
     pods_by_owner: bool = False
     coordinates: bool | None = None  # with a VPA; None: as --coordinate says
+    schedules: tuple[MinimumSchedule, ...] = ()
     problems: tuple[str, ...] = ()  # annotations that could not be read, for a person
 
 

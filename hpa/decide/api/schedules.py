@@ -1,0 +1,115 @@
+"""``podscale.io/schedule``: forecasts that people write, read once per change.
+
+A JSON list of ``{start, end, timeZone, minReplicas, ramp}``: start and end are both cron
+expressions of five fields, read in ``timeZone`` (UTC without one), or both RFC 3339 times; ramp is
+a Go duration before start.
+"""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+from cronsim import CronSim, CronSimError
+from msgspec import Struct
+
+from hpa.decide.api.spec import MinimumSchedule
+from podscale.core.settings import SCHEDULE
+from podscale.core.times.duration import DurationError, parse_go
+
+MOST = 100  # entries of one object
+_CRON_FIELDS = 5
+_LONGEST_RAMP_S = 86400.0
+_WHEN = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class _Written(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    start: str
+    end: str
+    min_replicas: int
+    time_zone: str = "UTC"
+    ramp: str = "0s"
+
+
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_ENTRY = msgspec.json.Decoder(_Written)
+
+
+def read_schedules(
+    text: str | None, most: int | None, problems: list[str]
+) -> tuple[MinimumSchedule, ...]:
+    """Return the entries that can be read; what is wrong with others goes to ``problems``.
+
+    ``most`` is maxReplicas, which stands in for more; None: it is not known.
+    """
+    if text is None:
+        return ()
+    try:
+        written = _LIST.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        problems.append(f"{SCHEDULE}: not a JSON list: {error}")
+        return ()
+    if len(written) > MOST:
+        problems.append(f"{SCHEDULE}: {len(written)} entries, and {MOST} are the most")
+        return ()
+    found = []
+    for place, raw in enumerate(written):
+        try:
+            read = _schedule(_ENTRY.decode(raw))
+        except (ValueError, UnicodeError, RecursionError) as error:
+            problems.append(f"{SCHEDULE}: entry {place}: {error}")
+            continue
+        if most is not None and read.min_replicas > most:
+            problems.append(
+                f"{SCHEDULE}: entry {place}: minReplicas {read.min_replicas} is above maxReplicas "
+                f"{most}, which counts"
+            )
+        found.append(read)
+    return tuple(found)
+
+
+def _schedule(written: _Written) -> MinimumSchedule:
+    # Raises ValueError, as msgspec's errors are.
+    if not 1 <= written.min_replicas <= 2**31 - 1:
+        raise ValueError(f"minReplicas {written.min_replicas} is not above zero")
+    try:
+        ramp_s = parse_go(written.ramp)
+    except DurationError as error:
+        raise ValueError(f"ramp: {error}") from None
+    if not 0.0 <= ramp_s <= _LONGEST_RAMP_S:
+        raise ValueError(f"ramp {written.ramp} is not between 0s and 24h")
+    try:
+        ZoneInfo(written.time_zone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no timeZone {written.time_zone!r}") from None
+    start, end = _time(written.start), _time(written.end)
+    if (start is None) != (end is None):
+        raise ValueError("start and end are both cron expressions, or both RFC 3339 times")
+    if start is None or end is None:
+        for text in (written.start, written.end):
+            _check(text)
+    elif end <= start:
+        raise ValueError(f"end {written.end} is not after start {written.start}")
+    return MinimumSchedule(
+        written.start, written.end, written.time_zone, written.min_replicas, ramp_s, start, end
+    )
+
+
+def _time(text: str) -> float | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        raise ValueError(f"{text} has no offset: write Z or +01:00")
+    return found.timestamp()
+
+
+def _check(text: str) -> None:
+    try:
+        if len(text.split()) != _CRON_FIELDS:
+            raise CronSimError("five fields are wanted")
+        next(CronSim(text, _WHEN))
+    except (CronSimError, StopIteration) as error:
+        raise ValueError(
+            f"{text!r} is neither RFC 3339 nor cron: {error or 'it never comes'}"
+        ) from None

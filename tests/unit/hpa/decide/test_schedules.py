@@ -1,0 +1,169 @@
+"""``podscale.io/schedule``: what is read, what is in force when, and how it is told."""
+
+import json
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec import structs
+
+from hpa.decide import Observation, Past, Scale, Settings, decide
+from hpa.decide.api.options import read_options
+from hpa.decide.api.spec import HPA
+from hpa.decide.schedules import minimum, scheduled
+from hpa.explain import explain
+from hpa.simulate.loop import simulate
+from hpa.simulate.workload import Plant
+from tests.unit.hpa.simulate.loads import START_S, load, web
+
+DAY = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timeZone": "Europe/Berlin",
+       "minReplicas": 5}  # fmt: skip
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def with_schedules(*entries: object, most: int = 50) -> HPA:
+    annotations = {"podscale.io/schedule": json.dumps(entries)}
+    return structs.replace(web(), options=read_options(annotations, most))
+
+
+def least(hpa: HPA, *when: int, zone: ZoneInfo = BERLIN, fold: int = 0) -> int:
+    """Return minReplicas at a time of the clock on the wall."""
+    moment = datetime(*when, tzinfo=zone, fold=fold).timestamp()  # type: ignore[arg-type, misc]
+    return scheduled(hpa, moment)[0].min_replicas
+
+
+@pytest.mark.parametrize(("entry", "problem"), [
+    ("x", "Expected `object`"),
+    ({**DAY, "minReplica": 5}, "unknown field `minReplica`"),
+    ({k: v for k, v in DAY.items() if k != "end"}, "missing required field `end`"),
+    ({**DAY, "minReplicas": 0}, "minReplicas 0 is not above zero"),
+    ({**DAY, "timeZone": "Europe/Atlantis"}, "there is no timeZone 'Europe/Atlantis'"),
+    ({**DAY, "timeZone": "../../etc/passwd"}, "there is no timeZone"),
+    ({**DAY, "start": "0 8 * *"}, "'0 8 * *' is neither RFC 3339 nor cron: five fields"),
+    ({**DAY, "start": "0 8 * * 1-5 2030"}, "five fields"),
+    ({**DAY, "end": "61 8 * * *"}, "'61 8 * * *' is neither"),
+    ({**DAY, "end": "0 0 30 2 *"}, "'0 0 30 2 *' is neither"),
+    ({**DAY, "ramp": "soon"}, "ramp: "),
+    ({**DAY, "ramp": "25h"}, "not between 0s and 24h"),
+    ({**DAY, "end": "2026-11-27T18:00:00Z"}, "both cron expressions, or both RFC 3339"),
+    ({**DAY, "start": "2026-11-27T08:00:00", "end": "2026-11-27T18:00:00Z"}, "has no offset"),
+    ({**DAY, "start": "2026-11-27T18:00:00Z", "end": "2026-11-27T08:00:00Z"}, "is not after"),
+    ({**DAY, "minReplicas": 60}, "minReplicas 60 is above maxReplicas 50, which counts"),
+])  # fmt: skip
+def test_what_is_wrong_is_named_and_the_others_stay(entry: object, problem: str) -> None:
+    options = with_schedules(entry, DAY).options
+    (text,) = options.problems
+    assert text.startswith("podscale.io/schedule: entry 0: ")
+    assert problem in text
+    assert options.schedules[-1].min_replicas == 5
+
+
+@pytest.mark.parametrize("text", ["{}", "[", "7", "[" * 5000, '"x"'])
+def test_what_is_no_list_is_said_once(text: str) -> None:
+    (problem,) = read_options({"podscale.io/schedule": text}).problems
+    assert problem.startswith("podscale.io/schedule: not a JSON list")
+
+
+def test_it_is_in_force_from_start_until_before_end_in_its_own_zone() -> None:
+    hpa = with_schedules(DAY)
+    assert least(hpa, 2026, 11, 24, 7, 59, 59) == 1
+    assert least(hpa, 2026, 11, 24, 8, 0) == 5
+    assert least(hpa, 2026, 11, 24, 17, 59, 59) == 5
+    assert least(hpa, 2026, 11, 24, 18, 0) == 1
+    assert least(hpa, 2026, 11, 28, 12, 0) == 1, "a Saturday"
+    assert least(hpa, 2026, 7, 1, 8, 0) == 5, "in summer time as well"
+
+
+def test_the_largest_of_those_in_force_counts_and_at_most_max_replicas() -> None:
+    noon = {**DAY, "start": "0 11 * * *", "end": "0 13 * * *", "minReplicas": 60}
+    hpa = with_schedules(DAY, noon)
+    assert least(hpa, 2026, 11, 24, 10, 0) == 5
+    assert least(hpa, 2026, 11, 24, 12, 0) == 50
+    assert least(hpa, 2026, 11, 24, 13, 0) == 5
+
+
+def test_a_ramp_rises_evenly_and_is_whole_at_start() -> None:
+    hpa = with_schedules({**DAY, "minReplicas": 9, "ramp": "80m"})
+    assert least(hpa, 2026, 11, 24, 6, 40) == 1
+    found = [least(hpa, 2026, 11, 24, 6, 40 + minutes) for minutes in (0, 1, 10, 11, 19)]
+    assert found == [1, 2, 2, 3, 3]
+    assert least(hpa, 2026, 11, 24, 7, 59) == 9
+    assert least(hpa, 2026, 11, 24, 18, 0) == 1
+
+
+def test_rfc_3339_times_are_in_force_once() -> None:
+    hpa = with_schedules({"start": "2026-11-27T08:00:00+01:00", "end": "2026-11-28T00:00:00Z",
+                          "minReplicas": 7, "ramp": "1h"})  # fmt: skip
+    assert least(hpa, 2026, 11, 27, 6, 59) == 1
+    assert least(hpa, 2026, 11, 27, 7, 30) == 4
+    assert least(hpa, 2026, 11, 27, 8, 0) == 7
+    assert least(hpa, 2026, 11, 28, 1, 0) == 1
+    assert least(hpa, 2027, 11, 27, 8, 0) == 1
+
+
+def test_where_clocks_are_set_a_time_of_day_comes_exactly_once() -> None:
+    """As Debian's cron has it: skipped, it comes right after the gap; twice, the first counts."""
+    night = with_schedules({**DAY, "start": "30 2 * * *", "end": "30 3 * * *"})
+    # 29 March: 02:00 becomes 03:00.
+    assert least(night, 2026, 3, 29, 1, 59) == 1
+    assert least(night, 2026, 3, 29, 3, 0) == 5
+    assert least(night, 2026, 3, 29, 3, 30) == 1
+    # 25 October: 03:00 becomes 02:00; from the first 02:30 on, through the hour that comes again.
+    assert least(night, 2026, 10, 25, 2, 29) == 1
+    assert least(night, 2026, 10, 25, 2, 30) == 5
+    assert least(night, 2026, 10, 25, 2, 29, fold=1) == 5
+    assert least(night, 2026, 10, 25, 3, 29) == 5
+    assert least(night, 2026, 10, 25, 3, 30) == 1
+
+
+def test_it_may_end_on_another_day_and_start_again_before_it_ends() -> None:
+    night = with_schedules({**DAY, "start": "0 22 * * *", "end": "0 6 * * *"})
+    assert [least(night, 2026, 11, 24, hour, 0) for hour in (21, 22, 23)] == [1, 5, 5]
+    assert [least(night, 2026, 11, 25, hour, 0) for hour in (0, 5, 6)] == [5, 5, 1]
+    often = with_schedules({**DAY, "start": "0 8-12 * * *", "end": "0 14 * * *"})
+    assert [least(often, 2026, 11, 24, hour, 30) for hour in (7, 8, 12, 13, 14)] == [1, 5, 5, 5, 1]
+
+
+def test_a_minimum_below_that_of_the_spec_changes_nothing() -> None:
+    hpa = structs.replace(with_schedules(DAY), min_replicas=6)
+    assert minimum(hpa.options.schedules, 6, START_S) is None
+    assert least(hpa, 2026, 11, 24, 12, 0) == 6
+
+
+NOW = datetime(2026, 11, 24, 12, 0, tzinfo=BERLIN).timestamp()
+
+
+def test_a_schedule_raises_at_once_and_explain_names_it() -> None:
+    seen = Observation(with_schedules(DAY), Scale(2, 2, "app=web"))
+    decision = decide(seen, Past(), Settings(), NOW)
+    assert decision.replicas == 5
+    told = explain(decision.trace)
+    assert told.first_reason == "ScheduledMinimumReached"
+    assert told.facts["min"] == 5
+    assert (
+        "A schedule (0 8 * * 1-5 to 0 18 * * 1-5 Europe/Berlin, minReplicas 5) raises minReplicas "
+        "from 1 to 5." in told.sentences
+    )
+    assert "podscale.io/schedule" in told.change
+    later = decide(seen, Past(), Settings(), NOW + 7 * 3600)
+    assert later.replicas != 5
+
+
+def test_a_paused_object_has_no_schedule() -> None:
+    hpa = with_schedules(DAY)
+    hpa = structs.replace(hpa, options=structs.replace(hpa.options, is_paused=True))
+    decision = decide(Observation(hpa, Scale(2, 2, "app=web")), Past(), Settings(), NOW)
+    assert decision.replicas is None
+    assert explain(decision.trace).first_reason == "Paused"
+
+
+def test_a_replay_has_the_schedule_in_it() -> None:
+    hpa = with_schedules(
+        {"start": "2023-11-14T22:20:00Z", "end": "2023-11-14T22:40:00Z", "minReplicas": 5}
+    )
+    run = simulate(hpa, load([50.0] * 240), Plant(), Settings(), 1)
+    starts = datetime.fromisoformat("2023-11-14T22:20:00Z").timestamp()
+    is_scheduled = (run.time_s >= starts) & (run.time_s < starts + 1200)
+    assert (run.replicas[is_scheduled] == 5).all()
+    assert (run.replicas[run.time_s < starts] == 1).all()
+    assert (run.replicas[run.time_s >= starts + 1200 + 315] == 1).all()
