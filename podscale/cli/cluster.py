@@ -28,35 +28,15 @@ class _Unusable(click.ClickException):
 class ClusterChoice:
     """Which cluster and which namespace a command was pointed at."""
 
-    def __init__(
-        self,
-        kubeconfig: str,
-        context: str,
-        server: str,
-        impersonate: str,
-        impersonate_groups: tuple[str, ...],
-        namespace: str,
-        all_namespaces: bool,
-    ) -> None:
-        self.kubeconfig = kubeconfig
-        self.context = context
-        self.server = server
-        self.impersonate = impersonate
-        self.impersonate_groups = impersonate_groups
-        self.names_namespace = bool(namespace) and not all_namespaces  # in the call itself
-        self._namespace = namespace
-        self.all_namespaces = all_namespaces
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> "ClusterChoice":
-        """Return the choice of click's parameters; those not given yet have their defaults."""
-        texts = {name: str(parameters.get(name) or "") for name in _TEXTS}
-        groups = parameters.get("impersonate_groups") or ()
-        return cls(
-            **texts,
-            impersonate_groups=tuple(groups),
-            all_namespaces=bool(parameters.get("all_namespaces")),
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        """``given`` are click's parameters; those not given yet have their defaults."""
+        self.kubeconfig, self.context, self.server, self.impersonate, self._namespace = (
+            str(given.get(name) or "") for name in _TEXTS
         )
+        self.impersonate_groups = tuple(given.get("impersonate_groups") or ())
+        self.all_namespaces = bool(given.get("all_namespaces"))
+        # In the call itself:
+        self.names_namespace = bool(self._namespace) and not self.all_namespaces
 
     @property
     def is_named(self) -> bool:
@@ -153,7 +133,7 @@ def _later(name: str, *words: str) -> Callable[..., Any]:
 def _collecting(command: Callable[..., object]) -> Callable[..., object]:
     def collected(**given: object) -> object:
         picked = {name: given.pop(name) for name in _FIELDS}
-        return command(cluster=ClusterChoice.of(picked), **given)
+        return command(cluster=ClusterChoice(picked), **given)
 
     collected.__doc__ = command.__doc__
     collected.__name__ = command.__name__

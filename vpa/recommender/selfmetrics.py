@@ -1,16 +1,14 @@
 """What the recommender says about itself, under upstream's names."""
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from vpa.recommender.publishing.quality import Quality
+from vpa.step_seconds import StepSeconds
 
 PREFIX = "vpa_recommender_"
 _LATENCY = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
-_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 ObjectLabels = tuple[str, str, str, str, str]
 
 
@@ -30,13 +28,7 @@ class RecommenderMetrics:
             buckets=_LATENCY,
             registry=registry,
         )
-        self._execution = Histogram(
-            PREFIX + "execution_latency_seconds",
-            "Time spent in the steps of a pass.",
-            ("step",),
-            buckets=_STEPS,
-            registry=registry,
-        )
+        self.step = StepSeconds(PREFIX, "Time spent in the steps of a pass.", registry)
         self.states = Gauge(
             PREFIX + "aggregate_container_states_count",
             "Aggregates of containers that are tracked.",
@@ -83,15 +75,6 @@ class RecommenderMetrics:
     def failed(self, step: str) -> None:
         """Count a VPA that failed in a step; the others went on."""
         self._failures.labels(step).inc()
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Time one step."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self._execution.labels(name).observe(time.monotonic() - begun)
 
     def answered(self, *, is_error: bool, client: str) -> None:
         """Count one answer of the source of usage."""

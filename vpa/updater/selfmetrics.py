@@ -1,13 +1,10 @@
 """What the updater says about itself, under upstream's names."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from vpa.step_seconds import StepSeconds
 
 PREFIX = "vpa_updater_"
-_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 _SIZED = ("vpa_size_log2", "update_mode")
 _GAUGES = (
     "controlled_pods_total",
@@ -67,19 +64,7 @@ class UpdaterMetrics:
             PREFIX + "vpas_passed_over", "Turns of VPAs that ended in an error of their own.",
             registry=registry,
         )  # fmt: skip
-        self._execution = Histogram(
-            PREFIX + "execution_latency_seconds", "Time spent in the steps of a loop.", ("step",),
-            buckets=_STEPS, registry=registry,
-        )  # fmt: skip
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Time one step."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self._execution.labels(name).observe(time.monotonic() - begun)
+        self.step = StepSeconds(PREFIX, "Time spent in the steps of a loop.", registry)
 
     def count(self, found: UpdateTally) -> None:
         """Set the gauges of a complete pass."""

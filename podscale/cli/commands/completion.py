@@ -101,7 +101,7 @@ def names(ctx: click.Context, path: str) -> list[str]:
     """Return the names below ``path``; none where a cluster does not answer at once."""
     from podscale.cli.cluster import ClusterChoice
 
-    choice = ClusterChoice.of(ctx.params)
+    choice = ClusterChoice(ctx.params)
     try:
         return asyncio.run(asyncio.wait_for(_listed(choice, path), _PATIENCE_S))
     except Exception:  # noqa: BLE001 - a shell that completes shows no errors

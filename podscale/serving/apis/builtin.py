@@ -70,17 +70,9 @@ def _constant(response: ApiResponse) -> Handler:
 def _discovery_routes(groups: Sequence[ApiGroup], port: Callable[[], int]) -> Iterable[Route]:
     discovery = ServedDiscovery(groups)
 
-    def document(
-        key: str, content_type: str
-    ) -> Callable[[ApiRequest], Answered | Awaitable[Answered]]:
-        async def build(request: ApiRequest) -> Answered:
+    def document(key: str, content_type: str) -> Handler:
+        async def handle(request: ApiRequest) -> Answered:
             return _document(request, await discovery.document(key), content_type)
-
-        def handle(request: ApiRequest) -> Answered | Awaitable[Answered]:
-            cached = discovery.cached(key)
-            if cached is None:
-                return build(request)
-            return _document(request, cached, content_type)
 
         return handle
 

@@ -187,9 +187,9 @@ def config(path: Path, namespace: str) -> Path:
 
 def test_the_namespace_is_that_of_the_context(tmp_path):
     file = str(config(tmp_path / "config", "shop"))
-    assert ClusterChoice.of({"kubeconfig": file}).namespace == "shop"
-    assert ClusterChoice.of({"kubeconfig": file, "namespace": "prod"}).namespace == "prod"
-    assert ClusterChoice.of({"kubeconfig": file, "context": "there"}).namespace == "default"
+    assert ClusterChoice({"kubeconfig": file}).namespace == "shop"
+    assert ClusterChoice({"kubeconfig": file, "namespace": "prod"}).namespace == "prod"
+    assert ClusterChoice({"kubeconfig": file, "context": "there"}).namespace == "default"
     assert kubeconfig.contexts(file) == ["here", "there"]
 
 
