@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RINGS := unit property conformance integration cluster cluster-1.36 browser faults attacks
-BENCHES := adapter hpa nodes replay vpa
+BENCHES := adapter hpa nodes replay report vpa
 
 export PODSCALE_SHORT ?=
 

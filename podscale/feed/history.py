@@ -8,6 +8,7 @@ a bounded number of points, so that neither process ever holds more than one.
 
 import ast
 import asyncio
+import gc
 import math
 import os
 import sys
@@ -16,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, overload
 from urllib.parse import urlsplit, urlunsplit
@@ -132,6 +134,20 @@ class _End(Struct, frozen=True, tag=True):
     detail: str = ""
 
 
+class _WireSeries(Struct, gc=False):
+    metric: dict[str, str]
+    values: list[tuple[float, float]]  # of texts: the decoder is not strict
+
+
+class _WireData(Struct):
+    result: list[_WireSeries]
+
+
+class _WireAnswer(Struct):
+    data: _WireData
+
+
+_answers = msgspec.json.Decoder(_WireAnswer, strict=False)
 _labels = msgspec.msgpack.Decoder(dict[str, str])
 _frames: msgspec.msgpack.Decoder[_Slice | _End] = msgspec.msgpack.Decoder(_Slice | _End)
 
@@ -256,6 +272,12 @@ class HistoryRequest:
                 target: str | None = super().get_redirect_target(resp)
                 return target if target and is_same_origin(resp.url, target) else None
 
+            def send(self, request: Any, **kwargs: Any) -> requests.Response:
+                answer = super().send(request, **kwargs)
+                # The library asks the answer for its JSON: ours takes a sixth of the time.
+                answer.json = lambda **_: _decoded(answer.content)  # type: ignore[method-assign]
+                return answer
+
         session = Session()
         session.trust_env = False
         session.verify = self._verify()
@@ -295,7 +317,7 @@ class HistoryRequest:
             raise _refused(str(error)) from error
         except requests.Timeout as error:
             raise refusals.error("deadline", str(error)) from error
-        except (requests.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
             raise refusals.error("nonsense", repr(error)) from error
         except requests.RequestException as error:
             raise refusals.of_connection(error) from error
@@ -330,17 +352,20 @@ def _without_user(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _packed(found: list[dict[str, Any]], start_s: float, end_s: float) -> _Slice:
-    counts = [len(entry["values"]) for entry in found]
-    times, values = np.empty(sum(counts)), np.empty(sum(counts))
-    place = 0
-    for entry in found:
-        for time_s, text in entry["values"]:
-            times[place], values[place] = time_s, float(text)
-            place += 1
+def _decoded(body: bytes) -> dict[str, dict[str, list[_WireSeries]]]:
+    # What the library reads of an answer. Only Go writes a sign before Inf.
+    data = _answers.decode(body.replace(b'"+Inf"', b'"Inf"')).data
+    return {"data": {"result": data.result}}
+
+
+def _packed(found: list[_WireSeries], start_s: float, end_s: float) -> _Slice:
+    counts = [len(entry.values) for entry in found]
+    pairs = chain.from_iterable(chain.from_iterable(entry.values for entry in found))
+    both = np.fromiter(pairs, np.float64, 2 * sum(counts))
+    times, values = both[::2].copy(), both[1::2].copy()
     if len(times) and not (times.min() >= start_s - 1.0 and times.max() <= end_s + 1.0):
         raise ValueError("samples of times that were not asked for")
-    labels = [msgspec.Raw(msgspec.msgpack.encode(entry["metric"])) for entry in found]
+    labels = [msgspec.Raw(msgspec.msgpack.encode(entry.metric)) for entry in found]
     return _Slice(start_s, end_s, labels, counts, times.tobytes(), values.tobytes())
 
 
@@ -356,6 +381,7 @@ def _refused(text: str) -> QueryError:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the parent closes the pipe."""
     os.nice(_NICE)  # whoever answers others meanwhile goes first
+    gc.disable()  # it would look at a million pairs again and again; answers have no cycles
     options = msgspec.json.decode(
         source.readline(), type=PrometheusOptions, dec_hook=lambda _, value: Path(value)
     )

@@ -10,6 +10,7 @@ BENCHES = {
     "hpa": ("bench_decide", "bench_hpa", "bench_hpa_plane"),
     "nodes": ("bench_nodes",),
     "replay": ("bench_replay",),
+    "report": ("bench_report",),
     "vpa": ("bench_vpa_model", "bench_vpa", "vpa_beside"),
 }
 

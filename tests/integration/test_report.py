@@ -21,6 +21,7 @@ from podscale.replay.fleet.reading import POINTS, FleetReader, FleetSpan
 from podscale.replay.fleet.sizing import RequestChoice
 from tests.integration.fleet_past import GIB, openmetrics
 from tests.integration.prometheus import PrometheusServer
+from tests.integration.test_demo import demo, end, shown_until
 
 HOURS = 96
 
@@ -207,3 +208,23 @@ def test_patches_and_page_are_written(prometheus: PrometheusServer, tmp_path) ->
     again = call(*words, "--patches", str(out))
     assert again.returncode == 2
     assert "say an empty folder" in again.stderr
+
+
+@pytest.mark.timeout(120)
+async def test_the_demo_is_reported_from_its_own_prometheus(tmp_path) -> None:
+    running = await demo(tmp_path, "--speed", "20")
+    try:
+        source = re.search(
+            r"Prometheus: (http://\S+)", await shown_until(running, "The size changes from 2 to ")
+        )
+        assert source
+        page = tmp_path / "report.html"
+        words = ("-A", "--prometheus-url", source[1], "--html", str(page), "-o", "json")
+        done = await asyncio.to_thread(call, *words)
+    finally:
+        await end(running)
+    assert done.returncode == 0, done.stderr
+    found = {row["name"]: row for row in json.loads(done.stdout)["containers"]}
+    assert {"web", "worker"} <= set(found)
+    assert found["web"]["cpuRecommended"] > 0.0
+    assert "web" in page.read_text()

@@ -148,11 +148,8 @@ def _risks(
     known = blocks - np.argmax(~np.isnan(histories), axis=1)  # blocks since the first
     length = np.searchsorted(risk.LENGTHS, known, side="right") - 1  # -1: less than a day
     found: dict[FleetContainer, tuple[Chance, float]] = {}
-    lines: tuple[risk.Calibration, Mapping[int, risk.Calibration]] = (risk.Calibration(), {})
-    for place, blocks_before in enumerate(risk.LENGTHS):
-        drawn = risk.calibrated(histories, groups, blocks_before)
-        # Without back-tests those of a shorter history are the best there are.
-        whole, of_class = lines = drawn if drawn[0].backtests else lines
+    for place in np.unique(length[length >= 0]):
+        whole, of_class = _lines(histories, groups, int(place))
         is_last = place == len(risk.LENGTHS) - 1
         for group in np.unique(groups[length == place]):
             rows = np.flatnonzero((length == place) & (groups == group))
@@ -163,3 +160,11 @@ def _risks(
                 chance = Chance(*(float(each[at, 0]) for each in bounds))
                 found[named[row][0]] = chance, float(stated.chance[at, 1])
     return found
+
+
+def _lines(
+    histories: Floats, groups: NDArray[np.intp], place: int
+) -> tuple[risk.Calibration, Mapping[int, risk.Calibration]]:
+    # Without back-tests those of a shorter history are the best there are.
+    drawn = risk.calibrated(histories, groups, risk.LENGTHS[place])
+    return drawn if drawn[0].backtests or not place else _lines(histories, groups, place - 1)

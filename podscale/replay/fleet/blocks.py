@@ -22,8 +22,12 @@ def needs(steps: Rows, values: Floats, block_steps: int, blocks: int, share: flo
     ``steps`` are numbers of samples on the grid, of all pods and in any order; ``share`` of a
     block's samples may be above a request that is not exceeded: 0 for memory.
     """
-    order = np.lexsort((values, steps // block_steps))
-    ends = np.searchsorted((steps // block_steps)[order], np.arange(blocks + 1))
+    # By value, then by block: narrow integers are sorted by radix, ten times faster than lexsort.
+    order = np.argsort(values)
+    block = (steps // block_steps).astype(np.int16)[order]
+    by_block = np.argsort(block, kind="stable")
+    order = order[by_block]
+    ends = np.searchsorted(block[by_block], np.arange(blocks + 1))
     counts = np.diff(ends)
     found = np.full(blocks, np.nan)
     known = counts > 0

@@ -41,7 +41,7 @@ def shape_of(resource: str, steps: NDArray[np.intp], values: Floats, hour_steps:
     count = np.bincount(hour, minlength=hours)
     known = np.flatnonzero(count)
     mean = (np.bincount(hour, values, hours) / np.maximum(count, 1))[known]
-    middle, high = np.quantile(values, [0.5, 0.99])
+    middle, high = np.sort(values)[[len(values) // 2, int(0.99 * (len(values) - 1))]]
     spread = float(mean.var())
     level = float(mean.mean())
     active = float((mean > _ACTIVE * high).mean()) if high > 0.0 else 0.0

@@ -197,10 +197,10 @@ class FleetReader:
                         is_there = True
                         yield each
         except QueryError as error:
-            self._notes.append(f"{what} are not known: {metric}: {error}")
+            self._notes.append(f"not known: {what}; {metric}: {error}")
             return
         if not is_there and not is_optional:
-            self._notes.append(f"{what} are not known: Prometheus has no {metric}")
+            self._notes.append(f"not known: {what}; Prometheus has no {metric}")
 
     async def _slices(
         self, query: str, step_s: int, what: str, start_s: int

@@ -33,7 +33,7 @@ _SHRINK = DAY_BLOCKS  # blocks after which a daily shape is half believed
 _WINDOW = 2 * DAY_BLOCKS  # that a back-test looks ahead
 _QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # of past needs: the requests of back-tests
 _RIDGE = 100.0  # blocks' worth of belief in the line that a line is drawn towards
-_MOST_GROUP = 400  # workloads of a class that back-tests look at
+_MOST_GROUP = 150  # workloads of a class that back-tests look at
 _SURE = 1e-4  # no chance is stated nearer to 0 or 1
 _Z90 = 1.645
 

@@ -2,6 +2,8 @@
 
 import itertools
 
+import msgspec
+import numpy as np
 import pytest
 
 from podscale.feed import history
@@ -60,3 +62,21 @@ def test_more_series_than_points_are_read_step_by_step():
     answers = Answers(series=5000)
     list(history.slices(request(15, points=1000), answers))
     assert answers.asked == [10, 1, 1, 1, 1, 1]
+
+
+def test_every_number_that_prometheus_writes_is_read():
+    texts = ["1.5", "-0", "1e-05", "NaN", "+Inf", "-Inf", "1.7976931348623157e+308"]
+    values = ",".join(f'[{at}.5,"{text}"]' for at, text in enumerate(texts))
+    body = f'{{"data":{{"result":[{{"metric":{{"pod":"a"}},"values":[{values}]}}]}}}}'
+    found = history._decoded(body.encode())["data"]["result"]
+    made = history._packed(found, 0.0, 10.0)
+    assert np.frombuffer(made.time_s).tolist() == [at + 0.5 for at in range(len(texts))]
+    np.testing.assert_array_equal(np.frombuffer(made.values), [float(each) for each in texts])
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{}", b"not json", b'{"data":{"result":[{"metric":{}}]}}']
+)
+def test_what_is_no_answer_is_an_error(body):
+    with pytest.raises(msgspec.MsgspecError):
+        history._decoded(body)

@@ -47,6 +47,11 @@ class SampleSpan:
 
     def add(self, columns: Columns, times: Floats, counts: Floats | float) -> None:
         """Take in one sample per entry; a column may occur several times."""
+        if bool((columns[1:] > columns[:-1]).all()):  # none does: several times faster
+            self.first[columns] = np.minimum(self.first[columns], times)
+            self.last[columns] = np.maximum(self.last[columns], times)
+            self.samples[columns] += counts
+            return
         np.minimum.at(self.first, columns, times)
         np.maximum.at(self.last, columns, times)
         np.add.at(self.samples, columns, counts)
