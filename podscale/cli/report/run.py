@@ -113,7 +113,7 @@ async def _past(
 ) -> tuple[FleetPast, FleetSpan]:
     async with PrometheusClient(source) as client:
         now = await client.clock_s()
-    span = FleetSpan(int(now // step_s) * step_s, blocks, step_s, only)
+    span = FleetSpan(int(now), blocks, step_s, only)
     async with HistoryReader(source) as reader:
         fleet = FleetReader(reader, names, span, progress())
         return await fleet.past(is_autopilot=estimator == "autopilot"), span
