@@ -18,7 +18,7 @@ _HOST = "127.0.0.1"
 def flags(clock: Clock, scrape_s: float, directory: Path, prometheus_url: str) -> Flagged:
     """Return every part's flags. ``directory`` holds kubeconfig and rules, takes certificates."""
     words = _words(clock, scrape_s, directory, prometheus_url)
-    return {part: serving_flags.parse(words[part], kind.table) for part, kind in KINDS.items()}
+    return {part: serving_flags.parse(own, KINDS[part].table) for part, own in words.items()}
 
 
 def _words(
