@@ -7,19 +7,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from hpa.decide import decide
-from hpa.decide.api.spec import HPA
-from hpa.decide.decision import Outcome, Trace
-from hpa.decide.observation import (
-    ExpectedDemand,
-    MetricAnswer,
-    Observation,
-    Past,
-    Recommendation,
-    Scale,
-    ScaleUnreadable,
-)
-from hpa.decide.pods import Pods
-from hpa.decide.settings import Settings
+from hpa.decide.decision import Trace
+from hpa.decide.observation import MetricAnswer, Past, Recommendation
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from podscale.core.samplecolumns import SampleColumns
 
@@ -54,7 +43,7 @@ def encode(trace: Trace) -> bytes:
     )
 
 
-class _Columns(Struct, frozen=True, gc=False, array_like=True):
+class _Columns(Struct, frozen=True, gc=False, array_like=True, tag=0):
     """Samples in columns as they are; without names they are those of the pods, in order."""
 
     values: bytes
@@ -63,8 +52,13 @@ class _Columns(Struct, frozen=True, gc=False, array_like=True):
     asked_s: float
     names: tuple[str, ...] | None
 
+    def answer(self, pods: tuple[str, ...]) -> PodSamples:
+        names = pods if self.names is None else self.names
+        held = SampleColumns(names, self.values, self.times, self.window_s)
+        return PodSamples(held, self.asked_s)
 
-class _Series(Struct, frozen=True, gc=False, array_like=True):
+
+class _Series(Struct, frozen=True, gc=False, array_like=True, tag=1):
     """The one series of an external metric."""
 
     labels: Mapping[str, str]
@@ -74,16 +68,22 @@ class _Series(Struct, frozen=True, gc=False, array_like=True):
     asked_s: float
     left_out: int
 
-
-class _Answers(Struct, frozen=True, gc=False, array_like=True):
-    """The answers of a trace, each in the first of the three forms that holds it."""
-
-    columns: tuple[_Columns | None, ...]
-    series: tuple[_Series | None, ...]
-    others: tuple[MetricAnswer | None, ...]
+    def answer(self, _pods: tuple[str, ...]) -> ExternalSamples:
+        sample = Sample(self.value_milli, self.time_s, self.window_s)
+        return ExternalSamples([ExternalSample(self.labels, sample)], self.asked_s, self.left_out)
 
 
-_answers = msgspec.msgpack.Decoder(_Answers)
+class _Whole(Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """Any other answer."""
+
+    given: MetricAnswer | None
+
+    def answer(self, _pods: tuple[str, ...]) -> MetricAnswer | None:
+        return self.given
+
+
+_Small = _Columns | _Series | _Whole
+_answers = msgspec.msgpack.Decoder(tuple[_Small, ...])
 
 
 class LastTrace(Struct, frozen=True, gc=False):
@@ -94,79 +94,35 @@ class LastTrace(Struct, frozen=True, gc=False):
     memory.
     """
 
-    hpa: HPA
-    scale: Scale | ScaleUnreadable
-    pods: Pods
-    past: Past
-    slot: int  # -1: ``past`` is as it was; else as it became, by this recommendation
-    old: Recommendation | None  # what was in the slot; None: nothing, it is the last one
-    settings: Settings
-    now: float
+    rest: Trace  # without steps and answers
     answers: bytes
-    rivals: tuple[str, ...]
-    same_target: tuple[str, ...]
-    expected: ExpectedDemand | None
-    outcome: Outcome | None
-    outcome_at: float | None
+    slot: int = -1  # -1: its past is as it was; else as it became, by this recommendation
+    old: Recommendation | None = None  # what was in the slot; None: nothing, it is the last one
 
     @classmethod
     def of(cls, trace: Trace, after: Past | None = None) -> "LastTrace":
         """Return what is kept of ``trace``; ``after`` is kept elsewhere as what became of its
         past, so that nothing of the past is kept twice."""
         seen, past = trace.observation, trace.past
-        slot, old = -1, None
+        place: tuple[int, Recommendation | None] = (-1, None)
         if after is not None and (found := _slot(past, after)) is not None:
-            past, (slot, old) = after, found
-        names = seen.pods.names
-        columns: list[_Columns | None] = []
-        series: list[_Series | None] = []
-        others: list[MetricAnswer | None] = []
-        for each in seen.answers:
-            one = _one_series(each)
-            series.append(one)
-            if type(each) is PodSamples and type(each.pods) is SampleColumns and not each.stale:
-                held = each.pods
-                own = None if held.names == names else held.names
-                times = held.times_raw
-                if times[:8] * len(held.names) == times:
-                    times = times[:8]  # of one scrape, or not known
-                columns.append(_Columns(held.values_raw, times, held.window_s, each.asked_s, own))
-                others.append(None)
-            else:
-                columns.append(None)
-                others.append(None if one is not None else _plain_answer(each))
-        return cls(
-            seen.hpa,
-            seen.scale,
-            seen.pods,
-            past,
-            slot,
-            old,
-            trace.settings,
-            trace.now,
-            _encode(_Answers(tuple(columns), tuple(series), tuple(others))),
-            seen.rivals,
-            seen.same_target,
-            seen.expected,
-            trace.outcome,
-            trace.outcome_at,
-        )
+            past, place = after, found
+        pods = seen.pods.names
+        answers = _encode([_small(each, pods) for each in seen.answers])
+        seen = structs.replace(seen, answers=())
+        rest = structs.replace(trace, observation=seen, past=past, steps=())
+        return cls(rest, answers, *place)
 
     def trace(self) -> Trace:
         """Return the trace as it was."""
-        found = _answers.decode(self.answers)
-        answers = tuple(
-            _samples(columns, self.pods.names) if columns else _external(one) if one else other
-            for columns, one, other in zip(found.columns, found.series, found.others, strict=True)
-        )
-        seen = Observation(
-            self.hpa, self.scale, self.pods, answers, self.rivals, self.same_target, self.expected
-        )
-        past = self.past
+        rest, pods = self.rest, self.rest.observation.pods.names
+        answers = tuple(each.answer(pods) for each in _answers.decode(self.answers))
+        past = rest.past
         if self.slot >= 0:
             past = structs.replace(past, recommendations=_without(past, self.slot, self.old))
-        made = decide(seen, past, self.settings, self.now).trace
-        return structs.replace(made, outcome=self.outcome, outcome_at=self.outcome_at)
+        seen = structs.replace(rest.observation, answers=answers)
+        made = decide(seen, past, rest.settings, rest.now).trace
+        return structs.replace(made, outcome=rest.outcome, outcome_at=rest.outcome_at)
 
 
 def _slot(before: Past, after: Past) -> tuple[int, Recommendation | None] | None:
@@ -188,22 +144,17 @@ def _without(past: Past, slot: int, old: Recommendation | None) -> tuple[Recomme
     return found[:slot] + (() if old is None else (old,)) + found[slot + 1 :]
 
 
-def _samples(columns: _Columns, names: tuple[str, ...]) -> PodSamples:
-    own = names if columns.names is None else columns.names
-    held = SampleColumns(own, columns.values, columns.times, columns.window_s)
-    return PodSamples(held, columns.asked_s)
-
-
-def _one_series(answer: MetricAnswer | None) -> _Series | None:
-    if type(answer) is not ExternalSamples or len(answer.series) != 1:
-        return None
-    one, asked_s = answer.series[0], answer.asked_s
-    held = one.sample
-    return _Series(
-        one.labels, held.value_milli, held.time_s, held.window_s, asked_s, answer.left_out
-    )
-
-
-def _external(one: _Series) -> ExternalSamples:
-    sample = Sample(one.value_milli, one.time_s, one.window_s)
-    return ExternalSamples([ExternalSample(one.labels, sample)], one.asked_s, one.left_out)
+def _small(answer: MetricAnswer | None, pods: tuple[str, ...]) -> _Small:
+    """Return an answer in the smallest form that holds it."""
+    if type(answer) is PodSamples and type(answer.pods) is SampleColumns and not answer.stale:
+        held = answer.pods
+        times = held.times_raw
+        if times[:8] * len(held.names) == times:
+            times = times[:8]  # of one scrape, or not known
+        own = None if held.names == pods else held.names
+        return _Columns(held.values_raw, times, held.window_s, answer.asked_s, own)
+    if type(answer) is ExternalSamples and len(answer.series) == 1:
+        one = answer.series[0]
+        value, time_s, window_s = structs.astuple(one.sample)
+        return _Series(one.labels, value, time_s, window_s, answer.asked_s, answer.left_out)
+    return _Whole(_plain_answer(answer))

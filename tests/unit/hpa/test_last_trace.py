@@ -1,7 +1,11 @@
 """What is kept of the newest decision of each autoscaler."""
 
-from hpa.decide import Past, Settings, conclude, decide
+import pytest
+from msgspec import structs
+
+from hpa.decide import Observation, Past, Scale, Settings, conclude, decide
 from hpa.decide.decision import DONE
+from hpa.decide.observation import ExpectedDemand, HeldTarget
 from hpa.history.last_trace import LastTrace
 from podscale.core.metrics import ExternalSample, ExternalSamples, PodSamples, Sample
 from tests.unit.hpa.decide.situations import NOW, listed, per_pod, pod, queue, seen, web
@@ -19,3 +23,24 @@ def test_three_metrics_of_ten_pods_take_ten_bytes_a_sample_and_come_back_as_they
     # Beyond 512 bytes an object is the allocator's alone: ten thousand of them leave holes.
     assert len(kept.answers) < 21 * 10 + 128
     assert kept.trace() == done.trace
+
+
+SEEN = {
+    "hpa": web(per_pod(500)),
+    "scale": Scale(2, 2, "app=web"),
+    "pods": listed(pod(), pod()),
+    "answers": (PodSamples({}, NOW),),
+    "rivals": ("other",),
+    "same_target": ("another",),
+    "expected": ExpectedDemand(5.0, NOW, 9.0, "day", 300.0),
+    "held": HeldTarget("NoAnchor", "a VPA that is not known yet", may_shrink=False),
+}
+
+
+@pytest.mark.parametrize("field", structs.fields(Observation), ids=lambda field: field.name)
+def test_whatever_was_observed_is_kept(field: structs.FieldInfo) -> None:
+    """A decision is explained from what it rested on, and from nothing less."""
+    plain = Observation(web(per_pod(500)), Scale(2, 2, "app=web"), listed(pod(), pod()))
+    observation = structs.replace(plain, **{field.name: SEEN[field.name]})
+    trace = decide(observation, Past(), Settings(), NOW).trace
+    assert LastTrace.of(trace).trace() == trace

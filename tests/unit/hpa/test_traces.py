@@ -252,7 +252,7 @@ def test_a_past_that_lives_on_elsewhere_is_told_from_what_became_of_it() -> None
         assert last is not None
         assert last == made.trace
         assert last.past == past
-        assert n < 2 or traces._kept[KEY].last.past is made.past
+        assert n < 2 or traces._kept[KEY].last.rest.past is made.past
         past = made.past
     other = structs.replace(past, scale_ups=(ScaleEvent(1, NOW),))
     traces.put(KEY, made.trace, other)  # more than a slot differs
