@@ -5,6 +5,7 @@ Days are of UTC: a change of the clocks moves a season by an hour, which the lag
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +27,7 @@ FEATURES = (
     "peak2", "day", "week", "level", "trend", "ratio", "one",
 )  # fmt: skip
 _MOST_RATIO, _MOST_LEVEL = 4.0, 2.0
+_ROUNDING = 1e-9
 
 
 class DemandHistory(Struct, frozen=True, eq=False):
@@ -33,6 +35,7 @@ class DemandHistory(Struct, frozen=True, eq=False):
 
     start_s: float  # a whole minute
     pods: Floats
+    needed: Floats  # the fewest that serve it
 
     @property
     def days(self) -> int:
@@ -40,16 +43,22 @@ class DemandHistory(Struct, frozen=True, eq=False):
         return len(self.pods) // DAY
 
 
-def demand_of(hpa: HPA, load: LoadHistory, plant: Plant) -> DemandHistory:
-    """Return the demand of ``hpa``: of the metric that asks for most, where all are known."""
+def demand_of(
+    hpa: HPA, load: LoadHistory, plant: Plant, capacities: Mapping[str, float]
+) -> DemandHistory:
+    """Return the demand of ``hpa``: of the metric that asks for most, where all are known.
+
+    ``capacities`` is what a pod serves, by the key of a column.
+    """
     start_s = math.ceil(load.time_s[0] / SLOT_S) * SLOT_S
     count = max(0, math.ceil((load.end_s - start_s) / SLOT_S))
     times = start_s + SLOT_S * np.arange(count)
-    most = np.zeros(count)
+    most, needed = np.zeros(count), np.zeros(count)
     for metric in hpa.metrics:
-        most = np.maximum(most, held(load, load.columns[key_of(metric)], times)
-                          / target_of(metric, plant))  # fmt: skip
-    return DemandHistory(start_s, most)
+        values = held(load, load.columns[key_of(metric)], times)
+        most = np.maximum(most, values / target_of(metric, plant))
+        needed = np.maximum(needed, np.ceil(values / capacities[key_of(metric)] - _ROUNDING))
+    return DemandHistory(start_s, most, needed)
 
 
 def peaks(pods: Floats, slots: int) -> Floats:

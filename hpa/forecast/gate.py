@@ -30,8 +30,7 @@ _TARGETS = np.array([1.0, 0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3])
 class GateSubject(Struct, frozen=True, eq=False):
     """One HPA for the gate; those of one call share their rules."""
 
-    demand: DemandHistory  # begins with a day of the seasons; the newest value last
-    capacity: float  # of a pod, in demand of a pod at target: 1 / 0.8 with target / 0.8
+    demand: DemandHistory  # whole days, the newest last
     least: float = 1.0
     most: float = 1e6
 
@@ -50,6 +49,11 @@ class DaySums(Struct, frozen=True, eq=False):
     sizes: Floats
     lacking: Floats
     needed: Floats  # a number a day
+
+    def until(self, day: int) -> "DaySums":
+        """Return the days before ``day``, as many as a gate looks at."""
+        days = slice(max(0, day - MOST_DAYS), day)
+        return DaySums(self.names, self.sizes[days], self.lacking[days], self.needed[days])
 
 
 class GateRow(Struct, frozen=True):
@@ -127,7 +131,7 @@ def day_sums(
             np.column_stack([pods[:-1]] * width + [pods[:-1] / part for part in _TARGETS])
         )
         ahead.append(np.column_stack((each.pods[-steps:], none)))
-        need.append(np.ceil(pods[1:] / subject.capacity - 1e-9))
+        need.append(subject.demand.needed[-steps:])
         least.append(np.full(width + len(_TARGETS), subject.least))
         most.append(np.full(width + len(_TARGETS), subject.most))
     runs = run(rules, np.hstack(demand), np.hstack(ahead), np.concatenate(least),
@@ -162,7 +166,7 @@ def verdict(sums: DaySums) -> GateVerdict:
     ratios = _ratio(unserved, alone)
     fits = (worst <= 1.0) & (ratios <= _AT_MOST) & (days >= FEWEST_DAYS)
     best = int(np.argmin(np.where(fits, ratios, np.inf))) if fits.any() else -1
-    plain = sizes[count]
+    plain = float(sizes[count])
     rows = [GateRow(NONE, plain / 60.0, float(sums.lacking[:, count].sum() / sums.needed.sum()),
                     float(sums.lacking[:, count].sum() / sums.needed.sum()), 0.0)]  # fmt: skip
     rows += [

@@ -5,6 +5,7 @@ those that change nothing many are settled at once (``hpa.simulate.steady``).
 """
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from hpa.decide import Observation, Past, Scale, Settings, decide
 from hpa.decide.api.spec import HPA, HpaStatus, MetricSpec
-from hpa.decide.observation import HeldTarget, MetricAnswer
+from hpa.decide.observation import ExpectedDemand, HeldTarget, MetricAnswer
 from hpa.simulate.load import Floats, LoadAt, LoadHistory, key_of
 from hpa.simulate.steady import SteadyPasses, covers
 from hpa.simulate.workload import Plant, SimulatedWorkload
@@ -64,17 +65,20 @@ def simulate(
     *,
     is_plain: bool = False,
     beside: Beside | None = None,
+    expected: Callable[[float], ExpectedDemand | None] | None = None,
 ) -> SimulatedRun:
     """Return what ``hpa`` would have done, starting with ``replicas`` ready pods.
 
     ``load`` has a column for each of its metrics (``missing_columns`` is empty). Passes that
     surely keep the size are not decided one by one, unless ``is_plain``: it comes to the same.
+    ``expected`` says what is forecast at a time.
     """
     times = pass_times(load, hpa.options.sync_period_s or settings.sync_period_s)
     sources = [LoadAt(load, load.columns[key_of(each)]) for each in hpa.metrics]
     workload = SimulatedWorkload(plant, hpa.target.name, replicas, float(times[0]))
     steady = None
-    if beside is None and not is_plain and covers(hpa, load, plant, settings):
+    is_steady = beside is None and expected is None and not is_plain
+    if is_steady and covers(hpa, load, plant, settings):
         steady = SteadyPasses(hpa, load, plant, settings, times)
     past = Past()
     hpa = structs.replace(hpa, status=HpaStatus(replicas, replicas))
@@ -100,8 +104,9 @@ def simulate(
             held = beside.step(workload, hpa.status, sources[0](now), now)
         size = len(workload)
         seen = Observation(
-            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=held
-        )
+            hpa, Scale(size, size, _SELECTOR), workload.pods(now), answers, held=held,
+            expected=None if expected is None else expected(now),
+        )  # fmt: skip
         decision = decide(seen, past, settings, now)
         past = decision.past
         if steady is not None:

@@ -5,9 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpa.forecast.gate import GateVerdict
 from hpa.simulate.verdict import RunVerdict
 from podscale.replay.candidates import ReplayRow
 from podscale.replay.errors import ReplayError
+from podscale.replay.forecast import gate_body
 
 RECORDED = "recorded"  # the line of what there really was
 # What a line says, in the order of the columns of a table.
@@ -34,6 +36,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
     is_whole: bool = True  # False: it was interrupted, and this is what there was
     chosen: Mapping[str, Any] | None = None  # the object that a sweep would choose
     chosen_name: str = ""
+    gate: GateVerdict | None = None  # of a forecast, where one was asked for
 
     def lines(self) -> list[Mapping[str, object]]:
         """Return each line with numbers: shares of 1, hours, seconds."""
@@ -51,6 +54,7 @@ class ReplayReport(Struct, frozen=True, eq=False):
             "assumptions": list(self.assumptions),
             "specs": self.lines(),
             **({"chosen": self.chosen} if self.chosen else {}),
+            **({"forecast": gate_body(self.gate)} if self.gate else {}),
         }
 
     def _line(self, name: str, verdict: RunVerdict) -> Mapping[str, object]:

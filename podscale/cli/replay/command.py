@@ -62,6 +62,10 @@ EXIT_INTERRUPTED = 130
     "--at-most-unserved", default="", metavar="SHARE",
     help="Print the cheapest spec of a sweep that leaves no more: 0.1%.",
 )  # fmt: skip
+@click.option(
+    "--forecast", "is_forecast", is_flag=True,
+    help="Replay the first spec with a forecast, too, and show its gate's table.",
+)  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="Processes; not given: as many as cores.")
 @click.option(
     "--dask", default="", metavar="ADDRESS",

@@ -33,6 +33,7 @@ from podscale.replay.candidates import (
     rows,
 )
 from podscale.replay.errors import ReplayError
+from podscale.replay.forecast import forecast_row
 from podscale.replay.price import PriceList
 from podscale.replay.report import RECORDED, AllReplays, NamedReplay, ReplayReport
 from podscale.replay.sweep import chosen, combinations, pareto, swept_field
@@ -67,6 +68,7 @@ class ReplayOptions(Struct, frozen=True):
     price: str = ""
     sweeps: tuple[str, ...] = ()
     at_most_unserved: str = ""
+    is_forecast: bool = False
     html: str = ""
     workers: int | None = None  # None: as many as there are cores
     dask: str = ""
@@ -239,6 +241,11 @@ def _report(
                  *sorted((row for row in found[count:] if row.name in front),
                          key=lambda row: row.verdict.pod_hours)]  # fmt: skip
         words.append(f"of {len(swept)} specs swept those are shown that no other beats")
+    gate = None
+    if given.is_forecast and is_whole:
+        row, gate, sentence = forecast_row(asked, today)
+        found.insert(count, row)
+        words.append(sentence)
     found += _beside(asked, today)
     middle_s = sorted(ready_after_s)[len(ready_after_s) // 2]
     measured = " as measured" if subject.ready_after_s and not given.ready_after else ""
@@ -258,6 +265,7 @@ def _report(
         is_whole,
         _pasted(dict(named)[best]) if best else None,
         best or "",
+        gate,
     )
     if given.html:
         named_hpa = f"{today.namespace}/{today.name}".lstrip("/")

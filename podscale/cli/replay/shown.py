@@ -8,6 +8,8 @@ import click
 from podscale.cli.output import count, emit, printable, table
 from podscale.cli.replay.command import ReplayForm
 from podscale.core.times.duration import format_prometheus
+from podscale.replay.forecast import COLUMNS as GATE_COLUMNS
+from podscale.replay.forecast import gate_cells
 from podscale.replay.report import COLUMNS, FURTHER, AllReplays, ReplayReport
 
 _TITLES = {
@@ -33,6 +35,9 @@ def print_report(report: ReplayReport, form: ReplayForm) -> None:
     click.echo()
     for words in said_of(report):
         click.echo(printable(words))
+    if report.gate is not None:
+        click.echo(f"\nthe gate over the last {count(report.gate.days, 'day')}:")
+        table(list(GATE_COLUMNS), gate_cells(report.gate))
     if report.chosen is not None:
         click.echo(f"\n# {printable(report.chosen_name)}")
         emit(report.chosen, "yaml")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from podscale.cli.replay.command import command
 from tests.unit.hpa.decide.handwritten import written
+from tests.unit.hpa.forecast.demands import jumps
 from tests.unit.hpa.simulate.loads import pods_metric
 
 
@@ -174,3 +175,35 @@ def test_a_sweep_that_cannot_be_is_refused(files, words, said):
     shown = call("--trace", trace, "--hpa", today, *words)
     assert shown.exit_code == 2
     assert said in shown.output
+
+
+def test_a_forecast_is_a_row_and_its_gate_a_table(tmp_path):
+    today, trace = tmp_path / "today.yaml", tmp_path / "days.csv"
+    spec = written({"minReplicas": 1, "maxReplicas": 100, "metrics": [pods_metric("50")]})
+    today.write_text(yaml.safe_dump(spec))
+    values = 50.0 * jumps(6)
+    rows = (f"{1699920000 + 60 * at},{value:.1f}\n" for at, value in enumerate(values))
+    trace.write_text("ts,value\n" + "".join(rows))
+    words = ("--trace", trace, "--hpa", today, "--forecast", "--ready-after", "10m")
+    shown = call(*words)
+    assert shown.exit_code == 0, shown.output
+    names = [line.split()[0] for line in shown.stdout.splitlines() if line]
+    assert names[1:4] == [str(today), "forecast", "oracle"]
+    assert "the gate over the last 6 days:" in shown.stdout
+    assert len([line for line in shown.stdout.splitlines() if line.endswith("taken")]) == 1
+    found = json.loads(call(*words, "-o", "json").stdout)
+    plain, ahead = found["specs"][:2]
+    assert ahead["unserved"] < plain["unserved"]
+    assert ahead["podHours"] > plain["podHours"]
+    (taken,) = [row for row in found["forecast"]["rows"] if row["isTaken"]]
+    assert taken["candidate"] == found["forecast"]["candidate"]
+
+
+def test_a_forecast_of_too_few_days_says_so(files):
+    trace, today, _ = files
+    shown = call("--trace", trace, "--hpa", today, "--forecast")
+    assert shown.exit_code == 0, shown.output
+    assert "a forecast needs 3 whole days of history" in shown.stdout
+    rows = json.loads(call("--trace", trace, "--hpa", today, "--forecast", "-o", "json").stdout)
+    plain, ahead = rows["specs"][:2]
+    assert {**plain, "spec": ""} == {**ahead, "spec": ""}

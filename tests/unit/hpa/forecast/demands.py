@@ -37,9 +37,14 @@ def walk(days: int, seed: int = 1) -> Floats:
     return 20.0 * np.exp(np.cumsum(steps - 0.0005 * np.cumsum(steps)))
 
 
+def history(pods: Floats) -> DemandHistory:
+    """Return a demand of pods that serve a quarter more than their target."""
+    return DemandHistory(START_S, pods, np.ceil(pods * 0.8 - 1e-9))
+
+
 def judged(pods: Floats, days: int) -> GateVerdict:
     """Return what the gate makes of a demand."""
-    subject = GateSubject(DemandHistory(START_S, pods), 1.25)
+    subject = GateSubject(history(pods))
     rules = LoopRules.of(web(), Settings(), DELAY_S)
     forecasts = past_forecasts(pods, AHEAD)
     return verdict(day_sums(rules, [subject], [forecasts], days)[0])

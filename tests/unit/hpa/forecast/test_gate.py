@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from hpa.decide import Settings
-from hpa.forecast.demand import DAY, DemandHistory, lags
+from hpa.forecast.demand import DAY, lags
 from hpa.forecast.gate import known_rows, past_forecasts
 from hpa.forecast.lanes import LoopRules, run
 from hpa.forecast.models import NONE
 from hpa.forecast.plan import ForecastPlan, LiveForecast
 from hpa.simulate.loop import simulate
 from hpa.simulate.workload import Plant
-from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, START_S, judged, jumps, walk
+from tests.unit.hpa.forecast.demands import AHEAD, DELAY_S, history, judged, jumps, walk
 from tests.unit.hpa.simulate.loads import load, web
 
 
@@ -71,7 +71,7 @@ def test_live_it_says_what_the_gate_had_seen(name: str) -> None:
     which a plan keeps every fifth minute."""
     pods = jumps(5)
     row = judged(pods[: 4 * DAY], 3).rows[0]
-    plan = ForecastPlan.of(DemandHistory(START_S, pods[: 4 * DAY]), name, row, 3, DELAY_S, AHEAD)
+    plan = ForecastPlan.of(history(pods[: 4 * DAY]), name, row, 3, DELAY_S, AHEAD)
     assert plan is not None
     live = LiveForecast(plan)
     rows = known_rows(pods, AHEAD)[4 * DAY :]
@@ -90,7 +90,7 @@ def test_live_it_says_what_the_gate_had_seen(name: str) -> None:
 def test_without_demand_for_long_or_with_an_old_plan_nothing_is_expected() -> None:
     pods = jumps(4)
     row = judged(pods, 3).rows[0]
-    plan = ForecastPlan.of(DemandHistory(START_S, pods), "ridge", row, 3, DELAY_S, AHEAD)
+    plan = ForecastPlan.of(history(pods), "ridge", row, 3, DELAY_S, AHEAD)
     assert plan is not None
     live = LiveForecast(plan)
     assert live.expected(np.nan, plan.at_s + 60) is None

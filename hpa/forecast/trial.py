@@ -1,0 +1,93 @@
+"""A forecast with its gate through a whole history, as it would have been switched on and off.
+
+Each day begins with the gate over the days before it; what it takes forecasts that day.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from hpa.decide.api.spec import HPA
+from hpa.decide.observation import ExpectedDemand
+from hpa.decide.settings import Settings
+from hpa.forecast.demand import DAY, SLOT_S, DemandHistory, demand_of
+from hpa.forecast.gate import (
+    FEWEST_DAYS,
+    DaySums,
+    GateSubject,
+    GateVerdict,
+    PastForecasts,
+    day_sums,
+    past_forecasts,
+    slots_ahead,
+    verdict,
+)
+from hpa.forecast.lanes import LoopRules
+from hpa.simulate.load import Floats, LoadHistory
+from hpa.simulate.workload import Plant
+
+
+class ForecastTrial(Struct, frozen=True, eq=False):
+    """What was taken each day, and what it said."""
+
+    start_s: float
+    taken: Sequence[GateVerdict | None]  # by day
+    pods: Floats  # by minute; NaN: nothing
+    highest: Floats  # before that minute's day
+    delay_s: float
+    last: GateVerdict | None  # over the last days: what the gate would say now
+
+    def expected(self, now: float) -> ExpectedDemand | None:
+        """Return what was expected at ``now``."""
+        slot = math.floor((now - self.start_s) / SLOT_S)
+        if not 0 <= slot < len(self.pods) or math.isnan(self.pods[slot]):
+            return None
+        name = taken.candidate if (taken := self.taken[slot // DAY]) else ""
+        highest = float(self.highest[slot // DAY])
+        return ExpectedDemand(float(self.pods[slot]), now, highest, name, self.delay_s)
+
+
+def trial(
+    hpa: HPA, load: LoadHistory, plant: Plant, settings: Settings, capacities: Mapping[str, float]
+) -> ForecastTrial:
+    """Return what forecasts would have done for ``hpa`` over ``load``."""
+    delay_s = delay_of(plant)
+    demand = demand_of(hpa, load, plant, capacities)
+    count = len(demand.pods)
+    days, whole = -(-count // DAY), count // DAY
+    pods, highest = np.full(count, np.nan), np.full(days, np.nan)
+    taken: list[GateVerdict | None] = [None] * days
+    last = None
+    if whole >= FEWEST_DAYS and not np.isnan(demand.pods).all():
+        forecasts = past_forecasts(demand.pods, slots_ahead(delay_s))
+        sums = whole_sums(hpa, demand, forecasts, LoopRules.of(hpa, settings, delay_s))
+        for day in range(FEWEST_DAYS, days):
+            found = verdict(sums.until(day))
+            taken[day], part = found, slice(day * DAY, (day + 1) * DAY)
+            highest[day] = np.nanmax(demand.pods[: day * DAY])
+            if found.taken is not None:
+                pods[part] = forecasts.pods[part, forecasts.names.index(found.candidate)]
+        last = verdict(sums.until(whole))
+    return ForecastTrial(demand.start_s, taken, pods, highest, delay_s, last)
+
+
+def whole_sums(
+    hpa: HPA, demand: DemandHistory, forecasts: PastForecasts, rules: LoopRules
+) -> DaySums:
+    """Return the sums of every whole day of ``demand``."""
+    days = len(demand.pods) // DAY
+    end = days * DAY
+    subject = GateSubject(
+        DemandHistory(demand.start_s, demand.pods[:end], demand.needed[:end]),
+        float(hpa.min_replicas), float(hpa.max_replicas),
+    )  # fmt: skip
+    cut = PastForecasts(forecasts.names, forecasts.pods[:end])
+    return day_sums(rules, [subject], [cut], days)[0]
+
+
+def delay_of(plant: Plant) -> float:
+    """Return how long a decision takes to serve: of pods in the middle, from metrics of then."""
+    times = sorted(plant.ready_after_s)
+    return times[len(times) // 2] + plant.metric_age_s
