@@ -62,6 +62,7 @@ class _Conversion:
         self._lost: list[Remark] = []
         self._differs: list[Remark] = []
         self._flags: list[str] = []
+        self._schedules: list[Mapping[str, object]] = []
 
     def outcome(self) -> MigrationOutcome:
         unfit = [*self._unfit()]
@@ -71,7 +72,10 @@ class _Conversion:
         modifiers = map_at(self._spec, "advanced", "scalingModifiers")
         if text_at(modifiers, "formula"):
             converted = self._composed(converted, modifiers)
-        without = sum(each.metric is None for each in converted)
+        self._schedules = [each.schedule for each in converted if each.schedule is not None]
+        if self._schedules and all(each.metric is None for each in converted):
+            converted.append(triggers.constant(triggers.slug(self._namespace, self._name, "one")))
+        without = sum(each.metric is None and each.schedule is None for each in converted)
         metrics = [each.metric for each in converted if each.metric is not None]
         if without and metrics:
             self._differ(
@@ -136,6 +140,8 @@ class _Conversion:
         for each in converted:
             average = text_at(each.metric, "external", "target", "averageValue")
             # KEDA's formula takes each trigger's silence as it is set; one query cannot.
+            if each.schedule is not None:
+                continue
             if each.metric is None or not average or each.is_composite:
                 left_out.append(each.name or text_at(each.metric, "type") or "a lost trigger")
                 continue
@@ -262,6 +268,13 @@ class _Conversion:
             metadata["namespace"] = self._namespace
         behavior = map_at(written, "behavior")
         annotations = self._paused(behavior) | self._fallback(named)
+        if self._schedules:
+            annotations["podscale.io/schedule"] = json.dumps(self._schedules)
+            self._differ(
+                "triggers",
+                "cron triggers become the annotation podscale.io/schedule, which raises "
+                "minReplicas; the in-tree controller does not know it",
+            )
         if annotations:
             metadata["annotations"] = annotations
         spec: dict[str, object] = {

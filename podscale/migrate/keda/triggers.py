@@ -4,11 +4,13 @@ Follows KEDA's documented trigger fields (2.x). What a trigger says that has no 
 is told, never dropped in silence.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from hpa.decide.api.schedules import read_schedules
 from podscale.core import quantity
 from podscale.feed.prover.printer import printed
 from podscale.feed.prover.tree import (
@@ -23,7 +25,6 @@ from podscale.feed.prover.tree import (
     parse,
 )
 from podscale.migrate.documents import Object, is_true_at, text_at
-from podscale.migrate.keda.cron import NotACron, promql
 
 _ALWAYS = "up"  # a series that every Prometheus has: discovery needs one
 _DEFAULTS = ("vector", "absent", "absent_over_time")
@@ -32,7 +33,7 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
 class Converted(Struct, frozen=True):
-    """One trigger; ``metric`` is None where it could not be carried over."""
+    """One trigger; without a metric or a schedule it could not be carried over."""
 
     metric: Mapping[str, object] | None
     name: str = ""  # of the external metric
@@ -43,6 +44,7 @@ class Converted(Struct, frozen=True):
     is_composite: bool = False
     lost: Sequence[str] = ()
     differs: Sequence[str] = ()
+    schedule: Mapping[str, object] | None = None  # an entry of podscale.io/schedule
 
 
 def convert(trigger: Object, metric_name: str) -> Converted:
@@ -53,7 +55,7 @@ def convert(trigger: Object, metric_name: str) -> Converted:
     if kind == "prometheus":
         return _prometheus(trigger, metric_name)
     if kind == "cron":
-        return _cron(trigger, metric_name)
+        return _cron(trigger)
     return Converted(
         None,
         lost=[
@@ -195,30 +197,30 @@ def _flags(trigger: Object) -> list[str]:
     return found
 
 
-def _cron(trigger: Object, name: str) -> Converted:
+def _cron(trigger: Object) -> Converted:
     words = {
-        key: text_at(trigger, "metadata", key)
+        key: text_at(trigger, "metadata", key).replace("?", "*")
         for key in ("timezone", "start", "end", "desiredReplicas")
     }
-    try:
-        query = promql(**words)
-    except NotACron as why:
+    schedule: dict[str, object] = {"start": words["start"], "end": words["end"]}
+    schedule["timeZone"] = words["timezone"]
+    replicas = words["desiredReplicas"]
+    schedule["minReplicas"] = int(replicas) if replicas.isdecimal() else replicas
+    problems: list[str] = []
+    read_schedules(json.dumps([schedule]), None, problems)
+    if problems:
+        why = problems[0].partition("entry 0: ")[2]
         return Converted(
-            None,
-            lost=[
-                (
-                    f"the cron trigger ({words['start']} to {words['end']} {words['timezone']}): "
-                    f"{why}. A CronJob that sets minReplicas does the same"
-                )
-            ],
+            None, lost=[f"the cron trigger ({words['start']} to {words['end']}): {why}"]
         )
-    return Converted(
-        external(name, {"type": "AverageValue", "averageValue": "1"}),
-        name,
-        rule(name, query),
-        query,
-        differs=["the schedule becomes PromQL over Prometheus's clock, and is UTC"],
-    )
+    return Converted(None, schedule=schedule)
+
+
+def constant(name: str) -> Converted:
+    """Return a metric that asks for one replica: an HPA without any would scale by its CPU."""
+    query = "vector(1)"
+    metric = external(name, {"type": "AverageValue", "averageValue": "1"})
+    return Converted(metric, name, rule(name, query), query)
 
 
 def _series_query(query: str) -> str:

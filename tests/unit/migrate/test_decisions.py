@@ -4,6 +4,7 @@ lowers nothing, except where the user's ``static`` fallback says so.
 The load is a script of answers; decisions are those of ``hpa.decide``.
 """
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,15 @@ def migrated(name: str) -> dict[str, Any]:
     return dict(hpa)
 
 
-def wanted(hpa: dict[str, Any], current: int, answer: dict[str, Any]) -> int:
+def wanted(
+    hpa: dict[str, Any], current: int, answer: dict[str, Any], now: float = 1_700_000_000.0
+) -> int:
     observation = {
         "scale": {"replicas": current, "statusReplicas": current, "selector": "app=x"},
         "recommendations": [],  # no downscale window: what is asked for is done at once
         "metrics": [answer] * len(hpa["spec"]["metrics"]),
     }
-    body = decide_files(
-        yaml.safe_dump(hpa), yaml.safe_dump(observation), release="1.37", now=1_700_000_000.0
-    )
+    body = decide_files(yaml.safe_dump(hpa), yaml.safe_dump(observation), release="1.37", now=now)
     return int(body["status"]["replicas"])
 
 
@@ -53,8 +54,28 @@ EMPTY = {"error": "NoData"}
     pytest.param("minimal", 7, FAILED, 7, id="an-error-lowers-nothing"),
     pytest.param("minimal", 3, {"values": ["450"]}, 5, id="rounded-up"),
     pytest.param("paused", 3, {"values": ["900"]}, 3, id="paused"),
-    # the schedule says 6 inside its hours and 1 outside
-    pytest.param("cron", 3, {"values": ["6"]}, 6, id="cron-inside"),
 ])  # fmt: skip
 def test_decisions(name, current, answer, expected):
     assert wanted(migrated(name), current, answer) == expected
+
+
+@pytest.mark.parametrize(("when", "replicas"), [
+    # 6 from 07:30 to 18:00 UTC from Monday to Friday; 4 from 08:00 to 18:00 in Berlin, every day
+    ("2026-11-24T07:00:00Z", 4),
+    ("2026-11-24T07:29:59Z", 4),
+    ("2026-11-24T07:30:00Z", 6),
+    ("2026-11-24T18:00:00Z", 1),
+    ("2026-11-28T12:00:00Z", 4),
+    ("2026-11-28T17:00:00Z", 1),
+    ("2026-07-11T16:00:00Z", 1),
+])  # fmt: skip
+def test_cron_triggers_ask_for_what_they_did(when: str, replicas: int) -> None:
+    now = datetime.fromisoformat(when).timestamp()
+    asked = wanted(migrated("cron"), 1, {"values": ["1"]}, now)
+    assert asked == replicas
+
+
+def test_a_cron_trigger_that_cannot_be_is_told() -> None:
+    text = (INPUTS / "keda-cron.yaml").read_text().replace("0 8 * * *", "0 8 * *")
+    (lost,) = [each.text for each in migrate(text).lost if "cron" in each.text]
+    assert "five fields" in lost
