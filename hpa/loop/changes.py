@@ -14,7 +14,7 @@ from hpa.loop.machines import Machines
 from hpa.loop.schedule import Schedule
 from hpa.loop.state import ControllerPorts
 from hpa.loop.writes import record_event
-from hpa.machine.events import ChangedEvent, DeletedEvent
+from hpa.machine.events import Signal
 from hpa.machine.objects import Autoscaler, TargetWorkload, scale_writer, status_writer
 from hpa.machine.record import AutoscalerRecord
 from podscale.kube.client.resource import Resource
@@ -58,7 +58,7 @@ class AutoscalerChanges:
         if self._machines.is_leading:
             self.tell_problems(record)
             if acts_at_once(self._settings, 0, 1):
-                self._machines.handle(record, ChangedEvent())
+                self._machines.handle(record, Signal.CHANGED)
 
     def updated(self, record: AutoscalerRecord, old: Autoscaler) -> None:
         """Notice who wrote the status, and adopt a rescale that was not ours."""
@@ -73,7 +73,7 @@ class AutoscalerChanges:
 
     def gone(self, record: AutoscalerRecord, *, is_last: bool) -> None:
         """Forget a deleted object, its history included."""
-        self._machines.handle(record, DeletedEvent())
+        self._machines.handle(record, Signal.DELETED)
         self._ports.metrics.counts.autoscalers -= 1
         if is_last:
             self.schedule.drop(record.key[0])

@@ -25,7 +25,7 @@ from hpa.loop.machines import Machines
 from hpa.loop.observe import AutoscalerObserver
 from hpa.loop.passes import Passes
 from hpa.loop.state import ControllerPorts, ControllerState, Options
-from hpa.machine.events import ChangedEvent
+from hpa.machine.events import Signal
 from hpa.machine.record import AutoscalerRecord, Key
 from hpa.machine.story import DumpedStory
 from podscale.kube.leadership.lease import Term
@@ -124,7 +124,7 @@ class Controller:
             is_small = len(catalog) <= _AT_ONCE
             if is_small:
                 for record in catalog:
-                    self.state.machines.handle(record, ChangedEvent())
+                    self.state.machines.handle(record, Signal.CHANGED)
             group.create_task(self._hurry(group), name="decide urgently")
             # Slot 0 has just had its turn where everything was decided at once.
             await self._tick(group, first=1 if is_small else 0)

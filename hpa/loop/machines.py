@@ -7,13 +7,8 @@ from collections.abc import Iterable
 import structlog
 
 from hpa.history.clock import SteadyClock
-from hpa.machine.events import (
-    Event,
-    GivenUpEvent,
-    TermBeganEvent,
-    TermEndedEvent,
-)
-from hpa.machine.instructions import CountSaved, Instructions, RunAgain, Skip
+from hpa.machine.events import Event, Signal
+from hpa.machine.instructions import Instructions, Order
 from hpa.machine.progress import PassPhase
 from hpa.machine.record import AutoscalerRecord
 from hpa.machine.story import Chapter, StoryBook
@@ -22,8 +17,6 @@ from hpa.selfmetrics import HpaMetrics
 _log = structlog.get_logger()
 
 _GATHER_S = 0.02  # changes that come together are decided together
-_GIVEN_UP = GivenUpEvent()
-_TERM_BEGAN, _TERM_ENDED = TermBeganEvent(), TermEndedEvent()
 
 
 class Machines:
@@ -44,13 +37,12 @@ class Machines:
         at = self._clock.now() if now is None else now
         instructions = self._book.follow(record.key, record.story, record.progress, event, at)
         for each in instructions:
-            kind = each.__class__
-            if kind is RunAgain:
+            if each is Order.RUN_AGAIN:
                 self._urgent.append(record)
                 self._is_any_urgent.set()
-            elif kind is Skip:
+            elif each is Order.SKIP:
                 self._metrics.counts.skipped += 1
-            elif kind is CountSaved:
+            elif each is Order.COUNT_SAVED:
                 self._metrics.counts.saved += 1
         return instructions
 
@@ -61,12 +53,12 @@ class Machines:
     def add(self, record: AutoscalerRecord) -> None:
         """Take a new autoscaler in."""
         if self.is_leading:
-            self.handle(record, _TERM_BEGAN)
+            self.handle(record, Signal.TERM_BEGAN)
 
     def give_up(self, record: AutoscalerRecord) -> None:
         """End the pass under way, if there is one."""
         if record.progress.phase is not PassPhase.IDLE:
-            self.handle(record, _GIVEN_UP)
+            self.handle(record, Signal.GIVEN_UP)
 
     def fail(self, record: AutoscalerRecord) -> None:
         """The same from within an exception: a bug met by one must not stop the others."""
@@ -77,7 +69,7 @@ class Machines:
         """Let everything act."""
         self.is_leading = True
         for record in records:
-            self.handle(record, _TERM_BEGAN)
+            self.handle(record, Signal.TERM_BEGAN)
 
     def end_term(self, records: Iterable[AutoscalerRecord]) -> None:
         """Let nothing act; the tasks of the term have ended."""
@@ -85,7 +77,7 @@ class Machines:
         self._urgent.clear()
         self._is_any_urgent.clear()
         for record in records:
-            self.handle(record, _TERM_ENDED)
+            self.handle(record, Signal.TERM_ENDED)
 
     async def urgent(self) -> list[AutoscalerRecord]:
         """Wait for autoscalers that are to have a pass at once, and return them."""

@@ -12,14 +12,14 @@ from hpa.loop.metric_answers import Asking, Given
 from hpa.loop.scale_reader import PAGE, ScaleReader
 from hpa.loop.state import ControllerState
 from hpa.loop.writes import DecisionWrites
-from hpa.machine.events import AnsweredEvent, DueEvent
-from hpa.machine.instructions import Decide, Observe
+from hpa.machine.events import AnsweredEvent, Signal
+from hpa.machine.instructions import Decide, Order
 from hpa.machine.record import AutoscalerRecord, Look
 
 _log = structlog.get_logger()
 
-_DUE, _OURS, _WATCHED = DueEvent(), AnsweredEvent(), AnsweredEvent(is_watched=True)
-_OBSERVE, _WATCH = Observe(), Decide(is_bystander=True)
+_OURS, _WATCHED = AnsweredEvent(), AnsweredEvent(is_watched=True)
+_WATCH = Decide(is_bystander=True)
 
 
 class Passes:
@@ -62,7 +62,7 @@ class Passes:
 
     def _begins(self, record: AutoscalerRecord, now: float) -> bool:
         try:
-            return _OBSERVE in self._machines.handle(record, _DUE, now)
+            return Order.OBSERVE in self._machines.handle(record, Signal.DUE, now)
         except Exception:  # noqa: BLE001 - a bug met by one object must not stop the others
             self._machines.fail(record)
             return False

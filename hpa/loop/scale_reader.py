@@ -11,7 +11,7 @@ import structlog
 
 from hpa.decide import Scale, ScaleUnreadable
 from hpa.loop.state import ControllerState
-from hpa.machine.events import ObservedEvent, ScaleMissingEvent
+from hpa.machine.events import Signal
 from hpa.machine.objects import TargetKey
 from hpa.machine.record import AutoscalerRecord, Look, TargetScale
 from podscale.kube.discovery.restmapper import Mapper
@@ -21,7 +21,6 @@ _log = structlog.get_logger()
 PAGE = 64  # autoscalers between two looks of the loop at others: some 5 ms
 _FETCH_PATIENCE_S = 1.0  # scales that take longer are decided on when they come
 _PAUSED = TargetScale(ScaleUnreadable("it is not looked at while paused"))
-_OBSERVED, _MISSING = ObservedEvent(), ScaleMissingEvent()
 
 _Fetched = tuple[TargetKey, TargetScale]
 _Decide = Callable[[Sequence[Look]], Awaitable[None]]
@@ -80,7 +79,7 @@ class ScaleReader:
             ):
                 seen = None
             if seen is None and not hpa.options.is_paused:
-                self._machines.handle(record, _MISSING)
+                self._machines.handle(record, Signal.SCALE_MISSING)
                 return False
         self._look(record, seen or _PAUSED, mapper, looks, now)
         return True
@@ -97,7 +96,7 @@ class ScaleReader:
             self._machines.give_up(record)
             return
         found = self._state.observer.look(record, record.hpa, seen, mapper)
-        self._machines.handle(record, _OBSERVED, now)
+        self._machines.handle(record, Signal.OBSERVED, now)
         looks.append(found)
 
     def _look_fetched(

@@ -21,6 +21,8 @@ from hpa.history import history
 from hpa.loop.state import ControllerState
 from hpa.machine import events as ev
 from hpa.machine import instructions as ins
+from hpa.machine.events import Signal
+from hpa.machine.instructions import Order
 from hpa.machine.record import AutoscalerRecord, Look, SentSize
 from podscale.kube.client.errors import NotLeading
 from podscale.kube.client.resource import Resource
@@ -29,7 +31,7 @@ from podscale.kube.objects.cluster import ObjectReference
 
 _log = structlog.get_logger()
 
-_TURN_CAME, _NO_NEWS, _FINISH = ev.TurnCameEvent(), ev.ConcludedEvent(), ins.Finish()
+_NO_NEWS = ev.ConcludedEvent()
 
 
 class PassUnderWay(Struct, eq=False):
@@ -74,7 +76,7 @@ class DecisionWrites:
             made.outcome = Outcome("not_tried", told[0].objection or "")
             made.conclusion = conclude(decision, made.outcome, unix)
             told = self._machines.handle(look.record, self._news(made), now)
-        if _FINISH in told:
+        if Order.FINISH in told:
             self._finish(made)
         elif told and isinstance(told[0], ins.TakeTurn):
             self._group.create_task(self._write(made, told[0].since))
@@ -84,7 +86,7 @@ class DecisionWrites:
         try:
             async with self._turns.turn(record.key[0], since):
                 told = await self._write_now(made)
-            if _FINISH in told:
+            if Order.FINISH in told:
                 self._finish(made)
         except NotLeading:
             _log.info("write stopped: not leading", key="/".join(record.key))
@@ -97,7 +99,7 @@ class DecisionWrites:
         """Write the scale and the status, as far as the machine wants it; returns its last
         instructions."""
         look, record, machines = made.look, made.look.record, self._machines
-        told = machines.handle(record, _TURN_CAME)
+        told = machines.handle(record, Signal.TURN_CAME)
         if told and isinstance(told[0], ins.WriteScale):
             answer = await self._state.writer.rescale(
                 record, look.seen, told[0].replicas, may=partial(self._may, made)
@@ -117,7 +119,7 @@ class DecisionWrites:
         made.set_s, made.concluded_at = self._clock.set_s, self._clock.unix()
         made.conclusion = conclude(made.decision, made.outcome, made.concluded_at)
         told = machines.handle(record, self._news(made, is_same=self._is_same(look)))
-        if ins.WriteStatus() not in told:
+        if Order.WRITE_STATUS not in told:
             return told
         written = await self._state.writer.write_status(
             record, look.version, look.hpa.status, made.conclusion.status
@@ -129,7 +131,7 @@ class DecisionWrites:
 
     def _may(self, made: PassUnderWay) -> bool:
         attempt = ev.AttemptEvent(self._guards(made))
-        return ins.Proceed() in self._machines.handle(made.look.record, attempt)
+        return Order.PROCEED in self._machines.handle(made.look.record, attempt)
 
     def _guards(self, made: PassUnderWay) -> ev.WriteGuards:
         """Return what speaks for and against the write now; the Lease is asked later.

@@ -4,6 +4,7 @@ Events carry facts that the shell has found, never objects: a story of them can 
 shown, and played again.
 """
 
+from enum import StrEnum
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -20,36 +21,18 @@ class WriteGuards(Struct, frozen=True, gc=False):
     is_same: bool = True  # the object is there as it was looked at, and ours
 
 
-class TermBeganEvent(Struct, frozen=True, gc=False, tag=True):
-    """This process leads from now on."""
+class Signal(StrEnum):
+    """What happens, and needs no more words."""
 
-
-class TermEndedEvent(Struct, frozen=True, gc=False, tag=True):
-    """This process does not lead any more; whatever was under way has been cancelled."""
-
-
-class ChangedEvent(Struct, frozen=True, gc=False, tag=True):
-    """The object is new, or its spec or annotations are."""
-
-
-class DeletedEvent(Struct, frozen=True, gc=False, tag=True):
-    """The object went."""
-
-
-class DueEvent(Struct, frozen=True, gc=False, tag=True):
-    """Its slot of the period has come, its own period is over, or it is urgent."""
-
-
-class ScaleMissingEvent(Struct, frozen=True, gc=False, tag=True):
-    """No watch tells the scale of its target, or what it tells is in question."""
-
-
-class ObservedEvent(Struct, frozen=True, gc=False, tag=True):
-    """Object, scale, pods and rivals are known."""
-
-
-class GivenUpEvent(Struct, frozen=True, gc=False, tag=True):
-    """The pass ended early: there was nothing to look at, it failed, or it was cut short."""
+    TERM_BEGAN = "TermBegan"  # this process leads from now on
+    TERM_ENDED = "TermEnded"  # it does not any more; what was under way has been cancelled
+    CHANGED = "Changed"  # the object is new, or its spec or annotations are
+    DELETED = "Deleted"  # the object went
+    DUE = "Due"  # its slot of the period has come, its own period is over, or it is urgent
+    SCALE_MISSING = "ScaleMissing"  # no watch tells the scale, or what it tells is in question
+    OBSERVED = "Observed"  # object, scale, pods and rivals are known
+    GIVEN_UP = "GivenUp"  # nothing to look at, a failure, or the pass was cut short
+    TURN_CAME = "TurnCame"  # it may write now, as far as others are concerned
 
 
 class AnsweredEvent(Struct, frozen=True, gc=False, tag=True):
@@ -65,10 +48,6 @@ class ResizedEvent(Struct, frozen=True, gc=False, tag=True):
     after: int
     is_correction: bool  # back between the bounds: no policy is asked for that
     guards: WriteGuards
-
-
-class TurnCameEvent(Struct, frozen=True, gc=False, tag=True):
-    """It may write now, as far as others are concerned."""
 
 
 class AttemptEvent(Struct, frozen=True, gc=False, tag=True):
@@ -97,21 +76,14 @@ class StatusAnsweredEvent(Struct, frozen=True, gc=False, tag=True):
     is_written: bool
 
 
-Event = (
-    TermBeganEvent
-    | TermEndedEvent
-    | ChangedEvent
-    | DeletedEvent
-    | DueEvent
-    | ScaleMissingEvent
-    | ObservedEvent
-    | GivenUpEvent
-    | AnsweredEvent
+Fact = (
+    AnsweredEvent
     | ResizedEvent
-    | TurnCameEvent
     | AttemptEvent
     | ScaleAnsweredEvent
     | ConcludedEvent
     | StatusAnsweredEvent
 )
-KINDS: tuple[type[Event], ...] = get_args(Event)
+Event = Signal | Fact
+Kind = Signal | type[Fact]
+KINDS: tuple[Kind, ...] = (*Signal, *get_args(Fact))

@@ -1,26 +1,24 @@
 """What is to be done for one autoscaler: what its machine returns. Pure data."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 
-class Observe(Struct, frozen=True, gc=False, tag=True):
-    """Find out about the target and its pods."""
+class Order(StrEnum):
+    """What is to be done, where that needs no more words."""
 
-
-class Skip(Struct, frozen=True, gc=False, tag=True):
-    """Nothing: a pass is still under way. It is counted."""
-
-
-class RunAgain(Struct, frozen=True, gc=False, tag=True):
-    """Run a pass at once."""
-
-
-class ReadScale(Struct, frozen=True, gc=False, tag=True):
-    """GET the scale."""
-
-
-class AskMetrics(Struct, frozen=True, gc=False, tag=True):
-    """Ask what the metrics are, together with all others that are due."""
+    OBSERVE = "Observe"  # find out about the target and its pods
+    SKIP = "Skip"  # nothing: a pass is still under way; it is counted
+    RUN_AGAIN = "RunAgain"  # run a pass at once
+    READ_SCALE = "ReadScale"  # GET the scale
+    ASK_METRICS = "AskMetrics"  # together with all others that are due
+    PROCEED = "Proceed"  # make this attempt to write
+    REFUSE = "Refuse"  # make no attempt, neither this one nor another
+    WRITE_STATUS = "WriteStatus"
+    COUNT_SAVED = "CountSaved"  # values alone moved, and by little: no status was written
+    # The pass came to its end: remember its history and its trace, record its events.
+    FINISH = "Finish"
 
 
 class Decide(Struct, frozen=True, gc=False, tag=True):
@@ -41,14 +39,6 @@ class WriteScale(Struct, frozen=True, gc=False, tag=True):
     replicas: int
 
 
-class Proceed(Struct, frozen=True, gc=False, tag=True):
-    """Make this attempt."""
-
-
-class Refuse(Struct, frozen=True, gc=False, tag=True):
-    """Make no attempt, neither this one nor another."""
-
-
 class RememberSent(Struct, frozen=True, gc=False, tag=True):
     """A size was sent ``at`` a moment, and nobody said whether it went in."""
 
@@ -63,33 +53,5 @@ class Conclude(Struct, frozen=True, gc=False, tag=True):
     objection: str | None = None  # None: the outcome is that of the write, or nothing was to write
 
 
-class WriteStatus(Struct, frozen=True, gc=False, tag=True):
-    """Write the status."""
-
-
-class CountSaved(Struct, frozen=True, gc=False, tag=True):
-    """A write of a status was saved: values alone moved, and by little."""
-
-
-class Finish(Struct, frozen=True, gc=False, tag=True):
-    """The pass came to its end: remember its history and its trace, record its events."""
-
-
-Instruction = (
-    Observe
-    | Skip
-    | RunAgain
-    | ReadScale
-    | AskMetrics
-    | Decide
-    | TakeTurn
-    | WriteScale
-    | Proceed
-    | Refuse
-    | RememberSent
-    | Conclude
-    | WriteStatus
-    | CountSaved
-    | Finish
-)
+Instruction = Order | Decide | TakeTurn | WriteScale | RememberSent | Conclude
 Instructions = tuple[Instruction, ...]

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 
 from hpa.machine import events as ev
 from hpa.machine import instructions as ins
+from hpa.machine.events import Signal
+from hpa.machine.instructions import Order
 from hpa.machine.progress import REPORTS_S, PassPhase, Progress, ScaleWrite, UnexpectedEvent
 
 # Writes wait for their turn where more are wanted than go in, for minutes. What was decided
@@ -24,19 +26,19 @@ from hpa.machine.progress import REPORTS_S, PassPhase, Progress, ScaleWrite, Une
 LASTS_S = 15.0
 
 NOTHING: ins.Instructions = ()
-_OBSERVE: ins.Instructions = (ins.Observe(),)
-_ASK: ins.Instructions = (ins.AskMetrics(),)
-_SKIP: ins.Instructions = (ins.Skip(),)
-_RUN_AGAIN: ins.Instructions = (ins.RunAgain(),)
-_READ_SCALE: ins.Instructions = (ins.ReadScale(),)
+_OBSERVE: ins.Instructions = (Order.OBSERVE,)
+_ASK: ins.Instructions = (Order.ASK_METRICS,)
+_SKIP: ins.Instructions = (Order.SKIP,)
+_RUN_AGAIN: ins.Instructions = (Order.RUN_AGAIN,)
+_READ_SCALE: ins.Instructions = (Order.READ_SCALE,)
 _DECIDE: ins.Instructions = (ins.Decide(),)
 _WATCH: ins.Instructions = (ins.Decide(is_bystander=True),)
-_PROCEED: ins.Instructions = (ins.Proceed(),)
-_REFUSE: ins.Instructions = (ins.Refuse(),)
+_PROCEED: ins.Instructions = (Order.PROCEED,)
+_REFUSE: ins.Instructions = (Order.REFUSE,)
 _CONCLUDE: ins.Instructions = (ins.Conclude(),)
-_WRITE_STATUS: ins.Instructions = (ins.WriteStatus(),)
-_SAVED: ins.Instructions = (ins.CountSaved(), ins.Finish())
-_FINISH: ins.Instructions = (ins.Finish(),)
+_WRITE_STATUS: ins.Instructions = (Order.WRITE_STATUS,)
+_SAVED: ins.Instructions = (Order.COUNT_SAVED, Order.FINISH)
+_FINISH: ins.Instructions = (Order.FINISH,)
 
 
 def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
@@ -44,7 +46,8 @@ def handle(progress: Progress, event: ev.Event, now: float) -> ins.Instructions:
 
     Raises ``UnexpectedEvent`` for what cannot happen in its phase.
     """
-    step = _TABLE[progress.phase].get(type(event))
+    kind = event if isinstance(event, Signal) else type(event)
+    step = _TABLE[progress.phase].get(kind)
     if step is None:
         raise UnexpectedEvent(progress, event)
     return step if isinstance(step, tuple) else step(progress, event, now)
@@ -216,25 +219,25 @@ def _end_pass(progress: Progress) -> ins.Instructions:
 
 
 # What never depends on anything stands in the table as it is.
-_Steps = Mapping[type[ev.Event], ins.Instructions | Callable[..., ins.Instructions]]
+_Steps = Mapping[ev.Kind, ins.Instructions | Callable[..., ins.Instructions]]
 
-_EVER: _Steps = {ev.ChangedEvent: _change, ev.DeletedEvent: _delete, ev.TermEndedEvent: _end_term}
-_BUSY: _Steps = {**_EVER, ev.DueEvent: _SKIP, ev.GivenUpEvent: _give_up}
+_EVER: _Steps = {Signal.CHANGED: _change, Signal.DELETED: _delete, Signal.TERM_ENDED: _end_term}
+_BUSY: _Steps = {**_EVER, Signal.DUE: _SKIP, Signal.GIVEN_UP: _give_up}
 # Whatever is under way may still come to its end; nothing is done for it any more.
 _GONE: _Steps = {
     **dict.fromkeys(ev.KINDS, NOTHING),
     ev.AttemptEvent: _REFUSE,
 }
 _TABLE: Mapping[PassPhase, _Steps] = {
-    PassPhase.IDLE: {**_EVER, ev.TermBeganEvent: _begin_term, ev.DueEvent: _start},
-    PassPhase.OBSERVING: {**_BUSY, ev.ScaleMissingEvent: _READ_SCALE, ev.ObservedEvent: _ask},
+    PassPhase.IDLE: {**_EVER, Signal.TERM_BEGAN: _begin_term, Signal.DUE: _start},
+    PassPhase.OBSERVING: {**_BUSY, Signal.SCALE_MISSING: _READ_SCALE, Signal.OBSERVED: _ask},
     PassPhase.ASKING: {**_BUSY, ev.AnsweredEvent: _decide},
     PassPhase.DECIDING: {
         **_BUSY,
         ev.ResizedEvent: _resize,
         ev.ConcludedEvent: _report_or_finish,
     },
-    PassPhase.WAITING: {**_BUSY, ev.TurnCameEvent: _take_turn},
+    PassPhase.WAITING: {**_BUSY, Signal.TURN_CAME: _take_turn},
     PassPhase.WRITING: {
         **_BUSY,
         ev.AttemptEvent: _attempt,

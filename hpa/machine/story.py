@@ -11,7 +11,7 @@ from copy import copy
 from msgspec import Struct
 
 from hpa.machine import machine
-from hpa.machine.events import DueEvent, Event, GivenUpEvent, ResizedEvent
+from hpa.machine.events import Event, ResizedEvent, Signal
 from hpa.machine.instructions import Instructions
 from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
 
@@ -69,8 +69,7 @@ class StoryBook:
         self, key: _Key, story: Story, progress: Progress, event: Event, now: float
     ) -> Instructions:
         """Return what is to be done; raises ``UnexpectedEvent`` with the story."""
-        kind = event.__class__
-        if (kind is DueEvent and progress.phase is PassPhase.IDLE) or len(
+        if (event is Signal.DUE and progress.phase is PassPhase.IDLE) or len(
             story.steps
         ) >= 3 * MOST_STEPS:
             self._turn_page(key, story, progress)
@@ -80,7 +79,7 @@ class StoryBook:
             told = ", ".join(str(each) for each in story.steps[1::3])
             raise UnexpectedEvent(progress, event, told) from error
         story.steps += (now, event, instructions)
-        if kind is ResizedEvent or kind is GivenUpEvent:
+        if event is Signal.GIVEN_UP or isinstance(event, ResizedEvent):
             story.is_told = True
         return instructions
 

@@ -30,6 +30,8 @@ def _lines(chapters: "Sequence[Chapter]", now: float) -> Iterator[str]:
 def _words(value: object) -> str:
     from msgspec import structs
 
+    if isinstance(value, str):
+        return value
     fields = ", ".join(
         f"{name}={_words(each) if hasattr(each, '__struct_fields__') else repr(each)}"
         for name, each in structs.asdict(value).items()  # type: ignore[arg-type]

@@ -14,6 +14,8 @@ import pytest
 
 from hpa.machine import events as ev
 from hpa.machine import instructions as ins
+from hpa.machine.events import Signal
+from hpa.machine.instructions import Order
 from hpa.machine.machine import LASTS_S
 from hpa.machine.progress import PassPhase, Progress, UnexpectedEvent
 from hpa.machine.story import (
@@ -58,14 +60,14 @@ class AnyOrder:
         """Hand an event over, and note what is to be done."""
         told = self.book.follow(KEY, self.story, self.progress, event, self.now)
         for each in told:
-            if isinstance(each, ins.RunAgain):
+            if each is Order.RUN_AGAIN:
                 self.is_again = True
-            elif isinstance(each, ins.WriteStatus):
+            elif each is Order.WRITE_STATUS:
                 self.send()
                 self.wanted.append(each)
             elif isinstance(each, ins.RememberSent):
                 assert (each.before, each.after) == self.decided[:2], "what was decided"
-            elif not isinstance(each, ins.Skip | ins.CountSaved | ins.Finish | ins.Refuse):
+            elif each not in (Order.SKIP, Order.COUNT_SAVED, Order.FINISH, Order.REFUSE):
                 self.wanted.append(each)
         return told
 
@@ -74,15 +76,12 @@ class AnyOrder:
         assert self.is_leading, "no write outside a term"
         self.in_flight += 1
 
-    def take(self, kind: type) -> bool:
+    def take(self, kind: Order | type) -> bool:
         """Take an instruction that is being carried out."""
-        found = next((each for each in self.wanted if isinstance(each, kind)), None)
+        found = next((each for each in self.wanted if kind in (each, type(each))), None)
         if found is not None:
             self.wanted.remove(found)
         return found is not None
-
-    def wants(self, kind: type) -> bool:
-        return any(isinstance(each, kind) for each in self.wanted)
 
     def news(self) -> ev.StatusNews:
         news: ev.StatusNews = self.draw.choice(NEWS)
@@ -108,54 +107,55 @@ class AnyOrder:
     def a_term_begins_or_ends(self) -> None:
         if not self.is_leading:
             self.is_leading = True
-            self.tell(ev.TermBeganEvent())
+            self.tell(Signal.TERM_BEGAN)
             return
         # The shell cancels what is under way first.
         self.is_leading = self.is_again = self.is_new_spec = False
         self.wanted.clear()
         self.in_flight = 0
-        self.tell(ev.TermEndedEvent())
+        self.tell(Signal.TERM_ENDED)
 
     def the_spec_changes(self) -> None:
         self.spec += 1
         self.is_new_spec = self.is_leading
-        self.tell(ev.ChangedEvent())
+        self.tell(Signal.CHANGED)
 
     def it_goes_and_another_comes(self) -> None:
         old, wanted = self.progress, list(self.wanted)
-        self.tell(ev.DeletedEvent())
+        self.tell(Signal.DELETED)
         # Whatever was under way comes to its end, and nothing follows from it.
         for event in ev.KINDS:
             if wanted and event not in (ev.ResizedEvent, ev.AttemptEvent, ev.ScaleAnsweredEvent):
-                made = event(is_written=True) if event is ev.StatusAnsweredEvent else event()
+                given = {"is_written": True} if event is ev.StatusAnsweredEvent else {}
+                made = event if isinstance(event, Signal) else event(**given)
                 assert self.book.follow(KEY, self.story, old, made, self.now) == ()
         attempt = ev.AttemptEvent(ev.WriteGuards())
-        assert self.book.follow(KEY, self.story, old, attempt, self.now) == (ins.Refuse(),)
+        assert self.book.follow(KEY, self.story, old, attempt, self.now) == (Order.REFUSE,)
         assert replay((self.story.chapter(),)) == []
         self.begin()
         if self.is_leading:
-            self.tell(ev.TermBeganEvent())
+            self.tell(Signal.TERM_BEGAN)
 
     def it_is_due(self) -> None:
         if not self.is_leading:
             return
         is_idle = self.progress.phase is PassPhase.IDLE
-        told = self.tell(ev.DueEvent())
+        told = self.tell(Signal.DUE)
         self.is_again = self.is_again and not is_idle
         self.is_new_spec = self.is_new_spec and not is_idle
-        assert told == ((ins.Observe(),) if is_idle else (ins.Skip(),))
+        assert told == ((Order.OBSERVE,) if is_idle else (Order.SKIP,))
 
     def it_is_observed(self) -> None:
-        if self.take(ins.Observe) and self.draw.random() < 0.3:
-            self.tell(ev.ScaleMissingEvent())
+        if self.take(Order.OBSERVE) and self.draw.random() < 0.3:
+            self.tell(Signal.SCALE_MISSING)
             return
-        self.take(ins.ReadScale)
+        self.take(Order.READ_SCALE)
         self.seen = (self.spec, True)
-        self.tell(ev.ObservedEvent())
+        self.tell(Signal.OBSERVED)
 
     def it_is_decided(self) -> None:
         after, news = self.draw.randint(0, 8), self.news()
-        self.take(ins.AskMetrics)
+        self.take(Order.ASK_METRICS)
         told = self.tell(ev.AnsweredEvent(is_watched=self.is_foreign))
         self.take(ins.Decide)
         if told == (ins.Decide(is_bystander=True),):
@@ -173,7 +173,7 @@ class AnyOrder:
     def its_turn_comes(self) -> None:
         news = self.news()
         self.take(ins.TakeTurn)
-        self.tell(ev.TurnCameEvent())
+        self.tell(Signal.TURN_CAME)
         if self.take(ins.Conclude):
             self.tell(ev.ConcludedEvent(news, self.guards().is_same))
 
@@ -183,7 +183,7 @@ class AnyOrder:
         guards = self.guards()
         told = self.tell(ev.AttemptEvent(guards))
         assert self.decided is not None
-        if self.take(ins.Proceed):
+        if self.take(Order.PROCEED):
             before, after, _ = self.decided
             assert after > before or not self.is_stale, "nothing shrinks on stale data"
             assert guards.is_same, "what changed meanwhile is decided on anew"
@@ -195,7 +195,7 @@ class AnyOrder:
             self.size = after if ends == "written" else self.size
             outcome = ev.ScaleAnsweredEvent(ends, is_lost and ends != "written")
         else:
-            assert told == (ins.Refuse(),)
+            assert told == (Order.REFUSE,)
             outcome = ev.ScaleAnsweredEvent("not_tried")
         self.take(ins.WriteScale)
         self.tell(outcome)
@@ -204,7 +204,7 @@ class AnyOrder:
 
     def the_status_is_answered(self) -> None:
         is_written = self.draw.random() < 0.5
-        self.take(ins.WriteStatus)
+        self.take(Order.WRITE_STATUS)
         self.in_flight -= 1
         self.tell(ev.StatusAnsweredEvent(is_written))
 
@@ -213,7 +213,7 @@ class AnyOrder:
             return
         self.wanted.clear()
         self.in_flight = 0
-        self.tell(ev.GivenUpEvent())
+        self.tell(Signal.GIVEN_UP)
 
     def a_pass_that_is_not_over_is_being_carried_out(self) -> None:
         is_busy = self.progress.phase is not PassPhase.IDLE
@@ -224,16 +224,17 @@ class AnyOrder:
 
     def go_on(self) -> None:
         """Let the shell do the next thing that it was told to, or start a pass."""
-        carried_out: dict[type, Callable[[], None]] = {
-            ins.Observe: self.it_is_observed,
-            ins.ReadScale: self.it_is_observed,
-            ins.AskMetrics: self.it_is_decided,
+        carried_out: dict[Order | type, Callable[[], None]] = {
+            Order.OBSERVE: self.it_is_observed,
+            Order.READ_SCALE: self.it_is_observed,
+            Order.ASK_METRICS: self.it_is_decided,
             ins.TakeTurn: self.its_turn_comes,
             ins.WriteScale: self.it_attempts_to_write,
-            ins.WriteStatus: self.the_status_is_answered,
+            Order.WRITE_STATUS: self.the_status_is_answered,
         }
         if self.wanted:
-            carried_out[type(self.wanted[0])]()
+            first = self.wanted[0]
+            carried_out[first if isinstance(first, Order) else type(first)]()
         else:
             self.it_is_due()
 
@@ -272,21 +273,21 @@ def test_any_order_keeps_what_is_promised(seed: int) -> None:
 
 def test_what_is_not_in_the_table_raises_with_the_story() -> None:
     book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
-    book.follow(KEY, story, progress, ev.DueEvent(), 1.0)
-    with pytest.raises(UnexpectedEvent, match=r"TurnCame.* while observing, after DueEvent"):
-        book.follow(KEY, story, progress, ev.TurnCameEvent(), 2.0)
+    book.follow(KEY, story, progress, Signal.DUE, 1.0)
+    with pytest.raises(UnexpectedEvent, match=r"TurnCame while observing, after Due"):
+        book.follow(KEY, story, progress, Signal.TURN_CAME, 2.0)
 
 
 def test_nothing_starts_outside_a_term() -> None:
     with pytest.raises(UnexpectedEvent):
-        StoryBook().follow(KEY, Story(Progress()), Progress(), ev.DueEvent(), 1.0)
+        StoryBook().follow(KEY, Story(Progress()), Progress(), Signal.DUE, 1.0)
 
 
 def test_a_story_that_would_be_another_one_now_is_told() -> None:
     book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
-    book.follow(KEY, story, progress, ev.DueEvent(), 1.0)
+    book.follow(KEY, story, progress, Signal.DUE, 1.0)
     (chapter,) = book.chapters(KEY, story)
-    first = msgspec.structs.replace(chapter.steps[0], instructions=(ins.Skip(),))
+    first = msgspec.structs.replace(chapter.steps[0], instructions=(Order.SKIP,))
     (told,) = replay((msgspec.structs.replace(chapter, steps=(first,)),))
     assert "Observe" in told
 
@@ -294,11 +295,11 @@ def test_a_story_that_would_be_another_one_now_is_told() -> None:
 def test_a_story_is_bounded_whatever_happens() -> None:
     book, progress, story = StoryBook(), Progress(is_leading=True), Story(Progress())
     for at in range(10 * MOST_CHAPTERS):
-        book.follow(KEY, story, progress, ev.DueEvent(), float(at))
+        book.follow(KEY, story, progress, Signal.DUE, float(at))
         if at % 2:
-            book.follow(KEY, story, progress, ev.GivenUpEvent(), float(at))
+            book.follow(KEY, story, progress, Signal.GIVEN_UP, float(at))
     for at in range(10 * MOST_STEPS):
-        book.follow(KEY, story, progress, ev.ChangedEvent(), float(at))
+        book.follow(KEY, story, progress, Signal.CHANGED, float(at))
     chapters = book.chapters(KEY, story)
     assert len(chapters) == MOST_CHAPTERS + 1
     assert max(len(chapter.steps) for chapter in chapters) <= MOST_STEPS
@@ -313,14 +314,14 @@ def test_what_waited_too_long_comes_first_when_it_is_decided_anew() -> None:
         return book.follow(KEY, story, progress, event, at)
 
     def decide(at: float) -> ins.Instructions:
-        for event in (ev.DueEvent(), ev.ObservedEvent(), ev.AnsweredEvent()):
+        for event in (Signal.DUE, Signal.OBSERVED, ev.AnsweredEvent()):
             tell(event, at)
         return tell(ev.ResizedEvent(4, 2, False, free), at)
 
     assert decide(100.0) == (ins.TakeTurn(100.0),)
     late = 100.0 + LASTS_S
-    assert tell(ev.TurnCameEvent(), late) == (ins.WriteScale(2),)
-    assert tell(ev.AttemptEvent(free), late) == (ins.Refuse(),)
+    assert tell(Signal.TURN_CAME, late) == (ins.WriteScale(2),)
+    assert tell(ev.AttemptEvent(free), late) == (Order.REFUSE,)
     assert tell(ev.ScaleAnsweredEvent("not_tried"), late) == (ins.Conclude(),)
-    assert tell(ev.ConcludedEvent("more"), late) == (ins.Finish(),), "nor is it told of"
+    assert tell(ev.ConcludedEvent("more"), late) == (Order.FINISH,), "nor is it told of"
     assert decide(130.0) == (ins.TakeTurn(100.0),)

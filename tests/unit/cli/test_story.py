@@ -12,14 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from hpa.machine import events as ev
+from hpa.machine.events import Signal
 from hpa.machine.progress import Progress
 from hpa.machine.story import DumpedStory, Story, StoryBook
 from podscale.cli.commands.explain import command
 
 FREE = ev.WriteGuards()
 GREW = (
-    ev.DueEvent(), ev.ScaleMissingEvent(), ev.ObservedEvent(), ev.AnsweredEvent(),
-    ev.ResizedEvent(2, 4, False, FREE), ev.TurnCameEvent(), ev.AttemptEvent(FREE),
+    Signal.DUE, Signal.SCALE_MISSING, Signal.OBSERVED, ev.AnsweredEvent(),
+    ev.ResizedEvent(2, 4, False, FREE), Signal.TURN_CAME, ev.AttemptEvent(FREE),
     ev.ScaleAnsweredEvent("failed", is_lost=True), ev.ConcludedEvent("more"),
     ev.StatusAnsweredEvent(is_written=True),
 )  # fmt: skip
@@ -28,7 +29,7 @@ GREW = (
 def story() -> dict[str, Any]:
     """Return a served story of a size that was written, and of the pass after it."""
     book, progress, held = StoryBook(), Progress(is_leading=True), Story(Progress())
-    for at, event in enumerate((*GREW, ev.DueEvent(), ev.GivenUpEvent())):
+    for at, event in enumerate((*GREW, Signal.DUE, Signal.GIVEN_UP)):
         book.follow(("shop", "web"), held, progress, event, float(at))
     dumped = DumpedStory("shop", "web", 20.0, book.chapters(("shop", "web"), held))
     return msgspec.json.decode(msgspec.json.encode(dumped))
@@ -78,7 +79,7 @@ def test_a_story_is_shown_step_by_step_and_played_again() -> None:
 
 def test_a_story_that_is_another_one_here_fails() -> None:
     forged = story()
-    forged["chapters"][0]["steps"][0][2] = [{"type": "Skip"}]
+    forged["chapters"][0]["steps"][0][2] = ["Skip"]
     done = explained({"status": {"story": forged}})
     assert done.exit_code != 0
     assert "another one here: chapter 0" in done.output
