@@ -96,7 +96,7 @@ def choose(
     before = field.of(anchor.milli, anchor.size)
     size = field.fitted(anchor.milli, seen.target)
     after = field.of(anchor.milli, size)
-    cost = field.cost(anchor.milli, size)
+    cost = max(field.cost(anchor.milli, size), field.least_cost)
     there = field.most_comfortable(min(before, after), cost, now)
     if there is not None:
         return SizeChange(there, "OutsideComfort", before, field.of(there.milli, there.size))
@@ -140,6 +140,11 @@ class _Energies:
         """Return what is reserved."""
         return self._mean(self._pods(milli) * size)
 
+    @property
+    def least_cost(self) -> float:
+        """What no anchor does without: pods that are as many as maxReplicas may reserve less."""
+        return _HEADROOM * self._mean(self._loads)
+
     def fitted(self, milli: int, size: int) -> int:
         """Return the request of a pod that needs ``size`` at an anchor: never less than what the
         HPA lets it use before there are more pods."""
@@ -180,8 +185,8 @@ class _Energies:
     def _outside(self, pods: Floats, size: int, room: float = 1.0) -> float:
         # Pods beyond the band, whole, and what those that it lacks would have carried.
         low, high = map(float, self._axis.comfort)
-        if high > low * room * room:
-            low, high = low * room, high / room
+        room = min(room, math.sqrt(high / low))
+        low, high = low * room, high / room
         lacking = self._need * self._loads * np.maximum(1.0 - pods / low, 0.0)
         return self._mean(np.maximum(pods - high, 0.0) * size + lacking)
 

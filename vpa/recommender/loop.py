@@ -28,6 +28,7 @@ from vpa.model.cluster import ClusterModel
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.membership import VpaKey
+from vpa.recommender.coordination import Coordination, WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.history.checkpoint_writes import CheckpointWrites
 from vpa.recommender.history.checkpoints import Checkpoints
@@ -78,6 +79,7 @@ class Recommender:
         *,
         find_past: FindPast | None = None,
         outage: Callable[[], str] = str,
+        hpas: WatchedHpas | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``api`` is fenced by the Lease, where there is one. ``find_past`` says where history
@@ -90,6 +92,7 @@ class Recommender:
         self.options = options
         self._metrics = metrics
         self._find_past = find_past
+        self._hpas = hpas
         self._outage = outage
         self._usage_problem = ""  # of the last pass
         self._wall = wall
@@ -116,6 +119,7 @@ class Recommender:
         self._publisher = Publisher(
             self._api, self.cluster, self.reader, self._stores, options, self._metrics,
             lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
+            self._coordination(),
         )  # fmt: skip
         self._comparing = QualitySamples(
             self._metrics.quality, self.cluster, self.reader, self._stores
@@ -124,6 +128,16 @@ class Recommender:
         self.held: dict[VpaKey, _Held] = {}
         self._gone: list[tuple[str, str]] = []  # pods that are still in the model
         self._collected_at = now
+
+    def _coordination(self) -> Coordination | None:
+        if self._hpas is None:
+            return None
+
+        def selector_of(key: VpaKey) -> Selector | None:
+            held = self.held.get(key)
+            return None if held is None else held.selector
+
+        return Coordination(self._api, self._hpas, self._stores, self._metrics, selector_of)
 
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""

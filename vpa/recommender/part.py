@@ -23,6 +23,7 @@ from vpa import flags as common_flags
 from vpa import sizing
 from vpa.decisions_api import SizingApi
 from vpa.recommender import flags as flags_
+from vpa.recommender.coordination import WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.history import flags as history_flags
 from vpa.recommender.history.initial_state import FindPast
@@ -58,9 +59,11 @@ class RecommenderPart:
         rhythm: WatchTiming = DEFAULT_RHYTHM,
         wall: Callable[[], float] = time.time,
         updater: Callable[[], Updater | None] = lambda: None,
+        hpas: WatchedHpas | None = None,
     ) -> None:
         """``lease`` None: alone. ``feeds_stores``: nobody else runs ``stores``. ``updater``
-        returns the one of this process, whose decisions are explained beside ours."""
+        returns the one of this process, whose decisions are explained beside ours. ``hpas`` None:
+        none is looked at, and no VPA gets an anchor."""
         self._api = api
         self._wall = wall
         self._updater = updater
@@ -78,8 +81,10 @@ class RecommenderPart:
             RecommenderMetrics(registry),
             find_past=find_past,
             outage=outage,
+            hpas=hpas,
             wall=wall,
         )
+        self._hpas = hpas
 
     @property
     def groups(self) -> Sequence[ApiGroup]:
@@ -95,6 +100,9 @@ class RecommenderPart:
     async def run(self) -> None:
         """Watch, lead and recommend until cancelled or stopped."""
         beside = [self._watch_evictions()]
+        if self._hpas is not None:
+            watches = self._hpas.resources
+            beside += [self._hpas.run(self._api, each, self._rhythm) for each in watches]
         if self._feeds_stores:
             beside.append(self.stores.run(self._rhythm))
         await self._leading.run(self.recommender.run, beside)
@@ -154,6 +162,8 @@ def kind(past_of: Callable[[Flags], PastOf | None] = lambda _flags: None) -> Par
             feeds_stores=feeds_stores,
             wall=shared.wall,
             updater=updater,
+            # An upstream recommender has no right to see them.
+            hpas=None if shared.is_launcher else WatchedHpas(stores.scopes),
         )
 
     return PartKind(

@@ -59,6 +59,11 @@ class RecommenderMetrics:
             ("source",),
             registry=registry,
         )
+        self.coordinated = Gauge(
+            "podscale_vpa_coordinated",
+            "VPAs whose target an HPA scales by their anchor.",
+            registry=registry,
+        )
         self.quality = Quality(registry)
         self.history = Gauge(
             "podscale_vpa_history_read_ratio",

@@ -21,6 +21,7 @@ from vpa.model.api.quantities import EMPTY, ResourceList, is_in_range
 from vpa.model.estimation.recommendation import RecommendationTrace
 from vpa.model.estimation.status import node_caps, status_wire
 from vpa.model.samples.entries import VpaEntry
+from vpa.recommender.publishing.anchored import AnchoredSize, anchored
 from vpa.recommender.publishing.lost_history import HeldAmounts
 
 
@@ -36,11 +37,13 @@ def status_of(
     is_young: bool = False,
     has_moved: bool = False,
     held: HeldAmounts | None = None,
+    size: AnchoredSize | None = None,
 ) -> dict[str, Any]:
     """Return the status to write, of the generation that the model knows.
 
     ``is_young``: too little is known to lower anything, ``held``: to lower these amounts;
-    ``has_moved``: what was published before is of another workload.
+    ``has_moved``: what was published before is of another workload; ``size``: what an HPA counts
+    on.
     """
     before = vpa.status
     policy = vpa.spec.resource_policy
@@ -48,6 +51,8 @@ def status_of(
     recommendation = with_kept(trace, published, policy, is_young=is_young)
     if held is not None:
         recommendation = _not_below(recommendation, held.amounts, policy)
+    if size is not None:
+        recommendation = anchored(recommendation, published, size)
     found = conditions(
         before.conditions or (),
         now,

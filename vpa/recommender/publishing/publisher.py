@@ -26,6 +26,7 @@ from vpa.model.estimation.status import says_the_same
 from vpa.model.recommendations import Estimates, RecommendationReader
 from vpa.model.samples.entries import VpaEntry
 from vpa.model.samples.membership import VpaKey
+from vpa.recommender.coordination import Coordination
 from vpa.recommender.flags import Options
 from vpa.recommender.publishing.lost_history import HeldAmounts, LostHistory
 from vpa.recommender.publishing.published import status_of, with_history
@@ -64,7 +65,10 @@ class Publisher:
         options: Options,
         metrics: RecommenderMetrics,
         shapes_of: ShapesOf,
+        coordination: Coordination | None = None,
     ) -> None:
+        """``coordination`` None: no HPA is looked at."""
+        self._coordination = coordination
         self._api = api
         self._cluster = cluster
         self._reader = reader
@@ -92,6 +96,8 @@ class Publisher:
         due = dict.fromkeys(
             self._reader.due(estimates, now, options.status_band, options.interval_s)
         )
+        if self._coordination is not None:
+            due |= dict.fromkeys(self._coordination.follow(now))
         held = self._held(now)
         facts: dict[VpaKey, _Facts] = {}
         for key, entry in self._cluster.vpas.items():
@@ -173,10 +179,23 @@ class Publisher:
         if vpa is None or entry is None:
             return
         trace = self._reader.recommendation(estimates, key, facts.shapes)
+        size = None
+        if self._coordination is not None:
+            try:
+                size = await self._coordination.size_of(key, vpa, entry, trace, facts.shapes, now)
+            except NotLeading:
+                raise
+            except (KubeError, msgspec.DecodeError) as error:
+                # Without its anchor a size moves replicas: all of it waits for the next pass.
+                _log.warning("anchor not written", namespace=key.namespace, name=key.name,
+                             error=str(error))  # fmt: skip
+                return
+            vpa = self._stores.vpa(key) or vpa
         wanted = status_of(
             vpa, entry, trace, now,
             pods_matched=facts.pods_matched, unsupported=facts.unsupported, history=facts.history,
             is_young=self._reader.is_young(key), has_moved=key in self._moved, held=facts.held,
+            size=size,
         )  # fmt: skip
         if not says_the_same(vpa.status, wanted) and not await self._patch(key, vpa, wanted, now):
             return

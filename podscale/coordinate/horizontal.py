@@ -1,0 +1,149 @@
+"""An HPA as the recommender reads it: what it holds its pods to, and what it made of the load.
+
+Whether it coordinates is said by the HPA part that acts on it, in the condition ``Coordinated``:
+an HPA that somebody else acts on never gets one. Pure.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from podscale.coordinate.comfort import comfort_of
+from podscale.coordinate.pairing import CONDITION, ScaledObject
+from podscale.core.quantity import QuantityError, from_wire
+from podscale.core.settings import COMFORT
+
+_PAIRED = ("AnchorHeld", "NoAnchor")
+_DEFAULT_WINDOW_S = 300.0
+
+
+class _Target(Struct, frozen=True, rename="camel"):
+    average_utilization: int | None = None
+
+
+class _Value(Struct, frozen=True, rename="camel"):
+    average_value: str | int | float | None = None
+
+
+class _Source(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    container: str = ""
+    target: _Target = _Target()
+    current: _Value = _Value()
+
+
+class _Metric(Struct, frozen=True, rename="camel"):
+    type: str = ""
+    resource: _Source | None = None
+    container_resource: _Source | None = None
+
+    @property
+    def cpu(self) -> _Source | None:
+        source = {"Resource": self.resource, "ContainerResource": self.container_resource}
+        found = source.get(self.type)
+        return found if found is not None and found.name == "cpu" else None
+
+
+class _Rules(Struct, frozen=True, rename="camel"):
+    stabilization_window_seconds: int | None = None
+
+
+class _Behavior(Struct, frozen=True, rename="camel"):
+    scale_up: _Rules = _Rules()
+    scale_down: _Rules = _Rules()
+
+
+class _Spec(Struct, frozen=True, rename="camel"):
+    scale_target_ref: ScaledObject = ScaledObject()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+    metrics: tuple[_Metric, ...] | None = None
+    behavior: _Behavior | None = None
+
+
+class _Condition(Struct, frozen=True):
+    type: str = ""
+    reason: str = ""
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    current_replicas: int = 0
+    last_scale_time: str | None = None
+    current_metrics: tuple[_Metric, ...] | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class HorizontalSide(Struct, frozen=True):
+    """What an HPA that coordinates says of itself; milli-units, seconds."""
+
+    target: ScaledObject
+    container: str  # "": the whole pod is counted
+    utilization: int
+    min_replicas: int
+    max_replicas: int
+    window_s: float  # the longest stabilization window
+    comfort: str | None  # as it is written
+    replicas: int
+    used: int | None  # by a pod, on average
+    rescaled_s: float | None  # unix seconds; None: never
+
+    def band(self, kept: int | None) -> tuple[int, int]:
+        """Return the comfort band, where a disruption budget keeps so many pods."""
+        return comfort_of(self.comfort, self.min_replicas, self.max_replicas, kept)
+
+
+_SPEC = msgspec.json.Decoder(_Spec)
+_STATUS = msgspec.json.Decoder(_Status)
+
+
+def horizontal_side(
+    spec: bytes | msgspec.Raw, status: bytes | msgspec.Raw, annotations: Mapping[str, str]
+) -> HorizontalSide | None:
+    """Return what the HPA says; None where it does not coordinate, or cannot be read."""
+    try:
+        wanted, found = _SPEC.decode(spec), _STATUS.decode(status)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    conditions = {each.type: each.reason for each in found.conditions or ()}
+    if conditions.get(CONDITION) not in _PAIRED:
+        return None
+    metrics = [each.cpu for each in wanted.metrics or ()]
+    held = next(
+        (each for each in metrics if each and each.target.average_utilization is not None), None
+    )
+    if held is None or not held.target.average_utilization:
+        return None
+    behavior = wanted.behavior or _Behavior()
+    windows = (behavior.scale_up, behavior.scale_down)
+    shown = [each.cpu for each in found.current_metrics or ()]
+    current = next((each for each in shown if each and each.container == held.container), None)
+    return HorizontalSide(
+        wanted.scale_target_ref,
+        held.container,
+        held.target.average_utilization,
+        1 if wanted.min_replicas is None else wanted.min_replicas,
+        wanted.max_replicas,
+        max(float(each.stabilization_window_seconds or 0) for each in windows)
+        if wanted.behavior
+        else _DEFAULT_WINDOW_S,
+        annotations.get(COMFORT),
+        found.current_replicas,
+        None if current is None else _milli(current.current.average_value),
+        _seconds(found.last_scale_time),
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _milli(amount: str | int | float | None) -> int | None:
+    try:
+        return None if amount is None else from_wire(amount).milli
+    except QuantityError:
+        return None

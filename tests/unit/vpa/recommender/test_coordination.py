@@ -1,0 +1,359 @@
+"""The anchor of a VPA whose target an HPA scales: written before the size that belongs to it, and
+right afterwards whatever write a crash comes between.
+"""
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from podscale.coordinate.anchor import ANNOTATION, Anchor, format_anchor, parse
+from podscale.core.metrics import ContainerColumns
+from podscale.kube.client.api import Response
+from podscale.kube.client.errors import ApiUnreachable, Forbidden, KubeError
+from podscale.kube.client.wire import decode, encode
+from podscale.kube.informer.list_watch import (
+    ListedState,
+    ListPage,
+    WatchAlive,
+    WatchBroken,
+    WatchPage,
+)
+from podscale.kube.informer.store import Store
+from podscale.kube.objects.pod import Pod
+from podscale.kube.objects.scale import Workload
+from tests.unit.vpa.test_stores import NoKinds
+from vpa.recommender.coordination import StoredHpa, WatchedHpas
+from vpa.recommender.flags import Options
+from vpa.recommender.loop import Recommender
+from vpa.recommender.selfmetrics import RecommenderMetrics
+from vpa.stored import StoredEvent, StoredVpa
+from vpa.stores import VpaStores
+
+START = 1_700_000_000.0
+HALF_DAY_S = 43_200.0
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+class Crashed(Exception):
+    """The process ended here."""
+
+
+class World:
+    """An API server that holds one VPA, and what the watches of a recommender show."""
+
+    user_agent = "podscale-recommender/test"
+
+    def __init__(self, **spec: Any) -> None:
+        meta = {"name": "web", "namespace": "shop", "uid": "u-vpa", "resourceVersion": "1"}
+        self.vpa: dict[str, Any] = {"metadata": meta, "spec": {"targetRef": TARGET, **spec}}
+        self.writes: list[str] = []  # "anchor" and "status", as they went in
+        self.crash: tuple[int, str] | None = None  # at which write, "before" or "after" it
+        self.has_crashed = False
+        self.error: KubeError | None = None  # what writes of the annotation meet
+        self.now = START
+        self.reason = "NoAnchor"  # of the HPA's condition; empty: it does not coordinate
+        self.managers: list[dict[str, str]] = []
+        self.replicas, self.asked, self.used = 10, 1000, 0.3
+        self.uid = "u-web"
+        self.lists_hpas = True
+
+    async def request(self, method: str, path: str, **given: Any) -> Response:
+        if method != "PATCH" or "verticalpodautoscalers/" not in path:
+            return Response(200, {}, b'{"items": [], "metadata": {}}')
+        kind = "status" if path.endswith("/status") else "anchor"
+        if kind == "anchor" and self.error is not None:
+            raise self.error
+        number = len(self.writes)
+        self._crash_at(number, "before")
+        for step in json.loads(given["body"]):
+            self._apply(step)
+        self.vpa["metadata"]["resourceVersion"] = str(number + 2)
+        self.writes.append(kind)
+        self._crash_at(number, "after")
+        return Response(200, {}, json.dumps(self.vpa).encode())
+
+    def _crash_at(self, number: int, when: str) -> None:
+        if self.crash == (number, when):
+            self.crash, self.has_crashed = None, True
+            raise Crashed
+
+    def _apply(self, step: dict[str, Any]) -> None:
+        path = [part.replace("~1", "/") for part in step["path"].strip("/").split("/")]
+        at = self.vpa
+        for part in path[:-1]:
+            at = at[part]
+        if step["op"] == "test":
+            assert at[path[-1]] == step["value"]
+        else:
+            at[path[-1]] = step["value"]
+
+    @property
+    def anchor(self) -> Anchor | None:
+        return parse(self.vpa["metadata"].get("annotations", {}).get(ANNOTATION), self.uid)
+
+    @property
+    def targets(self) -> dict[str, int]:
+        found = self.vpa.get("status", {}).get("recommendation", {})
+        return {
+            each["containerName"]: _milli(each["target"]["cpu"])
+            for each in found.get("containerRecommendations", ())
+        }
+
+    def hpa(self) -> dict[str, Any]:
+        current = {"name": "cpu", "current": {"averageValue": f"{round(self.used * 1000)}m"}}
+        conditions = [{"type": "Coordinated", "reason": self.reason}] if self.reason else []
+        return {
+            "metadata": {
+                "name": "web", "namespace": "shop", "resourceVersion": "1",
+                "annotations": {"podscale.io/comfort-replicas": "1-500"},
+                "managedFields": self.managers,
+            },
+            "spec": {
+                "scaleTargetRef": TARGET, "minReplicas": 1, "maxReplicas": 500,
+                "metrics": [{"type": "Resource", "resource": {
+                    "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 30}}}],
+            },
+            "status": {
+                "currentReplicas": self.replicas, "conditions": conditions,
+                "currentMetrics": [{"type": "Resource", "resource": current}],
+            },
+        }  # fmt: skip
+
+
+def _milli(text: str) -> int:
+    return int(text[:-1]) if text.endswith("m") else int(text) * 1000
+
+
+class Process:
+    """A recommender over a world; ``run`` lets its passes take place."""
+
+    def __init__(self, world: World, containers: tuple[str, ...] = ("app",)) -> None:
+        self.world, self.containers = world, containers
+        self.is_begun = False
+        self.stores = VpaStores(world, NoKinds())  # type: ignore[arg-type]
+        self.hpas = WatchedHpas(("",))
+        metrics = RecommenderMetrics(CollectorRegistry())
+        evictions: Store[StoredEvent] = Store(("",))
+        for each in (
+            evictions,
+            self.stores.limit_ranges,
+            self.stores.workloads.controllers,
+            self.stores.workloads.cron_jobs,
+            *self.stores.workloads.by_kind.values(),
+        ):
+            _heard(each, [])  # fmt: skip
+        self.recommender = Recommender(
+            world, self.stores, evictions, self, Options(), metrics,  # type: ignore[arg-type]
+            hpas=self.hpas, wall=lambda: world.now,
+        )  # fmt: skip
+
+    async def answer(self, _questions: Any) -> list[ContainerColumns]:
+        names = [f"web-{number}" for number in range(self.world.replicas)]
+        rows = [(pod, container) for pod in names for container in self.containers]
+        count = len(rows)
+        return [
+            ContainerColumns(
+                ["shop"] * count, [pod for pod, _ in rows], [each for _, each in rows],
+                np.full(count, self.world.used / len(self.containers)), np.full(count, np.nan),
+                np.full(count, self.world.now), self.world.now,
+            )
+        ]  # fmt: skip
+
+    def show(self) -> None:
+        """Bring the watches to what there is."""
+        world = self.world
+        _heard(self.stores.vpas, [decode(encode(world.vpa), StoredVpa)])
+        meta = {"name": "web", "namespace": "shop", "uid": world.uid, "resourceVersion": "1"}
+        selector = {"selector": {"matchLabels": {"app": "web"}}}
+        web = decode(encode({"metadata": meta, "spec": selector}), Workload)
+        _heard(self.stores.workloads.by_kind["Deployment"], [web])
+        each = {"cpu": f"{world.asked // len(self.containers)}m"} if world.asked else {}
+        pods = [
+            {
+                "metadata": {"name": f"web-{number}", "namespace": "shop", "uid": f"p{number}",
+                             "resourceVersion": "1", "labels": {"app": "web"}},
+                "spec": {"containers": [{"name": name, "resources": {"requests": each}}
+                                        for name in self.containers]},
+                "status": {"phase": "Running"},
+            }
+            for number in range(world.replicas)
+        ]  # fmt: skip
+        _heard(self.stores.pods, [decode(encode(pod), Pod) for pod in pods])
+        if world.lists_hpas:
+            for resource, found in zip(self.hpas.resources, ([world.hpa()], []), strict=True):
+                store = dict(self.hpas._resources)[resource]
+                _heard(store, [decode(encode(each), StoredHpa) for each in found])
+
+    async def run(self, passes: int, every_s: float = 60.0) -> None:
+        for _ in range(passes):
+            self.show()
+            if not self.is_begun:
+                self.is_begun = True
+                await self.recommender._remember()
+            self.world.now += every_s
+            await self.recommender.once()
+
+
+def _heard(store: Any, found: list[Any]) -> None:
+    for step in (ListedState(), WatchPage(found, "9"), ListPage("9"), WatchAlive("9", 1e6)):
+        store.apply(step, scope="", now=time.monotonic())
+
+
+async def settled(world: World, **given: Any) -> Process:
+    """Return a recommender that has watched for more than half a day."""
+    process = Process(world, **given)
+    await process.run(60, HALF_DAY_S / 50)
+    return process
+
+
+async def test_an_anchor_is_adopted_before_anything_is_published():
+    world = World()
+    await Process(world).run(1)
+    assert world.writes == ["anchor", "status"]
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+    assert world.targets == {"app": 1000}
+
+
+async def test_the_request_moves_once_and_its_anchor_with_it():
+    world = World()
+    await settled(world)
+    anchor = world.anchor
+    assert anchor is not None
+    assert (anchor.milli, anchor.moved) == (1000, 0)
+    assert 350 <= anchor.size <= 450
+    assert sum(world.targets.values()) == anchor.size
+    assert world.writes.count("anchor") == 2
+
+
+async def test_bounds_hold_the_size_that_stays():
+    world = World()
+    await Process(world).run(30)
+    (entry,) = world.vpa["status"]["recommendation"]["containerRecommendations"]
+    bounds = [_milli(entry[name]["cpu"]) for name in ("lowerBound", "target", "upperBound")]
+    assert bounds == sorted(bounds)
+    assert _milli(entry["uncappedTarget"]["cpu"]) < entry_target(entry)
+
+
+def entry_target(entry: dict[str, Any]) -> int:
+    return _milli(entry["target"]["cpu"])
+
+
+async def test_several_containers_share_the_size():
+    world = World()
+    await settled(world, containers=("app", "proxy"))
+    assert world.anchor is not None
+    assert sum(world.targets.values()) == world.anchor.size
+    assert set(world.targets) == {"app", "proxy"}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(2))
+@pytest.mark.parametrize("is_move", [False, True], ids=["adoption", "move"])
+async def test_a_crash_at_any_write_leaves_anchor_and_size_together(when, nth, is_move):
+    calm = World()
+    await settled(calm)
+    first = [place for place, kind in enumerate(calm.writes) if kind == "anchor"][is_move]
+    assert calm.writes[first + 1] == "status"
+    world = World()
+    world.crash = (first + nth, when)
+    process, sizes = Process(world), {1000}
+    for _ in range(60):
+        await process.run(1, HALF_DAY_S / 50)
+        if world.has_crashed:  # the pass ended there, and another process takes over
+            process, world.has_crashed = Process(world), False
+        if world.anchor is not None:
+            sizes.add(world.anchor.size)
+        assert sum(world.targets.values()) in sizes | {0}, "a size without its anchor"
+    assert world.crash is None
+    assert world.anchor is not None
+    assert sum(world.targets.values()) == world.anchor.size
+    assert world.anchor.milli == 1000
+
+
+async def test_an_anchor_that_cannot_be_written_holds_its_size_back():
+    world = World()
+    world.error = Forbidden(403, "Forbidden", "may not patch")
+    await Process(world).run(3)
+    assert (world.anchor, world.targets) == (None, {})
+    world.error = ApiUnreachable("away")
+    await Process(world).run(2)
+    assert world.targets == {}
+
+
+async def test_before_hpas_are_listed_what_was_published_stands():
+    world = World()
+    await Process(world).run(3)
+    assert world.targets == {"app": 1000}
+    world.lists_hpas = False
+    await Process(world).run(20)
+    assert world.targets == {"app": 1000}
+
+
+async def test_where_hpas_may_not_be_listed_the_vpa_goes_its_own_way():
+    world = World()
+    world.lists_hpas = False
+    process = Process(world)
+    error = Forbidden(403, "Forbidden", "no")
+    for _, store in process.hpas._resources:
+        store.apply(WatchBroken("no", error), scope="", now=time.monotonic())
+    await process.run(3)
+    assert "annotations" not in world.vpa["metadata"]
+    assert world.targets["app"] < 1000
+
+
+@pytest.mark.parametrize("reason", ["", "NoVpa", "TwoVpas", "VpaOff", "NoUtilizationTarget"])
+async def test_an_hpa_that_does_not_coordinate_changes_nothing(reason):
+    world = World()
+    world.reason = reason
+    await Process(world).run(3)
+    assert world.writes[0] == "status"
+    assert "annotations" not in world.vpa["metadata"]
+
+
+async def test_a_condition_that_was_left_behind_does_not_count():
+    world = World()
+    world.managers = [
+        {"manager": "podscale-hpa", "subresource": "status", "time": "2026-01-01T00:00:00Z"},
+        {"manager": "kube-controller-manager", "subresource": "status",
+         "time": "2026-01-02T00:00:00Z"},
+    ]  # fmt: skip
+    await Process(world).run(3)
+    assert "annotations" not in world.vpa["metadata"]
+
+
+async def test_a_workload_made_anew_gets_an_anchor_of_its_own():
+    world = World()
+    await Process(world).run(2)
+    world.uid, world.asked = "u-anew", 2000
+    await Process(world).run(2)
+    assert world.anchor == Anchor(2000, 2000, "u-anew")
+
+
+async def test_pods_without_a_request_get_one_first():
+    world = World()
+    world.asked = 0
+    await Process(world).run(2)
+    assert "annotations" not in world.vpa["metadata"]
+    assert world.targets["app"] > 0
+
+
+async def test_what_others_wrote_into_the_annotation_is_replaced():
+    world = World()
+    world.vpa["metadata"]["annotations"] = {ANNOTATION: "{", "mine": "kept"}
+    await Process(world).run(1)
+    assert world.anchor == Anchor(1000, 1000, "u-web")
+    assert world.vpa["metadata"]["annotations"]["mine"] == "kept"
+
+
+async def test_a_smaller_pod_is_grown_without_a_day():
+    world = World()
+    world.vpa["metadata"]["annotations"] = {ANNOTATION: format_anchor(Anchor(1000, 100, "u-web"))}
+    world.asked = 100
+    await Process(world).run(60)
+    assert world.anchor is not None
+    assert world.anchor.size > 300
+    assert world.anchor.milli == 1000
