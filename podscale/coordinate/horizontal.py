@@ -78,6 +78,7 @@ class _Status(Struct, frozen=True, rename="camel"):
 class HorizontalSide(Struct, frozen=True):
     """What an HPA that coordinates says of itself; milli-units, seconds."""
 
+    name: str
     target: ScaledObject
     container: str  # "": the whole pod is counted
     utilization: int
@@ -99,7 +100,10 @@ _STATUS = msgspec.json.Decoder(_Status)
 
 
 def horizontal_side(
-    spec: bytes | msgspec.Raw, status: bytes | msgspec.Raw, annotations: Mapping[str, str]
+    name: str,
+    spec: bytes | msgspec.Raw,
+    status: bytes | msgspec.Raw,
+    annotations: Mapping[str, str],
 ) -> HorizontalSide | None:
     """Return what the HPA says; None where it does not coordinate, or cannot be read."""
     try:
@@ -120,6 +124,7 @@ def horizontal_side(
     shown = [each.cpu for each in found.current_metrics or ()]
     current = next((each for each in shown if each and each.container == held.container), None)
     return HorizontalSide(
+        name,
         wanted.scale_target_ref,
         held.container,
         held.target.average_utilization,

@@ -26,6 +26,7 @@ class SizingState(Struct, frozen=True):
 
     until_s: Mapping[tuple[str, str], float] = {}  # by container and resource: history lost
     is_young: bool = False  # too little is known to lower anything
+    anchor: str = ""  # how an HPA counts on the CPU, for people; empty: none does
 
 
 def published(vpa: Vpa, container: str, resource: str) -> Quantity | None:
@@ -50,12 +51,15 @@ def as_published(
     if present is None or found.first in _LEAVES:
         return found
     more_nano = 0 if estimate is None else quantity.parse(str(estimate)).nano - present.nano
-    if estimate is not None and not more_nano:
+    is_anchored = resource == "cpu" and bool(standing.anchor)
+    if estimate is not None and not more_nano and not is_anchored:
         return found
     facts: dict[str, Fact] = {"estimate": estimate}
     until_s = standing.until_s.get((container, resource))
     # Nothing holds back what is more: it waits for its write.
-    if more_nano < 0 and until_s is not None:
+    if is_anchored:
+        facts |= {"held_by": "Anchor", "anchor": standing.anchor}
+    elif more_nano < 0 and until_s is not None:
         facts |= {"held_by": HISTORY_LOST, "held_until": format_time(until_s)}
     elif more_nano < 0 and standing.is_young:
         facts["held_by"] = "LowConfidence"
@@ -77,6 +81,8 @@ def sentence_of(facts: Mapping[str, Fact], estimate: str) -> str:
     if not estimate:
         return "It was published before and stands."
     match facts.get("held_by"):
+        case "Anchor":
+            return f"{facts['anchor']}. What is known of the pods by itself gives {estimate}."
         case "HistoryLost":
             return (
                 "It was published before and is held, because its history is lost: nothing lower "
@@ -93,6 +99,11 @@ def sentence_of(facts: Mapping[str, Fact], estimate: str) -> str:
 def change_of(facts: Mapping[str, Fact], otherwise: str) -> str:
     """Return what would have to change for the amount to be another one."""
     match facts.get("held_by"):
+        case "Anchor":
+            return (
+                "The anchor moves with it, once the HPA is quiet and what is known lies outside "
+                "the bounds, or its replicas outside the comfort band."
+            )
         case "HistoryLost":
             return (
                 f"A day has to be known again, which is so at {facts['held_until']}; to reset it "

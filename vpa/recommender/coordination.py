@@ -99,7 +99,8 @@ class WatchedHpas:
             for hpa in store.values():
                 if hpa.status is _NOTHING or _is_in_tree(hpa.metadata):
                     continue
-                side = horizontal_side(hpa.spec, hpa.status, hpa.metadata.annotations or {})
+                notes = hpa.metadata.annotations or {}
+                side = horizontal_side(hpa.metadata.name, hpa.spec, hpa.status, notes)
                 if side is not None:
                     yield (hpa.metadata.namespace, *side.target.key), side
 
@@ -148,6 +149,20 @@ class Coordination:
                 seen.add(float(side.used * side.replicas), side.replicas, now)
         self._metrics.coordinated.set(len(self._pairs))
         return list(self._pairs)
+
+    def text(self, key: VpaKey) -> str:
+        """Return what holds the CPU of a VPA, for people; empty: nothing does."""
+        side, vpa = self._pairs.get(key), self._stores.vpa(key)
+        if side is None or vpa is None:
+            return ""
+        anchor = parse((vpa.metadata.annotations or {}).get(ANNOTATION), self._uid_of(key, vpa))
+        if anchor is None:
+            return f"HPA {side.name} scales the same pods by CPU, and no anchor is written yet"
+        why = self.told.get(key, "")
+        return (
+            f"HPA {side.name} scales the same pods to {side.utilization} % of an anchor of "
+            f"{anchor.milli}m, to which pods of {anchor.size}m belong{f' ({why})' if why else ''}"
+        )
 
     async def size_of(
         self,

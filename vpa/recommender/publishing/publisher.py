@@ -147,7 +147,9 @@ class Publisher:
     def standing(self, key: VpaKey) -> SizingState:
         """Return what keeps the amounts of a VPA's status from being lowered."""
         held = self._held_now.get(key)
-        return SizingState({} if held is None else held.until_s, self._reader.is_young(key))
+        until_s = {} if held is None else held.until_s
+        anchor = "" if self._coordination is None else self._coordination.text(key)
+        return SizingState(until_s, self._reader.is_young(key), anchor)
 
     def moved(self, key: VpaKey) -> None:
         """Keep nothing of what was published: the VPA now means another workload's pods."""

@@ -26,6 +26,9 @@ from podscale.kube.informer.store import Store
 from podscale.kube.objects.pod import Pod
 from podscale.kube.objects.scale import Workload
 from tests.unit.vpa.test_stores import NoKinds
+from vpa.explain.explanation import SizingExplanation
+from vpa.explain.sizing_state import as_published, change_of, sentence_of
+from vpa.model.samples.membership import VpaKey
 from vpa.recommender.coordination import StoredHpa, WatchedHpas
 from vpa.recommender.flags import Options
 from vpa.recommender.loop import Recommender
@@ -108,7 +111,7 @@ class World:
         conditions = [{"type": "Coordinated", "reason": self.reason}] if self.reason else []
         return {
             "metadata": {
-                "name": "web", "namespace": "shop", "resourceVersion": "1",
+                "name": "web", "namespace": "shop", "resourceVersion": str(int(self.now)),
                 "annotations": {"podscale.io/comfort-replicas": "1-500"},
                 "managedFields": self.managers,
             },
@@ -227,6 +230,26 @@ async def test_the_request_moves_once_and_its_anchor_with_it():
     assert 350 <= anchor.size <= 450
     assert sum(world.targets.values()) == anchor.size
     assert world.writes.count("anchor") == 2
+
+
+async def test_explanations_name_the_hpa_and_the_anchor():
+    world = World()
+    process = Process(world)
+    await process.run(3)
+    key = VpaKey("shop", "web")
+    standing = process.recommender.standing(key)
+    assert "HPA web" in standing.anchor
+    assert "1000m" in standing.anchor
+    vpa = process.stores.vpa(key)
+    assert vpa is not None
+    known = SizingExplanation(("PercentileOfUsage",), {}, {"value": "400m"})
+    told = as_published(known, vpa, "app", "cpu", standing)
+    assert (told.facts["held_by"], told.decision["amount"]) == ("Anchor", 1000)
+    assert "HPA web" in sentence_of(told.facts, "400m")
+    assert "anchor" in change_of(told.facts, "")
+    world.reason = ""
+    await process.run(1)
+    assert process.recommender.standing(key).anchor == ""
 
 
 async def test_bounds_hold_the_size_that_stays():
