@@ -182,7 +182,7 @@ def run(story: Story, cores: Floats, beside: str) -> Verdict:
     if beside:
         axis = VerticalAxis(story, float(times[0]), is_coordinated=beside == "coordinated")
     settings = structs.replace(Settings(), sync_period_s=STEP_S)
-    done = simulate(hpa, load, plant, settings, story.replicas, axis)
+    done = simulate(hpa, load, plant, settings, story.replicas, beside=axis)
     sizes = np.array(axis.sizes if axis else [story.request_milli] * len(cores))
     wholes = np.array(axis.wholes if axis else [story.request_milli] * len(cores))
 
