@@ -69,6 +69,8 @@ What else keeps pods from being updated, beside `BudgetExhausted` and `Admission
 
 """
 _HELD_BY = {
+    "Anchor": "An HPA counts on the CPU of these pods (docs/coordination.md). Change: the anchor "
+    "moves with it.",
     "OutsideDisruptionWindow": "The VPA allows updates at other times only. Change: the window "
     "opens.",
     "DailyBudgetExhausted": "As many pods were updated as the VPA allows for a day. Change: the "
