@@ -33,7 +33,8 @@ class NamespaceRead(Struct, frozen=True, eq=False, gc=False):
 
     reading: Reading
     covered: frozenset[str] | None  # the names asked for; None: all
-    duplicated: frozenset[str]  # objects whose rows differ: each takes its own query
+    # Objects whose rows differ: each takes its own query. One empty set for all who have none.
+    duplicated: frozenset[str] = frozenset()
 
     def covers(self, names: Iterable[str]) -> bool:
         """Return whether the names were asked for, with or without result."""

@@ -171,7 +171,7 @@ class Refresh:
         for namespace, placed in found or ():
             parts = self._parts[namespace]
             parts.missing = 0
-            self._answer(namespace, NamespaceRead(placed, parts.covered, frozenset()))
+            self._answer(namespace, NamespaceRead(placed, parts.covered))
         return found is not None
 
     async def _sort(

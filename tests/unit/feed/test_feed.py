@@ -1,6 +1,7 @@
 """The feed against a fake Prometheus: what is merged, joined, kept and remembered."""
 
 import asyncio
+import gc
 import math
 
 import pytest
@@ -47,6 +48,19 @@ async def test_a_snapshot_serves_until_max_age_and_no_longer(fake, opened, clock
     assert (await feed.read([want(plan, "n1", "p0")]))[0].serial != first[0].serial
     assert quiet(feed) == {"batch": 2}
     assert feed.stats.hits == 1
+
+
+async def test_a_namespace_without_duplicates_keeps_no_set_for_them(fake, opened, clock):
+    def sets() -> int:
+        return sum(type(each) is frozenset and not each for each in gc.get_objects())
+
+    feed, plan = await opened(), pods_plan()
+    demands = [want(plan, f"n{n}", "p0", "p1", known=3) for n in range(8)]
+    before = sets()
+    await feed.read(demands)
+    clock.now_s += 15
+    await feed.read(demands)  # in the places known from the first
+    assert sets() - before < len(demands)  # of thousands the collector would walk each
 
 
 async def test_max_age_zero_merges_and_keeps_nothing(fake, opened):
