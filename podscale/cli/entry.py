@@ -45,6 +45,7 @@ COMMANDS = {
     "explain": CommandEntry(
         "podscale.cli.commands.explain", "Say why an HPA or a VPA did what it did."
     ),
+    "top": CommandEntry("podscale.cli.top.command", "Show HPAs and VPAs in a terminal, live."),
     "doctor": CommandEntry("podscale.cli.doctor.command", "Find out why a metric is not there."),
     "migrate": CommandEntry(
         "podscale.cli.commands.migrate", "Show what moving to podscale would change."

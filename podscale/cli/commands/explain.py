@@ -94,7 +94,7 @@ def command(
     except _Refused as refused:
         note(f"podscale explain: {printable(str(refused))}")
         ctx.exit(EXIT_USAGE)
-    except _Failed as failed:
+    except ExplainFailed as failed:
         note(f"podscale explain: {printable(str(failed))}")
         ctx.exit(EXIT_FAILED)
     except KeyboardInterrupt:
@@ -117,11 +117,11 @@ def _is_time(text: str) -> bool:
     return True
 
 
-class _Failed(Exception):
+class ExplainFailed(Exception):
     """What is shown instead of an explanation."""
 
 
-class _NoAnswer(_Failed):
+class ExplainUnanswered(ExplainFailed):
     """The server cannot be reached, or cannot say now: what watches asks on."""
 
 
@@ -139,7 +139,7 @@ async def _explain(
     is_watching: bool,
 ) -> None:
     async with cluster.connect("explain") as api:
-        body = await _whole(api, path, query, group)
+        body = await whole_answer(api, path, query, group)
         if "story" in query:
             _show_story(body, form)
             return
@@ -148,8 +148,8 @@ async def _explain(
         while is_watching:
             await asyncio.sleep(_AGAIN_S)
             try:
-                body = await _whole(api, path, query, group)
-            except _NoAnswer as error:
+                body = await whole_answer(api, path, query, group)
+            except ExplainUnanswered as error:
                 # The cluster may be upgraded meanwhile: it is told once, and asked on.
                 if not lost:
                     note(f"podscale explain: {printable(str(error))}; asking on, Ctrl-C ends it")
@@ -163,8 +163,13 @@ async def _explain(
                 _show(body, form)
 
 
-async def _whole(api: "Api", path: str, query: Mapping[str, str], group: str) -> Mapping[str, Any]:
-    # Explaining thousands takes longer than anybody waits for one answer.
+async def whole_answer(
+    api: "Api", path: str, query: Mapping[str, str], group: str
+) -> Mapping[str, Any]:
+    """Return an object, or all pages of a list: thousands take longer than one answer may.
+
+    Raises ``ExplainFailed``, and ``ExplainUnanswered`` where asking again may help.
+    """
     found = await _ask(api, path, {**query, "limit": _AT_ONCE}, group)
     if "items" not in found:
         return found
@@ -199,7 +204,7 @@ async def _ask(
         except ServerFailed as error:
             # NotLeader, or a leader that has just begun: the next answer is another one.
             if error.status != 503 or loop.time() > until:
-                raise _NoAnswer(str(error)) from error
+                raise ExplainUnanswered(str(error)) from error
             await asyncio.sleep(_AGAIN_S)
         except ObjectNotFound as error:
             text = str(error)
@@ -207,16 +212,16 @@ async def _ask(
                 text += " (in another namespace? -n NAMESPACE)"
             if "could not find the requested resource" in text:
                 text += f": is the APIService of {group} installed?"
-            raise _Failed(text) from error
+            raise ExplainFailed(text) from error
         except BadRequest as error:
             raise _Refused(str(error)) from error
         except ApiUnreachable as error:
-            raise _NoAnswer(
+            raise ExplainUnanswered(
                 f"{said(error)}. Is it the right cluster? --kubeconfig, --context or --server "
                 "choose another"
             ) from error
         except KubeError as error:
-            raise _Failed(said(error)) from error
+            raise ExplainFailed(said(error)) from error
 
 
 def _gist(body: Mapping[str, Any]) -> object:
@@ -257,16 +262,16 @@ def _show_story(body: Mapping[str, Any], form: Form) -> None:
 
     story = body.get("status", {}).get("story")
     if story is None:
-        raise _Failed("no story was told: the part that decides is of an earlier release")
+        raise ExplainFailed("no story was told: the part that decides is of an earlier release")
     try:
         lines, differences = story_lines(story)
     except ValidationError as error:
-        raise _Failed(f"its story is of another release: {error}") from error
+        raise ExplainFailed(f"its story is of another release: {error}") from error
     if form in ("json", "yaml"):
         emit(story, form)
     else:
         for line in lines:
             click.echo(printable(line))
     if differences:
-        raise _Failed("played again it is another one here: " + "; ".join(differences))
+        raise ExplainFailed("played again it is another one here: " + "; ".join(differences))
     note("podscale explain: played again, the same instructions")

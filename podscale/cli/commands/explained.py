@@ -36,14 +36,15 @@ def print_list(items: Sequence[Mapping[str, Any]], *, is_wide: bool) -> None:
             "replicas": "" if status.get("replicas") is None else status["replicas"],
             "reason": status.get("first_reason", ""),
             "time": status.get("time", ""),
-            "why": _why(status),
+            "why": why(status),
         })  # fmt: skip
     if not any(row["replicas"] != "" for row in rows):
         columns.remove("replicas")  # of VPAs, whose decisions are about requests
     table([*columns, "why"] if is_wide else columns, rows)
 
 
-def _why(status: Mapping[str, Any]) -> str:
+def why(status: Mapping[str, Any]) -> str:
+    """Return the sentence that says most of a decision."""
     sentences: Sequence[str] = status.get("sentences") or [""]
     first = (status.get("first_reason"), status.get("facts"))
     # A VPA has one for each amount; an HPA's end with what was done.

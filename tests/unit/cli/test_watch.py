@@ -143,7 +143,7 @@ async def test_a_leader_that_stays_away_does_not_end_a_watch(monkeypatch) -> Non
 
     monkeypatch.setattr(explain, "_PATIENCE_S", 0.0)
     api: Any = Refusing()
-    with pytest.raises(explain._NoAnswer, match="does not decide"):
+    with pytest.raises(explain.ExplainUnanswered, match="does not decide"):
         await explain._ask(api, "/apis", None, "hpa.podscale.io")
 
 
@@ -160,7 +160,7 @@ async def test_a_long_list_is_asked_for_in_pages_and_told_as_one() -> None:
             return SimpleNamespace(body=body.encode())
 
     api: Any = Paging()
-    found = await explain._whole(api, "/apis", {"labelSelector": "a=b"}, "hpa.podscale.io")
+    found = await explain.whole_answer(api, "/apis", {"labelSelector": "a=b"}, "hpa.podscale.io")
     assert [each["metadata"]["name"] for each in found["items"]] == [f"web-{n}" for n in range(6)]
     assert found["metadata"] == {}
     assert {each["labelSelector"] for each in asked} == {"a=b"}

@@ -1,0 +1,89 @@
+"""A decision of an HPA or a VPA as one line of ``podscale top``. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from podscale.cli.commands.explained import lines, why
+from podscale.cli.output import printable
+
+COLUMNS = ("kind", "object", "load", "target", "size", "reason", "why")
+
+
+class TopRow(Struct, frozen=True):
+    """One autoscaler: what is shown, what it is sorted by, and the decision itself."""
+
+    kind: str
+    object: str
+    load: str
+    target: str
+    size: str
+    reason: str
+    why: str
+    load_ratio: float  # -1: not known
+    body: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The same row of the next look."""
+        return f"{self.kind}/{self.object}"
+
+    def cells(self) -> list[str]:
+        """Return the texts of the columns, safe for a terminal."""
+        return [printable(str(getattr(self, each))) for each in COLUMNS]
+
+    def details(self, now: float) -> list[str]:
+        """Return the decision in words, and the reasons before it."""
+        status = self.body.get("status", {})
+        before = (f"  {each.get('time', '')}  {each.get('reason', '')}"
+                  for each in reversed(status.get("history", ())))  # fmt: skip
+        return [*lines(self.body, now=now), "", *map(printable, before)]
+
+
+def row_of(kind: str, body: Mapping[str, Any]) -> TopRow:
+    """Return the line of a ScalingDecision (``hpa``) or SizingDecision (``vpa``)."""
+    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
+    facts = status.get("facts", {})
+    target = spec.get("scaleTargetRef") or spec.get("targetRef") or {}
+    ratio = facts.get("ratio")
+    known = isinstance(ratio, float | int)
+    return TopRow(
+        kind,
+        f"{metadata.get('namespace', '')}/{metadata['name']}",
+        f"{ratio:.0%} {facts.get('metric', '')}".strip() if known else "",
+        f"{target.get('kind', '')}/{target.get('name', '')}",
+        _replicas(spec, status) if kind == "hpa" else _amounts(status),
+        status.get("first_reason", ""),
+        why(status),
+        float(ratio) if known else -1.0,
+        body,
+    )
+
+
+def chosen(rows: Iterable[TopRow], text: str, by: str, *, is_down: bool) -> Sequence[TopRow]:
+    """Return the rows that hold ``text`` anywhere, sorted by a column."""
+    wanted = text.casefold()
+    kept = [row for row in rows if wanted in " ".join(row.cells()).casefold()]
+
+    def key(row: TopRow) -> tuple[Any, str]:
+        return row.load_ratio if by == "load" else getattr(row, by), row.key
+
+    return sorted(kept, key=key, reverse=is_down)
+
+
+def _replicas(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    size = status.get("replicas")
+    bounds = f"{spec.get('minReplicas', 1)}-{spec.get('maxReplicas', '')}"
+    return f"{'?' if size is None else size} of {bounds}"
+
+
+def _amounts(status: Mapping[str, Any]) -> str:
+    found = []
+    for each in status.get("recommendation", ()):
+        amount = each.get("decision", {}).get("amount")
+        if amount is not None:
+            is_cpu = each.get("resource") == "cpu"
+            shown = f"{amount}m" if is_cpu else f"{amount / 2**20:.0f}Mi"
+            found.append(f"{each.get('container')} {each.get('resource')} {shown}")
+    return ", ".join(found)

@@ -1,0 +1,122 @@
+"""``podscale top``: lines of decisions, and the terminal through Textual's pilot."""
+
+import pytest
+from textual.widgets import DataTable, Input, Static
+
+from podscale.cli.top.app import DecisionScreen, TopApp
+from podscale.cli.top.rows import COLUMNS, chosen, row_of
+
+
+def scaling(name, ratio, reason="MetricAboveTarget", replicas=4):
+    return row_of("hpa", {
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "minReplicas": 2,
+                 "maxReplicas": 10},
+        "status": {"replicas": replicas, "first_reason": reason, "time": "2026-11-24T20:30:49Z",
+                   "facts": {"ratio": ratio, "metric": "cpu"} if ratio is not None else {},
+                   "sentences": ["It is so.", "The size changes."],
+                   "history": [{"time": "2026-11-24T20:30:29Z", "reason": "WithinTolerance"}]},
+    })  # fmt: skip
+
+
+def sizing(name):
+    amount = {"container": "app", "resource": "memory", "first_reason": "PercentileOfUsage",
+              "facts": {}, "decision": {"published": True, "amount": 2**20 * 523}}  # fmt: skip
+    return row_of("vpa", {
+        "metadata": {"namespace": "jobs", "name": name},
+        "spec": {"targetRef": {"kind": "Deployment", "name": name}},
+        "status": {"first_reason": "PercentileOfUsage", "facts": {}, "recommendation": [amount],
+                   "sentences": ["memory of app: 422Mi → 523Mi."]},
+    })  # fmt: skip
+
+
+ROWS = [scaling("web", 1.4), scaling("api", 0.3, "ScaleDownStabilized"), scaling("cron", None),
+        sizing("worker")]  # fmt: skip
+
+
+def test_a_line_says_load_target_size_and_reason():
+    assert scaling("web", 1.4).cells() == [
+        "hpa", "shop/web", "140% cpu", "Deployment/web", "4 of 2-10", "MetricAboveTarget",
+        "The size changes.",
+    ]  # fmt: skip
+    assert sizing("worker").cells() == [
+        "vpa", "jobs/worker", "", "Deployment/worker", "app memory 523Mi", "PercentileOfUsage",
+        "memory of app: 422Mi → 523Mi.",
+    ]  # fmt: skip
+
+
+def test_names_cannot_command_a_terminal():
+    assert "\x1b" not in "".join(scaling("web\x1b[2J", 1.0).cells())
+
+
+@pytest.mark.parametrize("by", COLUMNS)
+def test_rows_are_sorted_by_every_column(by):
+    up = chosen(ROWS, "", by, is_down=False)
+    assert list(reversed(up)) == list(chosen(ROWS, "", by, is_down=True))
+    if by == "load":
+        assert [row.load_ratio for row in up] == [-1.0, -1.0, 0.3, 1.4]
+
+
+def test_a_filter_looks_at_every_column():
+    assert [row.object for row in chosen(ROWS, "STABILIZED", "object", is_down=False)] == [
+        "shop/api"
+    ]
+    assert [row.object for row in chosen(ROWS, "523Mi", "object", is_down=False)] == ["jobs/worker"]
+
+
+class Fleet:
+    """What each look finds."""
+
+    def __init__(self, rows, said=""):
+        self.rows, self.said = rows, said
+
+    async def __call__(self):
+        return self.rows, self.said
+
+
+def objects(app):
+    table = app.query_one(DataTable)
+    return [table.get_row(key)[1] for key in table.rows]
+
+
+async def test_the_table_is_sorted_filtered_and_opened():
+    app = TopApp(Fleet(ROWS))
+    async with app.run_test(size=(160, 40)) as pilot:
+        assert objects(app) == ["jobs/worker", "shop/api", "shop/cron", "shop/web"]
+        await pilot.press("s")  # by load, the highest first
+        assert objects(app)[0] == "shop/web"
+        await pilot.press("r")
+        assert objects(app)[-1] == "shop/web"
+        await pilot.press("slash", *"stabil")
+        assert objects(app) == ["shop/api"]
+        await pilot.press("enter", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, DecisionScreen)
+        text = str(app.screen.query_one("#decision", Static).render())
+        assert "The size changes." in text
+        assert "WithinTolerance" in text
+        await pilot.press("escape")
+        await pilot.press("escape")
+        assert app.query_one("#filter", Input).value == ""
+        assert len(objects(app)) == len(ROWS)
+
+
+async def test_the_cursor_stays_on_its_row_while_others_come():
+    fleet = Fleet(ROWS)
+    app = TopApp(fleet)
+    async with app.run_test() as pilot:
+        await pilot.press("down", "down", "down")
+        fleet.rows = [scaling("aaa", 0.5), *ROWS]
+        await app.look_again()
+        table = app.query_one(DataTable)
+        assert table.get_row_at(table.cursor_row)[1] == "shop/web"
+
+
+async def test_what_cannot_be_read_is_said_and_takes_nothing_away():
+    fleet = Fleet(ROWS)
+    app = TopApp(fleet)
+    async with app.run_test():
+        fleet.rows, fleet.said = [], "hpas: the server does not answer"
+        await app.look_again()
+        assert len(objects(app)) == len(ROWS)
+        assert "does not answer" in str(app.query_one("#said", Static).render())
