@@ -6,7 +6,7 @@ lookup never teaches the reverse direction anything: upstream's list of metrics 
 after the first query (adapter.md 1.3), ours does not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import re2
 from msgspec import Struct
@@ -52,7 +52,7 @@ class ResourceLabels:
         if config.template:
             self._template, self._pattern = _compile_template(config.template)
         self._parts: dict[str, tuple[str, str] | None] = {}  # group and resource by label
-        self._by_label: dict[str, Resource] = {}
+        self.override_labels: dict[str, Resource] = {}
         self._by_resource: dict[str, str] = {}
         for label, written in config.overrides.items():
             found = mapping.resolve(mapper, written.group, written.resource)
@@ -63,7 +63,7 @@ class ResourceLabels:
                     f"the cluster has no resource {name!r}; write its name as "
                     "`kubectl api-resources` prints it, with the group if it has one",
                 )
-            self._by_label[label] = found
+            self.override_labels[label] = found
             # Two labels for one resource: upstream picks one at random per start, here
             # the one written last is asked for.
             self._by_resource[found.group_resource] = label
@@ -71,12 +71,7 @@ class ResourceLabels:
     @property
     def is_empty(self) -> bool:
         """Return whether no series can ever be mapped."""
-        return self._template is None and not self._by_label
-
-    @property
-    def override_labels(self) -> Mapping[str, Resource]:
-        """Labels that are mapped by name."""
-        return self._by_label
+        return self._template is None and not self.override_labels
 
     def read(self, labels: Iterable[str]) -> LabelReading:
         """Return the resources that the label names of a series stand for."""
@@ -102,7 +97,7 @@ class ResourceLabels:
         return self._described(label)[0] is not None
 
     def _described(self, label: str) -> tuple[Resource | None, bool]:
-        described = self._by_label.get(label)
+        described = self.override_labels.get(label)
         if described is not None or self._pattern is None or label == "__name__":
             return described, False
         if label not in self._parts:

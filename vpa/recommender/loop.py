@@ -86,8 +86,8 @@ class Recommender:
         is, for ``--storage=prometheus``. ``outage`` says why Prometheus does not answer, if this
         process reads it and it does not.
         """
-        self._api = api
-        self._stores = stores
+        self.api = api
+        self.stores = stores
         self._provider = provider
         self.options = options
         self._metrics = metrics
@@ -111,18 +111,18 @@ class Recommender:
         self._autopilot = Autopilot(options.autopilot)
         AutopilotFeed(self.cluster, self._autopilot)
         self.reader = RecommendationReader(self.cluster, self._autopilot)
-        self._checkpoints = Checkpoints(self._api, self._stores.scopes, options.ignored)
+        self._checkpoints = Checkpoints(self.api, self.stores.scopes, options.ignored)
         now = self._wall()
         self._saving = CheckpointWrites(
-            self.cluster, self._checkpoints, self._stores, options, self._metrics, now
+            self.cluster, self._checkpoints, self.stores, options, self._metrics, now
         )
         self._publisher = Publisher(
-            self._api, self.cluster, self.reader, self._stores, options, self._metrics,
+            self.api, self.cluster, self.reader, self.stores, options, self._metrics,
             lambda entry: self._shapes.of(entry.settings.cap_to_nodes),
             self._coordination(),
         )  # fmt: skip
         self._comparing = QualitySamples(
-            self._metrics.quality, self.cluster, self.reader, self._stores
+            self._metrics.quality, self.cluster, self.reader, self.stores
         )
         self.estimates: Estimates | None = None
         self.held: dict[VpaKey, _Held] = {}
@@ -141,7 +141,7 @@ class Recommender:
 
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""
-        await self._stores.wait_synced()
+        await self.stores.wait_synced()
         try:
             await self._remember()
             self.heartbeat.beat()
@@ -189,16 +189,6 @@ class Recommender:
                 self._collect()
 
     @property
-    def api(self) -> Api:
-        """The connection it reads by."""
-        return self._api
-
-    @property
-    def stores(self) -> VpaStores:
-        """The watches it decides by."""
-        return self._stores
-
-    @property
     def usage_problem(self) -> str:
         """Why no usage comes at present; empty where it does."""
         return self._outage() or self._usage_problem
@@ -228,7 +218,7 @@ class Recommender:
                 break
             self._feed.load(self.cluster, now, self._is_wanted)
             failure = await from_prometheus(
-                self._find_past, self.cluster, self._stores, self.options, now, self._progress
+                self._find_past, self.cluster, self.stores, self.options, now, self._progress
             )
             if failure is None:
                 for key, entry in self.cluster.vpas.items():
@@ -261,11 +251,11 @@ class Recommender:
     async def _load_vpas(self) -> None:
         now = self._wall()
         seen = set()
-        self._stores.workloads.ask_ahead(
-            (key.namespace, vpa.spec.target_ref) for key, vpa in self._stores.all_vpas()
+        self.stores.workloads.ask_ahead(
+            (key.namespace, vpa.spec.target_ref) for key, vpa in self.stores.all_vpas()
         )
         rested_at = time.perf_counter()
-        for key, vpa in self._stores.all_vpas():
+        for key, vpa in self.stores.all_vpas():
             if not self._is_mine(vpa):
                 continue
             seen.add(key)
@@ -278,17 +268,17 @@ class Recommender:
             if time.perf_counter() - rested_at > _LONGEST_WORK_S:
                 await asyncio.sleep(0)
                 rested_at = time.perf_counter()
-        if not self._stores.vpas.is_current():
+        if not self.stores.vpas.is_current():
             return  # what a broken watch does not show is not gone
         for key in [key for key in self.held if key not in seen]:
-            if self._stores.vpa(key) is None and self._stores.vpas.get(*key) is not None:
+            if self.stores.vpa(key) is None and self.stores.vpas.get(*key) is not None:
                 continue  # it is there and cannot be read: it stays as it last was
             self.cluster.remove_vpa(key, now)
             del self.held[key]
             self._publisher.forget(key)
 
     async def _load_vpa(self, key: VpaKey, vpa: Vpa, now: float) -> None:
-        resolved = await self._stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
+        resolved = await self.stores.workloads.resolve(key.namespace, vpa.spec.target_ref)
         held = self.held.get(key)
         if held is not None and held.vpa is vpa and held.resolved == resolved:
             return
@@ -313,7 +303,7 @@ class Recommender:
 
     def _admit_pods(self, key: VpaKey, selector: Selector | None, now: float) -> None:
         if self.options.memory_saver and selector is not None:
-            for view in self._stores.pods.select(key.namespace, selector).views():
+            for view in self.stores.pods.select(key.namespace, selector).views():
                 put(self.cluster, view, now)
 
     def _is_mine(self, vpa: Vpa) -> bool:
@@ -375,7 +365,7 @@ class Recommender:
     def _count(self, matched: Mapping[VpaKey, int]) -> None:
         counts: dict[ObjectLabels, int] = {}
         for key, held in self.held.items():
-            vpa = self._stores.vpa(key)
+            vpa = self.stores.vpa(key)
             has = vpa is not None and vpa.status.recommendation is not None
             labels = (
                 update_mode(held.vpa),

@@ -48,7 +48,7 @@ class Connection:
         """``most_bytes`` bounds the body of one answer; 0: whatever the server sends."""
         self._most_bytes = most_bytes
         self._credentials = credentials
-        self._user_agent = user_agent
+        self.user_agent = user_agent
         self._extra = [("Impersonate-Group", group) for group in impersonate_groups]
         if impersonate:
             self._extra.append(("Impersonate-User", impersonate))
@@ -74,11 +74,6 @@ class Connection:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-    @property
-    def user_agent(self) -> str:
-        """What we call ourselves."""
-        return self._user_agent
 
     async def request(
         self,
@@ -211,7 +206,7 @@ class Connection:
         all_headers = CIMultiDict(self._extra)
         all_headers.update(identity.headers)
         all_headers.update(headers)
-        all_headers["User-Agent"] = self._user_agent
+        all_headers["User-Agent"] = self.user_agent
         # Compressing costs the API server more than the network inside a cluster is worth.
         all_headers["Accept-Encoding"] = "identity"
         url = URL(identity.server + path, encoded=True)

@@ -34,11 +34,11 @@ class Mapper:
         ``versions``: the served versions by group, preferred first, where discovery shows
         versions without resources (custom metrics of other adapters).
         """
-        self._resources = tuple(resources)
+        self.resources = tuple(resources)
         self._by_name: dict[str, list[Resource]] = {}
         self._by_kind: dict[tuple[str, str], list[Resource]] = {}
         self._versions = {group: list(names) for group, names in (versions or {}).items()}
-        for resource in self._resources:
+        for resource in self.resources:
             singular = resource.singular or resource.kind.lower()
             for name in {resource.plural, singular}:
                 self._by_name.setdefault(name, []).append(resource)
@@ -46,11 +46,6 @@ class Mapper:
             served = self._versions.setdefault(resource.group, [])
             if resource.version not in served:
                 served.append(resource.version)
-
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        """All resources, in priority order."""
-        return self._resources
 
     def resource_for(self, resource: str, group: str = "", version: str = "") -> Resource:
         """Return the resource that ``resource`` (singular or plural, any case) means.

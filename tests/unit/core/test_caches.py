@@ -26,7 +26,7 @@ BOUNDED = {
     "adapter/apis/bodies.py:timestamp": "256 seconds",
     "adapter/doctor/examine.py:Examiner._known": SCRATCH,
     "adapter/doctor/examine.py:Examiner.crowded": SCRATCH,
-    "adapter/discovery/labels.py:ResourceLabels._by_label": "by labels that name a resource",
+    "adapter/discovery/labels.py:ResourceLabels.override_labels": "by labels that name a resource",
     "adapter/discovery/labels.py:ResourceLabels._by_resource": "by resources of the cluster",
     "adapter/discovery/labels.py:ResourceLabels._parts": "so many, of so many characters",
     "adapter/discovery/listing.py:ListingBuilder._exposed": SCRATCH,

@@ -106,13 +106,11 @@ class Quality(Collector):
         recommended: Floats,
         codes: Codes,
         kinds: Sequence[Kind],
-        *,
-        is_oom: bool = False,
     ) -> None:
         """Compare samples with recommendations (0 or less: none), in cores or bytes."""
-        oom = str(is_oom).lower()
-        full = [(kind.update_mode, resource, oom, str(kind.size_log2)) for kind in kinds]
-        few = [(kind.update_mode, oom, str(kind.size_log2)) for kind in kinds]
+        # Upstream's label is_oom: here a kill is no sample that is compared.
+        full = [(kind.update_mode, resource, "false", str(kind.size_log2)) for kind in kinds]
+        few = [(kind.update_mode, "false", str(kind.size_log2)) for kind in kinds]
         known = recommended > 0.0
         for number, count in enumerate(np.bincount(codes[~known], minlength=len(kinds))):
             if count:
