@@ -65,7 +65,7 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
         return ResolvedTarget(found, None if found is not None else "absent")
 
     workloads: Any = SimpleNamespace(resolve=resolve, ask_ahead=lambda _targets: None)
-    made._stores.workloads = workloads
+    made.stores.workloads = workloads
 
     async def named(target: str, version: str) -> None:
         steps: list[Any] = [
@@ -74,7 +74,7 @@ async def test_a_target_that_is_misspelt_for_a_while_costs_no_history() -> None:
             ListPage(version),
         ]
         for step in steps:
-            made._stores.vpas.apply(step, scope="", now=time.monotonic())
+            made.stores.vpas.apply(step, scope="", now=time.monotonic())
         await made._load_vpas()
 
     await named("web", "10")
