@@ -166,7 +166,7 @@ async def test_of_pods_only_what_the_webhook_wrote_is_asked_for() -> None:
             return SimpleNamespace(body=msgspec.json.encode({"items": [{"metadata": meta}]}))
 
     key = VpaKey("shop", "vpa-0")
-    made._api = cast(Any, Pods())
+    made.api = cast(Any, Pods())
     made.held[key].resolved = ResolvedTarget(selector.parse("app=web"))
     found = await ask(SizingApi(made, lambda: True), f"{SHOP}/vpa-0")
     assert [each["pod"] for each in found["status"]["pods"]] == ["web-0"]
