@@ -137,7 +137,7 @@ class Recommender:
             held = self.held.get(key)
             return None if held is None else held.selector
 
-        return Coordination(self._api, self._hpas, self._stores, self._metrics, selector_of)
+        return Coordination(self.api, self._hpas, self.stores, self._metrics, selector_of)
 
     async def run(self, term: Term) -> None:
         """Recommend until cancelled; for ``Elector.run``."""
